@@ -1,0 +1,180 @@
+"""The rules for names, as patterns: one verdict for a text, one for a segment.
+
+The character classes are written out instead of asked from `unicodedata`, so that a name is accepted or
+refused alike on every Python, whatever Unicode version it carries (a test holds them against it). Sources:
+Unicode 16 `DerivedCoreProperties.txt` (default-ignorable), `PropList.txt` (noncharacters, white space),
+UAX #31 (joiners), the Windows naming rules, Python's `ntpath.isreserved`.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+MAX_BYTES = 768
+MAX_SEGMENTS = 32
+MAX_SEGMENT_BYTES = 240
+RESERVED = ".agent-memory"
+TEMPORARY_SUFFIX = ".agent-memory-tmp"
+
+RULES = {
+    "not-text": "a path is a str",
+    "empty": "a path names a file",
+    "too-long": f"a path has at most {MAX_BYTES} bytes of UTF-8",
+    "too-deep": f"a path has at most {MAX_SEGMENTS} segments",
+    "segment-too-long": f"a segment has at most {MAX_SEGMENT_BYTES} bytes of UTF-8",
+    "absolute": "a path is relative to its tree: no leading '/'",
+    "drive": "a path is relative to its tree: no drive letter",
+    "home": "a path does not begin with '~'",
+    "parent": "a path has no '..' segment",
+    "backslash": "segments are separated by '/', not by a backslash",
+    "directory": "a file's path does not end in '/' or '/.'",
+    "punctuation": 'none of : * ? " < > | is allowed',
+    "control": "no control characters",
+    "format": "no format or bidirectional characters",
+    "invisible": "no invisible or default-ignorable characters",
+    "noncharacter": "no Unicode noncharacters",
+    "line-separator": "no line or paragraph separators",
+    "blank": "no blank but the plain space",
+    "surrogate": "no lone surrogates: a path is valid Unicode",
+    "joiner": "U+200C and U+200D only between letters, marks or emoji",
+    "not-nfc": "a path is in Unicode normal form C",
+    "encoded": "no dot or separator spelled in another encoding (%2e, %u002e, &#46;)",
+    "lookalike": "no segment that compatibility forms turn into '.', '..' or a separator",
+    "device": "no Windows device names (CON, NUL, COM1, ...)",
+    "edge-space": "a segment does not begin or end with a space",
+    "trailing-dot": "a segment does not end with a dot",
+    "reserved": f"the first segment is not {RESERVED}",
+    "temporary": f"no segment ends in {TEMPORARY_SUFFIX}",
+    "agent-id": "an agent id is 1-128 of A-Z a-z 0-9 . _ @ + = -, begins with a letter or digit, "
+    "has no '..', no trailing dot and is no device name",
+    "root-too-long": "the root's own prefix has at most 100 bytes on an object store",
+    "source-checkout": "a root is no checkout of this package's source",
+    "into-itself": "a directory does not move into itself",
+    "symlink": "symbolic links are not followed",
+}
+"""Every rule by its stable name, with what is allowed."""
+
+_CLASSES = {
+    "control": r"\x00-\x1f\x7f-\x9f",
+    "line-separator": r"\u2028\u2029",
+    "blank": r"\xa0\u1680\u2000-\u200a\u202f\u205f\u2800\u3000",
+    "format": r"\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e\u200b\u200e\u200f\u202a-\u202e"
+    r"\u2060-\u2064\u2066-\u206f\ufeff\ufff9-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f"
+    r"\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0001\U000e0020-\U000e007f",
+    "invisible": r"\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u2065\u3164\ufe00-\ufe0f\uffa0\ufff0-\ufff8"
+    r"\U00016fe4\U0001d159\U000e0000\U000e0002-\U000e001f\U000e0080-\U000e0fff",
+    "noncharacter": r"\ufdd0-\ufdef\ufffe\uffff"
+    + "".join(rf"\U{plane:04x}fffe\U{plane:04x}ffff" for plane in range(1, 17)),
+    "punctuation": r':*?"<>|',
+}
+INVISIBLE = re.compile("[" + "".join(_CLASSES[c] for c in ("control", "format", "invisible", "noncharacter")) + "]")
+BLANK = re.compile(f"[{_CLASSES['blank']}{_CLASSES['line-separator']}]")
+PUNCTUATION = re.compile(f"[{_CLASSES['punctuation']}]+")
+_REFUSED = re.compile("|".join(f"(?P<c{i}>[{c}])" for i, c in enumerate(_CLASSES.values())))
+_REFUSED_NAMES = tuple(_CLASSES)
+JOINER = re.compile("[\u200c\u200d]")
+
+# A named reference is refused when it decodes to a dot, a separator, or what spells another encoding.
+ENCODED = re.compile(
+    r"%[0-9A-Fa-f]{2}|%[uU]|&#[0-9xX]|&(?:amp|AMP)|&(?:period|sol|bsol|percnt|num|semi|nldr|mldr|hellip|incare);"
+)
+DRIVE = re.compile(r"[A-Za-z]:")
+_DEVICE = r"(?i:con|prn|aux|nul|clock\$|conin\$|conout\$|(?:com|lpt)[1-9\xb9\xb2\xb3])"
+DEVICE = re.compile(_DEVICE + r"(?:[. ]|\Z)")
+
+_PLAIN_SEGMENT = (
+    rf"(?!{_DEVICE}(?:[. /]|\Z))(?! )[-A-Za-z0-9._~!#$'()+,;=@\[\]^`{{}} ]{{1,{MAX_SEGMENT_BYTES}}}+"
+    rf"(?<![. ])(?<!{re.escape(TEMPORARY_SUFFIX)})"
+)
+PLAIN = re.compile(
+    rf"(?!~|(?i:{re.escape(RESERVED)})(?:/|\Z)){_PLAIN_SEGMENT}(?:/{_PLAIN_SEGMENT}){{0,{MAX_SEGMENTS - 1}}}+\Z"
+)
+"""Nearly every real path: valid, normal and ASCII. What does not match may still be valid."""
+
+AGENT_ID = re.compile(rf"(?!{_DEVICE}(?:\.|\Z))[A-Za-z0-9](?:[A-Za-z0-9_@+=-]|\.(?!\.|\Z)){{0,127}}+\Z")
+
+
+def text_rule(text: str) -> str | None:
+    """The rule that refuses a text as a whole, or None; linear in at most `MAX_BYTES`."""
+    if len(text) > MAX_BYTES:
+        return "too-long"
+    if not text:
+        return "empty"
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        return "surrogate"
+    if size > MAX_BYTES:
+        return "too-long"
+    return _start_rule(text) or _character_rule(text)
+
+
+def _start_rule(text: str) -> str | None:
+    if text[0] == "/":
+        return "absolute"
+    if text[0] == "~":
+        return "home"
+    return "drive" if DRIVE.match(text) else None
+
+
+def _character_rule(text: str) -> str | None:
+    if "\\" in text:
+        return "backslash"
+    if found := _REFUSED.search(text):
+        return _REFUSED_NAMES[int((found.lastgroup or "c0")[1:])]
+    if stray_joiners(text):
+        return "joiner"
+    if ENCODED.search(text):
+        return "encoded"
+    return None if unicodedata.is_normalized("NFC", text) else "not-nfc"
+
+
+def stray_joiners(text: str) -> list[int]:
+    """Where a joiner does not stand between letters, marks or emoji."""
+    return [m.start() for m in JOINER.finditer(text) if not _joins(text, m.start())]
+
+
+def _joins(text: str, at: int) -> bool:
+    return 0 < at < len(text) - 1 and _joinable(text[at - 1]) and _joinable(text[at + 1])
+
+
+def _joinable(character: str) -> bool:
+    return unicodedata.category(character)[0] in "LM" or is_emoji(character)
+
+
+def is_emoji(character: str) -> bool:
+    return unicodedata.category(character) == "So" or "\U0001f3fb" <= character <= "\U0001f3ff"
+
+
+def segments_rule(segments: list[str]) -> str | None:
+    """The rule that refuses a path split into its segments, or None."""
+    if not segments:
+        return "empty"
+    if len(segments) > MAX_SEGMENTS:
+        return "too-deep"
+    if segments[0].lower() == RESERVED:  # a disk may fold case
+        return "reserved"
+    return next(filter(None, map(_segment_rule, segments)), None)
+
+
+def _segment_rule(segment: str) -> str | None:
+    if segment == "..":
+        return "parent"
+    if is_lookalike(segment):
+        return "lookalike"
+    if segment[0] == " " or segment[-1] == " ":
+        return "edge-space"
+    if segment[-1] == ".":
+        return "trailing-dot"
+    if DEVICE.match(segment):
+        return "device"
+    if segment.endswith(TEMPORARY_SUFFIX):
+        return "temporary"
+    return "segment-too-long" if len(segment.encode()) > MAX_SEGMENT_BYTES else None
+
+
+def is_lookalike(segment: str) -> bool:
+    """Whether the segment's NFKC form, without blanks, is '.' or '..' or holds a separator."""
+    folded = unicodedata.normalize("NFKC", segment).replace(" ", "")
+    return folded in (".", "..") or "/" in folded or "\\" in folded

@@ -1,0 +1,266 @@
+"""`Key`: the only door for names. Text becomes a key here, in one parser, or it is refused here.
+
+Below this door nobody validates again: a backend receives keys and joins them to its root. The grammar is
+the same for every backend, so that memory moves between backends and operating systems unharmed. A path is
+never repaired: only ``//`` and ``./`` are normalised away; every refusal carries a rule and a suggestion.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Final, NoReturn
+
+from agent_memory import _grammar, _suggest
+from agent_memory._grammar import RESERVED, RULES, TEMPORARY_SUFFIX
+from agent_memory.errors import InvalidAgentIdError, InvalidPathError, PathTraversalError
+
+__all__ = ["AGENTS", "RESERVED", "RULES", "TEMPORARY_SUFFIX", "Key", "agent_id", "external_id", "is_agent_id"]
+
+_AGENTS_DIRECTORY = "agent_memory"
+_FALLBACK_NAME = "untitled"
+_SHOWN = 80
+
+
+class Key:
+    """A confined name: parsed path segments within one tree.
+
+    ``path`` is relative to the tree and what messages show; ``base`` is the tree's own prefix on its root;
+    ``storage`` is both joined, relative to the root: what a backend stores under. A key whose ``path`` is
+    empty is the tree itself and serves as a prefix only. Keys are immutable, hashable and picklable, order
+    by UTF-8 bytes of ``storage``, and are made by `Key.tree`, `Key.agent`, `Key.internal` and `join` alone.
+    """
+
+    __slots__ = ("base", "path", "storage")
+    base: str
+    path: str
+    storage: str
+
+    def __init__(self) -> None:
+        raise TypeError("keys are parsed, not constructed: use Key.tree().join(text)")
+
+    @staticmethod
+    def tree() -> Key:
+        """The tree that is the whole root (`AgentMemory.open`)."""
+        return _make("", "")
+
+    @staticmethod
+    def agent(agent_instance_id: str) -> Key:
+        """The tree of one agent.
+
+        Raises:
+            InvalidAgentIdError: the id is not 1-128 of ``[A-Za-z0-9._@+=-]`` beginning with a letter or digit,
+                or has ``..``, a trailing dot or a Windows device name.
+        """
+        if not is_agent_id(agent_instance_id):
+            raise _invalid_agent_id(agent_instance_id)
+        return _make(f"{_AGENTS_DIRECTORY}/{agent_instance_id}", "")
+
+    @staticmethod
+    def internal(path: str) -> Key:
+        """A name for this package's own data, which no tree's text can reach."""
+        return _make(RESERVED, _parse(path))
+
+    def join(self, text: str) -> Key:
+        """Parse the name of a file below this key: the door.
+
+        Raises:
+            PathTraversalError: the text reaches, or once decoded would reach, outside the tree.
+            InvalidPathError: the text breaks another rule of the grammar (`RULES`).
+        """
+        return _make(self.base, self._parse_below(text))
+
+    def join_prefix(self, text: str) -> Key:
+        """Parse the name of a directory below this key; ``""``, ``.`` and a trailing ``/`` are fine here."""
+        return _make(self.base, self._parse_below(text, _parse_directory))
+
+    def stored(self, name: str) -> Key | None:
+        """The key of a name found in storage below this key, or None where the grammar has no such name."""
+        try:
+            key = self.join(name)
+        except InvalidPathError:
+            return None
+        return key if len(key.path) == len(name) + (len(self.path) + 1 if self.path else 0) else None
+
+    def _parse_below(self, text: str, parse: Callable[[str], str] | None = None) -> str:
+        parse = parse or _parse
+        if not isinstance(text, str):
+            raise _invalid_path(text, "not-text")
+        if type(text) is not str:  # a subclass may lie about its hash and poison the cache
+            text = str.__str__(text)
+        if not self.path:
+            return parse(text)
+        if text.startswith("/"):
+            raise _invalid_path(text, "absolute")
+        return parse(f"{self.path}/{text}")
+
+    def relative_to(self, prefix: Key) -> Key:
+        """This key as a name of the tree that ``prefix`` is the top of."""
+        return _make(prefix.storage, self.storage[len(prefix.storage) + 1 :] if prefix.storage else self.storage)
+
+    def is_below(self, prefix: Key) -> bool:
+        """Whether this key names something within ``prefix``, by whole segments."""
+        return not prefix.storage or self.storage.startswith(prefix.storage + "/")
+
+    @property
+    def name(self) -> str:
+        """The last segment."""
+        return self.path.rpartition("/")[2]
+
+    @property
+    def parent(self) -> Key:
+        """The directory the key lies in; of a tree's top, the top."""
+        return _make(self.base, self.path.rpartition("/")[0])
+
+    @property
+    def segments(self) -> tuple[str, ...]:
+        """The segments of ``storage``."""
+        return tuple(self.storage.split("/")) if self.storage else ()
+
+    def __str__(self) -> str:
+        return self.path
+
+    def __repr__(self) -> str:
+        return f"Key({self.storage!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Key) and self.storage == other.storage and self.base == other.base
+
+    def __lt__(self, other: Key) -> bool:
+        return self.storage < other.storage  # code point order is the order of UTF-8 bytes
+
+    def __hash__(self) -> int:
+        return hash(self.storage)
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError("keys are immutable")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError("keys are immutable")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _make, (self.base, self.path)
+
+
+_new = object.__new__
+_set_base, _set_path, _set_storage = (Key.__dict__[slot].__set__ for slot in ("base", "path", "storage"))
+
+
+def _make(base: str, path: str) -> Key:
+    key = _new(Key)
+    _set_base(key, base)
+    _set_path(key, path)
+    _set_storage(key, f"{base}/{path}" if base and path else base or path)
+    return key
+
+
+AGENTS: Final = _make(_AGENTS_DIRECTORY, "")
+"""The prefix below which every agent's tree lies."""
+
+
+@lru_cache(maxsize=4096)
+def _parse(text: str) -> str:
+    if len(text) <= _grammar.MAX_BYTES and _grammar.PLAIN.match(text):
+        return text
+    path, rule = _judged(text)
+    if rule:
+        raise _invalid_path(text, rule)
+    return path
+
+
+def _parse_directory(text: str) -> str:
+    path, rule = _judged(text)
+    if rule not in (None, "empty", "directory"):
+        raise _invalid_path(text, rule)
+    return path
+
+
+def _judged(text: str) -> tuple[str, str | None]:
+    if rule := _grammar.text_rule(text):
+        return "", rule
+    parts = text.split("/")
+    segments = [segment for segment in parts if segment not in ("", ".")]
+    rule = _grammar.segments_rule(segments)
+    if rule is None and parts[-1] in ("", "."):
+        rule = "directory"
+    return "/".join(segments), rule
+
+
+def _invalid_path(text: object, rule: str) -> InvalidPathError:
+    raw = str.__str__(text) if isinstance(text, str) else ""
+    error = PathTraversalError if _suggest.is_escape(raw) else InvalidPathError
+    suggestion = _suggest.suggestion(raw)
+    if _judged(suggestion)[1]:
+        suggestion = _FALLBACK_NAME
+    shown = _shown(text)
+    return error(f"{shown} is refused: {RULES[rule]}; try {suggestion!r}", rule, suggestion, shown)
+
+
+def _shown(text: object) -> str:
+    if not isinstance(text, str):
+        return f"a {type(text).__name__}"
+    return ascii(str.__str__(text)[:_SHOWN]) + ("..." if len(text) > _SHOWN else "")
+
+
+def is_agent_id(text: object) -> bool:
+    """Whether a text is an agent id as it stands."""
+    return isinstance(text, str) and _grammar.AGENT_ID.match(text) is not None
+
+
+_PLAIN_ID_CHARACTER = re.compile(r"[^A-Za-z0-9._@+-]")
+_ENCODED_MARK = "0=="  # never made by the escapes below, in which "=" is followed by two digits
+
+
+def agent_id(text: str) -> str:
+    """Turn any external id (``slack:C0123``, ``auth0|5f``) into an agent id, reversibly.
+
+    Characters an agent id cannot hold, and ``=`` itself, become ``=XX`` for each byte of their UTF-8 (as in
+    RFC 2045 quoted-printable); a result that cannot begin an id is marked with a leading ``0==``.
+    `external_id` is the inverse. Different texts give different ids.
+
+    Raises:
+        InvalidAgentIdError: not a str, not valid Unicode, or longer than 128 characters once encoded.
+    """
+    try:
+        encoded = _PLAIN_ID_CHARACTER.sub(_escaped, text)
+    except (TypeError, UnicodeEncodeError):
+        raise _invalid_agent_id(text) from None
+    encoded = re.sub(r"\.(?=\.)|\.\Z", "=2E", encoded)
+    if not _grammar.AGENT_ID.match(encoded):
+        encoded = _ENCODED_MARK + encoded
+    if not _grammar.AGENT_ID.match(encoded):
+        raise _invalid_agent_id(text)
+    return encoded
+
+
+def external_id(agent_instance_id: str) -> str:
+    """The text that `agent_id` made this id of.
+
+    Raises:
+        InvalidAgentIdError: `agent_id` makes no such id.
+    """
+    try:
+        body = agent_instance_id.removeprefix(_ENCODED_MARK).encode("ascii")
+        text = re.sub(rb"=([0-9A-F]{2})", lambda m: bytes([int(m[1], 16)]), body).decode()
+        if agent_id(text) == agent_instance_id:
+            return text
+    except (AttributeError, UnicodeError):
+        pass
+    raise InvalidAgentIdError(f"{_shown(agent_instance_id)} was not made by agent_id()", "agent-id", _FALLBACK_NAME)
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return "".join(f"={byte:02X}" for byte in match[0].encode())
+
+
+def _invalid_agent_id(text: object) -> InvalidAgentIdError:
+    shown, suggestion = _shown(text), _suggested_agent_id(text)
+    message = f"{shown} is no agent id: {RULES['agent-id']}; agent_id(text) makes ids of any text, say {suggestion!r}"
+    return InvalidAgentIdError(message, "agent-id", suggestion, shown)
+
+
+def _suggested_agent_id(text: object) -> str:
+    short = str.__str__(text)[:32].encode(errors="ignore").decode() if isinstance(text, str) else "default"
+    encoded = _PLAIN_ID_CHARACTER.sub(_escaped, short)
+    return agent_id(short) if len(encoded) < 100 else "default"
