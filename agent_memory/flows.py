@@ -1,0 +1,384 @@
+"""The logic of every operation, written once for sync and async callers.
+
+A flow is an async function over the contract and a `Run`. It awaits nothing but the backend's primitives
+and its run, so it can be stepped without an event loop, and a simulator can interleave many at every
+primitive. Losing a race is normal: it is retried in one place (`_until_won`), bounded in time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import TypeVar, cast
+
+from agent_memory.backend import (
+    ABSENT,
+    ANY,
+    PRESENT,
+    Appended,
+    Appends,
+    AppendWhen,
+    Backend,
+    Entry,
+    Snapshot,
+    Version,
+    refuse_larger,
+)
+from agent_memory.errors import (
+    AgentMemoryError,
+    AgentMemoryFileNotFoundError,
+    ConflictError,
+    FileAlreadyExistsError,
+    InvalidContentError,
+    InvalidPathError,
+    PartialOperationError,
+    ReadError,
+)
+from agent_memory.key import RULES, Key
+from agent_memory.runners import Run
+
+T = TypeVar("T")
+Check = Callable[[bytes], Awaitable[None]]
+
+CONTENTION_SECONDS = 120.0
+"""How long an operation that keeps losing races goes on before it gives up with `ConflictError`."""
+_FIRST_DELAY = 0.01
+_LONGEST_DELAY = 0.5
+_MOST_CLASHES = 2
+_LIST_LIMIT = 100_000
+_AT_ONCE = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What an operation did, as far as it learned it anyway: sizes in bytes, digests as hexadecimal SHA-256.
+
+    ``before_sha256`` is of what was there before, where the operation read it; ``sha256`` of what it wrote.
+    """
+
+    size: int | None = None
+    sha256: str | None = None
+    before_sha256: str | None = None
+    version: Version | None = None
+    attempts: int = 1
+    data: bytes = b""
+    entries: tuple[Entry, ...] = ()
+    files: int | None = None
+    skipped: int = 0
+
+    @property
+    def text(self) -> str:
+        """The data, which `read_text` has proved to be UTF-8."""
+        return self.data.decode()
+
+
+async def read(store: Backend, run: Run, key: Key) -> Effect:
+    """Read a whole file."""
+    snapshot = await run.call(store.read, key)
+    return Effect(data=snapshot.data, size=snapshot.size)
+
+
+async def read_text(store: Backend, run: Run, key: Key) -> Effect:
+    """Read a whole file that has to be UTF-8."""
+    effect = await read(store, run, key)
+    _decode(key, effect.data)
+    return effect
+
+
+async def stat(store: Backend, run: Run, key: Key) -> Effect:
+    """One file's entry."""
+    entry = await run.call(store.stat, key)
+    return Effect(entries=(entry,), size=entry.size, version=entry.version)
+
+
+async def exists(store: Backend, run: Run, key: Key) -> Effect:
+    """One file's entry, or none."""
+    try:
+        return await stat(store, run, key)
+    except AgentMemoryFileNotFoundError:
+        return Effect()
+
+
+async def write(store: Backend, run: Run, key: Key, data: bytes, expected: str | None) -> Effect:
+    """Replace or create a file; with ``expected``, only if its content has that SHA-256."""
+    refuse_larger(key, len(data), store.max_bytes)
+    if expected is None:
+        version = await run.call(store.write, key, data)
+        return Effect(size=len(data), sha256=_sha256(data), version=version)
+    snapshot = await _read_expected(store, run, key, expected, missing=ConflictError)
+    version = await run.call(store.write, key, data, when=snapshot.version)
+    return Effect(size=len(data), sha256=_sha256(data), before_sha256=expected, version=version)
+
+
+async def create(store: Backend, run: Run, key: Key, data: bytes) -> Effect:
+    """Write a file that must not exist."""
+    refuse_larger(key, len(data), store.max_bytes)
+    version = await run.call(store.write, key, data, when=ABSENT)
+    return Effect(size=len(data), sha256=_sha256(data), version=version)
+
+
+async def append(
+    store: Backend,
+    run: Run,
+    key: Key,
+    data: bytes,
+    *,
+    separator: bytes = b"",
+    when: AppendWhen = ANY,
+    expected: str | None = None,
+) -> Effect:
+    """Append to a file: in place where the backend can, by compare-and-swap where it cannot."""
+    refuse_larger(key, len(data), store.max_bytes)
+    if expected is not None:
+        return await _append_once(store, run, key, data, separator, expected)
+    if isinstance(store, Appends):
+        in_place = cast(Callable[..., Awaitable[Appended]], store.append)
+        appended = await run.call(in_place, key, data, separator=separator, when=when)
+        return Effect(size=appended.size, sha256=_sha256(data), version=appended.version)
+
+    clashes = 0
+
+    async def attempt() -> Effect:
+        nonlocal clashes
+        before = await _read_if_present(store, run, key)
+        if before is None and when is PRESENT:
+            raise AgentMemoryFileNotFoundError(f"{key.path!r}: no such file")
+        try:
+            return await _write_appended(store, run, key, before, data, separator)
+        except FileAlreadyExistsError as error:  # another creator was faster, or the name is a directory
+            clashes += not (await exists(store, run, key)).entries
+            if clashes > _MOST_CLASHES:
+                raise
+            raise ConflictError(f"{key.path!r}: created meanwhile") from error
+
+    return await _until_won(run, attempt)
+
+
+async def _append_once(store: Backend, run: Run, key: Key, data: bytes, separator: bytes, expected: str) -> Effect:
+    before = await _read_expected(store, run, key, expected, missing=ConflictError)
+    return await _write_appended(store, run, key, before, data, separator)
+
+
+async def _write_appended(
+    store: Backend, run: Run, key: Key, before: Snapshot | None, data: bytes, separator: bytes
+) -> Effect:
+    old = before.data if before else b""
+    whole = old + (separator if old and not old.endswith(separator) else b"") + data
+    refuse_larger(key, len(whole), store.max_bytes)
+    version = await run.call(store.write, key, whole, when=before.version if before else ABSENT)
+    return Effect(
+        size=len(whole),
+        sha256=_sha256(data),
+        before_sha256=_sha256(old) if before else None,
+        version=version,
+    )
+
+
+async def edit(
+    store: Backend, run: Run, key: Key, change: Callable[[str], str], check: Check, expected: str | None
+) -> Effect:
+    """Replace a file's text by a pure function of it, again on the new text if somebody else was faster."""
+
+    async def attempt() -> Effect:
+        before = await _read_expected(store, run, key, expected, missing=AgentMemoryFileNotFoundError)
+        digest = _sha256(before.data)
+        text = _decode(key, before.data)
+        changed = change(text)
+        if changed == text:
+            return Effect(size=before.size, sha256=digest, before_sha256=digest, version=before.version)
+        data = text_bytes(changed)
+        await check(data)
+        refuse_larger(key, len(data), store.max_bytes)
+        version = await run.call(store.write, key, data, when=before.version)
+        return Effect(size=len(data), sha256=_sha256(data), before_sha256=digest, version=version)
+
+    return await _until_won(run, attempt) if expected is None else await attempt()
+
+
+async def delete(store: Backend, run: Run, key: Key, expected: str | None) -> Effect:
+    """Delete a file; with ``expected``, only if its content has that SHA-256."""
+    if expected is None:
+        await run.call(store.delete, key)
+        return Effect(files=1)
+    snapshot = await _read_expected(store, run, key, expected, missing=AgentMemoryFileNotFoundError)
+    await run.call(store.delete, key, when=snapshot.version)
+    return Effect(files=1, before_sha256=expected)
+
+
+async def list_all(store: Backend, run: Run, prefix: Key, recursive: bool = True) -> Effect:
+    """Every page of a listing, in the order of the paths' UTF-8 bytes; directories only if not recursive."""
+    found: list[Entry] = []
+    skipped = 0
+    after: str | None = None
+    while True:
+        page = await run.call(store.list, prefix, recursive=recursive, after=after, limit=_LIST_LIMIT)
+        found += page.entries
+        found += (Entry(key, 0, 0.0, None, True) for key in page.directories)
+        skipped += page.skipped
+        after = page.next
+        if after is None:
+            break
+    found.sort(key=lambda entry: entry.key.storage)
+    return Effect(entries=tuple(found), files=len(found), skipped=skipped)
+
+
+async def copy(store: Backend, run: Run, source: Key, target: Key) -> Effect:
+    """Copy a file, or a directory file by file, to a name that must be free."""
+    return await _transfer(store, run, source, target, _copy_file)
+
+
+async def rename(store: Backend, run: Run, source: Key, target: Key) -> Effect:
+    """Move a file, or a directory file by file, to a name that must be free.
+
+    A file is copied if the target is absent, then exactly the copied version is deleted; if the source
+    changed meanwhile, the copy is withdrawn. A crash may leave both names, never neither.
+    """
+    return await _transfer(store, run, source, target, _rename_file)
+
+
+async def delete_tree(store: Backend, run: Run, prefix: Key) -> Effect:
+    """Delete every file below a prefix."""
+    listing = await list_all(store, run, prefix)
+    if not listing.entries and prefix.path:
+        raise AgentMemoryFileNotFoundError(f"{prefix.path!r}: no files below that name")
+
+    async def one(entry: Entry) -> None:
+        try:
+            await run.call(store.delete, entry.key)
+        except AgentMemoryFileNotFoundError:
+            return  # somebody else deleted it: what was asked for is true
+
+    await _each(run, listing.entries, one)
+    return Effect(files=len(listing.entries), skipped=listing.skipped)
+
+
+Transfer = Callable[[Backend, Run, Key, Key], Awaitable[Effect]]
+
+
+async def _transfer(store: Backend, run: Run, source: Key, target: Key, file: Transfer) -> Effect:
+    if target.is_below(source):
+        raise InvalidPathError(f"{source.path!r} to {target.path!r}: {RULES['into-itself']}", "into-itself")
+    try:
+        return await file(store, run, source, target)
+    except AgentMemoryFileNotFoundError:
+        listing = await list_all(store, run, source)
+        if not listing.entries:
+            raise
+    await _refuse_taken(store, run, target)
+
+    async def one(entry: Entry) -> None:
+        await file(store, run, entry.key, target.join(entry.key.relative_to(source).path))
+
+    await _each(run, listing.entries, one)
+    return Effect(files=len(listing.entries), skipped=listing.skipped)
+
+
+async def _refuse_taken(store: Backend, run: Run, target: Key) -> None:
+    taken = (await exists(store, run, target)).entries
+    if taken or (await run.call(store.list, target, limit=1)).entries:
+        raise FileAlreadyExistsError(f"{target.path!r}: the name is taken")
+
+
+async def _copy_file(store: Backend, run: Run, source: Key, target: Key) -> Effect:
+    snapshot = await run.call(store.read, source)
+    version = await run.call(store.write, target, snapshot.data, when=ABSENT)
+    return Effect(size=snapshot.size, sha256=_sha256(snapshot.data), version=version, files=1)
+
+
+async def _rename_file(store: Backend, run: Run, source: Key, target: Key) -> Effect:
+    snapshot = await run.call(store.read, source)
+    version = await run.call(store.write, target, snapshot.data, when=ABSENT)
+    try:
+        await run.call(store.delete, source, when=snapshot.version)
+    except (ConflictError, AgentMemoryFileNotFoundError) as error:
+        await _withdraw(store, run, target, version)
+        raise ConflictError(f"{source.path!r}: the file changed while it was renamed; it stays where it is") from error
+    digest = _sha256(snapshot.data)
+    return Effect(size=snapshot.size, sha256=digest, before_sha256=digest, version=version, files=1)
+
+
+async def _withdraw(store: Backend, run: Run, target: Key, version: Version) -> None:
+    try:
+        await run.call(store.delete, target, when=version)
+    except (ConflictError, AgentMemoryFileNotFoundError):
+        return  # somebody already made it theirs
+
+
+async def _each(run: Run, entries: tuple[Entry, ...], one: Callable[[Entry], Awaitable[None]]) -> None:
+    async def attempt(entry: Entry) -> AgentMemoryError | None:
+        try:
+            await one(entry)
+        except AgentMemoryError as error:
+            return error
+        return None
+
+    errors = await run.map(attempt, entries, _AT_ONCE)
+    if first := next(filter(None, errors), None):
+        done = tuple(e.path for e, error in zip(entries, errors, strict=True) if error is None)
+        left = tuple(e.path for e, error in zip(entries, errors, strict=True) if error is not None)
+        raise PartialOperationError(f"{len(left)} of {len(entries)} files are left: {first}", done, left) from first
+
+
+async def _until_won(run: Run, attempt: Callable[[], Awaitable[Effect]]) -> Effect:
+    """Try again after each lost race: back-off doubles up to its cap, with full jitter, until the deadline."""
+    deadline = run.now() + CONTENTION_SECONDS
+    tries = 1
+    while True:
+        try:
+            return replace(await attempt(), attempts=tries)
+        except ConflictError:
+            if run.now() >= deadline:
+                raise
+        await run.sleep(run.random() * min(_LONGEST_DELAY, _FIRST_DELAY * 2**tries))
+        tries += 1
+
+
+async def _read_if_present(store: Backend, run: Run, key: Key) -> Snapshot | None:
+    try:
+        return await run.call(store.read, key)
+    except AgentMemoryFileNotFoundError:
+        return None
+
+
+async def _read_expected(
+    store: Backend, run: Run, key: Key, expected: str | None, missing: type[AgentMemoryError]
+) -> Snapshot:
+    snapshot = await _read_if_present(store, run, key)
+    if snapshot is None:
+        raise missing(f"{key.path!r}: no such file")
+    if expected is not None and _sha256(snapshot.data) != expected:
+        raise ConflictError(f"{key.path!r}: the content is not what was expected; nothing was written")
+    return snapshot
+
+
+def text_bytes(content: object) -> bytes:
+    """A text's UTF-8 bytes.
+
+    Raises:
+        InvalidContentError: not a str, or it holds a lone surrogate.
+    """
+    if not isinstance(content, str):
+        raise InvalidContentError(f"content is a str, not {type(content).__name__}")
+    try:
+        return content.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidContentError(f"content is not valid Unicode: a lone surrogate at position {error.start}") from None
+
+
+def raw_bytes(content: object) -> bytes:
+    """The bytes of a bytes-like object; errors as `text_bytes`."""
+    if not isinstance(content, bytes | bytearray | memoryview):
+        raise InvalidContentError(f"content is bytes, not {type(content).__name__}")
+    return bytes(content)
+
+
+def _decode(key: Key, data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise ReadError(f"{key.path!r}: not UTF-8 text: byte {error.start}; read_bytes() still works") from None
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
