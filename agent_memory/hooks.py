@@ -1,0 +1,121 @@
+"""Calls the hooks of one service's plugins, with the failure policy of each hook.
+
+Guards fail closed: an exception in a guard refuses the operation. Observers fail open: an exception in an
+observer is logged, unless its plugin is required.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pluggy
+
+from agent_memory import hookspecs
+from agent_memory.errors import AgentMemoryError, InvalidPathError, OperationDenied, OutcomeUnknownError
+from agent_memory.hookspecs import BackendFactory, Operation, Outcome
+
+_log = logging.getLogger("agent_memory")
+
+
+class Hooks:
+    """One service's plugins, registered in order; the last registered is called first.
+
+    Raises:
+        pluggy.PluginValidationError: a plugin misspells a hook or its arguments, or implements one as a
+            wrapper or as ``async def``.
+    """
+
+    def __init__(self, plugins: Iterable[object] = ()) -> None:
+        self._manager = manager_with(plugins)
+        hook = self._manager.hook
+        self._before = hook.agent_memory_before_operation
+        self._check = hook.agent_memory_check_content
+        self._after = hook.agent_memory_after_operation
+        self._rejected = hook.agent_memory_key_rejected
+        self.guards = bool(self._before.get_hookimpls())
+        self.content_guards = bool(self._check.get_hookimpls())
+        self.observers = bool(self._after.get_hookimpls())
+
+    def register_backends(self, register: Callable[[str, BackendFactory], None]) -> None:
+        """Let the plugins add backends."""
+        self._manager.hook.agent_memory_register_backends(register=register)
+
+    def before(self, operation: Operation) -> None:
+        """Ask the guards.
+
+        Raises:
+            OperationDenied: one refused, or one failed.
+        """
+        _guard(lambda: self._before(operation=operation))
+
+    def check(self, operation: Operation, content: bytes) -> None:
+        """Ask the guards of content; errors as `before`."""
+        _guard(lambda: self._check(operation=operation, content=content))
+
+    def after(self, operation: Operation, outcome: Outcome) -> None:
+        """Tell every observer, each on its own.
+
+        Raises:
+            OutcomeUnknownError: a required observer failed.
+        """
+        self._tell(self._after, {"operation": operation, "outcome": outcome})
+
+    def key_rejected(self, agent: str | None, error: InvalidPathError) -> None:
+        """Tell every observer that a name was refused; errors as `after`."""
+        self._tell(self._rejected, {"agent": agent, "text": error.refused, "reason": error.rule})
+
+    def _tell(self, caller: pluggy.HookCaller, facts: dict[str, object]) -> None:
+        failed: tuple[str, Exception] | None = None
+        for implementation in reversed(caller.get_hookimpls()):
+            try:
+                implementation.function(*(facts[name] for name in implementation.argnames))
+            except Exception as failure:  # noqa: BLE001 - an observer may fail in any way
+                _log.exception("the plugin %r failed in %s", implementation.plugin_name, caller.name)
+                if getattr(implementation.plugin, "required", False):
+                    failed = failed or (implementation.plugin_name, failure)
+        if failed:
+            name, error = failed
+            raise OutcomeUnknownError(
+                f"the storage did its part, but the required plugin {name!r} could not report it"
+            ) from error
+
+
+def manager_with(plugins: Iterable[object]) -> pluggy.PluginManager:
+    """A plugin manager with these plugins, each found valid."""
+    manager = pluggy.PluginManager(hookspecs.PROJECT)
+    manager.add_hookspecs(hookspecs)
+    for plugin in plugins:
+        name = getattr(plugin, "__name__", type(plugin).__name__)
+        name = manager.register(plugin, None if manager.has_plugin(name) else name) or name
+        _refuse_colours(manager, plugin, name)
+    manager.check_pending()
+    return manager
+
+
+def _refuse_colours(manager: pluggy.PluginManager, plugin: object, name: str) -> None:
+    for caller in manager.get_hookcallers(plugin) or ():
+        for implementation in caller.get_hookimpls():
+            if implementation.plugin is plugin and (fault := _fault(implementation)):
+                raise pluggy.PluginValidationError(plugin, f"the plugin {name!r} implements {caller.name} as {fault}")
+
+
+def _fault(implementation: Any) -> str | None:
+    if implementation.wrapper or implementation.hookwrapper:
+        return "a wrapper, which could change results; hooks only observe or refuse"
+    if inspect.iscoroutinefunction(implementation.function):
+        return "async def, which nobody would await; write a plain function"
+    return None
+
+
+def _guard(ask: Callable[[], object]) -> None:
+    try:
+        ask()
+    except OperationDenied:
+        raise
+    except AgentMemoryError as error:
+        raise OperationDenied(f"refused: {error}") from error
+    except Exception as error:
+        raise OperationDenied(f"refused: a guard failed with {type(error).__name__}") from error

@@ -1,0 +1,107 @@
+"""The hooks: what a plugin may implement, and the frozen facts it is given.
+
+Hooks are called in one place (`agent_memory.hooks`), once per operation, never inside a backend and never
+per request. They are plain functions marked with ``hookimpl``; wrappers and ``async def`` are refused when
+the plugin is registered. A hook costs no request and no second read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import pluggy
+
+from agent_memory.backend import PROJECT, BackendFactory, Version, hookimpl
+
+__all__ = ["PROJECT", "BackendFactory", "Operation", "OperationKind", "Outcome", "hookimpl", "hookspec"]
+
+hookspec = pluggy.HookspecMarker(PROJECT)
+
+OperationKind: TypeAlias = Literal[
+    "read", "stat", "exists", "list", "agent_ids", "write", "create", "append", "edit", "delete", "delete_tree",
+    "rename", "copy",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """What somebody asked for; sees no content.
+
+    ``time`` is POSIX seconds; ``agent`` None for a tree without agents; ``path`` and ``target`` are relative
+    to the agent's tree, ``target`` only for rename and copy; ``size`` is the bytes given, where some are.
+    """
+
+    id: str
+    time: float
+    kind: OperationKind
+    agent: str | None
+    path: str
+    target: str | None = None
+    size: int | None = None
+    actor: str | None = None
+    tool_call_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How it ended. Sizes in bytes, duration in seconds, digests hexadecimal SHA-256.
+
+    ``status`` is "unknown" when the caller was cancelled or interrupted while the storage was at work.
+    ``sha256`` is of what was written (for an append: of the appended bytes), ``before_sha256`` of what was
+    there before, only where the operation read it anyway. ``error`` is the error's ``kind``. ``files`` counts
+    the files of an operation on many; ``skipped`` the names in storage that no key can name.
+    """
+
+    status: Literal["ok", "error", "unknown"]
+    duration: float
+    size: int | None = None
+    version: Version | None = None
+    sha256: str | None = None
+    before_sha256: str | None = None
+    attempts: int = 1
+    files: int | None = None
+    skipped: int = 0
+    error: str | None = None
+
+
+@hookspec
+def agent_memory_register_backends(register: Callable[[str, BackendFactory], None]) -> None:
+    """Add backends: call ``register(scheme, factory)``; the scheme ``*`` is asked when no other fits.
+
+    The only hook a package found by entry point may implement. A scheme registered twice is an error.
+    """
+
+
+@hookspec
+def agent_memory_before_operation(operation: Operation) -> None:
+    """Called with the names parsed and before any I/O; raise `OperationDenied` to veto.
+
+    Any other exception stops the operation too: guards fail closed.
+    """
+
+
+@hookspec
+def agent_memory_check_content(operation: Operation, content: bytes) -> None:
+    """Called with the bytes about to be written (for an append: to be appended); raise to veto.
+
+    For an edit: once per attempt, with the whole new content.
+    """
+
+
+@hookspec
+def agent_memory_after_operation(operation: Operation, outcome: Outcome) -> None:
+    """Called exactly once per operation: on success, failure or cancellation.
+
+    Each implementation is called on its own. One that raises is logged and silences nobody, unless its
+    plugin sets ``required = True``: then the caller gets `OutcomeUnknownError`, with the cause attached.
+    """
+
+
+@hookspec
+def agent_memory_key_rejected(agent: str | None, text: str, reason: str) -> None:
+    """Called when a name is refused: the security trail.
+
+    ``text`` is the name, escaped to ASCII, quoted and cut to 80 characters; ``reason`` one of `agent_memory.key.RULES`.
+    """

@@ -1,0 +1,1 @@
+"""Shipped plugins: each one file, each only a plugin."""

@@ -1,0 +1,48 @@
+"""One line per operation on the stdlib logger ``agent_memory``: INFO, refusals and failures at WARNING.
+
+That a file is missing, is there already or was changed by somebody is an ordinary answer, hence INFO.
+
+On by default. A line never holds content; names appear escaped, so that no name can forge a line.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from agent_memory.hookspecs import Operation, Outcome, hookimpl
+
+_ORDINARY = ("file_not_found", "file_exists", "conflict")
+_log = logging.getLogger("agent_memory")
+
+
+class LoggingPlugin:
+    """Logs every operation and every refused name."""
+
+    @hookimpl
+    def agent_memory_after_operation(self, operation: Operation, outcome: Outcome) -> None:
+        """Log one line."""
+        fine = not outcome.skipped and (outcome.status == "ok" or outcome.error in _ORDINARY)
+        level = logging.INFO if fine else logging.WARNING
+        if _log.isEnabledFor(level):
+            _log.log(level, "%s", _line(operation, outcome))
+
+    @hookimpl
+    def agent_memory_key_rejected(self, agent: str | None, text: str, reason: str) -> None:
+        """Log one line."""
+        _log.warning("refused agent=%s path=%s rule=%s", agent or "-", text, reason)
+
+
+def _line(operation: Operation, outcome: Outcome) -> str:
+    facts = {
+        "agent": operation.agent or "-",
+        "path": ascii(operation.path),
+        "target": None if operation.target is None else ascii(operation.target),
+        "size": operation.size if outcome.size is None else outcome.size,
+        "files": outcome.files,
+        "skipped": outcome.skipped or None,
+        "attempts": outcome.attempts if outcome.attempts > 1 else None,
+        "actor": None if operation.actor is None else ascii(operation.actor),
+        "ms": f"{outcome.duration * 1000:.1f}",
+        "outcome": outcome.error or outcome.status,
+    }
+    return " ".join([operation.kind, *(f"{name}={value}" for name, value in facts.items() if value is not None)])

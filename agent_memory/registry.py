@@ -1,0 +1,102 @@
+"""URL to backend, through the plugins of the ``agent_memory`` entry-point group; none of them is special."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import logging
+import os
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from agent_memory.backend import AnyBackend, Backend, BlockingBackend
+from agent_memory.errors import BackendNotAvailableError
+from agent_memory.hooks import Hooks, manager_with
+from agent_memory.hookspecs import BackendFactory
+
+GROUP = "agent_memory"
+FALLBACK = "*"
+_log = logging.getLogger("agent_memory")
+
+
+def open_backend(
+    root: str | os.PathLike[str] | AnyBackend,
+    storage_options: Mapping[str, object] | None = None,
+    hooks: Hooks | None = None,
+) -> AnyBackend:
+    """The backend of a path, a URL, or the backend given.
+
+    A text without ``://`` is a path; a leading ``~`` in it is the home directory.
+
+    Raises:
+        BackendNotAvailableError: no plugin knows the URL's scheme, or what it needs is not installed.
+        TypeError: ``root`` is of another type, or options were given beside a backend.
+    """
+    if isinstance(root, Backend | BlockingBackend):
+        if storage_options:
+            raise TypeError("storage_options go with a path or a URL; this root is a backend, already open")
+        return root
+    if not isinstance(root, str | os.PathLike):
+        raise TypeError(f"root is a path, a URL or a backend, not {type(root).__name__}")
+    url = _as_url(root)
+    return _factory(url.partition("://")[0], hooks)(url, dict(storage_options or {}))
+
+
+def _as_url(root: str | os.PathLike[str]) -> str:
+    text = os.fspath(root)
+    if not isinstance(text, str):
+        raise TypeError("root is a str path, not bytes")
+    if not text:
+        raise ValueError("root is empty; '.' is the current directory")
+    return text if isinstance(root, str) and "://" in text else Path(text).expanduser().absolute().as_uri()
+
+
+def _factory(scheme: str, hooks: Hooks | None) -> BackendFactory:
+    found = dict(installed_backends())
+    if hooks is not None:
+        hooks.register_backends(_registrar(found))
+    if factory := found.get(scheme.lower()) or found.get(FALLBACK):
+        return factory
+    raise BackendNotAvailableError(f"no backend is installed for {scheme}://; installed: {', '.join(sorted(found))}")
+
+
+@cache
+def installed_backends() -> Mapping[str, BackendFactory]:
+    """The factories by scheme of every installed package; one that is broken is logged and left out."""
+    found: dict[str, BackendFactory] = {}
+    for point in sorted(importlib.metadata.entry_points(group=GROUP), key=lambda point: point.name):
+        try:
+            _load(point, found)
+        except Exception as error:  # noqa: BLE001 - a broken package may fail in any way
+            _log.warning("the backend plugin %r (%s) does not load: %s", point.name, point.value, error)
+            _broken[point.name] = f"{type(error).__name__}: {error}"
+    return found
+
+
+def broken_plugins() -> Mapping[str, str]:
+    """The installed plugins that failed to load, each with its error."""
+    installed_backends()
+    return dict(_broken)
+
+
+_broken: dict[str, str] = {}
+
+
+def _load(point: importlib.metadata.EntryPoint, found: dict[str, BackendFactory]) -> None:
+    manager = manager_with([point.load()])
+    hooks = {caller.name for plugin in manager.get_plugins() for caller in manager.get_hookcallers(plugin) or ()}
+    if hooks - {"agent_memory_register_backends"}:
+        raise TypeError("a package found by entry point may only add backends; pass guards and observers as plugins=")
+    added: dict[str, BackendFactory] = {}
+    manager.hook.agent_memory_register_backends(register=_registrar(added, taken=found))
+    found.update(added)
+
+
+def _registrar(found: dict[str, BackendFactory], taken: Mapping[str, Any] | None = None) -> Any:
+    def register(scheme: str, factory: BackendFactory) -> None:
+        if scheme.lower() in found or scheme.lower() in (taken or {}):
+            raise ValueError(f"the scheme {scheme!r} is already registered")
+        found[scheme.lower()] = factory
+
+    return register
