@@ -1,0 +1,72 @@
+"""Storage for what AI agents remember: small text files on local disk, in memory and on S3.
+
+`AgentMemoryService` keeps the memories of many agents on one root, `AgentMemory` is one of them; both have
+an async twin. The contract for backends is in `agent_memory.backend`, the hooks for plugins in
+`agent_memory.hookspecs`.
+"""
+
+import logging
+
+from agent_memory.backend import Capabilities, Entry
+from agent_memory.errors import (
+    AgentMemoryError,
+    AgentMemoryFileNotFoundError,
+    AgentNotFoundError,
+    AppendError,
+    BackendNotAvailableError,
+    ConflictError,
+    FileAlreadyExistsError,
+    FileOperationError,
+    FileTooLargeError,
+    InvalidAgentIdError,
+    InvalidContentError,
+    InvalidPathError,
+    OperationDenied,
+    OutcomeUnknownError,
+    PartialOperationError,
+    PathTraversalError,
+    ReadError,
+    UnsupportedOperationError,
+    WriteError,
+)
+from agent_memory.hookspecs import Operation, Outcome, hookimpl
+from agent_memory.key import agent_id, external_id
+from agent_memory.memory import AgentMemory, AsyncAgentMemory, TreeResult, WriteResult
+from agent_memory.service import AgentMemoryService, AsyncAgentMemoryService
+
+__all__ = [
+    "AgentMemory",
+    "AgentMemoryError",
+    "AgentMemoryFileNotFoundError",
+    "AgentMemoryService",
+    "AgentNotFoundError",
+    "AppendError",
+    "AsyncAgentMemory",
+    "AsyncAgentMemoryService",
+    "BackendNotAvailableError",
+    "Capabilities",
+    "ConflictError",
+    "Entry",
+    "FileAlreadyExistsError",
+    "FileOperationError",
+    "FileTooLargeError",
+    "InvalidAgentIdError",
+    "InvalidContentError",
+    "InvalidPathError",
+    "Operation",
+    "OperationDenied",
+    "Outcome",
+    "OutcomeUnknownError",
+    "PartialOperationError",
+    "PathTraversalError",
+    "ReadError",
+    "TreeResult",
+    "UnsupportedOperationError",
+    "WriteError",
+    "WriteResult",
+    "agent_id",
+    "external_id",
+    "hookimpl",
+]
+
+logging.getLogger(__name__).addHandler(logging.NullHandler())  # the application decides what is shown

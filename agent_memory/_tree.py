@@ -1,0 +1,308 @@
+"""One confined tree, in no colour: what `AgentMemory` and `AsyncAgentMemory` share.
+
+Every operation passes `Tree._operate`: names are parsed, guards asked, the flow run, observers told, once.
+The methods are coroutines over a `Run`; `agent_memory.memory` runs them for sync and for async callers.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import cast
+
+from agent_memory import flows
+from agent_memory.backend import AnyBackend, Backend, Entry
+from agent_memory.errors import (
+    AgentMemoryError,
+    InvalidContentError,
+    InvalidPathError,
+    OperationDenied,
+    OutcomeUnknownError,
+)
+from agent_memory.flows import Effect
+from agent_memory.hooks import Hooks
+from agent_memory.hookspecs import Operation, OperationKind, Outcome
+from agent_memory.key import Key, is_agent_id
+from agent_memory.runners import Run
+
+_READING = frozenset({"read", "stat", "exists", "list", "agent_ids"})
+_SHA256 = re.compile(r"[0-9a-f]{64}\Z")
+_sequence = itertools.count(1)
+_process = os.urandom(6).hex()
+
+
+def _new_process() -> None:
+    global _process
+    _process = os.urandom(6).hex()
+
+
+os.register_at_fork(after_in_child=_new_process)
+
+
+@dataclass(frozen=True, slots=True)
+class WriteResult:
+    """What a writing call did.
+
+    Attributes:
+        path: the file, relative to its tree.
+        size: the file's size now, in bytes.
+        sha256: of what this call wrote: the whole file, or for an append the appended bytes; hexadecimal.
+    """
+
+    path: str
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class TreeResult:
+    """What an operation on one file, or on all files of a directory, did.
+
+    Attributes:
+        path: the file or directory, relative to its tree; for rename and copy the new name.
+        files: how many files.
+        skipped: how many names in storage were left alone because no key can name them.
+    """
+
+    path: str
+    files: int
+    skipped: int
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One operation under way: what a flow is given."""
+
+    store: Backend
+    run: Run
+    key: Key
+    target: Key | None
+    operation: Operation
+    data: bytes
+
+
+Flow = Callable[[Call], Awaitable[Effect]]
+Names = Callable[[], tuple[Key, Key | None]]
+Content = Callable[[], bytes]
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A tree below ``top`` as somebody sees it: who acts, and whether they may write."""
+
+    backend: AnyBackend
+    hooks: Hooks
+    top: Key
+    agent: str | None = None
+    actor: str | None = None
+    tool_call_id: str | None = None
+    writable: bool = True
+
+    def subtree(self, path: str) -> Tree:
+        """The same view below a directory."""
+        try:
+            return replace(self, top=self.top.join_prefix(path))
+        except InvalidPathError as error:
+            self.hooks.key_rejected(self.agent, error)
+            raise
+
+    async def read(self, run: Run, path: str) -> bytes:
+        effect = await self._operate(run, "read", self._file(path), lambda c: flows.read(c.store, c.run, c.key))
+        return effect.data
+
+    async def read_text(self, run: Run, path: str) -> str:
+        effect = await self._operate(run, "read", self._file(path), lambda c: flows.read_text(c.store, c.run, c.key))
+        return effect.text
+
+    async def stat(self, run: Run, path: str) -> Entry:
+        effect = await self._operate(run, "stat", self._file(path), lambda c: flows.stat(c.store, c.run, c.key))
+        return self._seen(effect.entries)[0]
+
+    async def exists(self, run: Run, path: str) -> bool:
+        effect = await self._operate(run, "exists", self._file(path), lambda c: flows.exists(c.store, c.run, c.key))
+        return bool(effect.entries)
+
+    async def list(self, run: Run, path: str, recursive: bool) -> tuple[Entry, ...]:
+        effect = await self._operate(
+            run, "list", self._directory(path), lambda c: flows.list_all(c.store, c.run, c.key, recursive)
+        )
+        return self._seen(effect.entries)
+
+    async def agent_ids(self, run: Run) -> tuple[str, ...]:
+        effect = await self._operate(
+            run, "agent_ids", self._directory(""), lambda c: flows.list_all(c.store, c.run, c.key, recursive=False)
+        )
+        return tuple(entry.path for entry in effect.entries if entry.is_directory and is_agent_id(entry.path))
+
+    async def write(self, run: Run, path: str, content: Content, expected: str | None) -> WriteResult:
+        return await self._write(
+            run, "write", path, lambda c: flows.write(c.store, c.run, c.key, c.data, _digest(expected)), content
+        )
+
+    async def create(self, run: Run, path: str, content: Content) -> WriteResult:
+        return await self._write(run, "create", path, lambda c: flows.create(c.store, c.run, c.key, c.data), content)
+
+    async def append(self, run: Run, path: str, content: Content, expected: str | None) -> WriteResult:
+        return await self._write(
+            run,
+            "append",
+            path,
+            lambda c: flows.append(c.store, c.run, c.key, c.data, expected=_digest(expected)),
+            content,
+        )
+
+    async def edit(self, run: Run, path: str, change: Callable[[str], str], expected: str | None) -> WriteResult:
+        def flow(c: Call) -> Awaitable[Effect]:
+            async def check(data: bytes) -> None:
+                await self._check(c.run, c.operation, data)
+
+            return flows.edit(c.store, c.run, c.key, change, check, _digest(expected))
+
+        return await self._write(run, "edit", path, flow)
+
+    async def delete(self, run: Run, path: str, expected: str | None) -> None:
+        await self._operate(
+            run, "delete", self._file(path), lambda c: flows.delete(c.store, c.run, c.key, _digest(expected))
+        )
+
+    async def delete_tree(self, run: Run, path: str) -> TreeResult:
+        names = self._directory(path)
+        effect = await self._operate(run, "delete_tree", names, lambda c: flows.delete_tree(c.store, c.run, c.key))
+        return TreeResult(self._path(names()[0]), effect.files or 0, effect.skipped)
+
+    async def rename(self, run: Run, path: str, new_path: str) -> TreeResult:
+        return await self._transfer(run, "rename", path, new_path, flows.rename)
+
+    async def copy(self, run: Run, path: str, new_path: str) -> TreeResult:
+        return await self._transfer(run, "copy", path, new_path, flows.copy)
+
+    async def _transfer(
+        self, run: Run, kind: OperationKind, path: str, new_path: str, transfer: flows.Transfer
+    ) -> TreeResult:
+        def flow(c: Call) -> Awaitable[Effect]:
+            return transfer(c.store, c.run, c.key, cast(Key, c.target))
+
+        effect = await self._operate(run, kind, lambda: (self.top.join(path), self.top.join(new_path)), flow)
+        return TreeResult(self._path(self.top.join(new_path)), effect.files or 0, effect.skipped)
+
+    async def _write(
+        self, run: Run, kind: OperationKind, path: str, flow: Flow, content: Content | None = None
+    ) -> WriteResult:
+        effect = await self._operate(run, kind, self._file(path), flow, content)
+        return WriteResult(self._path(self.top.join(path)), effect.size or 0, effect.sha256 or "")
+
+    async def _operate(
+        self, run: Run, kind: OperationKind, names: Names, flow: Flow, content: Content | None = None
+    ) -> Effect:
+        """The choke point: every operation of every surface passes here, exactly once."""
+        key, target = await self._parsed(run, names)
+        data, fault = _encoded(content)
+        operation = self._operation(kind, key, target, None if fault or content is None else len(data))
+        call = Call(cast(Backend, self.backend), run, key, target, operation, data)
+        started = run.now()
+        at_work = False
+        try:
+            self._permit(kind)
+            if fault:
+                raise fault
+            if self.hooks.guards:
+                await run.offload(lambda: self.hooks.before(operation))
+            if content is not None:
+                await self._check(run, operation, data)
+            at_work = True
+            effect = await flow(call)
+        except BaseException as error:
+            await self._tell(run, operation, _failed(error, at_work, run.now() - started))
+            raise
+        await self._tell(run, operation, _succeeded(effect, run.now() - started))
+        return effect
+
+    async def _parsed(self, run: Run, names: Names) -> tuple[Key, Key | None]:
+        try:
+            return names()
+        except InvalidPathError as error:
+            refused = error
+            await run.offload(lambda: self.hooks.key_rejected(self.agent, refused))
+            raise
+
+    def _permit(self, kind: OperationKind) -> None:
+        if not self.writable and kind not in _READING:
+            raise OperationDenied(f"{kind}: this view is read-only")
+
+    async def _check(self, run: Run, operation: Operation, data: bytes) -> None:
+        if self.hooks.content_guards:
+            await run.offload(lambda: self.hooks.check(operation, data))
+
+    async def _tell(self, run: Run, operation: Operation, outcome: Outcome) -> None:
+        if self.hooks.observers:
+            await run.offload(lambda: self.hooks.after(operation, outcome))
+
+    def _operation(self, kind: OperationKind, key: Key, target: Key | None, size: int | None) -> Operation:
+        return Operation(
+            id=f"{_process}-{next(_sequence)}",
+            time=time.time(),
+            kind=kind,
+            agent=self.agent,
+            path=key.path,
+            target=target.path if target else None,
+            size=size,
+            actor=self.actor,
+            tool_call_id=self.tool_call_id,
+        )
+
+    def _file(self, path: str) -> Names:
+        return lambda: (self.top.join(path), None)
+
+    def _directory(self, path: str) -> Names:
+        return lambda: (self.top.join_prefix(path), None)
+
+    def _path(self, key: Key) -> str:
+        return key.relative_to(self.top).path if self.top.path else key.path
+
+    def _seen(self, entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
+        if not self.top.path:
+            return entries
+        return tuple(entry._replace(key=entry.key.relative_to(self.top)) for entry in entries)
+
+
+def _encoded(content: Content | None) -> tuple[bytes, InvalidContentError | None]:
+    try:
+        return content() if content else b"", None
+    except InvalidContentError as error:
+        return b"", error
+
+
+def _digest(expected: str | None) -> str | None:
+    if expected is not None and not (isinstance(expected, str) and _SHA256.match(expected.lower())):
+        raise InvalidContentError("expected_sha256 is the 64 hexadecimal digits of a SHA-256")
+    return expected and expected.lower()
+
+
+def _succeeded(effect: Effect, duration: float) -> Outcome:
+    return Outcome(
+        status="ok",
+        duration=duration,
+        size=effect.size,
+        version=effect.version,
+        sha256=effect.sha256,
+        before_sha256=effect.before_sha256,
+        attempts=effect.attempts,
+        files=effect.files,
+        skipped=effect.skipped,
+    )
+
+
+def _failed(error: BaseException, at_work: bool, duration: float) -> Outcome:
+    if isinstance(error, AgentMemoryError):
+        unknown = isinstance(error, OutcomeUnknownError)
+        return Outcome(status="unknown" if unknown else "error", duration=duration, error=error.kind)
+    interrupted = not isinstance(error, Exception)
+    return Outcome(
+        status="unknown" if interrupted and at_work else "error",
+        duration=duration,
+        error="interrupted" if interrupted else type(error).__name__,
+    )

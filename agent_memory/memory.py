@@ -1,0 +1,312 @@
+"""`AgentMemory` and `AsyncAgentMemory`: one confined tree of text files.
+
+Both have the same names; ``await`` is the only difference. What a method promises is written once, on
+`AgentMemory`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import replace
+from typing import Any, Self, TypeVar
+
+from agent_memory._tree import Tree, TreeResult, WriteResult
+from agent_memory.backend import AnyBackend, BlockingBackend, Capabilities, Entry
+from agent_memory.flows import raw_bytes, text_bytes
+from agent_memory.hooks import Hooks
+from agent_memory.key import Key
+from agent_memory.plugins.logging import LoggingPlugin
+from agent_memory.registry import open_backend
+from agent_memory.runners import Run, in_thread, run_async, run_sync
+
+__all__ = ["AgentMemory", "AsyncAgentMemory", "TreeResult", "WriteResult"]
+
+T = TypeVar("T")
+
+
+class _View:
+    """What both colours share: the tree seen, and narrower views of it."""
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+
+    @classmethod
+    def open(
+        cls,
+        root: str | os.PathLike[str] | AnyBackend,
+        *,
+        storage_options: Mapping[str, object] | None = None,
+        plugins: Iterable[object] = (),
+        actor: str | None = None,
+    ) -> Self:
+        """Open one tree without agents: a project's ``.claude/memories``, say.
+
+        Args:
+            root: a path, a URL or a backend; nothing is created before the first write.
+            storage_options: what the URL's backend takes; an unknown option is refused.
+            plugins: guards and observers, called last first; logging is always on.
+            actor: who acts, for the hooks.
+
+        Raises:
+            BackendNotAvailableError: nothing installed opens the URL.
+        """
+        hooks = Hooks([LoggingPlugin(), *plugins])
+        return cls(Tree(open_backend(root, storage_options, hooks), hooks, Key.tree(), actor=actor))
+
+    def subtree(self, path: str) -> Self:
+        """A view confined to a directory; its paths are relative to it."""
+        return type(self)(self._tree.subtree(path))
+
+    def read_only(self) -> Self:
+        """A view whose writing calls raise `OperationDenied`; the views made of it are read-only too."""
+        return type(self)(replace(self._tree, writable=False))
+
+    def acting_as(self, actor: str | None, tool_call_id: str | None = None) -> Self:
+        """A view that tells the hooks who acts, and in which tool call."""
+        return type(self)(replace(self._tree, actor=actor, tool_call_id=tool_call_id))
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the storage below keeps."""
+        return self._tree.backend.capabilities
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._tree.top.storage or '.'!r}>"
+
+
+class AgentMemory(_View):
+    """One confined tree of text files.
+
+    Text is UTF-8, stored byte for byte. Every path is relative to the tree and parsed by one grammar
+    (`InvalidPathError` carries the rule and a suggestion). Reading never creates anything. Sizes are in
+    bytes. Instances are immutable and may be shared between threads.
+
+    Every method raises `InvalidPathError` for a bad name, `OperationDenied` for a guard's veto and
+    `FileOperationError` if the storage fails; beside them only what it lists.
+    """
+
+    def read(self, path: str) -> str:
+        """Read a text file.
+
+        Raises:
+            AgentMemoryFileNotFoundError: no such file.
+            ReadError: the file is not UTF-8; `read_bytes` still works.
+            FileTooLargeError: over the backend's ``max_bytes`` (50 MB unless configured).
+        """
+        return self._do(lambda run: self._tree.read_text(run, path))
+
+    def read_bytes(self, path: str) -> bytes:
+        """Read a file as it is stored; errors as `read`."""
+        return self._do(lambda run: self._tree.read(run, path))
+
+    def write(self, path: str, content: str, *, expected_sha256: str | None = None) -> WriteResult:
+        """Replace or create a text file, and the directories above it, in one atomic step.
+
+        The last writer wins; what is shared uses `edit`, `append` or a precondition.
+
+        Args:
+            path: the file.
+            content: its whole new text.
+            expected_sha256: the SHA-256 of the content to replace.
+
+        Raises:
+            InvalidContentError: not a str, or not valid Unicode; before any I/O.
+            ConflictError: the file's content is another, or the file is gone; nothing was written.
+            FileAlreadyExistsError: the name is a directory, or lies below a file.
+            FileTooLargeError: over the backend's ``max_bytes``.
+        """
+        return self._do(lambda run: self._tree.write(run, path, _text(content), expected_sha256))
+
+    def write_bytes(self, path: str, content: bytes, *, expected_sha256: str | None = None) -> WriteResult:
+        """Replace or create a file of any bytes; as `write`."""
+        return self._do(lambda run: self._tree.write(run, path, _bytes(content), expected_sha256))
+
+    def append(self, path: str, content: str, *, expected_sha256: str | None = None) -> WriteResult:
+        """Append text to a file, or create it; concurrent appends all take effect, each whole.
+
+        With ``expected_sha256`` the file is read first, and `ConflictError` raised if its content is another
+        or it is gone. The result's ``sha256`` is of the appended bytes; other errors as `write`.
+
+        Raises:
+            ConflictError: lost every race for `agent_memory.flows.CONTENTION_SECONDS`; nothing was written.
+        """
+        return self._do(lambda run: self._tree.append(run, path, _text(content), expected_sha256))
+
+    def create(self, path: str, content: str) -> WriteResult:
+        """Write a file that does not exist yet; of racing creators exactly one wins.
+
+        Raises:
+            FileAlreadyExistsError: the name is taken; nothing was written.
+        """
+        return self._do(lambda run: self._tree.create(run, path, _text(content)))
+
+    def edit(self, path: str, change: Callable[[str], str], *, expected_sha256: str | None = None) -> WriteResult:
+        """Replace a file's text by a function of it, without losing what others write meanwhile.
+
+        Args:
+            path: the file.
+            change: a pure function from the old text to the new one; called again on a newer text when
+                somebody else was faster. Equal text writes nothing; what it raises is raised.
+            expected_sha256: the SHA-256 the content must have; then a lost race is not tried again.
+
+        Raises:
+            AgentMemoryFileNotFoundError: no such file.
+            ConflictError: another content than expected, or every race lost; nothing was written.
+        """
+        return self._do(lambda run: self._tree.edit(run, path, change, expected_sha256))
+
+    def delete(self, path: str, *, expected_sha256: str | None = None) -> None:
+        """Delete a file; a directory emptied by it is gone too.
+
+        Raises:
+            AgentMemoryFileNotFoundError: no such file.
+            ConflictError: another content than expected; nothing was deleted.
+        """
+        self._do(lambda run: self._tree.delete(run, path, expected_sha256))
+
+    def delete_tree(self, path: str) -> TreeResult:
+        """Delete every file below a directory; ``""`` is the whole tree.
+
+        Names in storage that no key can name are left alone and counted.
+
+        Raises:
+            AgentMemoryFileNotFoundError: no files below that name.
+            PartialOperationError: some files could not be deleted; running it again goes on.
+        """
+        return self._do(lambda run: self._tree.delete_tree(run, path))
+
+    def rename(self, path: str, new_path: str) -> TreeResult:
+        """Move a file or a directory to a name that is free; never overwrites.
+
+        A file is at its new name before it leaves the old one: a crash may leave both, never neither. A
+        directory goes file by file.
+
+        Raises:
+            AgentMemoryFileNotFoundError: no such file or directory.
+            FileAlreadyExistsError: the new name is taken.
+            ConflictError: the file changed meanwhile; it stays where it was.
+            PartialOperationError: a directory moved in part; the new name is taken now, so move the files
+                in ``left`` one by one.
+        """
+        return self._do(lambda run: self._tree.rename(run, path, new_path))
+
+    def copy(self, path: str, new_path: str) -> TreeResult:
+        """Copy a file or a directory to a name that is free; never overwrites; errors as `rename`."""
+        return self._do(lambda run: self._tree.copy(run, path, new_path))
+
+    def list(self, path: str = "", *, recursive: bool = True) -> tuple[Entry, ...]:
+        """The files below a directory in the order of their paths' UTF-8 bytes; empty if there are none.
+
+        With ``recursive=False``: this level's files, and its directories with ``is_directory`` set. Names in
+        storage that no key can name are skipped, and logged with their count.
+        """
+        return self._do(lambda run: self._tree.list(run, path, recursive))
+
+    def stat(self, path: str) -> Entry:
+        """A file's size in bytes and time of change in POSIX seconds.
+
+        Raises:
+            AgentMemoryFileNotFoundError: no such file.
+        """
+        return self._do(lambda run: self._tree.stat(run, path))
+
+    def exists(self, path: str) -> bool:
+        """Whether a file has this name; a directory is no file."""
+        return self._do(lambda run: self._tree.exists(run, path))
+
+    def close(self) -> None:
+        """Release what the backend holds; every view of it is closed with it."""
+        close_backend(self._tree.backend)
+
+    def _do(self, start: Callable[[Run], Coroutine[Any, Any, T]]) -> T:
+        return run_sync(self._tree.backend, start)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+
+class AsyncAgentMemory(_View):
+    """`AgentMemory` for async callers: the same methods, awaited; nothing blocks the caller's event loop."""
+
+    async def read(self, path: str) -> str:
+        return await self._do(lambda run: self._tree.read_text(run, path))
+
+    async def read_bytes(self, path: str) -> bytes:
+        return await self._do(lambda run: self._tree.read(run, path))
+
+    async def write(self, path: str, content: str, *, expected_sha256: str | None = None) -> WriteResult:
+        return await self._do(lambda run: self._tree.write(run, path, _text(content), expected_sha256))
+
+    async def write_bytes(self, path: str, content: bytes, *, expected_sha256: str | None = None) -> WriteResult:
+        return await self._do(lambda run: self._tree.write(run, path, _bytes(content), expected_sha256))
+
+    async def append(self, path: str, content: str, *, expected_sha256: str | None = None) -> WriteResult:
+        return await self._do(lambda run: self._tree.append(run, path, _text(content), expected_sha256))
+
+    async def create(self, path: str, content: str) -> WriteResult:
+        return await self._do(lambda run: self._tree.create(run, path, _text(content)))
+
+    async def edit(self, path: str, change: Callable[[str], str], *, expected_sha256: str | None = None) -> WriteResult:
+        return await self._do(lambda run: self._tree.edit(run, path, change, expected_sha256))
+
+    async def delete(self, path: str, *, expected_sha256: str | None = None) -> None:
+        await self._do(lambda run: self._tree.delete(run, path, expected_sha256))
+
+    async def delete_tree(self, path: str) -> TreeResult:
+        return await self._do(lambda run: self._tree.delete_tree(run, path))
+
+    async def rename(self, path: str, new_path: str) -> TreeResult:
+        return await self._do(lambda run: self._tree.rename(run, path, new_path))
+
+    async def copy(self, path: str, new_path: str) -> TreeResult:
+        return await self._do(lambda run: self._tree.copy(run, path, new_path))
+
+    async def list(self, path: str = "", *, recursive: bool = True) -> tuple[Entry, ...]:
+        return await self._do(lambda run: self._tree.list(run, path, recursive))
+
+    async def stat(self, path: str) -> Entry:
+        return await self._do(lambda run: self._tree.stat(run, path))
+
+    async def exists(self, path: str) -> bool:
+        return await self._do(lambda run: self._tree.exists(run, path))
+
+    async def aclose(self) -> None:
+        """Release what the backend holds; every view of it is closed with it."""
+        await aclose_backend(self._tree.backend)
+
+    async def _do(self, start: Callable[[Run], Coroutine[Any, Any, T]]) -> T:
+        return await run_async(self._tree.backend, start)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.aclose()
+
+
+def close_backend(backend: AnyBackend) -> None:
+    """Close a backend of either colour for a sync caller."""
+    if isinstance(backend, BlockingBackend):
+        backend.close()
+    else:
+        run_sync(backend, lambda run: run.call(backend.aclose))
+
+
+async def aclose_backend(backend: AnyBackend) -> None:
+    """Close a backend of either colour for an async caller."""
+    if isinstance(backend, BlockingBackend):
+        await in_thread(backend.close)
+    else:
+        await run_async(backend, lambda run: run.call(backend.aclose))
+
+
+def _text(content: str) -> Callable[[], bytes]:
+    return lambda: text_bytes(content)
+
+
+def _bytes(content: bytes) -> Callable[[], bytes]:
+    return lambda: raw_bytes(content)

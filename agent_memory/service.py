@@ -1,0 +1,191 @@
+"""`AgentMemoryService` and `AsyncAgentMemoryService`: the memories of many agents on one root.
+
+An agent's tree lies at ``{root}/agent_memory/{agent_instance_id}/`` and is made by its first write.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import Generic, Self, TypeVar
+
+from agent_memory._tree import Tree, TreeResult, WriteResult
+from agent_memory.backend import AnyBackend, BlockingBackend, Capabilities, Entry
+from agent_memory.errors import AgentMemoryFileNotFoundError, FileOperationError, InvalidAgentIdError, InvalidPathError
+from agent_memory.hooks import Hooks
+from agent_memory.key import AGENTS, Key
+from agent_memory.memory import AgentMemory, AsyncAgentMemory, aclose_backend, close_backend
+from agent_memory.plugins.logging import LoggingPlugin
+from agent_memory.registry import open_backend
+from agent_memory.runners import run_async, run_sync
+
+M = TypeVar("M", AgentMemory, AsyncAgentMemory)
+
+
+class _Service(Generic[M]):
+    """What both colours share."""
+
+    _memory: type[M]
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str] | AnyBackend,
+        *,
+        storage_options: Mapping[str, object] | None = None,
+        plugins: Iterable[object] = (),
+        actor: str | None = None,
+    ) -> None:
+        """Open a root; nothing is created before the first write.
+
+        Args:
+            root: a path, a URL (``file://``, ``memory://name``, ``s3://bucket/prefix``) or a backend.
+            storage_options: what the URL's backend takes; an unknown option is refused.
+            plugins: guards and observers, called last first; logging is always on.
+            actor: who acts, for the hooks.
+
+        Raises:
+            BackendNotAvailableError: nothing installed opens the URL.
+            InvalidPathError: the root is this package's own source checkout, or too long for its store.
+        """
+        self._hooks = Hooks([LoggingPlugin(), *plugins])
+        self._backend = open_backend(root, storage_options, self._hooks)
+        self._actor = actor
+        _refuse_source_checkout(self._backend)
+
+    def agent(self, agent_instance_id: str) -> M:
+        """One agent's memory; nothing is created.
+
+        Raises:
+            InvalidAgentIdError: no agent can have this id; ``suggestion`` can be one.
+        """
+        try:
+            top = Key.agent(agent_instance_id)
+        except InvalidAgentIdError as error:
+            self._hooks.key_rejected(None, error)
+            raise
+        return self._memory(Tree(self._backend, self._hooks, top, agent_instance_id, self._actor))
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the storage below keeps."""
+        return self._backend.capabilities
+
+    @property
+    def _agents(self) -> Tree:
+        return Tree(self._backend, self._hooks, AGENTS, actor=self._actor)
+
+
+class AgentMemoryService(_Service[AgentMemory]):
+    """The memories of many agents on one root; each method is `AgentMemory`'s on one agent's tree.
+
+    Every method raises `InvalidAgentIdError` for a bad id. An agent without files has no directory: reading
+    its files is "file not found".
+    """
+
+    _memory = AgentMemory
+
+    def read_memory_file(self, agent_instance_id: str, relative_file_path: str) -> str:
+        """Read a text file; see `AgentMemory.read`."""
+        return self.agent(agent_instance_id).read(relative_file_path)
+
+    def write_memory_file(self, agent_instance_id: str, relative_file_path: str, content: str) -> WriteResult:
+        """Replace or create a text file; see `AgentMemory.write`."""
+        return self.agent(agent_instance_id).write(relative_file_path, content)
+
+    def append_to_memory_file(self, agent_instance_id: str, relative_file_path: str, content: str) -> WriteResult:
+        """Append to a text file, or create it; see `AgentMemory.append`."""
+        return self.agent(agent_instance_id).append(relative_file_path, content)
+
+    def create_memory_file(self, agent_instance_id: str, relative_file_path: str, content: str) -> WriteResult:
+        """Write a file that must not exist; see `AgentMemory.create`."""
+        return self.agent(agent_instance_id).create(relative_file_path, content)
+
+    def delete_memory_file(self, agent_instance_id: str, relative_file_path: str) -> None:
+        """Delete a file; see `AgentMemory.delete`."""
+        self.agent(agent_instance_id).delete(relative_file_path)
+
+    def rename_memory_file(
+        self, agent_instance_id: str, relative_file_path: str, new_relative_file_path: str
+    ) -> TreeResult:
+        """Move a file or directory to a free name; see `AgentMemory.rename`."""
+        return self.agent(agent_instance_id).rename(relative_file_path, new_relative_file_path)
+
+    def list_memory_files(self, agent_instance_id: str) -> tuple[Entry, ...]:
+        """All files of an agent; see `AgentMemory.list`."""
+        return self.agent(agent_instance_id).list()
+
+    def memory_file_exists(self, agent_instance_id: str, relative_file_path: str) -> bool:
+        """Whether a file has this name; see `AgentMemory.exists`."""
+        return self.agent(agent_instance_id).exists(relative_file_path)
+
+    def agent_ids(self) -> tuple[str, ...]:
+        """The agents that have files, in the order of their bytes."""
+        return run_sync(self._backend, self._agents.agent_ids)
+
+    def close(self) -> None:
+        """Release what the backend holds; the memories of its agents are closed with it."""
+        close_backend(self._backend)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+
+class AsyncAgentMemoryService(_Service[AsyncAgentMemory]):
+    """`AgentMemoryService` for async callers: the same methods, awaited."""
+
+    _memory = AsyncAgentMemory
+
+    async def read_memory_file(self, agent_instance_id: str, relative_file_path: str) -> str:
+        return await self.agent(agent_instance_id).read(relative_file_path)
+
+    async def write_memory_file(self, agent_instance_id: str, relative_file_path: str, content: str) -> WriteResult:
+        return await self.agent(agent_instance_id).write(relative_file_path, content)
+
+    async def append_to_memory_file(self, agent_instance_id: str, relative_file_path: str, content: str) -> WriteResult:
+        return await self.agent(agent_instance_id).append(relative_file_path, content)
+
+    async def create_memory_file(self, agent_instance_id: str, relative_file_path: str, content: str) -> WriteResult:
+        return await self.agent(agent_instance_id).create(relative_file_path, content)
+
+    async def delete_memory_file(self, agent_instance_id: str, relative_file_path: str) -> None:
+        await self.agent(agent_instance_id).delete(relative_file_path)
+
+    async def rename_memory_file(
+        self, agent_instance_id: str, relative_file_path: str, new_relative_file_path: str
+    ) -> TreeResult:
+        return await self.agent(agent_instance_id).rename(relative_file_path, new_relative_file_path)
+
+    async def list_memory_files(self, agent_instance_id: str) -> tuple[Entry, ...]:
+        return await self.agent(agent_instance_id).list()
+
+    async def memory_file_exists(self, agent_instance_id: str, relative_file_path: str) -> bool:
+        return await self.agent(agent_instance_id).exists(relative_file_path)
+
+    async def agent_ids(self) -> tuple[str, ...]:
+        return await run_async(self._backend, self._agents.agent_ids)
+
+    async def aclose(self) -> None:
+        """Release what the backend holds; the memories of its agents are closed with it."""
+        await aclose_backend(self._backend)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.aclose()
+
+
+def _refuse_source_checkout(backend: AnyBackend) -> None:
+    if not isinstance(backend, BlockingBackend):
+        return  # source code is checked out on disks; asking an object store would cost a request
+    try:
+        backend.stat(AGENTS.join("__init__.py"))
+    except (AgentMemoryFileNotFoundError, FileOperationError):
+        return
+    raise InvalidPathError(
+        "this root holds a Python package 'agent_memory': a source checkout, not a memory root; choose another",
+        "source-checkout",
+    )
