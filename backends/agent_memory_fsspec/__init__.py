@@ -1,0 +1,225 @@
+"""Any other fsspec filesystem, with exactly the promises it really keeps.
+
+fsspec has no conditional write, so this backend promises none: creating, comparing and appending raise
+`UnsupportedOperationError`, until the caller says ``allow_single_writer=True``: nobody else writes there.
+Then those operations are check-and-write under a lock of this process, and that is all they are.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from datetime import datetime
+from typing import Any
+
+import fsspec
+
+from agent_memory.backend import (
+    ABSENT,
+    ANY,
+    BackendFactory,
+    BlockingBackend,
+    Capabilities,
+    Entry,
+    Page,
+    PageBuilder,
+    ReadWhen,
+    Snapshot,
+    Version,
+    WriteWhen,
+    content_version,
+    hookimpl,
+    refuse_larger,
+    taken_name,
+)
+from agent_memory.errors import (
+    AgentMemoryError,
+    AgentMemoryFileNotFoundError,
+    BackendNotAvailableError,
+    ConflictError,
+    FileAlreadyExistsError,
+    FileOperationError,
+    ReadError,
+    UnsupportedOperationError,
+    WriteError,
+)
+from agent_memory.key import Key
+
+__all__ = ["FsspecBackend", "agent_memory_register_backends"]
+
+
+class FsspecBackend(BlockingBackend):
+    """Files of an fsspec filesystem below ``root``.
+
+    Args:
+        filesystem: any fsspec filesystem; its listings must not be cached.
+        root: a path of that filesystem.
+        allow_single_writer: the caller's word that nobody else writes below the root.
+    """
+
+    capabilities = Capabilities(
+        atomic_write=False,
+        atomic_create=False,
+        compare_and_swap=False,
+        durability="none",
+        exclusive_names=False,
+        case_sensitive=True,
+        read_after_write=False,
+    )
+
+    def __init__(self, filesystem: fsspec.AbstractFileSystem, root: str, *, allow_single_writer: bool = False) -> None:
+        self._fs = filesystem
+        self._root = root.rstrip("/")
+        self._single_writer = allow_single_writer
+        self._lock = threading.RLock() if allow_single_writer else nullcontext()
+
+    def read(self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY) -> Snapshot:
+        with self._lock, _translated(key, ReadError):
+            size = self._info(key)["size"]
+            span = range(*slice(start, end).indices(size))
+            refuse_larger(key, len(span), self.max_bytes)
+            data: bytes = self._fs.cat_file(self._path(key), span.start, span.stop) if span else b""
+            whole = data if len(data) == size else None
+            if when is not ANY:
+                self._compare(key, data if whole is not None else self._fs.cat_file(self._path(key)), when)
+        return Snapshot(data, lambda: content_version(data if whole is not None else self.read(key).data), size)
+
+    def stat(self, key: Key) -> Entry:
+        with _translated(key, ReadError):
+            return Entry(key, self._info(key)["size"], self._modified(key))
+
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
+        self._require_single_writer(when)
+        with self._lock, _translated(key, WriteError):
+            self._refuse_taken(key)
+            if when is ABSENT and self._fs.exists(self._path(key)):
+                raise FileAlreadyExistsError(f"{key.path!r}: the file exists")
+            if isinstance(when, Version):
+                self._require_version(key, when)
+            if parent := self._path(key).rpartition("/")[0]:
+                self._fs.makedirs(parent, exist_ok=True)
+            self._fs.pipe_file(self._path(key), data)
+        return content_version(data)
+
+    def delete(self, key: Key, when: ReadWhen = ANY) -> None:
+        self._require_single_writer(when)
+        with self._lock, _translated(key, WriteError):
+            self._info(key)
+            if when is not ANY:
+                self._compare(key, self._fs.cat_file(self._path(key)), when)
+            self._fs.rm_file(self._path(key))
+
+    def list(self, prefix: Key, *, recursive: bool = True, after: str | None = None, limit: int = 1000) -> Page:
+        builder = PageBuilder(prefix)
+        top = self._path(prefix)
+        with _translated(prefix, ReadError):
+            self._fs.invalidate_cache()
+            files = self._files(top)
+        directories = set()
+        for path, info in files.items():
+            name = path[len(top) :].lstrip("/")
+            if recursive or "/" not in name:
+                builder.file(name, info["size"], _seconds(info))
+            else:
+                directories.add(name.partition("/")[0])
+        for name in directories:
+            builder.directory(name)
+        return builder.page(after, limit)
+
+    def _files(self, top: str) -> dict[str, Any]:
+        try:
+            if not self._fs.isdir(top):
+                return {}
+            found: dict[str, Any] = self._fs.find(top, detail=True)
+        except FileNotFoundError:
+            return {}
+        return found
+
+    def _info(self, key: Key) -> dict[str, Any]:
+        info: dict[str, Any] = self._fs.info(self._path(key))
+        if info["type"] != "file":
+            raise AgentMemoryFileNotFoundError(f"{key.path!r}: no such file")
+        return info
+
+    def _modified(self, key: Key) -> float:
+        return _seconds(self._info(key))
+
+    def _require_single_writer(self, when: object) -> None:
+        if when is not ANY and not self._single_writer:
+            raise UnsupportedOperationError(
+                "this filesystem has no conditional write, so creating, appending and editing could lose what others "
+                "write; open it with allow_single_writer=True if nobody else writes there"
+            )
+
+    def _require_version(self, key: Key, when: Version) -> None:
+        try:
+            data = self._fs.cat_file(self._path(key))
+        except FileNotFoundError:
+            raise ConflictError(f"{key.path!r}: the file is gone") from None
+        self._compare(key, data, when)
+
+    @staticmethod
+    def _compare(key: Key, data: bytes, when: Version) -> None:
+        if content_version(data) != when:
+            raise ConflictError(f"{key.path!r}: the file changed since it was read")
+
+    def _refuse_taken(self, key: Key) -> None:
+        parent = key.parent
+        while parent.path:
+            if self._fs.isfile(self._path(parent)):
+                raise taken_name(key)
+            parent = parent.parent
+        if self._fs.isdir(self._path(key)) and self._fs.find(self._path(key)):
+            raise taken_name(key)
+
+    def _path(self, key: Key) -> str:
+        return f"{self._root}/{key.storage}" if key.storage else self._root
+
+
+def _seconds(info: Mapping[str, Any]) -> float:
+    for name in ("mtime", "modified", "LastModified", "last_modified", "updated", "created"):
+        value = info.get(name)
+        if isinstance(value, int | float):
+            return float(value)
+        if isinstance(value, datetime):
+            return value.timestamp()
+    return 0.0
+
+
+@contextmanager
+def _translated(key: Key, error: type[FileOperationError]) -> Iterator[None]:
+    """The one place where a filesystem's errors become ours."""
+    try:
+        yield
+    except AgentMemoryError:
+        raise
+    except FileNotFoundError as cause:
+        raise AgentMemoryFileNotFoundError(f"{key.path!r}: no such file") from cause
+    except NotImplementedError as cause:
+        raise UnsupportedOperationError(f"{key.path!r}: this filesystem does not do that") from cause
+    except Exception as cause:
+        raise error(f"{key.path!r}: the filesystem failed ({type(cause).__name__})") from cause
+
+
+def _open(url: str, options: Mapping[str, object]) -> FsspecBackend:
+    given: dict[str, Any] = {**options}
+    allow = given.pop("allow_single_writer", False)
+    if not isinstance(allow, bool):
+        raise TypeError("allow_single_writer is True or False")
+    scheme = url.partition("://")[0]
+    try:
+        filesystem, root = fsspec.core.url_to_fs(url, use_listings_cache=False, **given)
+    except (ImportError, ValueError) as error:
+        raise BackendNotAvailableError(f"fsspec cannot open {scheme}:// here: {_first_line(error)}") from error
+    return FsspecBackend(filesystem, root, allow_single_writer=allow)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+@hookimpl
+def agent_memory_register_backends(register: Callable[[str, BackendFactory], None]) -> None:
+    """Answer for every scheme that no other backend has."""
+    register("*", _open)

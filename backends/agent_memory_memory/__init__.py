@@ -1,0 +1,157 @@
+"""The in-memory backend: ``memory://name`` on fsspec's memory filesystem, for tests and scratch.
+
+fsspec keeps one such store per process, so the same URL is the same store, guarded by one lock.
+``memory://`` without a name is private to whoever opened it. Directories are derived from files.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
+
+from agent_memory.backend import (
+    ABSENT,
+    ANY,
+    PRESENT,
+    Appended,
+    AppendWhen,
+    BackendFactory,
+    BlockingBackend,
+    Capabilities,
+    Entry,
+    Page,
+    PageBuilder,
+    ReadWhen,
+    Snapshot,
+    Version,
+    WriteWhen,
+    content_version,
+    hookimpl,
+    refuse_larger,
+    taken_name,
+)
+from agent_memory.errors import AgentMemoryFileNotFoundError, ConflictError, FileAlreadyExistsError
+from agent_memory.key import Key
+
+__all__ = ["MemoryBackend", "agent_memory_register_backends"]
+
+_shared_lock = threading.RLock()
+
+
+class MemoryBackend(BlockingBackend):
+    """Files in fsspec's memory filesystem below ``/{name}``; without a name, in a store of its own."""
+
+    capabilities = Capabilities(
+        atomic_write=True,
+        atomic_create=True,
+        compare_and_swap=True,
+        durability="none",
+        exclusive_names=True,
+        case_sensitive=True,
+        read_after_write=True,
+    )
+
+    def __init__(self, name: str = "") -> None:
+        self._fs = MemoryFileSystem(skip_instance_cache=True)
+        self._lock = _shared_lock
+        if not name:
+            self._fs.store, self._fs.pseudo_dirs = {}, [""]
+            self._lock = threading.RLock()
+        self._root = f"/{name}/" if name else "/"
+
+    def read(self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY) -> Snapshot:
+        with self._lock:
+            file = self._file(key)
+            span = range(*slice(start, end).indices(file.size))
+            refuse_larger(key, len(span), self.max_bytes)
+            whole = file.getvalue()
+        if when is not ANY and content_version(whole) != when:
+            raise ConflictError(f"{key.path!r}: the file changed since it was read")
+        return Snapshot(whole[start:end], lambda: content_version(whole), len(whole))
+
+    def stat(self, key: Key) -> Entry:
+        with self._lock:
+            file = self._file(key)
+            return Entry(key, file.size, file.modified.timestamp())
+
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
+        path = self._path(key)
+        with self._lock:
+            self._refuse_taken(key)
+            file = self._fs.store.get(path)
+            if when is ABSENT and file is not None:
+                raise FileAlreadyExistsError(f"{key.path!r}: the file exists")
+            if isinstance(when, Version) and (file is None or content_version(file.getvalue()) != when):
+                raise ConflictError(f"{key.path!r}: the file changed since it was read")
+            self._fs.store[path] = MemoryFile(self._fs, path, data)
+        return content_version(data)
+
+    def append(self, key: Key, data: bytes, *, separator: bytes = b"", when: AppendWhen = ANY) -> Appended:
+        path = self._path(key)
+        with self._lock:
+            self._refuse_taken(key)
+            if when is PRESENT:
+                self._file(key)
+            file = self._fs.store.setdefault(path, MemoryFile(self._fs, path))
+            if file.size and separator:
+                file.seek(-min(file.size, len(separator)), 2)
+                data = data if file.read() == separator else separator + data
+            file.seek(0, 2)
+            file.write(data)
+            file.modified = datetime.now(tz=UTC)
+            return Appended(file.size)
+
+    def delete(self, key: Key, when: ReadWhen = ANY) -> None:
+        with self._lock:
+            file = self._file(key)
+            if when is not ANY and content_version(file.getvalue()) != when:
+                raise ConflictError(f"{key.path!r}: the file changed since it was read")
+            del self._fs.store[self._path(key)]
+
+    def list(self, prefix: Key, *, recursive: bool = True, after: str | None = None, limit: int = 1000) -> Page:
+        builder = PageBuilder(prefix)
+        top = self._path(prefix).rstrip("/") + "/"
+        directories = set()
+        with self._lock:
+            for path in [path for path in self._fs.store if path.startswith(top)]:
+                name, file = path[len(top) :], self._fs.store[path]
+                if recursive or "/" not in name:
+                    builder.file(name, file.size, file.modified.timestamp())
+                else:
+                    directories.add(name.partition("/")[0])
+        for name in directories:
+            builder.directory(name)
+        return builder.page(after, limit)
+
+    def _path(self, key: Key) -> str:
+        return self._root + key.storage
+
+    def _file(self, key: Key) -> Any:
+        if (file := self._fs.store.get(self._path(key))) is None:
+            raise AgentMemoryFileNotFoundError(f"{key.path!r}: no such file")
+        return file
+
+    def _refuse_taken(self, key: Key) -> None:
+        path = self._path(key)
+        above = len(self._root) - 1
+        parents = [path[:end] for end in range(above + 1, len(path)) if path[end] == "/"]
+        if any(parent in self._fs.store for parent in parents):
+            raise taken_name(key)
+        if path not in self._fs.store and any(other.startswith(path + "/") for other in self._fs.store):
+            raise taken_name(key)
+
+
+def _open(url: str, options: Mapping[str, object]) -> MemoryBackend:
+    if options:
+        raise TypeError(f"memory:// takes no storage options, got {', '.join(sorted(options))}")
+    return MemoryBackend(url.partition("://")[2].strip("/"))
+
+
+@hookimpl
+def agent_memory_register_backends(register: Callable[[str, BackendFactory], None]) -> None:
+    """Add ``memory://``."""
+    register("memory", _open)

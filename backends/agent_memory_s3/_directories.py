@@ -1,0 +1,73 @@
+"""Keeps a name from being a file and a directory at once, on a store that has no directories.
+
+The storage is asked the first time this process writes into a directory, and the answer remembered; so two
+processes that race may still make both, which then both stay readable. Everything here runs on the I/O
+loop, hence in one thread.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from itertools import pairwise
+
+from agent_memory.backend import taken_name
+from agent_memory.key import Key
+
+_REMEMBERED = 1024
+
+
+class Directories:
+    """Directories this process has written into, each with the subdirectories it had (the first 1,000)."""
+
+    def __init__(
+        self,
+        is_file: Callable[[Key], Awaitable[bool]],
+        is_directory: Callable[[Key], Awaitable[bool]],
+        subdirectories: Callable[[Key], Awaitable[set[str]]],
+    ) -> None:
+        self._is_file = is_file
+        self._is_directory = is_directory
+        self._subdirectories = subdirectories
+        self._known: OrderedDict[Key, set[str]] = OrderedDict()
+
+    async def claim(self, key: Key) -> None:
+        """Make sure the name can be a file.
+
+        Raises:
+            FileAlreadyExistsError: it is a directory, or lies below a file.
+        """
+        parents = _parents(key)
+        for directory in parents[1:]:
+            if directory not in self._known and await self._is_file(directory):
+                raise taken_name(key)
+        children = await self._children(parents[-1])
+        if key.name in children:
+            if await self._is_directory(key):
+                raise taken_name(key)
+            # what was a directory has been emptied since
+            children.discard(key.name)
+        self._forget_directory(key)
+        for directory, below in pairwise(parents):
+            self._known.get(directory, set()).add(below.name)
+
+    async def _children(self, directory: Key) -> set[str]:
+        if directory not in self._known:
+            self._known[directory] = await self._subdirectories(directory)
+            if len(self._known) > _REMEMBERED:
+                self._known.popitem(last=False)
+        self._known.move_to_end(directory)
+        return self._known[directory]
+
+    def _forget_directory(self, key: Key) -> None:
+        if key in self._known:
+            for directory in [d for d in self._known if d == key or d.is_below(key)]:
+                del self._known[directory]
+
+
+def _parents(key: Key) -> list[Key]:
+    """The directories above a key in its tree, from the top down."""
+    parents = [key.parent]
+    while parents[-1].path:
+        parents.append(parents[-1].parent)
+    return parents[::-1]
