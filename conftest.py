@@ -1,0 +1,201 @@
+"""Fixtures for the repo's own tests and for the examples in the docs; never shipped.
+
+S3 means three servers, each started by the first test that asks for it: moto in server mode (functional
+tests; it is not atomic), ministack (fast and atomic: every race) and SeaweedFS (a real distributed store:
+the whole contract). A server that does not start fails the run with its log.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import sysconfig
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+_KEY, _SECRET = "test-access-key", "test-secret-key"
+_SECONDS_TO_START = 60
+
+
+class S3Server:
+    """A running S3 server with one bucket; every URL it gives out is a fresh prefix."""
+
+    def __init__(self, endpoint: str) -> None:
+        self.endpoint = endpoint
+        self.options: dict[str, object] = {"endpoint_url": endpoint, "key": _KEY, "secret": _SECRET}
+        self._numbers = itertools.count(1)
+        self._make_bucket()
+
+    def new_url(self) -> str:
+        return f"s3://memories/{os.getpid()}-{next(self._numbers)}"
+
+    def new_backend(self) -> Any:
+        from agent_memory_s3 import S3Backend
+
+        return S3Backend("memories", self.new_url().rpartition("/")[2], self.options)
+
+    def _make_bucket(self) -> None:
+        from s3fs import S3FileSystem
+
+        fs = S3FileSystem(**self.options, skip_instance_cache=True)
+        fs.call_s3("create_bucket", Bucket="memories")
+
+
+class Root(NamedTuple):
+    """Where a service can be opened: a URL and its storage options."""
+
+    url: str
+    options: dict[str, object]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--long", action="store_true", help="run the figures of \"Done when\", too")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--long"):
+        for item in items:
+            if item.get_closest_marker("long"):
+                item.add_marker(pytest.mark.skip(reason="a figure of the long run: --long"))
+
+
+@pytest.fixture(params=["local", "memory", "moto", "ministack", "seaweedfs"])
+def root(request: pytest.FixtureRequest, tmp_path: Path) -> Root:
+    """An empty root on every backend, S3 on every server."""
+    name: str = request.param
+    if name == "local":
+        return Root(str(tmp_path / "root"), {})
+    if name == "memory":
+        return Root(f"memory://{tmp_path.name}-{os.getpid()}", {})
+    server: S3Server = request.getfixturevalue(name)
+    return Root(server.new_url(), server.options)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _aws_region() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        yield
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The project's wheel, built from this checkout."""
+    directory = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(directory)]
+    subprocess.run(command, cwd=Path(__file__).parent, check=True, capture_output=True)
+    return next(directory.glob("*.whl"))
+
+
+@pytest.fixture(scope="session")
+def moto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    command = [_script("moto_server"), "-H", "127.0.0.1", "-p", "{port}"]
+    yield from _serving("moto", command, tmp_path_factory.mktemp("moto"))
+
+
+@pytest.fixture(scope="session")
+def ministack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    environment = {"GATEWAY_PORT": "{port}", "BIND_HOST": "127.0.0.1"}
+    yield from _serving("ministack", [_script("ministack")], tmp_path_factory.mktemp("ministack"), environment)
+
+
+@pytest.fixture(scope="session")
+def seaweedfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    directory = tmp_path_factory.mktemp("seaweedfs")
+    identity = {
+        "name": "test",
+        "credentials": [{"accessKey": _KEY, "secretKey": _SECRET}],
+        "actions": ["Admin", "Read", "Write", "List", "Tagging"],
+    }
+    (directory / "s3.json").write_text(json.dumps({"identities": [identity]}))
+    ports = ["s3.port", "s3.port.grpc", "master.port", "master.port.grpc", "volume.port", "volume.port.grpc",
+             "filer.port", "filer.port.grpc", "admin.port", "admin.port.grpc"]  # fmt: skip
+    options = [
+        "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-s3.autoCreateBucket=false", "-webdav=false", "-admin.ui=false",
+        "-s3.port.iceberg=0", "-s3.port.lance=0", "-master.telemetry=false", "-master.volumeSizeLimitMB=64",
+        f"-s3.config={directory / 's3.json'}", f"-dir={directory}", *(f"-{port}={{port}}" for port in ports),
+    ]  # fmt: skip
+    command = [_script("weed"), "mini", *options]
+    yield from _serving("seaweedfs", command, directory, {"GOMEMLIMIT": "200MiB"})
+
+
+def _serving(
+    name: str, command: list[str], directory: Path, environment: dict[str, str] | None = None
+) -> Iterator[S3Server]:
+    """Run a server until the session ends; ``{port}`` in its command is a free port, the first one S3's."""
+    ports = [_free_port() for part in (*command, *(environment or {}).values()) if "{port}" in part]
+    numbers = iter(ports)
+
+    def filled(part: str) -> str:
+        return part.replace("{port}", str(next(numbers))) if "{port}" in part else part
+
+    command = [filled(part) for part in command]
+    variables = {**os.environ, **{key: filled(value) for key, value in (environment or {}).items()}}
+    log = directory / f"{name}.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, cwd=directory, env=variables, stdout=output, stderr=subprocess.STDOUT)
+    try:
+        endpoint = f"http://127.0.0.1:{ports[0]}"
+        _until(lambda: _answers(endpoint, process), f"{name} does not start", log)
+        servers: list[S3Server] = []
+        _until(lambda: _made(servers, endpoint), f"{name} makes no bucket", log)
+        yield servers[0]
+    finally:
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _until(ready: Callable[[], bool], fault: str, log: Path) -> None:
+    deadline = time.monotonic() + _SECONDS_TO_START
+    while not ready():
+        if time.monotonic() > deadline:
+            pytest.exit(f"{fault}; its log:\n{log.read_text(errors='replace')[-5000:]}", returncode=1)
+        time.sleep(0.05)
+
+
+def _answers(endpoint: str, process: subprocess.Popen[bytes]) -> bool:
+    assert process.poll() is None, f"the server ended with {process.returncode}"
+    try:
+        urllib.request.urlopen(endpoint, timeout=1).close()
+    except urllib.error.HTTPError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
+def _made(servers: list[S3Server], endpoint: str) -> bool:
+    try:
+        servers.append(S3Server(endpoint))
+    except Exception:  # noqa: BLE001 - a store may listen before it can allocate
+        return False
+    return True
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _script(name: str) -> str:
+    return shutil.which(name, path=sysconfig.get_path("scripts")) or name

@@ -1,0 +1,45 @@
+"""Runs a function in many processes at once, started together by a barrier."""
+
+from __future__ import annotations
+
+import multiprocessing
+import queue
+from collections.abc import Callable
+from typing import Any
+
+_SECONDS = 900
+_context = multiprocessing.get_context("spawn")
+
+
+def in_processes(count: int, work: Callable[..., object], *args: object) -> list[Any]:
+    """The results of ``work(number, barrier, *args)`` in ``count`` processes; the first failure is raised."""
+    barrier, results = _context.Barrier(count), _context.Queue()
+    workers = [_context.Process(target=_run, args=(barrier, results, work, n, args)) for n in range(count)]
+    for worker in workers:
+        worker.start()
+    try:
+        answers = [_answer(results) for _ in workers]
+    finally:
+        for worker in workers:
+            worker.join(10)
+            worker.kill()
+    failures = [failure for _, _, failure in answers if failure]
+    assert not failures, failures[0]
+    return [result for _, result, _ in sorted(answers, key=lambda answer: answer[0])]
+
+
+def _answer(results: Any) -> tuple[int, object, str]:
+    try:
+        answer: tuple[int, object, str] = results.get(timeout=_SECONDS)
+    except queue.Empty:
+        return -1, None, "a worker did not answer"
+    return answer
+
+
+def _run(barrier: Any, results: Any, work: Callable[..., object], number: int, args: tuple[object, ...]) -> None:
+    try:
+        barrier.wait(120)
+        results.put((number, work(number, barrier, *args), ""))
+    except BaseException as error:  # noqa: BLE001 - the parent reports it
+        barrier.abort()
+        results.put((number, None, f"worker {number}: {type(error).__name__}: {error}"))

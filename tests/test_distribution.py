@@ -1,0 +1,63 @@
+"""What is shipped: only our packages, typed, with light core dependencies."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from email.parser import Parser
+from pathlib import Path
+
+PACKAGES = {
+    "agent_memory",
+    "agent_memory_fsspec",
+    "agent_memory_local",
+    "agent_memory_memory",
+    "agent_memory_s3",
+}
+
+
+def names_in(wheel: Path) -> list[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return archive.namelist()
+
+
+def test_the_wheel_contains_only_our_packages(wheel: Path) -> None:
+    tops = {name.split("/")[0] for name in names_in(wheel)}
+    assert {top for top in tops if not top.endswith(".dist-info")} == PACKAGES
+
+
+def test_every_shipped_package_is_typed(wheel: Path) -> None:
+    assert {f"{package}/py.typed" for package in PACKAGES} <= set(names_in(wheel))
+
+
+def test_the_core_depends_on_fsspec_and_pluggy_only(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        metadata = next(name for name in names_in(wheel) if name.endswith(".dist-info/METADATA"))
+        message = Parser().parsestr(archive.read(metadata).decode())
+    core = [need for need in message.get_all("Requires-Dist", []) if "extra ==" not in need]
+    assert sorted(need.split(">=")[0] for need in core) == ["fsspec", "pluggy"]
+    assert message["License-Expression"] == "Apache-2.0"
+
+
+def test_importing_the_package_imports_no_storage_no_cli_and_no_test_tool() -> None:
+    code = "import sys, agent_memory; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
+    tops = {name.split(".")[0] for name in loaded}
+    assert not tops & {"s3fs", "boto3", "botocore", "aiohttp", "click", "rich", "pytest", "hypothesis"}
+
+
+def test_opening_a_local_root_does_not_import_s3fs(tmp_path: Path) -> None:
+    code = f"import sys, agent_memory; agent_memory.AgentMemoryService({str(tmp_path)!r}); print('s3fs' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "False\n"
+
+
+def test_without_s3fs_an_s3_url_names_the_extra_to_install() -> None:
+    code = (
+        "import sys; sys.modules['s3fs'] = None\n"
+        "from agent_memory import AgentMemoryService, BackendNotAvailableError\n"
+        "try: AgentMemoryService('s3://bucket')\n"
+        "except BackendNotAvailableError as error: print(error)\n"
+    )
+    printed = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    assert "pip install 'agent-memory[s3]'" in printed
