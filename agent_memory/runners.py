@@ -89,7 +89,8 @@ class HoppingRun(BlockingRun):
     """Runs a flow over an async backend for a sync caller: each primitive runs on the I/O loop."""
 
     async def call(self, primitive: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        future = asyncio.run_coroutine_threadsafe(_as_coroutine(primitive(*args, **kwargs)), _io_loop())
+        loop = _io_loop()
+        future = asyncio.run_coroutine_threadsafe(_as_coroutine(primitive(*args, **kwargs)), loop)
         try:
             return future.result()
         except BaseException:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from inspect import signature
 from typing import Any
 
 from agent_memory.backend import Snapshot, Version
@@ -48,6 +49,7 @@ class Client:
         from s3fs import S3FileSystem
 
         options: dict[str, Any] = dict(storage_options)
+        _refuse_unknown(options)
         config = {**_CONFIG, **options.pop("config_kwargs", {})}
         self._bucket = bucket
         self._fs = S3FileSystem(**options, config_kwargs=config, use_listings_cache=False, skip_instance_cache=True)
@@ -101,6 +103,16 @@ class Client:
         if not self._checked:
             _require_conditions(await self._fs.set_session())
             self._checked = True
+
+
+def _refuse_unknown(options: Mapping[str, object]) -> None:
+    """s3fs hands what it does not know to its session, which fails at the first request, not here."""
+    from aiobotocore.session import AioSession
+    from s3fs import S3FileSystem
+
+    known = {*signature(S3FileSystem.__init__).parameters, *signature(AioSession.__init__).parameters}
+    if unknown := options.keys() - (known - {"self", "kwargs", "asynchronous", "loop"}):
+        raise TypeError(f"s3:// takes s3fs's options, among which is no {', '.join(sorted(unknown))}")
 
 
 class _RangeNotSatisfiable(Exception):

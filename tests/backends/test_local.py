@@ -1,0 +1,410 @@
+"""What is special about local disks: links, pipes, modes, temporaries, failures of the disk."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from agent_memory import (
+    AgentMemory,
+    AgentMemoryError,
+    AgentMemoryFileNotFoundError,
+    AppendError,
+    FileAlreadyExistsError,
+    FileOperationError,
+    OutcomeUnknownError,
+    PathTraversalError,
+    ReadError,
+    WriteError,
+)
+from agent_memory_local import LocalBackend
+
+Action = Callable[[AgentMemory], object]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "root"
+
+
+@pytest.fixture
+def memory(root: Path) -> AgentMemory:
+    return AgentMemory.open(root)
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    directory = tmp_path / "outside"
+    directory.mkdir()
+    (directory / "secret.md").write_text("secret")
+    return directory
+
+
+def all_names(directory: Path) -> list[str]:
+    return sorted(str(path.relative_to(directory)) for path in directory.rglob("*"))
+
+
+ON_A_LINKED_FILE: dict[str, Action] = {
+    "read": lambda m: m.read("link.md"),
+    "stat": lambda m: m.stat("link.md"),
+    "write": lambda m: m.write("link.md", "x"),
+    "append": lambda m: m.append("link.md", "x"),
+    "create": lambda m: m.create("link.md", "x"),
+    "edit": lambda m: m.edit("link.md", str.upper),
+    "delete": lambda m: m.delete("link.md"),
+    "copy": lambda m: m.copy("link.md", "copy.md"),
+    "copy to": lambda m: m.copy("kept.md", "link.md"),
+    "rename": lambda m: m.rename("link.md", "new.md"),
+}
+IN_A_LINKED_DIRECTORY: dict[str, Action] = {
+    "read": lambda m: m.read("link/secret.md"),
+    "stat": lambda m: m.stat("link/secret.md"),
+    "write": lambda m: m.write("link/secret.md", "x"),
+    "write new": lambda m: m.write("link/new/new.md", "x"),
+    "append": lambda m: m.append("link/secret.md", "x"),
+    "create": lambda m: m.create("link/new.md", "x"),
+    "delete": lambda m: m.delete("link/secret.md"),
+    "list": lambda m: m.list("link"),
+    "delete_tree": lambda m: m.delete_tree("link"),
+    "rename": lambda m: m.rename("kept.md", "link/new.md"),
+}
+
+
+@pytest.mark.parametrize("action", ON_A_LINKED_FILE.values(), ids=ON_A_LINKED_FILE)
+@pytest.mark.parametrize("target", ["secret.md", "missing.md"])
+def test_a_symlink_in_the_place_of_a_file_is_refused(
+    memory: AgentMemory, root: Path, outside: Path, action: Action, target: str
+) -> None:
+    memory.write("kept.md", "kept")
+    (root / "link.md").symlink_to(outside / target)
+    with pytest.raises(PathTraversalError) as refused:
+        action(memory)
+    assert refused.value.rule == "symlink"
+    assert all_names(outside) == ["secret.md"]
+    assert (outside / "secret.md").read_text() == "secret"
+    assert (root / "link.md").is_symlink()
+
+
+@pytest.mark.parametrize("action", IN_A_LINKED_DIRECTORY.values(), ids=IN_A_LINKED_DIRECTORY)
+def test_a_symlink_in_the_place_of_a_directory_is_refused(
+    memory: AgentMemory, root: Path, outside: Path, action: Action
+) -> None:
+    memory.write("kept.md", "kept")
+    (root / "link").symlink_to(outside)
+    with pytest.raises(PathTraversalError):
+        action(memory)
+    assert all_names(outside) == ["secret.md"]
+    assert (outside / "secret.md").read_text() == "secret"
+
+
+def test_listings_pass_over_links_and_special_files_and_count_them(
+    memory: AgentMemory, root: Path, outside: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    memory.write("a/kept.md", "kept")
+    (root / "a" / "link").symlink_to(outside)
+    (root / "a" / "link.md").symlink_to(outside / "secret.md")
+    os.mkfifo(root / "a" / "pipe.md")
+    assert [str(entry) for entry in memory.list()] == ["a/kept.md"]
+    assert "skipped=3" in caplog.text
+    assert memory.delete_tree("a").skipped == 3
+    assert all_names(root) == ["a", "a/link", "a/link.md", "a/pipe.md"]
+
+
+@pytest.mark.parametrize("path", ["pipe.md", "pipe.md/below.md"])
+def test_a_pipe_never_hangs_a_reader_or_a_writer(memory: AgentMemory, root: Path, path: str) -> None:
+    memory.write("kept.md", "kept")
+    os.mkfifo(root / "pipe.md")
+    for action in (memory.read, memory.delete, lambda p: memory.write(p, "x"), lambda p: memory.append(p, "x")):
+        with pytest.raises((FileOperationError, AgentMemoryFileNotFoundError, FileAlreadyExistsError)):
+            action(path)
+    assert stat.S_ISFIFO((root / "pipe.md").stat().st_mode)
+
+
+def test_the_root_may_be_reached_through_a_symlink(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "alias").symlink_to(tmp_path / "real")
+    AgentMemory.open(tmp_path / "alias").write("a.md", "x")
+    assert (tmp_path / "real" / "a.md").read_text() == "x"
+
+
+@pytest.fixture
+def _open_umask() -> Iterator[None]:
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("_open_umask")
+def test_files_and_directories_are_for_their_owner_alone_whatever_the_umask(memory: AgentMemory, root: Path) -> None:
+    memory.write("a/written.md", "x")
+    memory.create("b/created.md", "x")
+    memory.append("c/d/appended.md", "x")
+    memory.write("a/written.md", "again")
+    modes = {path: stat.S_IMODE(path.stat().st_mode) for path in [root, *root.rglob("*")]}
+    assert {mode for path, mode in modes.items() if path.is_dir()} == {0o700}
+    assert {mode for path, mode in modes.items() if path.is_file()} == {0o600}
+
+
+def test_a_created_file_has_one_link_and_leaves_no_temporary(memory: AgentMemory, root: Path) -> None:
+    memory.create("created.md", "x")
+    memory.write("written.md", "x")
+    assert all_names(root) == ["created.md", "written.md"]
+    assert (root / "created.md").stat().st_nlink == 1
+
+
+def test_where_nameless_files_do_not_work_create_links_a_temporary(
+    memory: AgentMemory, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real_open = os.open
+
+    def open_without_tmpfile(path: str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        if flags & os.O_TMPFILE == os.O_TMPFILE:
+            raise OSError(errno.EOPNOTSUPP, "not here")
+        return real_open(path, flags, mode, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "open", open_without_tmpfile)
+    memory.create("created.md", "x")
+    with pytest.raises(FileAlreadyExistsError):
+        memory.create("created.md", "y")
+    assert memory.read("created.md") == "x"
+    assert all_names(root) == ["created.md"]
+    assert (root / "created.md").stat().st_nlink == 1
+
+
+def test_an_append_never_changes_a_file_that_has_another_name(memory: AgentMemory, root: Path, outside: Path) -> None:
+    memory.write("log.md", "one\n")
+    os.link(root / "log.md", outside / "other.md")
+    assert memory.append("log.md", "two\n").size == 8
+    assert memory.read("log.md") == "one\ntwo\n"
+    assert (outside / "other.md").read_text() == "one\n"
+
+
+def test_names_that_no_key_can_name_are_skipped_counted_and_left(
+    memory: AgentMemory, root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    memory.write("d/kept.md", "kept")
+    for name in [b"a:b.md", b"caf\xe9.md", b"trailing. ", b"e\xcc\x81.md"]:
+        (root / "d" / os.fsdecode(name)).write_text("theirs")
+    (root / "d" / ".0123456789abcdef.agent-memory-tmp").write_text("a killed writer's")
+    assert [str(entry) for entry in memory.list()] == ["d/kept.md"]
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "skipped=4" in caplog.text
+    result = memory.delete_tree("d")
+    assert (result.files, result.skipped) == (1, 4)
+    assert len(all_names(root)) == 6
+
+
+def test_names_deeper_than_a_path_may_be_are_skipped(memory: AgentMemory, root: Path) -> None:
+    memory.write("/".join("d" * 31) + "/last.md", "kept")
+    deep = root.joinpath(*"d" * 33)
+    deep.mkdir(parents=True)
+    (deep / "too-deep.md").write_text("theirs")
+    assert [entry.path[-7:] for entry in memory.list()] == ["last.md"]
+
+
+def test_reading_creates_nothing_not_even_the_root(memory: AgentMemory, root: Path) -> None:
+    for read in (memory.read, memory.stat, memory.delete, memory.delete_tree):
+        with pytest.raises(AgentMemoryFileNotFoundError):
+            read("a/b.md")
+    assert memory.list() == ()
+    assert not memory.exists("a/b.md")
+    assert not root.exists()
+
+
+def test_a_directory_emptied_by_a_delete_goes_with_it(memory: AgentMemory, root: Path) -> None:
+    memory.write("a/b/c/one.md", "x")
+    memory.write("a/two.md", "x")
+    memory.delete("a/b/c/one.md")
+    assert all_names(root) == ["a", "a/two.md"]
+
+
+def test_a_directory_that_is_not_filled_yet_is_not_listed(memory: AgentMemory, root: Path) -> None:
+    memory.write("kept.md", "x")
+    (root / "empty" / "too").mkdir(parents=True)
+    assert [str(entry) for entry in memory.list(recursive=False)] == ["kept.md"]
+
+
+def test_writers_and_deleters_of_one_directory_never_lose_a_write(memory: AgentMemory) -> None:
+    def write(name: str) -> None:
+        for turn in range(150):
+            memory.write(f"shared/deep/{name}.md", f"{turn}")
+            assert memory.read(f"shared/deep/{name}.md") == f"{turn}"
+            memory.delete(f"shared/deep/{name}.md")
+        memory.write(f"shared/deep/{name}.md", "last")
+
+    failures: list[BaseException] = []
+
+    def guarded(name: str) -> None:
+        try:
+            write(name)
+        except BaseException as error:  # noqa: BLE001 - shown by the assertion
+            failures.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(name,)) for name in "abcd"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert [str(entry) for entry in memory.list()] == [f"shared/deep/{name}.md" for name in "abcd"]
+
+
+FAILING_WRITER = """
+import resource, signal, sys
+from agent_memory import AgentMemory, FileOperationError
+memory = AgentMemory.open(sys.argv[1])
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))
+for write in (memory.write, memory.append, memory.create):
+    try:
+        write("new/new.md" if write == memory.create else "log.md", "x" * 10_000)
+    except FileOperationError as error:
+        print(type(error).__name__, error)
+"""
+
+
+def test_a_full_disk_leaves_the_old_content_and_no_temporary(memory: AgentMemory, root: Path) -> None:
+    memory.write("log.md", "old")
+    command = [sys.executable, "-c", FAILING_WRITER, str(root)]
+    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+    assert printed == [
+        "WriteError 'log.md': the disk failed: File too large",
+        "AppendError 'log.md': the disk failed: File too large",
+        "WriteError 'new/new.md': the disk failed: File too large",
+    ]
+    assert memory.read("log.md") == "old"
+    assert [str(entry) for entry in memory.list()] == ["log.md"]
+    assert [name for name in all_names(root) if name.endswith("tmp")] == []
+
+
+def test_short_writes_are_completed(memory: AgentMemory, monkeypatch: pytest.MonkeyPatch) -> None:
+    real_write = os.write
+    monkeypatch.setattr(os, "write", lambda file, data: real_write(file, bytes(data)[:3]))
+    memory.write("a.md", "0123456789")
+    memory.append("a.md", "abcdefghij")
+    memory.create("b.md", "0123456789")
+    assert memory.read("a.md") == "0123456789abcdefghij"
+    assert memory.read("b.md") == "0123456789"
+
+
+@pytest.mark.parametrize("fails_on", ["file", "directory"])
+def test_a_failed_fsync_is_an_error_and_never_tried_again(
+    memory: AgentMemory, root: Path, monkeypatch: pytest.MonkeyPatch, fails_on: str
+) -> None:
+    memory.write("log.md", "old")
+    calls = []
+
+    def fsync(descriptor: int) -> None:
+        kind = "directory" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file"
+        calls.append(kind)
+        if kind == fails_on:
+            raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(WriteError if fails_on == "file" else OutcomeUnknownError):
+        memory.write("log.md", "new")
+    assert calls.count(fails_on) == 1
+    assert memory.read("log.md") == ("old" if fails_on == "file" else "new")
+    assert all_names(root) == ["log.md"]
+
+
+def test_an_append_whose_fsync_fails_is_of_unknown_outcome(
+    memory: AgentMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory.write("log.md", "old")
+
+    def fsync(_: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(OutcomeUnknownError):
+        memory.append("log.md", "new")
+
+
+def test_durability_process_asks_for_no_fsync(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fsync(_: int) -> None:
+        raise AssertionError("fsync was called")
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    memory = AgentMemory.open(f"{root.as_uri()}?durability=process")
+    assert memory.capabilities.durability == "process"
+    memory.write("a/b.md", "x")
+    memory.append("a/b.md", "y")
+    memory.create("a/c.md", "z")
+    memory.delete("a/c.md")
+    assert memory.read("a/b.md") == "xy"
+
+
+def test_no_message_carries_a_host_path(root: Path) -> None:
+    root.parent.joinpath("file").write_text("not a directory")
+    memory = AgentMemory.open(root.parent / "file")
+    for action in (memory.read, memory.list, memory.delete, lambda p: memory.write(p, "x")):
+        with pytest.raises(AgentMemoryError) as failed:
+            action("a.md")
+        assert str(root.parent) not in str(failed.value)
+
+
+def test_a_file_that_may_not_be_read_or_written_is_a_clear_error(
+    memory: AgentMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory.write("a.md", "old")
+
+    def forbidden(*_: object, **__: object) -> int:
+        raise PermissionError(errno.EACCES, "Permission denied", "/secret/host/path")
+
+    monkeypatch.setattr(os, "open", forbidden)
+    for error, action in [(ReadError, memory.read), (AppendError, lambda p: memory.append(p, "x"))]:
+        with pytest.raises(error, match=r"'a\.md': the disk failed: Permission denied") as failed:
+            action("a.md")
+        assert "/secret" not in str(failed.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("file:///tmp/x?durabillity=full", "takes the option durability"),
+        ("file:///tmp/x?durability=maybe", "'full' or 'process'"),
+        ("file://host/x", "file:///absolute/path"),
+    ],
+)
+def test_a_bad_file_url_is_refused_with_what_is_allowed(url: str, message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        AgentMemory.open(url)
+
+
+def test_a_file_url_and_its_path_are_the_same_root(tmp_path: Path) -> None:
+    directory = tmp_path / "with space & ünïcode %41"
+    AgentMemory.open(directory.as_uri()).write("a.md", "x")
+    assert AgentMemory.open(directory).read("a.md") == "x"
+    assert (directory / "a.md").read_text() == "x"
+
+
+class FoldingBackend(LocalBackend):
+    """As on a disk that folds case: the checks are on, whatever this disk does."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self._walker.folds_case = True
+
+
+def test_names_that_differ_only_by_case_are_refused_where_the_disk_folds_case(root: Path) -> None:
+    memory = AgentMemory.open(FoldingBackend(root))
+    assert memory.capabilities.case_sensitive is False
+    memory.write("Notes/a.md", "x")
+    for taken in ("notes/b.md", "Notes/A.md", "NOTES"):
+        for write in (memory.write, memory.append, memory.create):
+            with pytest.raises(FileAlreadyExistsError):
+                write(taken, "y")
+    for missing in ("notes/a.md", "Notes/A.md"):
+        with pytest.raises(AgentMemoryFileNotFoundError):
+            memory.read(missing)
+    memory.append("Notes/a.md", "y")
+    assert memory.read("Notes/a.md") == "xy"

@@ -1,0 +1,238 @@
+"""What is special about S3: prefixes, credentials, names without directories, requests."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from agent_memory import (
+    AgentMemory,
+    AgentMemoryFileNotFoundError,
+    AsyncAgentMemory,
+    FileAlreadyExistsError,
+    FileOperationError,
+    InvalidPathError,
+    OutcomeUnknownError,
+    ReadError,
+    UnsupportedOperationError,
+    WriteError,
+)
+from agent_memory_s3 import S3Backend
+from agent_memory_s3._client import _require_conditions
+from conftest import S3Server
+
+
+def counting(backend: S3Backend) -> Counter[str]:
+    """Counts the requests of a backend by S3 operation."""
+    counts: Counter[str] = Counter()
+    fs = backend._client._fs
+    real = fs._call_s3
+
+    async def call(method: str, *args: Any, **kwargs: Any) -> Any:
+        counts[method] += 1
+        return await real(method, *args, **kwargs)
+
+    fs._call_s3 = call
+    return counts
+
+
+def test_each_operation_costs_the_requests_that_are_promised(moto: S3Server) -> None:
+    backend = moto.new_backend()
+    counts = counting(backend)
+    with AgentMemory.open(backend) as memory:
+        memory.write("d/first.md", "x")
+        assert counts == {"head_object": 1, "list_objects_v2": 1, "put_object": 1}, "once per directory"
+
+        def cost(action: Any) -> dict[str, int]:
+            counts.clear()
+            action()
+            return dict(counts)
+
+        assert cost(lambda: memory.write("d/second.md", "x")) == {"put_object": 1}
+        assert cost(lambda: memory.create("d/third.md", "x")) == {"put_object": 1}
+        assert cost(lambda: memory.read("d/first.md")) == {"get_object": 1}
+        assert cost(lambda: memory.stat("d/first.md")) == {"head_object": 1}
+        assert cost(lambda: memory.append("d/first.md", "y")) == {"get_object": 1, "put_object": 1}
+        assert cost(lambda: memory.edit("d/first.md", str.upper)) == {"get_object": 1, "put_object": 1}
+        assert cost(lambda: memory.edit("d/first.md", str.upper)) == {"get_object": 1}, "equal text writes nothing"
+        assert cost(lambda: memory.list("d")) == {"list_objects_v2": 1}
+        assert cost(lambda: memory.list(recursive=False)) == {"list_objects_v2": 1}
+        assert cost(lambda: memory.delete("d/first.md")) == {"head_object": 1, "delete_object": 1}
+
+
+def test_a_name_is_not_both_a_file_and_a_directory_whoever_made_the_other(moto: S3Server) -> None:
+    url = moto.new_url()
+    with (
+        AgentMemory.open(url, storage_options=moto.options) as one,
+        AgentMemory.open(url, storage_options=moto.options) as two,
+    ):
+        one.write("a/b.md", "x")
+        one.write("file", "x")
+        for taken in ("a", "a/b.md/c", "file/below"):
+            with pytest.raises(FileAlreadyExistsError):
+                two.write(taken, "y")
+        two.delete("a/b.md")
+        one.write("a", "now a file")
+        with pytest.raises(FileAlreadyExistsError):
+            one.write("a/b.md", "x")
+
+
+def test_a_prefix_of_100_bytes_is_the_longest(moto: S3Server) -> None:
+    with AgentMemory.open(f"s3://memories/{'p' * 100}", storage_options=moto.options) as memory:
+        longest = "/".join(["d" * 239, "e" * 239, "f" * 239, "g" * 48])
+        assert len(longest) == 768
+        memory.write(longest, "x")
+        assert memory.read(longest) == "x"
+    with pytest.raises(InvalidPathError) as refused:
+        AgentMemory.open(f"s3://memories/{'p' * 101}", storage_options=moto.options)
+    assert refused.value.rule == "root-too-long"
+
+
+@pytest.mark.parametrize("url", ["s3://", "s3:///prefix", "s3://bucket/x?versionId=1", "s3://bucket/x#y"])
+def test_a_bad_s3_url_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match="an S3 URL"):
+        AgentMemory.open(url)
+
+
+def test_an_option_s3fs_does_not_take_is_refused_before_any_request(moto: S3Server) -> None:
+    with pytest.raises(TypeError, match="endpoint_ur"):
+        AgentMemory.open(moto.new_url(), storage_options={**moto.options, "endpoint_ur": "http://127.0.0.1:1"})
+
+
+def test_a_missing_bucket_is_no_missing_file(moto: S3Server) -> None:
+    with AgentMemory.open("s3://no-such-bucket", storage_options=moto.options) as memory:
+        with pytest.raises(ReadError, match="the bucket does not exist"):
+            memory.read("a.md")
+        with pytest.raises(FileOperationError, match="the bucket does not exist"):
+            memory.write("a.md", "x")
+
+
+def test_wrong_credentials_are_denied_without_showing_any(seaweedfs: S3Server) -> None:
+    options = {**seaweedfs.options, "secret": "a-wrong-secret-key"}
+    with AgentMemory.open(seaweedfs.new_url(), storage_options=options) as memory:
+        for action in (memory.read, lambda path: memory.write(path, "x")):
+            with pytest.raises(FileOperationError, match="access denied") as denied:
+                action("a.md")
+            assert "wrong-secret" not in f"{denied.value} {denied.value!r} {memory!r}"
+
+
+def test_a_server_that_is_not_there_is_a_clear_error(moto: S3Server) -> None:
+    options = {**moto.options, "endpoint_url": "http://127.0.0.1:9", "config_kwargs": {"connect_timeout": 1}}
+    with AgentMemory.open("s3://memories", storage_options=options) as memory:
+        with pytest.raises(ReadError, match="no reply from S3"):
+            memory.read("a.md")
+        with pytest.raises(FileOperationError, match="no reply from S3") as failed:
+            memory.write("a.md", "x")
+        assert not isinstance(failed.value, OutcomeUnknownError), "nothing was sent"
+
+
+def test_without_a_reply_a_write_is_of_unknown_outcome() -> None:
+    from agent_memory.key import Key
+    from agent_memory_s3._client import translated
+
+    key = Key.tree().join("a.md")
+    assert isinstance(translated(TimeoutError(), key, WriteError), OutcomeUnknownError)
+    assert isinstance(translated(TimeoutError(), key, ReadError), ReadError)
+
+
+def test_a_client_that_would_drop_conditions_is_refused() -> None:
+    class Members:
+        def __init__(self, *names: str) -> None:
+            self.input_shape = self
+            self.members = dict.fromkeys(names)
+            self.meta = self.service_model = self
+
+        def operation_model(self, _: str) -> Members:
+            return self
+
+    _require_conditions(Members("IfMatch", "IfNoneMatch"))
+    with pytest.raises(UnsupportedOperationError, match="IfNoneMatch for PutObject"):
+        _require_conditions(Members("IfMatch"))
+
+
+def test_a_folder_marker_of_a_console_is_no_file(moto: S3Server) -> None:
+    backend = moto.new_backend()
+    fs = backend._client._fs
+    fs.call_s3("put_object", Bucket="memories", Key=backend._prefix + "folder/", Body=b"")
+    fs.call_s3("put_object", Bucket="memories", Key=backend._prefix + "a:b", Body=b"")
+    with AgentMemory.open(backend) as memory:
+        memory.write("folder/a.md", "x")
+        assert [str(entry) for entry in memory.list()] == ["folder/a.md"]
+        assert memory.delete_tree("").skipped == 1
+
+
+def test_listings_longer_than_a_page_are_whole_and_in_order(ministack: S3Server) -> None:
+    names = [f"{number:04}.md" for number in range(1005)]
+
+    async def write_all() -> None:
+        async with AsyncAgentMemory.open(ministack.new_backend()) as memory:
+            await memory.write(names[0], "x")
+            await asyncio.gather(*(memory.write(name, "x") for name in names[1:]))
+            assert [str(entry) for entry in await memory.list()] == names
+            assert (await memory.delete_tree("")).files == len(names)
+            assert await memory.list() == ()
+
+    asyncio.run(write_all())
+
+
+def test_reading_a_range_at_or_past_the_end_is_empty(ministack: S3Server) -> None:
+    from agent_memory.key import Key
+    from agent_memory.runners import run_sync
+
+    backend = ministack.new_backend()
+    key = Key.tree().join("a.md")
+    with AgentMemory.open(backend) as memory:
+        memory.write("a.md", "0123456789")
+        for start, end, expected in [(10, None, b""), (50, 60, b""), (3, 3, b""), (-4, None, b"6789"), (2, 5, b"234")]:
+            snapshot = run_sync(backend, lambda run, s=start, e=end: run.call(backend.read, key, s, e))
+            assert (snapshot.data, snapshot.size) == (expected, 10)
+
+
+def test_several_event_loops_one_after_the_other_share_a_backend(ministack: S3Server) -> None:
+    backend = ministack.new_backend()
+    memory = AsyncAgentMemory.open(backend)
+    for turn in range(3):
+        asyncio.run(memory.append("log.md", f"{turn}"))
+    assert asyncio.run(memory.read("log.md")) == "012"
+    AgentMemory.open(backend).close()
+
+
+def test_a_process_that_never_closes_ends_without_warnings(ministack: S3Server) -> None:
+    code = (
+        "import sys, json\n"
+        "from agent_memory import AgentMemory\n"
+        "memory = AgentMemory.open(sys.argv[1], storage_options=json.loads(sys.argv[2]))\n"
+        "memory.write('a.md', 'x')\n"
+    )
+
+    command = [sys.executable, "-W", "error", "-c", code, ministack.new_url(), json.dumps(ministack.options)]
+    ended = subprocess.run(command, capture_output=True, text=True, env={**os.environ})
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_closing_leaves_no_open_connection(ministack: S3Server) -> None:
+    memory = AgentMemory.open(ministack.new_url(), storage_options=ministack.options)
+    memory.write("a.md", "x")
+    memory.close()
+    del memory
+    gc.collect()  # an unclosed session would warn here, and warnings are errors
+
+
+def test_deleting_what_another_client_deleted_is_file_not_found(moto: S3Server) -> None:
+    url = moto.new_url()
+    with (
+        AgentMemory.open(url, storage_options=moto.options) as one,
+        AgentMemory.open(url, storage_options=moto.options) as two,
+    ):
+        one.write("a.md", "x")
+        two.delete("a.md")
+        with pytest.raises(AgentMemoryFileNotFoundError):
+            one.delete("a.md")

@@ -1,0 +1,177 @@
+"""The audit trail: one line per operation and per refusal, and nothing an agent wrote."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_memory import (
+    AgentMemoryFileNotFoundError,
+    AgentMemoryService,
+    AsyncAgentMemoryService,
+    InvalidPathError,
+    OperationDenied,
+    OutcomeUnknownError,
+)
+from agent_memory.plugins.audit import AuditPlugin
+from conftest import Root, S3Server
+
+
+def records(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_bytes().splitlines()]
+
+
+def sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "audit" / "audit.jsonl"
+
+
+def test_each_operation_is_one_line_that_says_who_did_what(root: Root, log: Path) -> None:
+    audit = AuditPlugin(log)
+    with AgentMemoryService(root.url, storage_options=root.options, plugins=[audit], actor="ops") as service:
+        service.write_memory_file("bob", "notes.md", "one\n")
+        service.agent("bob").acting_as("model", "call-7").edit("notes.md", lambda text: text + "two\n")
+        service.append_to_memory_file("bob", "notes.md", "three\n")
+        with pytest.raises(AgentMemoryFileNotFoundError):
+            service.read_memory_file("bob", "missing.md")
+    write, edit, append, read = records(log)
+    assert (write["event"], write["operation"], write["agent"], write["actor"]) == ("operation", "write", "bob", "ops")
+    assert (write["path"], write["given"], write["size"], write["sha256"]) == ("notes.md", 4, 4, sha256("one\n"))
+    assert (edit["actor"], edit["tool_call_id"]) == ("model", "call-7")
+    assert (edit["sha256"], edit["before_sha256"]) == (sha256("one\ntwo\n"), sha256("one\n"))
+    assert (append["sha256"], append["size"]) == (sha256("three\n"), 14)
+    assert (read["outcome"], read["error"]) == ("error", "file_not_found")
+    assert all(record["duration"] >= 0 and record["time"].endswith("+00:00") for record in records(log))
+    assert len({record["id"] for record in records(log)}) == 4
+
+
+def test_refused_names_and_denied_operations_are_in_the_trail(log: Path) -> None:
+    with AgentMemoryService("memory://", plugins=[AuditPlugin(log)]) as service:
+        with pytest.raises(InvalidPathError):
+            service.read_memory_file("bob", "../secret\n.md")
+        with pytest.raises(InvalidPathError):
+            service.read_memory_file("../bob", "a.md")
+        with pytest.raises(OperationDenied):
+            service.agent("bob").read_only().write("a.md", "x")
+    path, agent, denied = records(log)
+    assert (path["event"], path["agent"], path["rule"]) == ("refused", "bob", "control")
+    assert path["path"] == "'../secret\\n.md'"
+    assert (agent["event"], agent["rule"]) == ("refused", "agent-id")
+    assert (denied["outcome"], denied["error"]) == ("error", "operation_denied")
+
+
+def test_no_line_holds_content_and_every_line_is_ascii(log: Path) -> None:
+    with AgentMemoryService("memory://", plugins=[AuditPlugin(log)]) as service:
+        service.write_memory_file("bob", "日記.md", "the secret is grün")
+        service.agent("bob").edit("日記.md", lambda text: text + "er")
+    text = log.read_bytes().decode("ascii")
+    assert "secret" not in text
+    assert [record["path"] for record in records(log)] == ["日記.md", "日記.md"]
+
+
+def test_intent_writes_a_line_before_the_operation(log: Path) -> None:
+    seen: list[list[str]] = []
+    with AgentMemoryService("memory://", plugins=[AuditPlugin(log, intent=True)]) as service:
+        service.write_memory_file("bob", "a.md", "x")
+        service.agent("bob").edit("a.md", lambda text: seen.append([r["event"] for r in records(log)]) or "y")
+    assert seen == [["intent", "operation", "intent"]]
+    intent, operation = records(log)[2:]
+    assert intent["id"] == operation["id"]
+
+
+def broken(log: Path) -> Path:
+    log.parent.parent.joinpath("audit").write_text("a file where the log's directory should be")
+    return log
+
+
+def test_an_audit_that_is_not_required_never_stops_an_operation(log: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with AgentMemoryService("memory://", plugins=[AuditPlugin(broken(log), intent=True)]) as service:
+        service.write_memory_file("bob", "a.md", "x")
+        assert service.read_memory_file("bob", "a.md") == "x"
+    assert "could not be written" in caplog.text
+    assert "failed in agent_memory_after_operation" in caplog.text
+
+
+def test_a_required_audit_tells_the_caller_that_it_could_not_record(log: Path) -> None:
+    with AgentMemoryService("memory://", plugins=[AuditPlugin(broken(log), required=True)]) as service:
+        with pytest.raises(OutcomeUnknownError, match="could not report"):
+            service.write_memory_file("bob", "a.md", "x")
+
+
+def test_a_required_intent_that_cannot_be_written_stops_the_operation(log: Path) -> None:
+    plain = AgentMemoryService("memory://required-intent")
+    with AgentMemoryService(
+        "memory://required-intent", plugins=[AuditPlugin(broken(log), required=True, intent=True)]
+    ) as service:
+        with pytest.raises((OperationDenied, OutcomeUnknownError)):
+            service.write_memory_file("bob", "a.md", "x")
+    assert plain.agent_ids() == ()
+
+
+def test_a_url_target_keeps_the_log_where_no_agent_can_name_it(tmp_path: Path) -> None:
+    with AgentMemoryService(tmp_path, plugins=[AuditPlugin(tmp_path.as_uri())]) as service:
+        service.write_memory_file("bob", "a.md", "x")
+        assert service.agent_ids() == ("bob",)
+        assert [str(entry) for entry in service.list_memory_files("bob")] == ["a.md"]
+    (log,) = (tmp_path / ".agent-memory" / "audit").iterdir()
+    assert [record["operation"] for record in records(log)] == ["write", "agent_ids", "list"]
+
+
+def test_the_trail_can_lie_on_s3_and_async_services_write_it_too(ministack: S3Server) -> None:
+    url = ministack.new_url()
+
+    async def use() -> None:
+        with AuditPlugin(url, storage_options=ministack.options) as audit:
+            async with AsyncAgentMemoryService(url, storage_options=ministack.options, plugins=[audit]) as service:
+                await asyncio.gather(*(service.append_to_memory_file("bob", "log.md", f"{n}\n") for n in range(8)))
+
+    asyncio.run(use())
+    backend = ministack.new_backend()
+    backend._prefix = url.removeprefix("s3://memories/") + "/"
+    names = backend._client._fs.call_s3("list_objects_v2", Bucket="memories", Prefix=backend._prefix + ".agent-memory/")
+    (found,) = names["Contents"]
+    body = backend._client._fs.call_s3("get_object", Bucket="memories", Key=found["Key"])["Body"]
+    lines = _read(backend, body).splitlines()
+    assert [json.loads(line)["operation"] for line in lines] == ["append"] * 8
+
+
+def _read(backend: Any, body: Any) -> bytes:
+    import fsspec.asyn
+
+    data: bytes = fsspec.asyn.sync(backend._client._fs.loop, body.read)
+    return data
+
+
+def test_a_torn_last_line_swallows_no_record(log: Path) -> None:
+    log.parent.mkdir()
+    log.write_bytes(b'{"event": "torn')
+    with AgentMemoryService("memory://", plugins=[AuditPlugin(log)]) as service:
+        service.write_memory_file("bob", "a.md", "x")
+    assert json.loads(log.read_bytes().splitlines()[1])["operation"] == "write"
+
+
+def test_as_many_lines_as_operations_however_many_threads(log: Path) -> None:
+    with AgentMemoryService("memory://", plugins=[AuditPlugin(log, required=True)]) as service:
+        barrier = threading.Barrier(8)
+
+        def work(number: int) -> None:
+            barrier.wait(60)
+            for line in range(20):
+                service.append_to_memory_file("bob", f"{number}.md", f"{line}\n")
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len({record["id"] for record in records(log)}) == 160
