@@ -37,7 +37,7 @@ class S3Server:
         self.endpoint = endpoint
         self.options: dict[str, object] = {"endpoint_url": endpoint, "key": _KEY, "secret": _SECRET}
         self._numbers = itertools.count(1)
-        self._make_bucket()
+        self.make_bucket("memories")
 
     def new_url(self) -> str:
         return f"s3://memories/{os.getpid()}-{next(self._numbers)}"
@@ -47,11 +47,11 @@ class S3Server:
 
         return S3Backend("memories", self.new_url().rpartition("/")[2], self.options)
 
-    def _make_bucket(self) -> None:
+    def make_bucket(self, name: str) -> None:
         from s3fs import S3FileSystem
 
         fs = S3FileSystem(**self.options, skip_instance_cache=True)
-        fs.call_s3("create_bucket", Bucket="memories")
+        fs.call_s3("create_bucket", Bucket=name)
 
 
 class Root(NamedTuple):

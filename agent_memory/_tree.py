@@ -216,7 +216,10 @@ class Tree:
             at_work = True
             effect = await flow(call)
         except BaseException as error:
-            await self._tell(run, operation, _failed(error, at_work, run.now() - started))
+            try:
+                await self._tell(run, operation, _failed(error, at_work, run.now() - started))
+            except OutcomeUnknownError as unreported:
+                error.add_note(f"and it could not be reported: {unreported}")
             raise
         await self._tell(run, operation, _succeeded(effect, run.now() - started))
         return effect

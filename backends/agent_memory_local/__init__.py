@@ -244,8 +244,8 @@ class LocalBackend(BlockingBackend):
         for depth in range(len(segments) - 1, -1, -1):
             try:
                 parent = self._walker.directory(segments[:depth], key)
-            except AgentMemoryFileNotFoundError:
-                return
+            except (AgentMemoryError, OSError):
+                return  # the file is deleted all the same
             try:
                 if not _remove_if_empty(parent, segments[depth]):
                     return

@@ -175,3 +175,10 @@ def test_as_many_lines_as_operations_however_many_threads(log: Path) -> None:
         for thread in threads:
             thread.join()
     assert len({record["id"] for record in records(log)}) == 160
+
+
+def test_a_required_audit_does_not_hide_why_an_operation_failed(log: Path) -> None:
+    with AgentMemoryService("memory://", plugins=[AuditPlugin(broken(log), required=True)]) as service:
+        with pytest.raises(AgentMemoryFileNotFoundError) as failed:
+            service.read_memory_file("bob", "missing.md")
+    assert "could not be reported" in failed.value.__notes__[0]
