@@ -317,6 +317,8 @@ async def _each(run: Run, entries: tuple[Entry, ...], one: Callable[[Entry], Awa
     if first := next(filter(None, errors), None):
         done = tuple(e.path for e, error in zip(entries, errors, strict=True) if error is None)
         left = tuple(e.path for e, error in zip(entries, errors, strict=True) if error is not None)
+        if not done:
+            raise first
         raise PartialOperationError(f"{len(left)} of {len(entries)} files are left: {first}", done, left) from first
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from datetime import datetime
 from typing import Any
 
@@ -76,14 +76,11 @@ class FsspecBackend(BlockingBackend):
 
     def read(self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY) -> Snapshot:
         with self._lock, _translated(key, ReadError):
-            size = self._info(key)["size"]
-            span = range(*slice(start, end).indices(size))
-            refuse_larger(key, len(span), self.max_bytes)
-            data: bytes = self._fs.cat_file(self._path(key), span.start, span.stop) if span else b""
-            whole = data if len(data) == size else None
-            if when is not ANY:
-                self._compare(key, data if whole is not None else self._fs.cat_file(self._path(key)), when)
-        return Snapshot(data, lambda: content_version(data if whole is not None else self.read(key).data), size)
+            refuse_larger(key, len(range(*slice(start, end).indices(self._info(key)["size"]))), self.max_bytes)
+            whole: bytes = self._fs.cat_file(self._path(key))  # also for a range: versions are of whole files
+        if when is not ANY:
+            self._compare(key, whole, when)
+        return Snapshot(whole[start:end], lambda: content_version(whole), len(whole))
 
     def stat(self, key: Key) -> Entry:
         with _translated(key, ReadError):
@@ -109,6 +106,10 @@ class FsspecBackend(BlockingBackend):
             if when is not ANY:
                 self._compare(key, self._fs.cat_file(self._path(key)), when)
             self._fs.rm_file(self._path(key))
+            parent = key.parent
+            while parent.path and not self._fs.find(self._path(parent)):
+                self._remove_empty(self._path(parent))
+                parent = parent.parent
 
     def list(self, prefix: Key, *, recursive: bool = True, after: str | None = None, limit: int = 1000) -> Page:
         builder = PageBuilder(prefix)
@@ -170,8 +171,16 @@ class FsspecBackend(BlockingBackend):
             if self._fs.isfile(self._path(parent)):
                 raise taken_name(key)
             parent = parent.parent
-        if self._fs.isdir(self._path(key)) and self._fs.find(self._path(key)):
-            raise taken_name(key)
+        if self._fs.isdir(self._path(key)):
+            if self._fs.find(self._path(key)):
+                raise taken_name(key)
+            self._remove_empty(self._path(key))
+
+    def _remove_empty(self, directory: str) -> None:
+        """Directories exist exactly while a file is below them, also where they are things of their own."""
+        for below, _, _ in list(self._fs.walk(directory, topdown=False)):
+            with suppress(OSError, NotImplementedError):
+                self._fs.rmdir(below)
 
     def _path(self, key: Key) -> str:
         return f"{self._root}/{key.storage}" if key.storage else self._root
@@ -194,7 +203,7 @@ def _translated(key: Key, error: type[FileOperationError]) -> Iterator[None]:
         yield
     except AgentMemoryError:
         raise
-    except FileNotFoundError as cause:
+    except (FileNotFoundError, NotADirectoryError) as cause:
         raise AgentMemoryFileNotFoundError(f"{key.path!r}: no such file") from cause
     except NotImplementedError as cause:
         raise UnsupportedOperationError(f"{key.path!r}: this filesystem does not do that") from cause
