@@ -92,7 +92,9 @@ PLAIN = re.compile(
 )
 """Nearly every real path: valid, normal and ASCII. What does not match may still be valid."""
 
-AGENT_ID = re.compile(rf"(?!{_DEVICE}(?:\.|\Z))[A-Za-z0-9](?:[A-Za-z0-9_@+=-]|\.(?!\.|\Z)){{0,127}}+\Z")
+AGENT_ID = re.compile(
+    rf"(?!{_DEVICE}(?:\.|\Z))[A-Za-z0-9](?:[A-Za-z0-9_@+=-]|\.(?!\.|\Z)){{0,127}}+(?<!{re.escape(TEMPORARY_SUFFIX)})\Z"
+)
 
 
 def text_rule(text: str) -> str | None:
@@ -107,18 +109,17 @@ def text_rule(text: str) -> str | None:
         return "surrogate"
     if size > MAX_BYTES:
         return "too-long"
-    return _start_rule(text) or _character_rule(text)
+    return _start_rule(text) or character_rule(text)
 
 
 def _start_rule(text: str) -> str | None:
     if text[0] == "/":
         return "absolute"
-    if text[0] == "~":
-        return "home"
     return "drive" if DRIVE.match(text) else None
 
 
-def _character_rule(text: str) -> str | None:
+def character_rule(text: str) -> str | None:
+    """The rule that refuses a character of the text, or how one is spelled, or None."""
     if "\\" in text:
         return "backslash"
     if found := _REFUSED.search(text):

@@ -13,43 +13,47 @@ from urllib.parse import unquote
 from agent_memory import _grammar
 
 _LOOKED_AT = 1024
-_MAX_DECODINGS = 8
-_OVERLONG = {"%c0%ae": ".", "%c0%af": "/", "%c1%9c": "\\"}
+_OVERLONG = {
+    **dict.fromkeys(("%c0%ae", "%e0%80%ae", "%f0%80%80%ae"), "."),
+    **dict.fromkeys(("%c0%af", "%e0%80%af", "%f0%80%80%af"), "/"),
+    **dict.fromkeys(("%c1%9c", "%e0%81%9c", "%f0%80%81%9c"), "\\"),
+}
 _OVERLONG_PATTERN = re.compile("|".join(_OVERLONG), re.IGNORECASE)
 _PERCENT_U = re.compile(r"%u([0-9A-Fa-f]{4})", re.IGNORECASE)
+_UNSEEN = re.compile(f"{_grammar.INVISIBLE.pattern}|{_grammar.BLANK.pattern}|{_grammar.JOINER.pattern}| ")
 _BETWEEN_WORDS = re.compile(r"(?<=\w)" + _grammar.PUNCTUATION.pattern + r"(?=\w)")
 
 
 def is_escape(text: str) -> bool:
     """Whether the text, once every encoding in it is undone, reaches outside its tree."""
     plain = unicodedata.normalize("NFKC", _decoded(text)).replace("\\", "/")
-    plain = _grammar.INVISIBLE.sub("", plain).replace(" ", "")
-    rooted = plain.startswith(("/", "~")) or _grammar.DRIVE.match(plain) is not None
-    return rooted or ".." in plain.split("/")
+    plain = _UNSEEN.sub("", plain)
+    segments = [segment for segment in plain.split("/") if segment not in ("", ".")]
+    home = bool(segments) and segments[0].startswith("~")
+    return home or plain.startswith("/") or _grammar.DRIVE.match(plain) is not None or ".." in segments
 
 
-def suggestion(text: str) -> str:
-    """A name that keeps what it can of a refused path; the caller parses it once more."""
+def suggestion(text: str, most_bytes: int, most_segments: int) -> str:
+    """A name that keeps what it can of a refused path; the caller judges it once more."""
     plain = _decoded(text).replace("\\", "/")
     plain = re.sub(r"^[A-Za-z]:(?=/)", "", plain).lstrip("/~ ")
     segments = [mended for segment in plain.split("/") if (mended := _mended(segment))]
     if segments and segments[0].lower() == _grammar.RESERVED:
         segments[0] = _grammar.RESERVED.lstrip(".")
-    segments = segments[-_grammar.MAX_SEGMENTS :]
-    while len(segments) > 1 and len("/".join(segments).encode()) > _grammar.MAX_BYTES:
+    segments = segments[-most_segments:] if most_segments > 0 else []
+    while len(segments) > 1 and len("/".join(segments).encode()) > most_bytes:
         segments = segments[1:]
     return "/".join(segments)
 
 
 def _decoded(text: str) -> str:
     text = text[:_LOOKED_AT].encode(errors="ignore").decode()
-    for _ in range(_MAX_DECODINGS):
+    before = ""
+    while text != before:  # each decoding makes the text shorter
         before = text
         text = _OVERLONG_PATTERN.sub(lambda m: _OVERLONG[m[0].lower()], text)
         text = _PERCENT_U.sub(lambda m: chr(int(m[1], 16)), text)
         text = html.unescape(unquote(text)).encode(errors="ignore").decode()
-        if text == before:
-            break
     return text
 
 

@@ -64,8 +64,11 @@ class Hooks:
         self._tell(self._after, {"operation": operation, "outcome": outcome})
 
     def key_rejected(self, agent: str | None, error: InvalidPathError) -> None:
-        """Tell every observer that a name was refused; errors as `after`."""
-        self._tell(self._rejected, {"agent": agent, "text": error.refused, "reason": error.rule})
+        """Tell every observer that a name was refused; the caller raises ``error`` whatever they do."""
+        try:
+            self._tell(self._rejected, {"agent": agent, "text": error.refused, "reason": error.rule})
+        except OutcomeUnknownError as unreported:
+            error.add_note(f"and it could not be reported: {unreported}")
 
     def _tell(self, caller: pluggy.HookCaller, facts: dict[str, object]) -> None:
         failed: tuple[str, Exception] | None = None
@@ -73,9 +76,9 @@ class Hooks:
             try:
                 implementation.function(*(facts[name] for name in implementation.argnames))
             except Exception as failure:  # noqa: BLE001 - an observer may fail in any way
-                _log.exception("the plugin %r failed in %s", implementation.plugin_name, caller.name)
+                _log.exception("the plugin %r failed in %s", _label(implementation.plugin), caller.name)
                 if getattr(implementation.plugin, "required", False):
-                    failed = failed or (implementation.plugin_name, failure)
+                    failed = failed or (_label(implementation.plugin), failure)
         if failed:
             name, error = failed
             raise OutcomeUnknownError(
@@ -88,25 +91,30 @@ def manager_with(plugins: Iterable[object]) -> pluggy.PluginManager:
     manager = pluggy.PluginManager(hookspecs.PROJECT)
     manager.add_hookspecs(hookspecs)
     for plugin in plugins:
-        name = getattr(plugin, "__name__", type(plugin).__name__)
-        name = manager.register(plugin, None if manager.has_plugin(name) else name) or name
-        _refuse_colours(manager, plugin, name)
+        manager.register(plugin)
+        _refuse_colours(manager, plugin)
     manager.check_pending()
     return manager
 
 
-def _refuse_colours(manager: pluggy.PluginManager, plugin: object, name: str) -> None:
+def _label(plugin: object) -> str:
+    return str(getattr(plugin, "__name__", type(plugin).__name__))
+
+
+def _refuse_colours(manager: pluggy.PluginManager, plugin: object) -> None:
     for caller in manager.get_hookcallers(plugin) or ():
         for implementation in caller.get_hookimpls():
             if implementation.plugin is plugin and (fault := _fault(implementation)):
-                raise pluggy.PluginValidationError(plugin, f"the plugin {name!r} implements {caller.name} as {fault}")
+                raise pluggy.PluginValidationError(plugin, f"the plugin {_label(plugin)!r} implements {caller.name} as {fault}")
 
 
 def _fault(implementation: Any) -> str | None:
     if implementation.wrapper or implementation.hookwrapper:
         return "a wrapper, which could change results; hooks only observe or refuse"
-    if inspect.iscoroutinefunction(implementation.function):
+    if inspect.iscoroutinefunction(implementation.function) or inspect.isasyncgenfunction(implementation.function):
         return "async def, which nobody would await; write a plain function"
+    if inspect.isgeneratorfunction(implementation.function):
+        return "a generator, which nobody would run; write a plain function"
     return None
 
 

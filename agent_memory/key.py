@@ -8,7 +8,6 @@ never repaired: only ``//`` and ``./`` are normalised away; every refusal carrie
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from functools import lru_cache
 from typing import Final, NoReturn
 
@@ -19,7 +18,7 @@ from agent_memory.errors import InvalidAgentIdError, InvalidPathError, PathTrave
 __all__ = ["AGENTS", "RESERVED", "RULES", "TEMPORARY_SUFFIX", "Key", "agent_id", "external_id", "is_agent_id"]
 
 _AGENTS_DIRECTORY = "agent_memory"
-_FALLBACK_NAME = "untitled"
+_FALLBACK_NAMES = ("untitled", "x")
 _SHOWN = 80
 
 
@@ -55,7 +54,7 @@ class Key:
         """
         if not is_agent_id(agent_instance_id):
             raise _invalid_agent_id(agent_instance_id)
-        return _make(f"{_AGENTS_DIRECTORY}/{agent_instance_id}", "")
+        return _make(f"{_AGENTS_DIRECTORY}/{str.__str__(agent_instance_id)}", "")
 
     @staticmethod
     def internal(path: str) -> Key:
@@ -69,11 +68,15 @@ class Key:
             PathTraversalError: the text reaches, or once decoded would reach, outside the tree.
             InvalidPathError: the text breaks another rule of the grammar (`RULES`).
         """
-        return _make(self.base, self._parse_below(text))
+        return _make(self.base, _parse(_plain(text), self.path))
 
     def join_prefix(self, text: str) -> Key:
         """Parse the name of a directory below this key; ``""``, ``.`` and a trailing ``/`` are fine here."""
-        return _make(self.base, self._parse_below(text, _parse_directory))
+        text = _plain(text)
+        path, rule = _judged(text, self.path)
+        if rule not in (None, "empty", "directory"):
+            raise _invalid_path(text, rule, self.path)
+        return _make(self.base, path)
 
     def stored(self, name: str) -> Key | None:
         """The key of a name found in storage below this key, or None where the grammar has no such name."""
@@ -82,18 +85,6 @@ class Key:
         except InvalidPathError:
             return None
         return key if len(key.path) == len(name) + (len(self.path) + 1 if self.path else 0) else None
-
-    def _parse_below(self, text: str, parse: Callable[[str], str] | None = None) -> str:
-        parse = parse or _parse
-        if not isinstance(text, str):
-            raise _invalid_path(text, "not-text")
-        if type(text) is not str:  # a subclass may lie about its hash and poison the cache
-            text = str.__str__(text)
-        if not self.path:
-            return parse(text)
-        if text.startswith("/"):
-            raise _invalid_path(text, "absolute")
-        return parse(f"{self.path}/{text}")
 
     def relative_to(self, prefix: Key) -> Key:
         """This key as a name of the tree that ``prefix`` is the top of."""
@@ -159,42 +150,53 @@ AGENTS: Final = _make(_AGENTS_DIRECTORY, "")
 """The prefix below which every agent's tree lies."""
 
 
+def _plain(text: str) -> str:
+    if not isinstance(text, str):
+        raise _invalid_path(text, "not-text")
+    # A subclass may lie about its hash and poison the cache, or about its text.
+    return text if type(text) is str else str.__str__(text)
+
+
 @lru_cache(maxsize=4096)
-def _parse(text: str) -> str:
-    if len(text) <= _grammar.MAX_BYTES and _grammar.PLAIN.match(text):
-        return text
-    path, rule = _judged(text)
+def _parse(text: str, below: str = "") -> str:
+    if len(text) <= _grammar.MAX_BYTES:
+        whole = f"{below}/{text}" if below else text
+        if len(whole) <= _grammar.MAX_BYTES and _grammar.PLAIN.match(whole):
+            return whole
+    path, rule = _judged(text, below)
     if rule:
-        raise _invalid_path(text, rule)
+        raise _invalid_path(text, rule, below)
     return path
 
 
-def _parse_directory(text: str) -> str:
-    path, rule = _judged(text)
-    if rule not in (None, "empty", "directory"):
-        raise _invalid_path(text, rule)
-    return path
-
-
-def _judged(text: str) -> tuple[str, str | None]:
+def _judged(text: str, below: str = "") -> tuple[str, str | None]:
+    """The normal form of a name below a parsed path, and the rule that refuses it, if one does."""
     if rule := _grammar.text_rule(text):
-        return "", rule
+        return below, rule
     parts = text.split("/")
-    segments = [segment for segment in parts if segment not in ("", ".")]
+    own = [segment for segment in parts if segment not in ("", ".")]
+    segments = below.split("/") + own if below else own
+    path = "/".join(segments)
+    if not own:
+        return path, "empty"
+    if own[0][0] == "~" and not below:
+        return path, "home"
+    if len(path.encode()) > _grammar.MAX_BYTES:
+        return path, "too-long"
     rule = _grammar.segments_rule(segments)
-    if rule is None and parts[-1] in ("", "."):
-        rule = "directory"
-    return "/".join(segments), rule
+    return path, "directory" if rule is None and parts[-1] in ("", ".") else rule
 
 
-def _invalid_path(text: object, rule: str) -> InvalidPathError:
+def _invalid_path(text: object, rule: str, below: str = "") -> InvalidPathError:
     raw = str.__str__(text) if isinstance(text, str) else ""
     error = PathTraversalError if _suggest.is_escape(raw) else InvalidPathError
-    suggestion = _suggest.suggestion(raw)
-    if _judged(suggestion)[1]:
-        suggestion = _FALLBACK_NAME
+    room = _grammar.MAX_BYTES - (len(below.encode()) + 1 if below else 0)
+    deep = _grammar.MAX_SEGMENTS - (below.count("/") + 1 if below else 0)
+    names = (_suggest.suggestion(raw, room, deep), *_FALLBACK_NAMES)
+    suggestion = next((name for name in names if _judged(name, below)[1] is None), "")
     shown = _shown(text)
-    return error(f"{shown} is refused: {RULES[rule]}; try {suggestion!r}", rule, suggestion, shown)
+    advice = f"try {suggestion!r}" if suggestion else "nothing can be named below this directory"
+    return error(f"{shown} is refused: {RULES[rule]}; {advice}", rule, suggestion, shown)
 
 
 def _shown(text: object) -> str:
@@ -205,9 +207,10 @@ def _shown(text: object) -> str:
 
 def is_agent_id(text: object) -> bool:
     """Whether a text is an agent id as it stands."""
-    return isinstance(text, str) and _grammar.AGENT_ID.match(text) is not None
+    return isinstance(text, str) and _grammar.AGENT_ID.match(str.__str__(text)) is not None
 
 
+_MAX_ID = 128
 _PLAIN_ID_CHARACTER = re.compile(r"[^A-Za-z0-9._@+-]")
 _ENCODED_MARK = "0=="  # never made by the escapes below, in which "=" is followed by two digits
 
@@ -222,11 +225,15 @@ def agent_id(text: str) -> str:
     Raises:
         InvalidAgentIdError: not a str, not valid Unicode, or longer than 128 characters once encoded.
     """
+    if not isinstance(text, str) or len(text) > _MAX_ID:
+        raise _invalid_agent_id(text)
     try:
-        encoded = _PLAIN_ID_CHARACTER.sub(_escaped, text)
-    except (TypeError, UnicodeEncodeError):
+        encoded = _PLAIN_ID_CHARACTER.sub(_escaped, str.__str__(text))
+    except UnicodeEncodeError:
         raise _invalid_agent_id(text) from None
     encoded = re.sub(r"\.(?=\.)|\.\Z", "=2E", encoded)
+    if encoded.endswith(TEMPORARY_SUFFIX):
+        encoded = f"{encoded[:-1]}={ord(encoded[-1]):02X}"
     if not _grammar.AGENT_ID.match(encoded):
         encoded = _ENCODED_MARK + encoded
     if not _grammar.AGENT_ID.match(encoded):
@@ -241,13 +248,15 @@ def external_id(agent_instance_id: str) -> str:
         InvalidAgentIdError: `agent_id` makes no such id.
     """
     try:
+        if len(agent_instance_id) > _MAX_ID:
+            raise ValueError
         body = agent_instance_id.removeprefix(_ENCODED_MARK).encode("ascii")
         text = re.sub(rb"=([0-9A-F]{2})", lambda m: bytes([int(m[1], 16)]), body).decode()
         if agent_id(text) == agent_instance_id:
             return text
-    except (AttributeError, UnicodeError):
+    except (AttributeError, TypeError, ValueError):
         pass
-    raise InvalidAgentIdError(f"{_shown(agent_instance_id)} was not made by agent_id()", "agent-id", _FALLBACK_NAME)
+    raise InvalidAgentIdError(f"{_shown(agent_instance_id)} was not made by agent_id()", "agent-id", "default")
 
 
 def _escaped(match: re.Match[str]) -> str:

@@ -211,11 +211,10 @@ class LocalBackend(BlockingBackend):
         """Run a change under the lock of the key's directory, which is made if it is missing."""
         try:
             return self._change_in_directory(key, change)
-        except (FileExistsError, IsADirectoryError):  # made a directory, on somebody's walk, while we held the lock
+        except BaseException as error:
             self._remove_empty(key)
-            raise taken_name(key) from None
-        except BaseException:
-            self._remove_empty(key)
+            if isinstance(error, FileExistsError | IsADirectoryError) and not isinstance(error, AgentMemoryError):
+                raise taken_name(key) from None  # made a directory, on somebody's walk, while we held the lock
             raise
 
     def _change_in_directory(self, key: Key, change: Callable[[int], T]) -> T:

@@ -1,0 +1,174 @@
+"""The error tree: what a caller can catch, what each error carries, and that the drawing shows the truth."""
+
+from __future__ import annotations
+
+import builtins
+import copy
+import pickle
+import re
+
+import pytest
+
+import agent_memory
+from agent_memory import errors
+from agent_memory.errors import (
+    AgentMemoryError,
+    AgentMemoryFileNotFoundError,
+    AgentNotFoundError,
+    AppendError,
+    BackendNotAvailableError,
+    ConflictError,
+    FileAlreadyExistsError,
+    FileOperationError,
+    FileTooLargeError,
+    InvalidAgentIdError,
+    InvalidContentError,
+    InvalidPathError,
+    OperationDenied,
+    OutcomeUnknownError,
+    PartialOperationError,
+    PathTraversalError,
+    ReadError,
+    UnsupportedOperationError,
+    WriteError,
+)
+
+# Every class with the ones it derives from directly, and its kind: both are promises to callers.
+TREE: dict[type[AgentMemoryError], tuple[str, set[type[BaseException]]]] = {
+    AgentMemoryError: ("error", {Exception}),
+    InvalidPathError: ("invalid_path", {AgentMemoryError, ValueError}),
+    PathTraversalError: ("path_traversal", {InvalidPathError}),
+    InvalidAgentIdError: ("invalid_agent_id", {InvalidPathError, AgentNotFoundError}),
+    AgentNotFoundError: ("agent_not_found", {AgentMemoryError, LookupError}),
+    InvalidContentError: ("invalid_content", {AgentMemoryError, ValueError}),
+    AgentMemoryFileNotFoundError: ("file_not_found", {AgentMemoryError, FileNotFoundError}),
+    FileAlreadyExistsError: ("file_exists", {AgentMemoryError, FileExistsError}),
+    ConflictError: ("conflict", {AgentMemoryError}),
+    FileTooLargeError: ("file_too_large", {AgentMemoryError}),
+    OperationDenied: ("operation_denied", {AgentMemoryError, PermissionError}),
+    UnsupportedOperationError: ("unsupported_operation", {AgentMemoryError}),
+    BackendNotAvailableError: ("backend_not_available", {AgentMemoryError, ImportError}),
+    FileOperationError: ("file_operation", {AgentMemoryError, OSError}),
+    ReadError: ("read", {FileOperationError}),
+    WriteError: ("write", {FileOperationError}),
+    AppendError: ("append", {FileOperationError}),
+    PartialOperationError: ("partial_operation", {FileOperationError}),
+    OutcomeUnknownError: ("outcome_unknown", {FileOperationError}),
+}
+CARRYING: list[AgentMemoryError] = [
+    *(error("it failed") for error in TREE),
+    InvalidPathError("no", "punctuation", "a.md", "'a?.md'"),
+    PathTraversalError("no", "parent", "a", "'../a'"),
+    InvalidAgentIdError("no", "agent-id", "a", "'a b'"),
+    PartialOperationError("1 of 2 files are left", ("a",), ("b", "c")),
+]
+
+
+def _subclasses(error: type[AgentMemoryError]) -> set[type[AgentMemoryError]]:
+    return {error}.union(*map(_subclasses, error.__subclasses__()))
+
+
+def _drawn() -> dict[str, tuple[str, set[str]]]:
+    """The drawing in the module's docstring: of each class its parent, and the classes in parentheses."""
+    drawn: dict[str, tuple[str, set[str]]] = {}
+    above: dict[int, str] = {}
+    for found in re.finditer(r"^( {4}[│├└─ ]*)(\w+)(?: \(([^)]*)\))?", errors.__doc__ or "", re.MULTILINE):
+        depth = (len(found[1]) - 4) // 4
+        above[depth] = found[2]
+        drawn[found[2]] = (above.get(depth - 1, "Exception"), set(re.findall(r"\w+", found[3] or "")))
+    return drawn
+
+
+def test_every_error_is_in_the_table() -> None:
+    ours = {error for error in _subclasses(AgentMemoryError) if error.__module__ == errors.__name__}
+    assert ours == set(TREE)
+
+
+@pytest.mark.parametrize("error", TREE, ids=lambda error: error.__name__)
+def test_an_error_is_what_the_design_draws(error: type[AgentMemoryError]) -> None:
+    kind, bases = TREE[error]
+    assert error.kind == kind
+    assert set(error.__bases__) == bases
+    assert error.__doc__
+
+
+@pytest.mark.parametrize("error", TREE, ids=lambda error: error.__name__)
+def test_the_drawing_in_the_docstring_is_true(error: type[AgentMemoryError]) -> None:
+    parent, beside = _drawn()[error.__name__]
+    assert {parent, *beside} == {base.__name__ for base in error.__bases__}
+
+
+def test_the_drawing_shows_every_error_and_nothing_else() -> None:
+    assert list(_drawn()) == [error.__name__ for error in TREE]
+
+
+def test_kinds_are_unique_and_fit_for_metrics() -> None:
+    kinds = [error.kind for error in TREE]
+    assert len(set(kinds)) == len(kinds)
+    assert all(re.fullmatch(r"[a-z]+(_[a-z]+)*", kind) for kind in kinds)
+
+
+@pytest.mark.parametrize("error", TREE, ids=lambda error: error.__name__)
+def test_every_error_is_exported(error: type[AgentMemoryError]) -> None:
+    assert getattr(agent_memory, error.__name__) is error
+    assert error.__name__ in agent_memory.__all__
+
+
+@pytest.mark.parametrize(
+    ("builtin", "error"),
+    [
+        (ValueError, PathTraversalError),
+        (ValueError, InvalidAgentIdError),
+        (LookupError, InvalidAgentIdError),
+        (ValueError, InvalidContentError),
+        (FileNotFoundError, AgentMemoryFileNotFoundError),
+        (FileExistsError, FileAlreadyExistsError),
+        (PermissionError, OperationDenied),
+        (ImportError, BackendNotAvailableError),
+        (OSError, OutcomeUnknownError),
+    ],
+)
+def test_an_error_is_caught_as_the_builtin_it_is(builtin: type[Exception], error: type[AgentMemoryError]) -> None:
+    assert getattr(builtins, builtin.__name__) is builtin
+    with pytest.raises(builtin, match="it failed") as caught:
+        raise error("it failed")
+    assert isinstance(caught.value, AgentMemoryError)
+
+
+def test_what_the_storage_failed_at_is_no_missing_file_and_no_refusal() -> None:
+    for error in _subclasses(FileOperationError):
+        assert not issubclass(error, FileNotFoundError | FileExistsError | PermissionError | ValueError)
+
+
+@pytest.mark.parametrize("error", CARRYING, ids=repr)
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_an_error_comes_back_whole_from_another_process(error: AgentMemoryError, protocol: int) -> None:
+    _assert_same(pickle.loads(pickle.dumps(error, protocol)), error)
+
+
+@pytest.mark.parametrize("error", CARRYING, ids=repr)
+def test_an_error_is_copied_whole(error: AgentMemoryError) -> None:
+    _assert_same(copy.copy(error), error)
+    _assert_same(copy.deepcopy(error), error)
+
+
+def _assert_same(twin: object, error: AgentMemoryError) -> None:
+    assert type(twin) is type(error)
+    assert (str(twin), twin.kind) == (str(error), error.kind)
+    assert twin.args == error.args
+    assert vars(twin) == vars(error)
+
+
+@pytest.mark.parametrize("error", CARRYING, ids=repr)
+def test_an_error_reads_as_its_message_alone(error: AgentMemoryError) -> None:
+    assert str(error) == error.args[0]
+
+
+def test_a_refused_name_carries_its_rule_its_suggestion_and_itself() -> None:
+    error = PathTraversalError("no", "parent", "a", "'../a'")
+    assert (error.rule, error.suggestion, error.refused) == ("parent", "a", "'../a'")
+
+
+def test_a_partial_operation_says_what_is_done_and_what_is_left() -> None:
+    error = PartialOperationError("1 of 2 files are left", ("a",), ("b",))
+    assert (error.done, error.left) == (("a",), ("b",))

@@ -1,0 +1,921 @@
+"""Hooks: called once per operation at one place, with the documented facts, and with each hook's failure policy."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import inspect
+import logging
+import threading
+import types
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NoReturn, TypeAlias
+
+import pluggy
+import pytest
+
+from agent_memory import (
+    AgentMemory,
+    AgentMemoryError,
+    AgentMemoryFileNotFoundError,
+    AgentMemoryService,
+    AsyncAgentMemory,
+    AsyncAgentMemoryService,
+    ConflictError,
+    InvalidAgentIdError,
+    InvalidContentError,
+    InvalidPathError,
+    Operation,
+    OperationDenied,
+    Outcome,
+    OutcomeUnknownError,
+    PathTraversalError,
+    ReadError,
+    hookimpl,
+    hookspecs,
+)
+from agent_memory.backend import (
+    ANY,
+    AnyBackend,
+    Appended,
+    AppendWhen,
+    Backend,
+    BlockingBackend,
+    Capabilities,
+    Entry,
+    Page,
+    ReadWhen,
+    Snapshot,
+    Version,
+    WriteWhen,
+)
+from agent_memory.hooks import Hooks
+from agent_memory.key import Key
+from agent_memory_memory import MemoryBackend
+
+AnyView: TypeAlias = AgentMemory | AsyncAgentMemory | AgentMemoryService | AsyncAgentMemoryService
+OPERATION = Operation(id="1", time=0.0, kind="write", agent="bob", path="a.md")
+OUTCOME = Outcome(status="ok", duration=0.0)
+SECONDS = 60  # how long a test waits for another thread before it gives up
+
+
+# What is called, and on what.
+
+
+@dataclass(frozen=True)
+class Case:
+    """One public method: how to call it, and what the hooks are to be told."""
+
+    operation: Operation
+    args: tuple[Any, ...]
+    content: bytes | None = None
+
+
+def case(kind: str, *args: Any, content: bytes | None = None, **facts: Any) -> Case:
+    facts = {"agent": None, "path": args[0] if args else "", **facts}
+    return Case(Operation(id="", time=0.0, kind=kind, **facts), args, content)  # type: ignore[arg-type]
+
+
+def of_bob(kind: str, *args: Any, **facts: Any) -> Case:
+    made = case(kind, *args, agent="bob", **facts)
+    return replace(made, args=("bob", *args))
+
+
+ON_A_TREE = {
+    "read": case("read", "a.md"),
+    "read_bytes": case("read", "a.md"),
+    "stat": case("stat", "a.md"),
+    "exists": case("exists", "a.md"),
+    "list": case("list", "dir"),
+    "write": case("write", "a.md", "new", size=3, content=b"new"),
+    "write_bytes": case("write", "a.md", b"\xff\0", size=2, content=b"\xff\0"),
+    "create": case("create", "new.md", "\u00e9", size=2, content="\u00e9".encode()),
+    "append": case("append", "a.md", "new", size=3, content=b"new"),
+    "edit": case("edit", "a.md", str.upper, content=b"OLD"),
+    "delete": case("delete", "a.md"),
+    "delete_tree": case("delete_tree", "dir"),
+    "rename": case("rename", "a.md", "new.md", target="new.md"),
+    "copy": case("copy", "a.md", "new.md", target="new.md"),
+}
+ON_A_SERVICE = {
+    "read_memory_file": of_bob("read", "a.md"),
+    "write_memory_file": of_bob("write", "a.md", "new", size=3, content=b"new"),
+    "append_to_memory_file": of_bob("append", "a.md", "new", size=3, content=b"new"),
+    "create_memory_file": of_bob("create", "new.md", "new", size=3, content=b"new"),
+    "delete_memory_file": of_bob("delete", "a.md"),
+    "rename_memory_file": of_bob("rename", "a.md", "new.md", target="new.md"),
+    "list_memory_files": of_bob("list", path=""),
+    "memory_file_exists": of_bob("exists", "a.md"),
+    "agent_ids": case("agent_ids"),
+}
+NO_OPERATIONS = {
+    AgentMemory: {"open", "subtree", "read_only", "acting_as", "capabilities", "close"},
+    AsyncAgentMemory: {"open", "subtree", "read_only", "acting_as", "capabilities", "aclose"},
+    AgentMemoryService: {"agent", "capabilities", "close"},
+    AsyncAgentMemoryService: {"agent", "capabilities", "aclose"},
+}
+READING = {"read", "stat", "exists", "list", "agent_ids"}
+METHODS = [
+    *((cls, name) for cls in (AgentMemory, AsyncAgentMemory) for name in ON_A_TREE),
+    *((cls, name) for cls in (AgentMemoryService, AsyncAgentMemoryService) for name in ON_A_SERVICE),
+]
+CASES = {(cls, name): (ON_A_TREE | ON_A_SERVICE)[name] for cls, name in METHODS}
+
+
+class Recorder:
+    """Remembers every hook call."""
+
+    def __init__(self) -> None:
+        self.before: list[Operation] = []
+        self.checked: list[tuple[Operation, bytes]] = []
+        self.after: list[tuple[Operation, Outcome]] = []
+        self.rejected: list[tuple[str | None, str, str]] = []
+        self.reported = threading.Semaphore(0)
+
+    @hookimpl
+    def agent_memory_before_operation(self, operation: Operation) -> None:
+        self.before.append(operation)
+
+    @hookimpl
+    def agent_memory_check_content(self, operation: Operation, content: bytes) -> None:
+        self.checked.append((operation, content))
+
+    @hookimpl
+    def agent_memory_after_operation(self, operation: Operation, outcome: Outcome) -> None:
+        self.after.append((operation, outcome))
+        self.reported.release()
+
+    @hookimpl
+    def agent_memory_key_rejected(self, agent: str | None, text: str, reason: str) -> None:
+        self.rejected.append((agent, text, reason))
+
+    def outcome(self) -> Outcome:
+        """Of the only operation there was."""
+        ((_, outcome),) = self.after
+        return outcome
+
+
+class Counting(MemoryBackend):
+    """Counts its requests."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.requests: Counter[str] = Counter()
+
+    def read(self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY) -> Snapshot:
+        self.requests["read"] += 1
+        return super().read(key, start, end, when)
+
+    def stat(self, key: Key) -> Entry:
+        self.requests["stat"] += 1
+        return super().stat(key)
+
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
+        self.requests["write"] += 1
+        return super().write(key, data, when)
+
+    def append(self, key: Key, data: bytes, *, separator: bytes = b"", when: AppendWhen = ANY) -> Appended:
+        self.requests["append"] += 1
+        return super().append(key, data, separator=separator, when=when)
+
+    def delete(self, key: Key, when: ReadWhen = ANY) -> None:
+        self.requests["delete"] += 1
+        super().delete(key, when)
+
+    def list(self, prefix: Key, *, recursive: bool = True, after: str | None = None, limit: int = 1000) -> Page:
+        self.requests["list"] += 1
+        return super().list(prefix, recursive=recursive, after=after, limit=limit)
+
+
+class Broken(Counting):
+    """Fails at every request, once it is broken."""
+
+    broken = False
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in ("read", "stat", "write", "append", "delete", "list") and self.broken:
+            return self._fail
+        return super().__getattribute__(name)
+
+    def _fail(self, *_: object, **__: object) -> NoReturn:
+        raise ReadError("the storage failed")
+
+
+class AsyncTwin(Backend):
+    """A blocking backend in the other colour."""
+
+    def __init__(self, twin: BlockingBackend) -> None:
+        self.twin = twin
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self.twin.capabilities
+
+    async def read(self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY) -> Snapshot:
+        return self.twin.read(key, start, end, when)
+
+    async def stat(self, key: Key) -> Entry:
+        return self.twin.stat(key)
+
+    async def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
+        return self.twin.write(key, data, when)
+
+    async def delete(self, key: Key, when: ReadWhen = ANY) -> None:
+        self.twin.delete(key, when)
+
+    async def list(self, prefix: Key, *, recursive: bool = True, after: str | None = None, limit: int = 1000) -> Page:
+        return self.twin.list(prefix, recursive=recursive, after=after, limit=limit)
+
+
+def opened(cls: type[AnyView], backend: AnyBackend, *plugins: object) -> AnyView:
+    """A view of a store that holds ``a.md`` and ``dir/b.md``, made before anybody watches."""
+    top = Key.agent("bob") if issubclass(cls, AgentMemoryService | AsyncAgentMemoryService) else Key.tree()
+    store = backend.twin if isinstance(backend, AsyncTwin) else backend
+    assert isinstance(store, Counting)
+    for name in ("a.md", "dir/b.md"):
+        store.write(top.join(name), b"old")
+    if issubclass(cls, AgentMemory | AsyncAgentMemory):
+        return cls.open(backend, plugins=plugins)
+    view = cls(backend, plugins=plugins)
+    store.requests.clear()
+    return view
+
+
+def perform(view: object, method: str, *args: Any) -> Any:
+    """Call a method of either colour."""
+
+    async def awaited() -> Any:
+        return await getattr(view, method)(*args)
+
+    if inspect.iscoroutinefunction(getattr(view, method)):
+        return asyncio.run(awaited())
+    return getattr(view, method)(*args)
+
+
+def seen(operation: Operation) -> Operation:
+    """What can be compared of an operation."""
+    return replace(operation, id="", time=0.0)
+
+
+every_method = pytest.mark.parametrize(("cls", "method"), METHODS, ids=lambda value: getattr(value, "__name__", value))
+both_colours = pytest.mark.parametrize("colour", [lambda store: store, AsyncTwin], ids=["blocking", "async"])
+Colour: TypeAlias = Callable[[BlockingBackend], AnyBackend]
+
+
+# Once per operation, for every method there is.
+
+
+@pytest.mark.parametrize("cls", NO_OPERATIONS, ids=lambda cls: cls.__name__)
+def test_every_public_method_is_known_to_these_tests(cls: type) -> None:
+    public = {name for name in dir(cls) if not name.startswith("_")}
+    assert public == {name for owner, name in METHODS if owner is cls} | NO_OPERATIONS[cls]
+
+
+@every_method
+@both_colours
+def test_an_operation_that_succeeds_is_told_once(cls: type[AnyView], method: str, colour: Colour) -> None:
+    recorder, expected = Recorder(), CASES[cls, method]
+    perform(opened(cls, colour(Counting()), recorder), method, *expected.args)
+    assert [seen(operation) for operation in recorder.before] == [expected.operation]
+    assert [operation for operation, _ in recorder.after] == recorder.before
+    assert (recorder.outcome().status, recorder.outcome().error) == ("ok", None)
+    assert recorder.checked == ([] if expected.content is None else [(recorder.before[0], expected.content)])
+    assert recorder.rejected == []
+
+
+@every_method
+@both_colours
+def test_an_operation_that_fails_is_told_once(cls: type[AnyView], method: str, colour: Colour) -> None:
+    recorder, expected, store = Recorder(), CASES[cls, method], Broken()
+    view = opened(cls, colour(store), recorder)
+    store.broken = True
+    with pytest.raises(ReadError, match="the storage failed"):
+        perform(view, method, *expected.args)
+    assert [seen(operation) for operation in recorder.before] == [expected.operation]
+    assert [operation for operation, _ in recorder.after] == recorder.before
+    assert (recorder.outcome().status, recorder.outcome().error) == ("error", "read")
+
+
+@every_method
+@both_colours
+def test_an_operation_that_a_guard_vetoes_is_told_once_and_reaches_no_storage(
+    cls: type[AnyView], method: str, colour: Colour
+) -> None:
+    class Guard:
+        @hookimpl
+        def agent_memory_before_operation(self) -> None:
+            raise OperationDenied("not today")
+
+    recorder, expected, store = Recorder(), CASES[cls, method], Counting()
+    view = opened(cls, colour(store), recorder, Guard())
+    store.requests.clear()
+    with pytest.raises(OperationDenied, match="not today"):
+        perform(view, method, *expected.args)
+    assert [seen(operation) for operation, _ in recorder.after] == [expected.operation]
+    assert (recorder.outcome().status, recorder.outcome().error) == ("error", "operation_denied")
+    assert (recorder.before, recorder.checked, store.requests) == ([], [], Counter())
+
+
+@every_method
+@both_colours
+def test_plugins_cost_no_request(cls: type[AnyView], method: str, colour: Colour) -> None:
+    requests = []
+    for plugins in ([], [Recorder(), Recorder()]):
+        store = Counting()
+        view = opened(cls, colour(store), *plugins)
+        store.requests.clear()
+        perform(view, method, *CASES[cls, method].args)
+        requests.append(store.requests)
+    assert requests[0] == requests[1]
+
+
+@every_method
+def test_a_bad_name_is_told_once_and_is_no_operation(cls: type[AnyView], method: str) -> None:
+    args = CASES[cls, method].args
+    for position, text in enumerate(args):
+        if text not in ("a.md", "new.md", "dir"):
+            continue
+        recorder = Recorder()
+        view = opened(cls, Counting(), recorder)
+        with pytest.raises(PathTraversalError):
+            perform(view, method, *args[:position], "../\n", *args[position + 1 :])
+        agent = "bob" if args[0] == "bob" else None
+        assert recorder.rejected == [(agent, r"'../\n'", "control")]
+        assert (recorder.before, recorder.after) == ([], [])
+
+
+@pytest.mark.parametrize(("cls", "method"), [pair for pair in METHODS if CASES[pair].operation.agent])
+def test_a_bad_agent_id_is_told_once_and_is_no_operation(cls: type[AnyView], method: str) -> None:
+    args = CASES[cls, method].args
+    recorder = Recorder()
+    view = opened(cls, Counting(), recorder)
+    with pytest.raises(InvalidAgentIdError):
+        perform(view, method, "b/b", *args[1:])
+    assert recorder.rejected == [(None, "'b/b'", "agent-id")]
+    assert (recorder.before, recorder.after) == ([], [])
+
+
+@pytest.mark.parametrize("cls", [AgentMemoryService, AsyncAgentMemoryService])
+def test_asking_for_a_bad_agent_or_a_bad_subtree_is_told_once(cls: type[AgentMemoryService]) -> None:
+    recorder = Recorder()
+    service = cls("memory://", plugins=[recorder])
+    with pytest.raises(InvalidAgentIdError):
+        service.agent("..")
+    with pytest.raises(PathTraversalError):
+        service.agent("bob").subtree("..")
+    assert recorder.rejected == [(None, "'..'", "agent-id"), ("bob", "'..'", "parent")]
+
+
+@pytest.mark.parametrize("name", ON_A_TREE)
+@pytest.mark.parametrize("cls", [AgentMemory, AsyncAgentMemory])
+def test_what_a_read_only_view_refuses_is_told_and_reaches_nobody_else(cls: type[AgentMemory], name: str) -> None:
+    recorder, store, expected = Recorder(), Counting(), ON_A_TREE[name]
+    view = opened(cls, store, recorder)
+    assert isinstance(view, AgentMemory | AsyncAgentMemory)
+    store.requests.clear()
+    view = view.read_only()
+    if expected.operation.kind in READING:
+        perform(view, name, *expected.args)
+        assert recorder.outcome().status == "ok"
+        return
+    with pytest.raises(OperationDenied, match="read-only"):
+        perform(view, name, *expected.args)
+    assert [seen(operation) for operation, _ in recorder.after] == [expected.operation]
+    assert recorder.outcome().error == "operation_denied"
+    assert (recorder.before, recorder.checked, store.requests) == ([], [], Counter())
+
+
+def test_content_that_is_no_text_is_told_and_reaches_nobody_else() -> None:
+    recorder, store = Recorder(), Counting()
+    memory = AgentMemory.open(store, plugins=[recorder])
+    with pytest.raises(InvalidContentError):
+        memory.write("a.md", "\ud800")
+    assert recorder.outcome().error == "invalid_content"
+    assert recorder.after[0][0].size is None
+    assert (recorder.before, recorder.checked, store.requests) == ([], [], Counter())
+
+
+def test_an_operation_is_told_by_its_own_id_and_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.time", lambda: 12.5)
+    recorder = Recorder()
+    memory = AgentMemory.open("memory://", plugins=[recorder])
+    for _ in range(3):
+        memory.exists("a.md")
+    assert len({operation.id for operation in recorder.before}) == 3
+    assert {operation.time for operation in recorder.before} == {12.5}
+
+
+def test_the_facts_of_an_operation_cannot_be_changed() -> None:
+    for facts in (OPERATION, OUTCOME):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(facts, dataclasses.fields(facts)[0].name, "other")
+
+
+def test_what_is_called_below_a_subtree_is_told_by_its_path_in_the_agents_tree() -> None:
+    recorder = Recorder()
+    service = AgentMemoryService("memory://", plugins=[recorder], actor="job")
+    notes = service.agent("bob").subtree("notes").acting_as("alice", "call-1")
+    notes.create("a.md", "x")
+    notes.rename("a.md", "b.md")
+    assert [(op.agent, op.path, op.target, op.actor, op.tool_call_id) for op in recorder.before] == [
+        ("bob", "notes/a.md", None, "alice", "call-1"),
+        ("bob", "notes/a.md", "notes/b.md", "alice", "call-1"),
+    ]
+
+
+# Content.
+
+
+def test_an_edit_that_changes_nothing_is_not_checked() -> None:
+    recorder = Recorder()
+    memory = AgentMemory.open("memory://", plugins=[recorder])
+    memory.write("a.md", "same")
+    recorder.checked.clear()
+    memory.edit("a.md", lambda text: text)
+    assert recorder.checked == []
+
+
+def test_an_edit_is_checked_once_per_attempt_and_told_once() -> None:
+    class Contended(MemoryBackend):
+        races = 2
+
+        def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
+            if isinstance(when, Version) and self.races:
+                self.races -= 1
+                super().write(key, b"theirs")
+                raise ConflictError("somebody was faster")
+            return super().write(key, data, when)
+
+    recorder = Recorder()
+    memory = AgentMemory.open(Contended(), plugins=[recorder])
+    memory.write("a.md", "mine")
+    memory.edit("a.md", lambda text: text + "!")
+    contents = [content for operation, content in recorder.checked if operation.kind == "edit"]
+    assert contents == [b"mine!", b"theirs!", b"theirs!"]
+    assert [operation.kind for operation in recorder.before] == ["write", "edit"]
+    assert recorder.after[1][1].attempts == 3
+
+
+@pytest.mark.parametrize("method", ["write", "write_bytes", "create", "append", "edit"])
+@both_colours
+def test_a_guard_of_content_stops_the_write(method: str, colour: Colour) -> None:
+    class Guard:
+        @hookimpl
+        def agent_memory_check_content(self, content: bytes) -> None:
+            raise OperationDenied(f"{len(content)} bytes are too many")
+
+    recorder, store = Recorder(), Counting()
+    view = opened(AgentMemory, colour(store), recorder, Guard())
+    store.requests.clear()
+    with pytest.raises(OperationDenied, match="bytes are too many"):
+        perform(view, method, *ON_A_TREE[method].args)
+    assert set(store.requests) <= {"read"}
+    assert recorder.outcome().error == "operation_denied"
+
+
+# Guards fail closed.
+
+
+def calls(log: list[str], name: str, error: BaseException | None = None) -> object:
+    """A plugin whose guards and observers note its name, and may raise."""
+
+    def note() -> None:
+        log.append(name)
+        if error:
+            raise error
+
+    class Plugin:
+        @hookimpl
+        def agent_memory_before_operation(self) -> None:
+            note()
+
+        @hookimpl
+        def agent_memory_check_content(self) -> None:
+            note()
+
+        @hookimpl
+        def agent_memory_after_operation(self) -> None:
+            note()
+
+        @hookimpl
+        def agent_memory_key_rejected(self) -> None:
+            note()
+
+    return Plugin()
+
+
+REJECTED = InvalidPathError("no", "punctuation", "a.md", "'a?.md'")
+GUARDED: list[Callable[[Hooks], None]] = [
+    lambda hooks: hooks.before(OPERATION),
+    lambda hooks: hooks.check(OPERATION, b"x"),
+]
+OBSERVED: list[Callable[[Hooks], None]] = [
+    lambda hooks: hooks.after(OPERATION, OUTCOME),
+    lambda hooks: hooks.key_rejected("bob", REJECTED),
+]
+guarded = pytest.mark.parametrize("ask", GUARDED, ids=["before", "check"])
+observed = pytest.mark.parametrize("tell", OBSERVED, ids=["after", "rejected"])
+
+
+@pytest.mark.parametrize("call", [*GUARDED, *OBSERVED], ids=["before", "check", "after", "rejected"])
+def test_the_plugin_registered_last_is_called_first(call: Callable[[Hooks], None]) -> None:
+    log: list[str] = []
+    call(Hooks([calls(log, "first"), calls(log, "second"), calls(log, "third")]))
+    assert log == ["third", "second", "first"]
+
+
+@guarded
+def test_a_veto_reaches_the_caller_as_it_is_and_asks_nobody_further(ask: Callable[[Hooks], None]) -> None:
+    log: list[str] = []
+    veto = OperationDenied("not today")
+    with pytest.raises(OperationDenied) as denied:
+        ask(Hooks([calls(log, "first"), calls(log, "second", veto)]))
+    assert denied.value is veto
+    assert log == ["second"]
+
+
+@guarded
+def test_a_guard_that_crashes_refuses_without_saying_what_it_saw(ask: Callable[[Hooks], None]) -> None:
+    crash = ValueError("a secret it read")
+    with pytest.raises(OperationDenied, match="ValueError") as denied:
+        ask(Hooks([calls([], "guard", crash)]))
+    assert denied.value.__cause__ is crash
+    assert "secret" not in str(denied.value)
+
+
+@guarded
+def test_a_guard_that_raises_another_of_our_errors_refuses_with_its_reason(ask: Callable[[Hooks], None]) -> None:
+    with pytest.raises(OperationDenied, match="over budget") as denied:
+        ask(Hooks([calls([], "guard", ConflictError("over budget"))]))
+    assert isinstance(denied.value.__cause__, ConflictError)
+
+
+@guarded
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
+def test_a_guard_that_is_interrupted_lets_nothing_pass(
+    ask: Callable[[Hooks], None], interrupt: type[BaseException]
+) -> None:
+    with pytest.raises(interrupt):
+        ask(Hooks([calls([], "guard", interrupt())]))
+
+
+def test_no_plugins_means_nothing_is_asked_and_nothing_is_told() -> None:
+    hooks = Hooks()
+    assert (hooks.guards, hooks.content_guards, hooks.observers) == (False, False, False)
+    for call in (*GUARDED, *OBSERVED):
+        call(hooks)
+
+
+# Observers fail open.
+
+
+@observed
+def test_an_observer_that_crashes_is_logged_and_silences_nobody(
+    tell: Callable[[Hooks], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    log: list[str] = []
+    tell(Hooks([calls(log, "first"), calls(log, "second", ValueError("it broke")), calls(log, "third")]))
+    assert log == ["third", "second", "first"]
+    (record,) = caplog.records
+    assert (record.name, record.levelno) == ("agent_memory", logging.ERROR)
+    assert "Plugin" in record.getMessage()
+    assert record.exc_info is not None
+    assert record.exc_info[0] is ValueError
+
+
+class Required:
+    """An observer without which an operation is not complete."""
+
+    required: ClassVar[bool] = True
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    @hookimpl
+    def agent_memory_after_operation(self) -> None:
+        raise self.error
+
+    @hookimpl
+    def agent_memory_key_rejected(self) -> None:
+        raise self.error
+
+
+def test_a_required_observer_that_crashes_stops_the_caller_after_the_others_were_told() -> None:
+    log: list[str] = []
+    crash = ValueError("disk full")
+    hooks = Hooks([calls(log, "first"), Required(crash), calls(log, "last", ValueError("it broke"))])
+    with pytest.raises(OutcomeUnknownError, match="Required") as unknown:
+        hooks.after(OPERATION, OUTCOME)
+    assert unknown.value.__cause__ is crash
+    assert log == ["last", "first"]
+
+
+@pytest.mark.parametrize("cls", [AgentMemory, AsyncAgentMemory])
+@both_colours
+def test_what_a_required_observer_could_not_report_is_done(cls: type[AgentMemory], colour: Colour) -> None:
+    store = Counting()
+    view = opened(cls, colour(store), Required(ValueError("disk full")))
+    with pytest.raises(OutcomeUnknownError):
+        perform(view, "write", "a.md", "new")
+    assert store.read(Key.tree().join("a.md")).data == b"new"
+
+
+def test_a_failure_that_cannot_be_reported_is_still_that_failure() -> None:
+    memory = AgentMemory.open("memory://", plugins=[Required(ValueError("disk full"))])
+    with pytest.raises(AgentMemoryFileNotFoundError):
+        memory.read("a.md")
+
+
+@pytest.mark.parametrize("method", ["read", "subtree", "list"])
+def test_a_refused_name_that_cannot_be_reported_is_still_refused_as_such(method: str) -> None:
+    memory = AgentMemory.open("memory://", plugins=[Required(ValueError("disk full"))])
+    with pytest.raises(PathTraversalError):
+        perform(memory, method, "../a")
+
+
+def test_a_refused_agent_id_that_cannot_be_reported_is_still_refused_as_such() -> None:
+    service = AgentMemoryService("memory://", plugins=[Required(ValueError("disk full"))])
+    with pytest.raises(InvalidAgentIdError):
+        service.agent("..")
+
+
+# What a plugin may be.
+
+
+def test_the_hooks_and_their_arguments_are_the_documented_ones() -> None:
+    specs = {name: spec for name, spec in vars(hookspecs).items() if name.startswith("agent_memory_")}
+    assert {name: list(inspect.signature(spec).parameters) for name, spec in specs.items()} == {
+        "agent_memory_register_backends": ["register"],
+        "agent_memory_before_operation": ["operation"],
+        "agent_memory_check_content": ["operation", "content"],
+        "agent_memory_after_operation": ["operation", "outcome"],
+        "agent_memory_key_rejected": ["agent", "text", "reason"],
+    }
+    assert all(inspect.getdoc(spec) for spec in specs.values())
+
+
+def test_the_facts_are_the_documented_ones() -> None:
+    assert [field.name for field in dataclasses.fields(Operation)] == [
+        *("id", "time", "kind", "agent", "path", "target", "size", "actor", "tool_call_id")
+    ]
+    assert [field.name for field in dataclasses.fields(Outcome)] == [
+        *("status", "duration", "size", "version", "sha256", "before_sha256", "attempts", "files", "skipped", "error")
+    ]
+
+
+class Misspelt:
+    @hookimpl
+    def agent_memory_before_operations(self, operation: Operation) -> None: ...
+
+
+class WrongArgument:
+    @hookimpl
+    def agent_memory_before_operation(self, operation: Operation, path: str) -> None: ...
+
+
+class Wrapper:
+    @hookimpl(wrapper=True)
+    def agent_memory_before_operation(self) -> Iterator[None]:
+        yield
+
+
+class OldWrapper:
+    @hookimpl(hookwrapper=True)
+    def agent_memory_after_operation(self) -> Iterator[None]:
+        yield
+
+
+class Asynchronous:
+    @hookimpl
+    async def agent_memory_before_operation(self) -> None:
+        raise OperationDenied("never awaited")
+
+
+class AsynchronousObserver:
+    @hookimpl
+    async def agent_memory_after_operation(self, outcome: Outcome) -> None: ...
+
+
+class AsynchronousStatic:
+    @staticmethod
+    @hookimpl
+    async def agent_memory_key_rejected(text: str) -> None: ...
+
+
+class Generator:
+    @hookimpl
+    def agent_memory_before_operation(self) -> Iterator[None]:
+        yield
+        raise OperationDenied("never run")
+
+
+class AsynchronousGenerator:
+    @hookimpl
+    async def agent_memory_check_content(self) -> AsyncIterator[None]:
+        yield
+        raise OperationDenied("never run")
+
+
+@pytest.mark.parametrize(
+    "plugin",
+    [
+        *(Misspelt, WrongArgument, Wrapper, OldWrapper),
+        *(Asynchronous, AsynchronousObserver, AsynchronousStatic, Generator, AsynchronousGenerator),
+    ],
+)
+@pytest.mark.parametrize(
+    "opens",
+    [
+        lambda plugin: Hooks([plugin]),
+        lambda plugin: AgentMemory.open("memory://", plugins=[plugin]),
+        lambda plugin: AsyncAgentMemoryService("memory://", plugins=[calls([], "sound"), plugin]),
+    ],
+    ids=["hooks", "open", "service"],
+)
+def test_a_plugin_that_would_silently_do_nothing_is_refused(plugin: type, opens: Callable[[object], object]) -> None:
+    with pytest.raises(pluggy.PluginValidationError):
+        opens(plugin())
+
+
+def test_a_refused_plugin_is_named_with_its_fault() -> None:
+    with pytest.raises(pluggy.PluginValidationError, match=r"'Wrapper'.*agent_memory_before_operation.*wrapper"):
+        Hooks([Wrapper()])
+    with pytest.raises(pluggy.PluginValidationError, match=r"'Asynchronous'.*async def"):
+        Hooks([Asynchronous()])
+
+
+def test_a_module_and_two_of_a_class_are_plugins() -> None:
+    log: list[str] = []
+    module = types.ModuleType("a_plugin")
+    vars(module)["agent_memory_before_operation"] = hookimpl(lambda: log.append("module"))
+    Hooks([calls(log, "one"), module, calls(log, "another")]).before(OPERATION)
+    assert log == ["another", "module", "one"]
+
+
+def test_a_plugin_hears_only_the_service_it_was_given_to() -> None:
+    mine, yours = Recorder(), Recorder()
+    with AgentMemoryService("memory://", plugins=[mine]) as one, AgentMemoryService("memory://", plugins=[yours]):
+        one.write_memory_file("bob", "a.md", "x")
+    assert (len(mine.after), len(yours.after)) == (1, 0)
+
+
+# Cancellation.
+
+
+class Gate(MemoryBackend):
+    """Waits in every read until it is let go on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reached, self.open = threading.Event(), threading.Event()
+
+    def read(self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY) -> Snapshot:
+        self.reached.set()
+        assert self.open.wait(SECONDS)
+        return super().read(key, start, end, when)
+
+
+class AsyncGate(AsyncTwin):
+    """Waits in every read for ever."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryBackend())
+        self.reached = threading.Event()
+
+    async def read(self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY) -> Snapshot:
+        self.reached.set()
+        await asyncio.Event().wait()
+        return await super().read(key, start, end, when)
+
+
+async def cancelled(operation: Coroutine[Any, Any, object], *stages: threading.Event) -> None:
+    """Start an operation and cancel it each time it has reached the next stage."""
+    task = asyncio.ensure_future(operation)
+    for stage in stages:
+        assert await asyncio.to_thread(stage.wait, SECONDS)
+        task.cancel()
+        await asyncio.sleep(0)
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+def test_a_cancelled_operation_on_an_async_backend_is_told_once_as_unknown() -> None:
+    recorder, gate = Recorder(), AsyncGate()
+    asyncio.run(cancelled(AsyncAgentMemory.open(gate, plugins=[recorder]).read("a.md"), gate.reached))
+    assert (recorder.outcome().status, recorder.outcome().error) == ("unknown", "interrupted")
+
+
+def test_a_cancelled_operation_on_a_blocking_backend_is_told_once_by_how_it_ended() -> None:
+    recorder, gate = Recorder(), Gate()
+    gate.write(Key.tree().join("a.md"), b"text")
+    memory = AsyncAgentMemory.open(gate, plugins=[recorder])
+
+    async def cancel_then_go_on() -> None:
+        await cancelled(memory.read("a.md"), gate.reached)
+        assert recorder.after == []
+        gate.open.set()
+        assert await asyncio.to_thread(recorder.reported.acquire, timeout=SECONDS)
+        await memory.exists("a.md")
+
+    asyncio.run(cancel_then_go_on())
+    assert [operation.kind for operation in recorder.before] == ["read", "exists"]
+    ended = [(operation.kind, outcome.status) for operation, outcome in recorder.after]
+    assert ended == [("read", "ok"), ("exists", "ok")]
+
+
+class Slow:
+    """A guard or an observer that says when it began and waits until it may end."""
+
+    def __init__(self) -> None:
+        self.reached, self.open = threading.Event(), threading.Event()
+
+    def wait(self) -> None:
+        self.reached.set()
+        assert self.open.wait(SECONDS)
+
+
+def test_an_operation_cancelled_while_a_guard_thinks_is_told_once_and_does_nothing() -> None:
+    class Guard(Slow):
+        @hookimpl
+        def agent_memory_before_operation(self) -> None:
+            self.wait()
+
+    recorder, guard, store = Recorder(), Guard(), Counting()
+    memory = AsyncAgentMemory.open(AsyncTwin(store), plugins=[recorder, guard])
+
+    async def cancel_and_let_the_guard_end() -> None:
+        await cancelled(memory.write("a.md", "x"), guard.reached)
+        guard.open.set()
+
+    asyncio.run(cancel_and_let_the_guard_end())
+    assert (recorder.outcome().status, recorder.outcome().error) == ("error", "interrupted")
+    assert store.requests == Counter()
+
+
+def test_an_operation_cancelled_again_while_it_is_reported_is_told_once() -> None:
+    class Observer(Slow):
+        @hookimpl
+        def agent_memory_after_operation(self) -> None:
+            self.wait()
+
+    recorder, observer, gate = Recorder(), Observer(), AsyncGate()
+    memory = AsyncAgentMemory.open(gate, plugins=[recorder, observer])
+
+    async def cancel_twice_and_let_the_observer_end() -> None:
+        await cancelled(memory.read("a.md"), gate.reached, observer.reached)
+        observer.open.set()
+        assert await asyncio.to_thread(recorder.reported.acquire, timeout=SECONDS)
+
+    asyncio.run(cancel_twice_and_let_the_observer_end())
+    assert recorder.outcome().status == "unknown"
+
+
+def test_an_operation_cancelled_while_its_success_is_reported_is_told_once_as_a_success() -> None:
+    class Observer(Slow):
+        @hookimpl
+        def agent_memory_after_operation(self) -> None:
+            self.wait()
+
+    recorder, observer = Recorder(), Observer()
+    memory = AsyncAgentMemory.open(AsyncTwin(MemoryBackend()), plugins=[recorder, observer])
+
+    async def cancel_and_let_the_observer_end() -> None:
+        await cancelled(memory.write("a.md", "x"), observer.reached)
+        observer.open.set()
+        assert await asyncio.to_thread(recorder.reported.acquire, timeout=SECONDS)
+
+    asyncio.run(cancel_and_let_the_observer_end())
+    assert recorder.outcome().status == "ok"
+
+
+def test_a_required_observer_that_crashes_does_not_swallow_a_cancellation() -> None:
+    gate = AsyncGate()
+    memory = AsyncAgentMemory.open(gate, plugins=[Required(ValueError("disk full"))])
+    asyncio.run(cancelled(memory.read("a.md"), gate.reached))
+
+
+def test_an_interrupt_within_a_change_function_is_told_once_as_unknown() -> None:
+    recorder = Recorder()
+    memory = AgentMemory.open("memory://", plugins=[recorder])
+    memory.write("a.md", "x")
+    recorder.after.clear()
+
+    def interrupt(_: str) -> NoReturn:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        memory.edit("a.md", interrupt)
+    assert (recorder.outcome().status, recorder.outcome().error) == ("unknown", "interrupted")
+
+
+def test_an_error_of_the_callers_own_is_told_once_by_its_type() -> None:
+    recorder = Recorder()
+    memory = AgentMemory.open("memory://", plugins=[recorder])
+    memory.write("a.md", "x")
+    recorder.after.clear()
+    with pytest.raises(ZeroDivisionError):
+        memory.edit("a.md", lambda _: str(1 / 0))
+    assert (recorder.outcome().status, recorder.outcome().error) == ("error", "ZeroDivisionError")
+    assert not issubclass(ZeroDivisionError, AgentMemoryError)
