@@ -62,7 +62,7 @@ class Root(NamedTuple):
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--long", action="store_true", help="run the figures of \"Done when\", too")
+    parser.addoption("--long", action="store_true", help='run the figures of "Done when", too')
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

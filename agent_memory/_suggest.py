@@ -58,7 +58,7 @@ def _decoded(text: str) -> str:
 
 
 def _mended(segment: str) -> str:
-    segment = unicodedata.normalize("NFC", _grammar.BLANK.sub(" ", segment))
+    segment = unicodedata.normalize("NFC", _grammar.BLANK.sub(" ", re.sub(r"[\t\n\r]+", " ", segment)))
     if _grammar.is_lookalike(segment):
         segment = unicodedata.normalize("NFKC", segment).replace("/", "-").replace("\\", "-")
     segment = _without_stray_joiners(_grammar.INVISIBLE.sub("", segment))

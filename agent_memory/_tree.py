@@ -22,6 +22,7 @@ from agent_memory.errors import (
     InvalidPathError,
     OperationDenied,
     OutcomeUnknownError,
+    PartialOperationError,
 )
 from agent_memory.flows import Effect
 from agent_memory.hooks import Hooks
@@ -107,7 +108,7 @@ class Tree:
         try:
             return replace(self, top=self.top.join_prefix(path))
         except InvalidPathError as error:
-            self.hooks.key_rejected(self.agent, error)
+            self.hooks.key_rejected(self.agent, error, self.actor)
             raise
 
     async def read(self, run: Run, path: str) -> bytes:
@@ -216,6 +217,7 @@ class Tree:
             at_work = True
             effect = await flow(call)
         except BaseException as error:
+            self._show_own_paths(error)
             try:
                 await self._tell(run, operation, _failed(error, at_work, run.now() - started))
             except OutcomeUnknownError as unreported:
@@ -229,7 +231,7 @@ class Tree:
             return names()
         except InvalidPathError as error:
             refused = error
-            await run.offload(lambda: self.hooks.key_rejected(self.agent, refused))
+            await run.offload(lambda: self.hooks.key_rejected(self.agent, refused, self.actor))
             raise
 
     def _permit(self, kind: OperationKind) -> None:
@@ -262,6 +264,12 @@ class Tree:
 
     def _directory(self, path: str) -> Names:
         return lambda: (self.top.join_prefix(path), None)
+
+    def _show_own_paths(self, error: BaseException) -> None:
+        if isinstance(error, PartialOperationError) and self.top.path:
+            skip = len(self.top.path) + 1
+            error.done = tuple(path[skip:] for path in error.done)
+            error.left = tuple(path[skip:] for path in error.left)
 
     def _path(self, key: Key) -> str:
         return key.relative_to(self.top).path if self.top.path else key.path

@@ -308,6 +308,8 @@ class PageBuilder:
         """The names after ``after``, cut at ``limit``, of a backend that always finds all of them."""
         found = sorted((e for e in self._found if after is None or e.key.storage > after), key=_order)
         more = len(found) > limit
+        if after is not None:
+            self.skipped = 0  # counted on the first page
         return self._page(found[:limit], found[limit - 1].key.storage if more else None)
 
     def whole_page(self, next_token: str | None) -> Page:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import pluggy
@@ -63,14 +63,15 @@ class Hooks:
         """
         self._tell(self._after, {"operation": operation, "outcome": outcome})
 
-    def key_rejected(self, agent: str | None, error: InvalidPathError) -> None:
+    def key_rejected(self, agent: str | None, error: InvalidPathError, actor: str | None) -> None:
         """Tell every observer that a name was refused; the caller raises ``error`` whatever they do."""
         try:
-            self._tell(self._rejected, {"agent": agent, "text": error.refused, "reason": error.rule})
+            facts = {"agent": agent, "text": error.refused, "reason": error.rule, "actor": actor}
+            self._tell(self._rejected, facts)
         except OutcomeUnknownError as unreported:
             error.add_note(f"and it could not be reported: {unreported}")
 
-    def _tell(self, caller: pluggy.HookCaller, facts: dict[str, object]) -> None:
+    def _tell(self, caller: pluggy.HookCaller, facts: Mapping[str, object]) -> None:
         failed: tuple[str, Exception] | None = None
         for implementation in reversed(caller.get_hookimpls()):
             try:
@@ -91,10 +92,20 @@ def manager_with(plugins: Iterable[object]) -> pluggy.PluginManager:
     manager = pluggy.PluginManager(hookspecs.PROJECT)
     manager.add_hookspecs(hookspecs)
     for plugin in plugins:
+        _refuse_unmarked(plugin)
         manager.register(plugin)
         _refuse_colours(manager, plugin)
     manager.check_pending()
     return manager
+
+
+def _refuse_unmarked(plugin: object) -> None:
+    for name in dir(plugin):
+        method = getattr(plugin, name, None) if name.startswith(f"{hookspecs.PROJECT}_") else None
+        if inspect.isroutine(method) and not hasattr(method, f"{hookspecs.PROJECT}_impl"):
+            raise pluggy.PluginValidationError(
+                plugin, f"the plugin {_label(plugin)!r} defines {name} without @hookimpl, so it would never be called"
+            )
 
 
 def _label(plugin: object) -> str:
@@ -105,7 +116,8 @@ def _refuse_colours(manager: pluggy.PluginManager, plugin: object) -> None:
     for caller in manager.get_hookcallers(plugin) or ():
         for implementation in caller.get_hookimpls():
             if implementation.plugin is plugin and (fault := _fault(implementation)):
-                raise pluggy.PluginValidationError(plugin, f"the plugin {_label(plugin)!r} implements {caller.name} as {fault}")
+                message = f"the plugin {_label(plugin)!r} implements {caller.name} as {fault}"
+                raise pluggy.PluginValidationError(plugin, message)
 
 
 def _fault(implementation: Any) -> str | None:
@@ -120,10 +132,12 @@ def _fault(implementation: Any) -> str | None:
 
 def _guard(ask: Callable[[], object]) -> None:
     try:
-        ask()
+        answers = ask()
     except OperationDenied:
         raise
     except AgentMemoryError as error:
         raise OperationDenied(f"refused: {error}") from error
     except Exception as error:
         raise OperationDenied(f"refused: a guard failed with {type(error).__name__}") from error
+    if answers:  # `return False` was meant as a veto, or a coroutine is never awaited: either way, fail closed
+        raise OperationDenied("refused: a guard returned something; guards raise to refuse and return nothing")

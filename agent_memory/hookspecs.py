@@ -100,7 +100,7 @@ def agent_memory_after_operation(operation: Operation, outcome: Outcome) -> None
 
 
 @hookspec
-def agent_memory_key_rejected(agent: str | None, text: str, reason: str) -> None:
+def agent_memory_key_rejected(agent: str | None, text: str, reason: str, actor: str | None) -> None:
     """Called when a name is refused: the security trail.
 
     ``text`` is the name, escaped to ASCII, quoted and cut to 80 characters; ``reason`` one of `agent_memory.key.RULES`.

@@ -118,7 +118,9 @@ class Key:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Key) and self.storage == other.storage and self.base == other.base
 
-    def __lt__(self, other: Key) -> bool:
+    def __lt__(self, other: object) -> bool:
+        if not isinstance(other, Key):
+            return NotImplemented
         return self.storage < other.storage  # code point order is the order of UTF-8 bytes
 
     def __hash__(self) -> int:

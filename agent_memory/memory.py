@@ -141,6 +141,10 @@ class AgentMemory(_View):
         """
         return self._do(lambda run: self._tree.create(run, path, _text(content)))
 
+    def create_bytes(self, path: str, content: bytes) -> WriteResult:
+        """Write a file of any bytes that does not exist yet; as `create`."""
+        return self._do(lambda run: self._tree.create(run, path, _bytes(content)))
+
     def edit(self, path: str, change: Callable[[str], str], *, expected_sha256: str | None = None) -> WriteResult:
         """Replace a file's text by a function of it, without losing what others write meanwhile.
 
@@ -249,6 +253,9 @@ class AsyncAgentMemory(_View):
 
     async def create(self, path: str, content: str) -> WriteResult:
         return await self._do(lambda run: self._tree.create(run, path, _text(content)))
+
+    async def create_bytes(self, path: str, content: bytes) -> WriteResult:
+        return await self._do(lambda run: self._tree.create(run, path, _bytes(content)))
 
     async def edit(self, path: str, change: Callable[[str], str], *, expected_sha256: str | None = None) -> WriteResult:
         return await self._do(lambda run: self._tree.edit(run, path, change, expected_sha256))

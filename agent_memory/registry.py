@@ -68,7 +68,7 @@ def installed_backends() -> Mapping[str, BackendFactory]:
     for point in sorted(importlib.metadata.entry_points(group=GROUP), key=lambda point: point.name):
         try:
             _load(point, found)
-        except Exception as error:  # noqa: BLE001 - a broken package may fail in any way
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a broken package may fail in any way
             _log.warning("the backend plugin %r (%s) does not load: %s", point.name, point.value, error)
             _broken[point.name] = f"{type(error).__name__}: {error}"
     return found

@@ -61,9 +61,10 @@ class _Service(Generic[M]):
         try:
             top = Key.agent(agent_instance_id)
         except InvalidAgentIdError as error:
-            self._hooks.key_rejected(None, error)
+            self._hooks.key_rejected(None, error, self._actor)
             raise
-        return self._memory(Tree(self._backend, self._hooks, top, agent_instance_id, self._actor))
+        agent = top.base.rpartition("/")[2]  # a str subclass might print as something else
+        return self._memory(Tree(self._backend, self._hooks, top, agent, self._actor))
 
     @property
     def capabilities(self) -> Capabilities:

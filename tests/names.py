@@ -3,7 +3,7 @@
 Every name is paired with `PASSES` or with the rule (of `agent_memory.key.RULES`) that refuses it. Characters that
 cannot be seen, or that an editor would normalise, are written as escapes.
 """
-# ruff: noqa: RUF001  # names look like what people type: that is the point
+# names look like what people type: that is the point
 
 from __future__ import annotations
 

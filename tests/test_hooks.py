@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import enum
 import inspect
 import logging
 import threading
@@ -53,6 +54,7 @@ from agent_memory.backend import (
 )
 from agent_memory.hooks import Hooks
 from agent_memory.key import Key
+from agent_memory.runners import in_thread
 from agent_memory_memory import MemoryBackend
 
 AnyView: TypeAlias = AgentMemory | AsyncAgentMemory | AgentMemoryService | AsyncAgentMemoryService
@@ -92,6 +94,7 @@ ON_A_TREE = {
     "write": case("write", "a.md", "new", size=3, content=b"new"),
     "write_bytes": case("write", "a.md", b"\xff\0", size=2, content=b"\xff\0"),
     "create": case("create", "new.md", "\u00e9", size=2, content="\u00e9".encode()),
+    "create_bytes": case("create", "new.md", b"\xff", size=1, content=b"\xff"),
     "append": case("append", "a.md", "new", size=3, content=b"new"),
     "edit": case("edit", "a.md", str.upper, content=b"OLD"),
     "delete": case("delete", "a.md"),
@@ -425,6 +428,16 @@ def test_what_is_called_below_a_subtree_is_told_by_its_path_in_the_agents_tree()
     ]
 
 
+def test_an_agent_named_by_a_text_enumeration_is_told_by_the_text_it_holds() -> None:
+    class Agent(str, enum.Enum):  # noqa: UP042  # StrEnum would format as its value: no trap
+        BOB = "bob"
+
+    recorder = Recorder()
+    AgentMemoryService("memory://", plugins=[recorder]).write_memory_file(Agent.BOB, "a.md", "x")
+    (told,) = recorder.before
+    assert f"agent={told.agent}" == "agent=bob"
+
+
 # Content.
 
 
@@ -513,7 +526,7 @@ GUARDED: list[Callable[[Hooks], None]] = [
 ]
 OBSERVED: list[Callable[[Hooks], None]] = [
     lambda hooks: hooks.after(OPERATION, OUTCOME),
-    lambda hooks: hooks.key_rejected("bob", REJECTED),
+    lambda hooks: hooks.key_rejected("bob", REJECTED, "ops"),
 ]
 guarded = pytest.mark.parametrize("ask", GUARDED, ids=["before", "check"])
 observed = pytest.mark.parametrize("tell", OBSERVED, ids=["after", "rejected"])
@@ -651,7 +664,7 @@ def test_the_hooks_and_their_arguments_are_the_documented_ones() -> None:
         "agent_memory_before_operation": ["operation"],
         "agent_memory_check_content": ["operation", "content"],
         "agent_memory_after_operation": ["operation", "outcome"],
-        "agent_memory_key_rejected": ["agent", "text", "reason"],
+        "agent_memory_key_rejected": ["agent", "text", "reason", "actor"],
     }
     assert all(inspect.getdoc(spec) for spec in specs.values())
 
@@ -890,6 +903,37 @@ def test_an_operation_cancelled_while_its_success_is_reported_is_told_once_as_a_
     assert recorder.outcome().status == "ok"
 
 
+def test_a_report_that_waits_for_a_thread_is_not_lost_when_its_operation_is_cancelled_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Observer:
+        told = threading.Event()
+
+        @hookimpl
+        def agent_memory_after_operation(self) -> None:
+            self.told.set()
+
+    monkeypatch.setattr("agent_memory.runners._THREADS", 1)
+    monkeypatch.setattr("agent_memory.runners._pool", None)
+    observer, gate, busy = Observer(), AsyncGate(), Slow()
+    memory = AsyncAgentMemory.open(gate, plugins=[observer])
+
+    async def cancel_twice_while_the_only_thread_is_busy() -> None:
+        other = asyncio.ensure_future(in_thread(busy.wait))
+        task = asyncio.ensure_future(memory.read("a.md"))
+        for stage in (gate.reached, busy.reached):
+            assert await asyncio.to_thread(stage.wait, SECONDS)
+            task.cancel()
+            await asyncio.sleep(0)
+        busy.open.set()
+        await other
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await asyncio.to_thread(observer.told.wait, SECONDS)
+
+    asyncio.run(cancel_twice_while_the_only_thread_is_busy())
+
+
 def test_a_required_observer_that_crashes_does_not_swallow_a_cancellation() -> None:
     gate = AsyncGate()
     memory = AsyncAgentMemory.open(gate, plugins=[Required(ValueError("disk full"))])
@@ -919,3 +963,22 @@ def test_an_error_of_the_callers_own_is_told_once_by_its_type() -> None:
         memory.edit("a.md", lambda _: str(1 / 0))
     assert (recorder.outcome().status, recorder.outcome().error) == ("error", "ZeroDivisionError")
     assert not issubclass(ZeroDivisionError, AgentMemoryError)
+
+
+def test_a_guard_that_returns_something_refuses() -> None:
+    class Returns:
+        @hookimpl
+        def agent_memory_before_operation(self) -> bool:
+            return False
+
+    with AgentMemory.open("memory://", plugins=[Returns()]) as memory:
+        with pytest.raises(OperationDenied, match="guards raise to refuse"):
+            memory.write("a.md", "x")
+
+
+def test_a_hook_without_its_mark_is_refused_instead_of_never_called() -> None:
+    class Unmarked:
+        def agent_memory_before_operation(self) -> None: ...
+
+    with pytest.raises(pluggy.PluginValidationError, match="without @hookimpl"):
+        AgentMemory.open("memory://", plugins=[Unmarked()])

@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import multiprocessing
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Any
 
 import fsspec.asyn
@@ -34,7 +34,12 @@ def test_a_sync_call_runs_wholly_in_the_callers_thread() -> None:
     seen: list[threading.Thread] = []
     with AgentMemory.open("memory://", plugins=[threads]) as memory:
         memory.write("a.md", "x")
-        memory.edit("a.md", lambda text: seen.append(threading.current_thread()) or text + "y")
+
+        def change(text: str) -> str:
+            seen.append(threading.current_thread())
+            return text + "y"
+
+        memory.edit("a.md", change)
     assert {*threads.seen, *seen} == {threading.current_thread()}
 
 
@@ -94,7 +99,7 @@ def test_an_async_caller_is_not_blocked_while_a_blocking_backend_works() -> None
         async with AsyncAgentMemory.open("memory://") as memory:
             await memory.write("a.md", "x")
             editing = asyncio.create_task(memory.edit("a.md", change))
-            while not entered.is_set():
+            while not entered.is_set():  # noqa: ASYNC110 - a thread sets it
                 await asyncio.sleep(0)
             release.set()
             await editing
@@ -105,7 +110,7 @@ def test_an_async_caller_is_not_blocked_while_a_blocking_backend_works() -> None
 
 def test_a_flow_that_awaits_anything_else_is_a_programming_error() -> None:
     class Suspends:
-        def __await__(self) -> Iterator[None]:
+        def __await__(self) -> Generator[None]:
             yield
 
     async def flow() -> None:

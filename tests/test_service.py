@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 from pathlib import Path
+from typing import Any
 
 import pytest
+from fsspec.implementations.memory import MemoryFile
 
 from agent_memory import (
     AgentMemory,
@@ -22,10 +24,13 @@ from agent_memory import (
     InvalidPathError,
     Operation,
     OperationDenied,
+    PartialOperationError,
     PathTraversalError,
     ReadError,
     hookimpl,
 )
+from agent_memory.backend import Page
+from agent_memory.key import Key
 from agent_memory_memory import MemoryBackend
 from conftest import Root
 
@@ -110,7 +115,7 @@ def test_content_that_is_no_text_is_refused_and_nothing_is_written(memory: Agent
 
 
 def test_write_bytes_takes_bytes_only(memory: AgentMemory) -> None:
-    memory.write_bytes("a.bin", bytearray(b"xy"))
+    memory.write_bytes("a.bin", bytearray(b"xy"))  # type: ignore[arg-type]  # harmless, so taken
     assert memory.read_bytes("a.bin") == b"xy"
     with pytest.raises(InvalidContentError, match="content is bytes, not str"):
         memory.write_bytes("a.bin", "text")  # type: ignore[arg-type]
@@ -206,7 +211,8 @@ def test_rename_never_overwrites_and_keeps_both(memory: AgentMemory) -> None:
     with pytest.raises(InvalidPathError) as refused:
         memory.rename("d", "d/inside")
     assert refused.value.rule == "into-itself"
-    assert {str(entry): memory.read(str(entry)) for entry in memory.list()} == {"a.md": "a", "d/b.md": "b", "e/b.md": "c"}
+    left = {str(entry): memory.read(str(entry)) for entry in memory.list()}
+    assert left == {"a.md": "a", "d/b.md": "b", "e/b.md": "c"}
 
 
 def test_a_subtree_sees_its_own_files_and_nothing_above(memory: AgentMemory) -> None:
@@ -324,3 +330,30 @@ def test_a_home_directory_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("HOME", str(tmp_path))
     AgentMemory.open("~/memories").write("a.md", "x")
     assert (tmp_path / "memories" / "a.md").read_text() == "x"
+
+
+def test_what_is_left_of_a_subtrees_operation_is_named_as_the_subtree_names_it() -> None:
+    backend = MemoryBackend()
+    with AgentMemory.open(backend) as memory:
+        view = memory.subtree("notes")
+        view.write("d/a.md", "x")
+        view.write("d/b.md", "y" * 11)
+        backend.max_bytes = 10
+        with pytest.raises(PartialOperationError) as partial:
+            view.rename("d", "e")
+        assert (partial.value.done, partial.value.left) == (("d/a.md",), ("d/b.md",))
+        assert [str(entry) for entry in view.list()] == ["d/b.md", "e/a.md"]
+
+
+def test_a_listing_counts_skipped_names_once_however_many_pages() -> None:
+    class Paged(MemoryBackend):
+        def list(self, prefix: Key, *, recursive: bool = True, after: str | None = None, limit: int = 1000) -> Page:
+            return super().list(prefix, recursive=recursive, after=after, limit=min(limit, 2))
+
+    backend = Paged()
+    theirs: Any = MemoryFile
+    backend._fs.store["/a:b"] = backend._fs.store["/c "] = theirs(backend._fs, "/a:b", b"theirs")
+    with AgentMemory.open(backend) as memory:
+        for name in "abcdefg":
+            memory.write(name, "x")
+        assert memory.delete_tree("").skipped == 2

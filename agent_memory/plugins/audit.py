@@ -75,9 +75,10 @@ class AuditPlugin:
         self._append(operation.time, {"event": "operation", **_asked(operation), **_happened(outcome)})
 
     @hookimpl
-    def agent_memory_key_rejected(self, agent: str | None, text: str, reason: str) -> None:
+    def agent_memory_key_rejected(self, agent: str | None, text: str, reason: str, actor: str | None) -> None:
         """Record a refused name."""
-        self._append(time.time(), {"event": "refused", "agent": agent, "path": text, "rule": reason})
+        facts = {"event": "refused", "actor": actor, "agent": agent, "path": text, "rule": reason}
+        self._append(time.time(), facts)
 
     def close(self) -> None:
         """Release what the target's backend holds."""

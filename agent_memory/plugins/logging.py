@@ -27,9 +27,10 @@ class LoggingPlugin:
             _log.log(level, "%s", _line(operation, outcome))
 
     @hookimpl
-    def agent_memory_key_rejected(self, agent: str | None, text: str, reason: str) -> None:
+    def agent_memory_key_rejected(self, agent: str | None, text: str, reason: str, actor: str | None) -> None:
         """Log one line."""
-        _log.warning("refused agent=%s path=%s rule=%s", agent or "-", text, reason)
+        by = "" if actor is None else f" actor={actor!a}"
+        _log.warning("refused agent=%s path=%s rule=%s%s", agent or "-", text, reason, by)
 
 
 def _line(operation: Operation, outcome: Outcome) -> str:

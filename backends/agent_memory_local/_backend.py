@@ -43,7 +43,7 @@ from agent_memory.errors import (
 from agent_memory.key import Key
 from agent_memory_local import _files
 from agent_memory_local._scan import scan
-from agent_memory_local._walk import Walker, not_found, require_regular, subdirectory
+from agent_memory_local._walk import Walker, not_found, on_disk, require_regular, subdirectory
 
 _MOST_WALKS = 1000
 _NameError = Callable[[Key], AgentMemoryError]
@@ -106,12 +106,12 @@ class LocalBackend(BlockingBackend):
     def delete(self, key: Key, when: ReadWhen = ANY) -> None:
         with _translated(key, WriteError):
             with self._directory(key) as directory, _locked(directory):
-                self._walker.refuse_other_case(directory, key.name, key)
+                self._walker.refuse_other_case(directory, on_disk(key.name), key)
                 if self._target(directory, key, WriteError, not_found) is None:
                     raise not_found(key)
                 if when is not ANY:
                     self._require_version(directory, key, when)
-                os.unlink(key.name, dir_fd=directory)
+                os.unlink(on_disk(key.name), dir_fd=directory)
                 _files.sync_directory(directory, self._sync)
             self._remove_empty(key)
 
@@ -131,9 +131,9 @@ class LocalBackend(BlockingBackend):
     def _write(self, directory: int, key: Key, data: bytes, when: WriteWhen) -> None:
         found = self._target(directory, key, WriteError)
         if when is not ABSENT:
-            _files.replace(directory, key.name, data, self._sync)
+            _files.replace(directory, on_disk(key.name), data, self._sync)
         elif found is None:
-            _files.create(directory, key.name, data, self._sync)
+            _files.create(directory, on_disk(key.name), data, self._sync)
         else:
             raise FileAlreadyExistsError(f"{key.path!r}: the file exists")
 
@@ -143,7 +143,7 @@ class LocalBackend(BlockingBackend):
                 if self._target(directory, key, WriteError) is None:
                     raise not_found(key)
                 self._require_version(directory, key, when)
-                _files.replace(directory, key.name, data, self._sync)
+                _files.replace(directory, on_disk(key.name), data, self._sync)
         except AgentMemoryFileNotFoundError:
             raise ConflictError(f"{key.path!r}: the file is gone") from None
 
@@ -152,7 +152,7 @@ class LocalBackend(BlockingBackend):
         if found is None:
             if when is PRESENT:
                 raise not_found(key)
-            _files.create(directory, key.name, data, self._sync)
+            _files.create(directory, on_disk(key.name), data, self._sync)
             return len(data)
         file = self._walker.file(directory, key, os.O_RDWR | os.O_APPEND)
         try:
@@ -165,7 +165,7 @@ class LocalBackend(BlockingBackend):
             whole = _files.read_range(file, 0, found.st_size) + data
         finally:
             os.close(file)
-        _files.replace(directory, key.name, whole, self._sync)
+        _files.replace(directory, on_disk(key.name), whole, self._sync)
         return len(whole)
 
     def _snapshot(self, key: Key, file: int, start: int | None, end: int | None, when: ReadWhen) -> Snapshot:
@@ -198,7 +198,7 @@ class LocalBackend(BlockingBackend):
         self, directory: int, key: Key, error: type[FileOperationError], is_directory: _NameError = taken_name
     ) -> os.stat_result | None:
         """What is to be changed: a regular file, or nothing yet."""
-        if self._walker.taken_by_other_case(directory, key.name):
+        if self._walker.taken_by_other_case(directory, on_disk(key.name)):
             raise taken_name(key)
         found = self._walker.kind(directory, key)
         if found is not None and stat.S_ISDIR(found.st_mode):
@@ -260,7 +260,7 @@ class LocalBackend(BlockingBackend):
             except (AgentMemoryError, OSError):
                 return  # the file is deleted all the same
             try:
-                if not _remove_if_empty(parent, segments[depth]):
+                if not _remove_if_empty(parent, on_disk(segments[depth])):
                     return
             finally:
                 os.close(parent)

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 import secrets
+from contextlib import suppress
 
 from agent_memory.errors import OutcomeUnknownError
 from agent_memory.key import TEMPORARY_SUFFIX
@@ -34,7 +35,7 @@ def replace(directory: int, name: str, data: bytes, sync: bool) -> None:
     try:
         os.replace(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
     except BaseException:
-        os.unlink(temporary, dir_fd=directory)
+        _remove(directory, temporary)
         raise
     sync_directory(directory, sync)
 
@@ -111,11 +112,16 @@ def _write_temporary(directory: int, data: bytes, sync: bool) -> str:
     try:
         _fill(file, data, sync)
     except BaseException:
-        os.unlink(temporary, dir_fd=directory)
+        _remove(directory, temporary)
         raise
     finally:
         os.close(file)
     return temporary
+
+
+def _remove(directory: int, temporary: str) -> None:
+    with suppress(FileNotFoundError):  # an interrupt may come after it got its name
+        os.unlink(temporary, dir_fd=directory)
 
 
 def _fill(file: int, data: bytes, sync: bool) -> None:

@@ -6,7 +6,7 @@ import os
 
 from agent_memory.backend import PageBuilder
 from agent_memory.key import TEMPORARY_SUFFIX
-from agent_memory_local._walk import subdirectory
+from agent_memory_local._walk import from_disk, subdirectory
 
 _DEEPEST = 32  # segments of a path (the key grammar): nothing deeper has a name
 
@@ -18,7 +18,7 @@ def scan(directory: int, builder: PageBuilder, recursive: bool, depth: int, abov
     special files count as skipped.
     """
     for entry in _entries(directory):
-        name = above + entry.name
+        name = above + from_disk(entry.name)
         if entry.is_dir(follow_symlinks=False):
             _directory(directory, entry.name, name, builder, recursive, depth)
         elif entry.is_file(follow_symlinks=False):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import sys
 from collections.abc import Sequence
 
 from agent_memory.backend import taken_name
@@ -18,6 +19,19 @@ from agent_memory.key import RULES, Key
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 DIRECTORY_MODE = 0o700
+
+
+_UTF8_LOCALE = sys.getfilesystemencoding() == "utf-8"
+
+
+def on_disk(name: str) -> str:
+    """A key's segment as this process has to give it to the system, so that its bytes are UTF-8 in any locale."""
+    return name if _UTF8_LOCALE else os.fsdecode(name.encode())
+
+
+def from_disk(name: str) -> str:
+    """A name as this process got it from the system, with bytes that are not UTF-8 as lone surrogates."""
+    return name if _UTF8_LOCALE else os.fsencode(name).decode("utf-8", "surrogateescape")
 
 
 class Walker:
@@ -42,7 +56,7 @@ class Walker:
         except FileNotFoundError:
             raise not_found(key) from None
         for segment in segments:
-            descriptor = self._below(descriptor, segment, key)
+            descriptor = self._below(descriptor, on_disk(segment), key)
         return descriptor
 
     def made_directory(self, segments: Sequence[str], key: Key, sync: bool) -> int:
@@ -56,7 +70,7 @@ class Walker:
         os.makedirs(self.root, DIRECTORY_MODE, exist_ok=True)
         descriptor = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         for segment in segments:
-            descriptor = self._made_below(descriptor, segment, key, sync)
+            descriptor = self._made_below(descriptor, on_disk(segment), key, sync)
         return descriptor
 
     def file(self, directory: int, key: Key, flags: int) -> int:
@@ -66,9 +80,9 @@ class Walker:
             AgentMemoryFileNotFoundError: no such name.
             PathTraversalError: the name is a symbolic link.
         """
-        self.refuse_other_case(directory, key.name, key)
+        self.refuse_other_case(directory, on_disk(key.name), key)
         try:
-            return os.open(key.name, flags | _FILE, dir_fd=directory)
+            return os.open(on_disk(key.name), flags | _FILE, dir_fd=directory)
         except FileNotFoundError:
             raise not_found(key) from None
         except OSError as error:
@@ -81,7 +95,7 @@ class Walker:
     def kind(self, directory: int, key: Key) -> os.stat_result | None:
         """What the key's name is in its directory, without following it; None if it is nothing."""
         try:
-            return os.stat(key.name, dir_fd=directory, follow_symlinks=False)
+            return os.stat(on_disk(key.name), dir_fd=directory, follow_symlinks=False)
         except FileNotFoundError:
             return None
 

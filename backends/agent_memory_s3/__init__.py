@@ -80,6 +80,8 @@ class S3Backend(Backend):
             conditions["Range"] = bytes_range
         if bytes_range == _EMPTY:
             entry = await self._head(key, ReadError)
+            if when not in (ANY, entry.version):
+                raise _changed(key)
             return Snapshot(b"", _required(entry), entry.size)
         try:
             return await self._client.get(

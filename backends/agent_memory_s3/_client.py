@@ -140,7 +140,7 @@ def translated(cause: Exception, key: Key, error: type[ReadError | WriteError]) 
     code = str(response.get("Error", {}).get("Code", ""))
     status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     if code == "NoSuchBucket":
-        return error(f"{key.path!r}: the bucket does not exist")
+        return error("the bucket does not exist")
     if status == 404:
         return AgentMemoryFileNotFoundError(f"{key.path!r}: no such file")
     if status == 412:

@@ -408,3 +408,45 @@ def test_names_that_differ_only_by_case_are_refused_where_the_disk_folds_case(ro
             memory.read(missing)
     memory.append("Notes/a.md", "y")
     assert memory.read("Notes/a.md") == "xy"
+
+
+def test_an_interrupt_after_the_new_file_got_its_name_stays_an_interrupt(
+    memory: AgentMemory, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory.write("a.md", "old")
+    real_replace = os.replace
+
+    def replace(*args: str, src_dir_fd: int, dst_dir_fd: int) -> None:
+        real_replace(*args, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", replace)
+    with pytest.raises(KeyboardInterrupt):
+        memory.write("a.md", "new")
+    assert memory.read("a.md") == "new"
+    assert all_names(root) == ["a.md"]
+
+
+IN_ANOTHER_LOCALE = """
+import sys
+from agent_memory import AgentMemory
+memory = AgentMemory.open(sys.argv[1])
+assert sys.getfilesystemencoding() != "utf-8", sys.getfilesystemencoding()
+assert [str(entry) for entry in memory.list()] == ["caf\\u00e9/\\u65e5\\u8a18.md"], memory.list()
+assert memory.read("caf\\u00e9/\\u65e5\\u8a18.md") == "old"
+memory.append("caf\\u00e9/\\u65e5\\u8a18.md", "er")
+memory.write("caf\\u00e9/\\u00fc.md", "new")
+memory.delete("caf\\u00e9/\\u00fc.md")
+memory.create("caf\\u00e9/\\u00fc.md", "newer")
+"""
+
+
+def test_names_are_utf8_on_disk_whatever_the_locale(memory: AgentMemory, root: Path) -> None:
+    memory.write("café/日記.md", "old")
+    environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    command = [sys.executable, "-c", IN_ANOTHER_LOCALE, str(root)]
+    subprocess.run(command, check=True, env=environment)
+    assert [(str(entry), memory.read(str(entry))) for entry in memory.list()] == [
+        ("café/ü.md", "newer"),
+        ("café/日記.md", "older"),
+    ]

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from functools import partial
 from typing import Any
 
 import pytest
@@ -25,9 +26,16 @@ from agent_memory import (
     UnsupportedOperationError,
     WriteError,
 )
+from agent_memory.backend import Snapshot
+from agent_memory.key import Key
+from agent_memory.runners import Run, run_sync
 from agent_memory_s3 import S3Backend
-from agent_memory_s3._client import _require_conditions
+from agent_memory_s3._client import _require_conditions, translated
 from conftest import S3Server
+
+
+async def _read(backend: S3Backend, key: Key, start: int | None, end: int | None, run: Run) -> Snapshot:
+    return await run.call(backend.read, key, start, end)
 
 
 def counting(backend: S3Backend) -> Counter[str]:
@@ -135,9 +143,6 @@ def test_a_server_that_is_not_there_is_a_clear_error(moto: S3Server) -> None:
 
 
 def test_without_a_reply_a_write_is_of_unknown_outcome() -> None:
-    from agent_memory.key import Key
-    from agent_memory_s3._client import translated
-
     key = Key.tree().join("a.md")
     assert isinstance(translated(TimeoutError(), key, WriteError), OutcomeUnknownError)
     assert isinstance(translated(TimeoutError(), key, ReadError), ReadError)
@@ -184,15 +189,12 @@ def test_listings_longer_than_a_page_are_whole_and_in_order(ministack: S3Server)
 
 
 def test_reading_a_range_at_or_past_the_end_is_empty(ministack: S3Server) -> None:
-    from agent_memory.key import Key
-    from agent_memory.runners import run_sync
-
     backend = ministack.new_backend()
     key = Key.tree().join("a.md")
     with AgentMemory.open(backend) as memory:
         memory.write("a.md", "0123456789")
         for start, end, expected in [(10, None, b""), (50, 60, b""), (3, 3, b""), (-4, None, b"6789"), (2, 5, b"234")]:
-            snapshot = run_sync(backend, lambda run, s=start, e=end: run.call(backend.read, key, s, e))
+            snapshot = run_sync(backend, partial(_read, backend, key, start, end))
             assert (snapshot.data, snapshot.size) == (expected, 10)
 
 

@@ -56,7 +56,7 @@ def test_each_operation_is_one_line_that_says_who_did_what(root: Root, log: Path
 
 
 def test_refused_names_and_denied_operations_are_in_the_trail(log: Path) -> None:
-    with AgentMemoryService("memory://", plugins=[AuditPlugin(log)]) as service:
+    with AgentMemoryService("memory://", plugins=[AuditPlugin(log)], actor="ops") as service:
         with pytest.raises(InvalidPathError):
             service.read_memory_file("bob", "../secret\n.md")
         with pytest.raises(InvalidPathError):
@@ -65,6 +65,7 @@ def test_refused_names_and_denied_operations_are_in_the_trail(log: Path) -> None
             service.agent("bob").read_only().write("a.md", "x")
     path, agent, denied = records(log)
     assert (path["event"], path["agent"], path["rule"]) == ("refused", "bob", "control")
+    assert path["actor"] == "ops"
     assert path["path"] == "'../secret\\n.md'"
     assert (agent["event"], agent["rule"]) == ("refused", "agent-id")
     assert (denied["outcome"], denied["error"]) == ("error", "operation_denied")
@@ -83,7 +84,12 @@ def test_intent_writes_a_line_before_the_operation(log: Path) -> None:
     seen: list[list[str]] = []
     with AgentMemoryService("memory://", plugins=[AuditPlugin(log, intent=True)]) as service:
         service.write_memory_file("bob", "a.md", "x")
-        service.agent("bob").edit("a.md", lambda text: seen.append([r["event"] for r in records(log)]) or "y")
+
+        def change(_: str) -> str:
+            seen.append([record["event"] for record in records(log)])
+            return "y"
+
+        service.agent("bob").edit("a.md", change)
     assert seen == [["intent", "operation", "intent"]]
     intent, operation = records(log)[2:]
     assert intent["id"] == operation["id"]
@@ -110,11 +116,13 @@ def test_a_required_audit_tells_the_caller_that_it_could_not_record(log: Path) -
 
 def test_a_required_intent_that_cannot_be_written_stops_the_operation(log: Path) -> None:
     plain = AgentMemoryService("memory://required-intent")
-    with AgentMemoryService(
-        "memory://required-intent", plugins=[AuditPlugin(broken(log), required=True, intent=True)]
-    ) as service:
-        with pytest.raises((OperationDenied, OutcomeUnknownError)):
-            service.write_memory_file("bob", "a.md", "x")
+    with (
+        AgentMemoryService(
+            "memory://required-intent", plugins=[AuditPlugin(broken(log), required=True, intent=True)]
+        ) as service,
+        pytest.raises((OperationDenied, OutcomeUnknownError)),
+    ):
+        service.write_memory_file("bob", "a.md", "x")
     assert plain.agent_ids() == ()
 
 

@@ -209,3 +209,16 @@ def test_what_is_remembered_is_bounded_and_the_oldest_goes_first(monkeypatch: py
     for operation, _ in told[2:]:
         with pytest.raises(OperationDenied):
             plugin.agent_memory_check_content(operation, b"x")
+
+
+@pytest.mark.parametrize("move", ["rename", "copy"])
+def test_a_directory_of_more_files_than_are_remembered_is_followed_as_far_as_they_go(
+    memory: AgentMemory, move: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("agent_memory.plugins.limits._REMEMBERED", 3)
+    for number in range(3):
+        memory.write(f"dir/{number}.md", "x" * 10)
+    getattr(memory, move)("dir", "new")
+    assert [record for record in caplog.records if record.exc_info] == []
+    with pytest.raises(OperationDenied):
+        memory.append("new/2.md", "x")

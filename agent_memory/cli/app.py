@@ -1,0 +1,113 @@
+"""The command ``agent-memory``: its subcommands, and the one place where an error becomes a line and an exit code."""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import click
+
+from agent_memory.cli import doctor, files, listing, transfer
+from agent_memory.cli.demo import demo
+from agent_memory.cli.editing import edit
+from agent_memory.cli.output import Exit, report
+from agent_memory.cli.settings import Command, global_options, log_to
+
+_HELP = """Storage for what AI agents remember: small text files on local disk, in memory and on S3.
+
+Global options may stand before or after the name of a command. Content that begins with a dash and a blank is
+content ("- an item"); "--" ends the options.
+
+\b
+Exit codes:
+  0  done                        4  the name is taken, or the file changed
+  1  failed                      5  refused: a name, a content, a veto
+  2  wrong usage                 6  not supported here, or not installed
+  3  no such file or directory   130 interrupted, 141 output closed
+"""
+
+
+class App(click.Group):
+    """The group of all commands; ends every one of them in an exit code, never in a traceback."""
+
+    command_class = Command
+
+    def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any) -> NoReturn:  # type: ignore[override]  # always in standalone mode
+        """Run a command line (by default the process's) and exit."""
+        given = list(sys.argv[1:] if args is None else args)
+        extra["standalone_mode"] = False
+        # Without any handler the standard library prints warnings, of others with a traceback, on stderr.
+        with log_to(logging.NullHandler(), logging.getLogger()):
+            code = self._ended(given, prog_name or "agent-memory", extra)
+        sys.exit(code)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; whoever reads its output may go away."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise click.exceptions.Exit(Exit.CLOSED_PIPE) from None
+
+    def _ended(self, args: list[str], prog_name: str, extra: dict[str, Any]) -> int:
+        as_json = "--json" in args[: args.index("--") if "--" in args else None]
+        _print_any_name()
+        try:
+            code = super().main(args, prog_name, **extra) or Exit.OK
+        except click.Abort:
+            click.echo("Error: interrupted", err=True)
+            return Exit.INTERRUPTED
+        except Exception as error:  # noqa: BLE001 - the user's last stop: a line instead of a traceback
+            code = report(error, as_json)
+        return _flushed(int(code), as_json)
+
+
+def _print_any_name() -> None:
+    """Let a name that the terminal's encoding does not have be printed escaped."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def _flushed(code: int, as_json: bool) -> int:
+    if sys.stdout is None:
+        return code
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        _discard_output()
+        if isinstance(error, BrokenPipeError):
+            return Exit.CLOSED_PIPE
+        return report(error, as_json)
+    return code
+
+
+def _discard_output() -> None:
+    """Keep the interpreter from complaining at its end about what could not be written."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+
+
+@click.group(
+    cls=App,
+    help=_HELP,
+    params=global_options(again=False),
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+)
+@click.version_option(package_name="agent-memory", message="%(version)s")
+@click.pass_context
+def app(ctx: click.Context) -> None:
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+        ctx.exit(Exit.USAGE)
+
+
+for _command in (
+    files.read, files.write, files.append, files.create, edit, listing.ls, listing.tree, files.rm, files.mv, files.cp,
+    listing.agents, transfer.import_, transfer.export, transfer.copy, doctor.doctor, demo,
+):  # fmt: skip
+    app.add_command(_command)

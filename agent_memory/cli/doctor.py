@@ -1,0 +1,192 @@
+"""The command doctor: what a store states, beside what it was seen to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from agent_memory.backend import AnyBackend, Appends, Capabilities
+from agent_memory.cli.inspection import Agents, AgentTree, agents_of, tree_of
+from agent_memory.cli.output import Exit, counted, draw, progress, show_json
+from agent_memory.cli.probes import PROBES, Scratch, Sight, look
+from agent_memory.cli.settings import Command, Settings, pass_settings
+from agent_memory.errors import AgentMemoryError
+from agent_memory.registry import broken_plugins, installed_backends
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+_ROUNDS = 10
+_MOST_NAMES = 5
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One promise: what the backend states, what was seen, and whether it is broken."""
+
+    promise: str
+    stated: bool | str
+    seen: str
+    detail: str
+    broken: bool
+
+
+@dataclass
+class Diagnosis:
+    """All that was found."""
+
+    findings: list[Finding]
+    agents: Agents
+    trees: list[AgentTree]
+    left: str | None
+
+    @property
+    def faults(self) -> list[str]:
+        """What makes the verdict bad."""
+        faults = [f"{finding.promise}: {finding.detail}" for finding in self.findings if finding.broken]
+        if self.left:
+            faults.append(f"the scratch files could not be removed: {self.left}")
+        return faults
+
+
+@click.command(cls=Command)
+@click.option("--rounds", type=click.IntRange(1, 1000), default=_ROUNDS, show_default=True, help="How often to try.")
+@pass_settings
+def doctor(settings: Settings, rounds: int) -> None:
+    """Try out what the store really does.
+
+    Works in scratch files, which are removed afterwards, and compares what it sees with what the backend states. Looks
+    for names in storage that no path can name, and for names that are both a file and a directory. Ends with 1 if a
+    promise is not kept; an operation that the store refuses is no broken promise.
+    """
+    if not settings.json:
+        _print_plugins()
+    with settings.store() as store:
+        diagnosis = diagnosed(store.backend, rounds)
+    if settings.json:
+        show_json(_document(diagnosis))
+    else:
+        _print(diagnosis)
+    click.get_current_context().exit(Exit.FAILED if diagnosis.faults else Exit.OK)
+
+
+def diagnosed(backend: AnyBackend, rounds: int) -> Diagnosis:
+    """Probe a store and look at what lies in it."""
+    scratch = Scratch(backend)
+    try:
+        sights = _sights(scratch, rounds)
+    finally:
+        left = _cleared(scratch)
+    capabilities = backend.capabilities
+    agents = agents_of(backend)
+    trees = [tree_of(backend, agent) for agent in agents.ids]
+    findings = [_finding(promise, capabilities, sights) for promise in asdict(capabilities)]
+    findings.append(_appends(backend))
+    return Diagnosis([*findings, *_doubles(capabilities, trees)], agents, trees, left)
+
+
+def _sights(scratch: Scratch, rounds: int) -> dict[str, Sight]:
+    sights = {}
+    with progress("Probing", len(PROBES)) as advance:
+        for promise, probe in PROBES.items():
+            sights[promise] = look(probe, scratch, rounds)
+            advance()
+    return sights
+
+
+def _cleared(scratch: Scratch) -> str | None:
+    try:
+        scratch.clear()
+    except AgentMemoryError as error:
+        return str(error)
+    return None
+
+
+def _finding(promise: str, capabilities: Capabilities, sights: dict[str, Sight]) -> Finding:
+    stated = getattr(capabilities, promise)
+    if (sight := sights.get(promise)) is None:
+        return Finding(promise, stated, "not tried", "only a crash can show it", broken=False)
+    broken = sight.seen == "failed" or (stated is True and sight.seen == "no")
+    return Finding(promise, stated, sight.seen, sight.detail, broken)
+
+
+def _appends(backend: AnyBackend) -> Finding:
+    in_place = isinstance(backend, Appends)
+    detail = "the cost does not grow with the file" if in_place else "an append reads and replaces the file"
+    return Finding("append_in_place", in_place, "not tried", detail, broken=False)
+
+
+def _doubles(capabilities: Capabilities, trees: Sequence[AgentTree]) -> list[Finding]:
+    if not (count := sum(len(tree.doubles) for tree in trees)):
+        return []
+    detail = f"in storage: {counted(count, 'name')} both file and directory"
+    return [Finding("exclusive_names", capabilities.exclusive_names, "no", detail, capabilities.exclusive_names)]
+
+
+def _document(diagnosis: Diagnosis) -> dict[str, Any]:
+    return {
+        "backends": sorted(installed_backends()),
+        "broken_plugins": dict(broken_plugins()),
+        "capabilities": [asdict(finding) for finding in diagnosis.findings],
+        "agents": [asdict(tree) for tree in diagnosis.trees],
+        "no_agents": diagnosis.agents.strays,
+        "no_agents_unnameable": diagnosis.agents.skipped,
+        "faults": diagnosis.faults,
+        "healthy": not diagnosis.faults,
+    }
+
+
+def _print_plugins() -> None:
+    click.echo(f"Backends installed: {', '.join(sorted(installed_backends()))}")
+    for name, error in sorted(broken_plugins().items()):
+        click.echo(f"Backend that does not load: {name}: {' '.join(error.split())}")
+
+
+def _print(diagnosis: Diagnosis) -> None:
+    draw(_table(diagnosis.findings))
+    _print_trees(diagnosis)
+    for fault in diagnosis.faults:
+        click.echo(f"Not kept: {fault}")
+    if diagnosis.faults:
+        click.echo("Verdict: this store does not keep what its backend states.")
+    else:
+        click.echo("Verdict: as far as was tried, the store keeps what its backend states.")
+
+
+def _table(findings: Sequence[Finding]) -> Table:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table("promise", "stated", "seen", "", box=box.SIMPLE)
+    for finding in findings:
+        style = "bold red" if finding.broken else ""
+        cells = (finding.promise.replace("_", " "), _word(finding.stated), finding.seen, finding.detail)
+        table.add_row(*(Text(cell) for cell in cells), style=style)
+    return table
+
+
+def _word(stated: bool | str) -> str:
+    return {True: "yes", False: "no"}[stated] if isinstance(stated, bool) else stated
+
+
+def _print_trees(diagnosis: Diagnosis) -> None:
+    files = sum(tree.files for tree in diagnosis.trees)
+    click.echo(f"In storage: {counted(len(diagnosis.trees), 'agent')}, {counted(files, 'file')}")
+    for tree in diagnosis.trees:
+        if tree.skipped:
+            click.echo(f"  {tree.agent}: {counted(tree.skipped, 'name')} no path can name; left alone")
+        if tree.doubles:
+            click.echo(f"  {tree.agent}: both file and directory: {_some(tree.doubles)}")
+    if diagnosis.agents.strays:
+        click.echo(f"  no agents, but where agents lie: {_some(diagnosis.agents.strays)}")
+    if diagnosis.agents.skipped:
+        click.echo(f"  {counted(diagnosis.agents.skipped, 'name')} where agents lie that no path can name")
+
+
+def _some(names: Sequence[str]) -> str:
+    more = ", ..." if len(names) > _MOST_NAMES else ""
+    return ", ".join(map(repr, names[:_MOST_NAMES])) + more

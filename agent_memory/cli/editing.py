@@ -1,0 +1,101 @@
+"""The command edit: replace a text that occurs once, or open an editor; what others write meanwhile stays."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from pathlib import PurePosixPath
+
+import click
+
+from agent_memory.cli.files import decoded, show_written
+from agent_memory.cli.output import Explained, show_json
+from agent_memory.cli.settings import Command, Settings, pass_settings
+from agent_memory.errors import AgentMemoryError
+from agent_memory.memory import AgentMemory, WriteResult
+
+_MOST_PLACES = 10
+
+
+@click.command(cls=Command)
+@click.argument("path")
+@click.option("--replace", nargs=2, metavar="OLD NEW", help="Replace OLD, which must occur exactly once, by NEW.")
+@pass_settings
+def edit(settings: Settings, path: str, replace: tuple[str, str] | None) -> None:
+    """Change a file in your editor ($VISUAL, $EDITOR), or by --replace.
+
+    If somebody else changes the file meanwhile, --replace works on the new text, and the editor's text is kept in a
+    temporary file, whose path is printed.
+    """
+    if replace and not replace[0]:
+        raise click.UsageError("--replace: OLD is empty")
+    with settings.memory() as memory:
+        if replace:
+            old, new = replace
+            show_written(settings, "edited", memory.edit(path, lambda text: replaced_once(path, text, old, new)))
+        elif result := _edited_by_hand(memory, path):
+            show_written(settings, "edited", result)
+        elif settings.json:
+            show_json({"path": path, "unchanged": True})
+        else:
+            click.echo(f"{path} is unchanged")
+
+
+def replaced_once(path: str, text: str, old: str, new: str) -> str:
+    """The text with its one occurrence of ``old`` replaced.
+
+    Raises:
+        click.ClickException: none, or more than one; tells their lines.
+    """
+    places = _places(text, old)
+    if len(places) != 1:
+        raise click.ClickException(f"{path!r}: nothing was changed: {_occurrences(text, places)}")
+    return text[: places[0]] + new + text[places[0] + len(old) :]
+
+
+def _places(text: str, old: str) -> list[int]:
+    """Where a text occurs, overlaps among them: in ``aaa`` there are two ``aa`` to choose from."""
+    places = []
+    at = text.find(old)
+    while at >= 0:
+        places.append(at)
+        at = text.find(old, at + 1)
+    return places
+
+
+def _occurrences(text: str, places: list[int]) -> str:
+    if not places:
+        return "the text to replace does not occur"
+    lines = dict.fromkeys(text.count("\n", 0, place) + 1 for place in places[:_MOST_PLACES])
+    more = ", ..." if len(places) > _MOST_PLACES else ""
+    return f"the text to replace occurs {len(places)} times, on line {', '.join(map(str, lines))}{more}"
+
+
+def _edited_by_hand(memory: AgentMemory, path: str) -> WriteResult | None:
+    before = memory.read_bytes(path)
+    decoded(before, path)
+    # As bytes: of a text click would change line ends and a byte order mark.
+    after = click.edit(before, extension=_extension(path))
+    if after is None or bytes(after) == before:
+        return None
+    try:
+        text = decoded(bytes(after), "the edited text")
+        return memory.write(path, text, expected_sha256=hashlib.sha256(before).hexdigest())
+    except BaseException as error:
+        kept = _kept(bytes(after), path)
+        if isinstance(error, AgentMemoryError):
+            raise Explained(error, f"your text is kept in {kept}", {"kept": kept}) from error
+        click.echo(f"Your text is kept in {kept}", err=True)
+        raise
+
+
+def _kept(data: bytes, path: str) -> str:
+    descriptor, name = tempfile.mkstemp(prefix="agent-memory-", suffix=_extension(path))
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
+    return name
+
+
+def _extension(path: str) -> str:
+    return PurePosixPath(path).suffix or ".txt"

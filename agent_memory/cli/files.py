@@ -1,0 +1,237 @@
+"""The commands on one file: read, write, append, create, rm, mv, cp."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from agent_memory.cli.output import counted, show_json
+from agent_memory.cli.settings import Command, Settings, pass_settings
+from agent_memory.errors import AgentMemoryFileNotFoundError, InvalidContentError
+from agent_memory.memory import AgentMemory, TreeResult, WriteResult
+
+F = TypeVar("F", bound=Callable[..., Any])
+_SHA256 = re.compile(r"[0-9a-fA-F]{64}\Z")
+_CONTENT_WITH_DASHES = re.compile(r"-+\s|-{3}")
+
+
+class ContentCommand(Command):
+    """A command whose last argument is content, which may be a Markdown list or begin with a ``---`` line."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        options, ended, rest = _split(args)
+        content = [arg for arg in options if _CONTENT_WITH_DASHES.match(arg)]
+        if content:
+            args = [arg for arg in options if arg not in content] + ["--", *rest, *content]
+        elif ended:
+            args = [*options, "--", *rest]
+        return super().parse_args(ctx, args)
+
+
+def _split(args: list[str]) -> tuple[list[str], bool, list[str]]:
+    if "--" not in args:
+        return args, False, []
+    at = args.index("--")
+    return args[:at], True, args[at + 1 :]
+
+
+def _checked_sha256(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    if value is not None and not _SHA256.match(value):
+        raise click.BadParameter("a SHA-256 has 64 hexadecimal digits", ctx, param)
+    return value
+
+
+def _expected(command: F) -> F:
+    return click.option(
+        "--expected-sha256",
+        metavar="HEX",
+        callback=_checked_sha256,
+        help="Only if the content there has this SHA-256.",
+    )(command)
+
+
+def _content(command: F) -> F:
+    command = click.option("--file", "file", metavar="F", help="Take the content from a file of the host.")(command)
+    return click.argument("content", required=False)(command)
+
+
+@click.command(cls=Command)
+@click.argument("path")
+@pass_settings
+def read(settings: Settings, path: str) -> None:
+    """Print a file, byte for byte."""
+    with settings.memory() as memory:
+        data = memory.read_bytes(path)
+    if settings.json:
+        show_json({"path": path, "size": len(data), "sha256": hashlib.sha256(data).hexdigest(), **_as_json(data)})
+    else:
+        sys.stdout.buffer.write(data)
+
+
+def _as_json(data: bytes) -> dict[str, str]:
+    try:
+        return {"content": data.decode()}
+    except UnicodeDecodeError:
+        return {"content_base64": base64.b64encode(data).decode()}
+
+
+@click.command(cls=ContentCommand)
+@click.argument("path")
+@_content
+@_expected
+@pass_settings
+def write(settings: Settings, path: str, content: str | None, file: str | None, expected_sha256: str | None) -> None:
+    """Replace or create a file.
+
+    Its content is CONTENT, what --file holds, or with neither (or "-") what stdin holds; stored byte for byte.
+    """
+    text = given_text(content, file)
+    with settings.memory() as memory:
+        show_written(settings, "wrote", memory.write(path, text, expected_sha256=expected_sha256))
+
+
+@click.command(cls=ContentCommand)
+@click.argument("path")
+@_content
+@_expected
+@pass_settings
+def append(settings: Settings, path: str, content: str | None, file: str | None, expected_sha256: str | None) -> None:
+    """Append to a file, or create it.
+
+    CONTENT is as for write. Nothing is added to it, no newline either.
+    """
+    text = given_text(content, file)
+    with settings.memory() as memory:
+        show_written(settings, "appended to", memory.append(path, text, expected_sha256=expected_sha256))
+
+
+@click.command(cls=ContentCommand)
+@click.argument("path")
+@_content
+@pass_settings
+def create(settings: Settings, path: str, content: str | None, file: str | None) -> None:
+    """Write a file that must not exist yet.
+
+    CONTENT is as for write.
+    """
+    text = given_text(content, file)
+    with settings.memory() as memory:
+        show_written(settings, "created", memory.create(path, text))
+
+
+@click.command(cls=Command)
+@click.argument("path")
+@click.option("-r", "--recursive", is_flag=True, help='A directory with all its files; "." is the whole memory.')
+@_expected
+@pass_settings
+def rm(settings: Settings, path: str, recursive: bool, expected_sha256: str | None) -> None:
+    """Delete a file, or with -r a directory."""
+    if recursive and expected_sha256:
+        raise click.UsageError("--expected-sha256 is for one file, not for a directory")
+    if recursive and not path.strip("/"):
+        raise click.UsageError('PATH is empty; "." is the whole memory')
+    with settings.memory() as memory:
+        done = _delete_tree(memory, path) if recursive else _delete(memory, path, expected_sha256)
+    _show_done(settings, "deleted", done)
+
+
+def _delete(memory: AgentMemory, path: str, expected_sha256: str | None) -> TreeResult:
+    try:
+        memory.delete(path, expected_sha256=expected_sha256)
+    except AgentMemoryFileNotFoundError:
+        if memory.list(path, recursive=False):
+            raise click.UsageError(f"{path!r} is a directory; -r deletes it with all its files") from None
+        raise
+    return TreeResult(path, 1, 0)
+
+
+def _delete_tree(memory: AgentMemory, path: str) -> TreeResult:
+    try:
+        return memory.delete_tree(path)
+    except AgentMemoryFileNotFoundError:
+        memory.delete(path)
+    return TreeResult(path, 1, 0)
+
+
+@click.command(cls=Command)
+@click.argument("path")
+@click.argument("new_path")
+@pass_settings
+def mv(settings: Settings, path: str, new_path: str) -> None:
+    """Move a file or a directory to a name that is free."""
+    with settings.memory() as memory:
+        _show_done(settings, "moved to", memory.rename(path, new_path))
+
+
+@click.command(cls=Command)
+@click.argument("path")
+@click.argument("new_path")
+@pass_settings
+def cp(settings: Settings, path: str, new_path: str) -> None:
+    """Copy a file or a directory to a name that is free."""
+    with settings.memory() as memory:
+        _show_done(settings, "copied to", memory.copy(path, new_path))
+
+
+def given_text(content: str | None, file: str | None) -> str:
+    """The content of an argument, a file of the host, or stdin; newlines stay what they are.
+
+    Raises:
+        InvalidContentError: not UTF-8.
+    """
+    if content is not None and file is not None:
+        raise click.UsageError("CONTENT and --file exclude each other")
+    if content not in (None, "-"):
+        return str(content)
+    if file in (None, "-"):
+        return decoded(_stdin(), "stdin")
+    return decoded(_host_file(str(file)), str(file))
+
+
+def _stdin() -> bytes:
+    if sys.stdin is None:
+        raise click.UsageError("stdin is closed, and there is no CONTENT")
+    return sys.stdin.buffer.read()
+
+
+def _host_file(name: str) -> bytes:
+    try:
+        return Path(name).read_bytes()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise click.ClickException(f"{name!r} cannot be read: {reason}") from error
+
+
+def decoded(data: bytes, source: str) -> str:
+    """Bytes as the text they are stored as.
+
+    Raises:
+        InvalidContentError: not UTF-8.
+    """
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidContentError(f"{source}: not UTF-8 text: byte {error.start}; nothing was written") from None
+
+
+def show_written(settings: Settings, done: str, result: WriteResult) -> None:
+    """Print what a writing command did."""
+    if settings.json:
+        show_json({"path": result.path, "size": result.size, "sha256": result.sha256})
+    else:
+        click.echo(f"{done} {result.path} ({counted(result.size, 'byte')})")
+
+
+def _show_done(settings: Settings, done: str, result: TreeResult) -> None:
+    if settings.json:
+        show_json({"path": result.path, "files": result.files, "skipped": result.skipped})
+        return
+    left = f"; {counted(result.skipped, 'name')} left alone, which no path can name" if result.skipped else ""
+    click.echo(f"{done} {result.path or '.'} ({counted(result.files, 'file')}{left})")

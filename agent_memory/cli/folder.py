@@ -1,0 +1,267 @@
+"""A folder of the host, entered by descriptors: nothing is read from or written to a place outside it.
+
+Every component is opened below the one before it with ``O_NOFOLLOW``, so a symbolic link below the folder is
+never followed, not even one that appears meanwhile. The folder itself may be reached through links: they are
+its owner's.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+from agent_memory.errors import FileAlreadyExistsError, FileTooLargeError, InvalidPathError, UnsupportedOperationError
+from agent_memory.key import RESERVED, RULES, TEMPORARY_SUFFIX
+
+_DEEPEST = 32  # segments of a path (the key grammar): nothing deeper has a name
+_NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+
+
+@dataclass
+class Found:
+    """What lies in a folder, by relative paths.
+
+    Attributes:
+        files: the regular files, sorted.
+        links: symbolic links, which are not followed.
+        special: pipes, sockets and devices.
+        too_deep: directories deeper than any path may be.
+        unreadable: directories that cannot be opened, with the reason.
+        empty: how many directories hold nothing.
+        own: whether the folder holds a store's own directory, which is left out.
+    """
+
+    files: list[str] = field(default_factory=list)
+    links: list[str] = field(default_factory=list)
+    special: list[str] = field(default_factory=list)
+    too_deep: list[str] = field(default_factory=list)
+    unreadable: list[tuple[str, str]] = field(default_factory=list)
+    empty: int = 0
+    own: bool = False
+
+
+class Folder:
+    """An open folder; methods are called from any thread.
+
+    Args:
+        path: the folder.
+        make: whether to make it, with the directories above it, if it is missing.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+
+    def __init__(self, path: str, *, make: bool = False) -> None:
+        if os.open not in os.supports_dir_fd or os.scandir not in os.supports_fd:
+            raise UnsupportedOperationError("import and export need directory descriptors, which this system lacks")
+        if make:
+            Path(path).mkdir(parents=True, exist_ok=True)
+        self._top = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def find(self) -> Found:
+        """Everything below."""
+        found = Found()
+        self._find(os.dup(self._top), "", 1, found)
+        found.files.sort()
+        return found
+
+    def read(self, path: str, limit: int) -> bytes:
+        """A regular file's bytes.
+
+        Raises:
+            InvalidPathError: the file, or a directory above it, has become a link or something special.
+            FileTooLargeError: more than ``limit`` bytes.
+        """
+        with self._parent(path, make=False) as directory:
+            with _no_link(path):
+                descriptor = _open_to_read(directory, _name(path))
+            try:
+                size = _regular(path, os.fstat(descriptor)).st_size
+                if size > limit:
+                    raise FileTooLargeError(f"{path!r}: {size:,} bytes are more than the {limit:,} a file may have")
+                return _read_all(descriptor)
+            finally:
+                os.close(descriptor)
+
+    def put(self, path: str, data: bytes, *, overwrite: bool) -> bool:
+        """Make a file, whole or not at all; False if it is there with the same content.
+
+        Raises:
+            FileAlreadyExistsError: there is a file of other content, and ``overwrite`` is not set; or something
+                that is no regular file is in the way.
+            InvalidPathError: a link is in the way.
+        """
+        with self._parent(path, make=True) as directory, _no_link(path):
+            same = _same(directory, path, data)
+            if same:
+                return False
+            if same is not None and not overwrite:
+                raise _differs(path)
+            _place(directory, path, data, overwrite)
+            return True
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        os.close(self._top)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def _find(self, directory: int, above: str, depth: int, found: Found) -> None:
+        """Add what a directory holds; closes its descriptor."""
+        try:
+            with os.scandir(directory) as entries:
+                listed = list(entries)
+            for entry in listed:
+                self._add(directory, entry, above, depth, found)
+        finally:
+            os.close(directory)
+        found.empty += bool(above and not listed)
+
+    def _add(self, directory: int, entry: os.DirEntry[str], above: str, depth: int, found: Found) -> None:
+        path = above + entry.name
+        if entry.is_symlink():
+            found.links.append(path)
+        elif entry.is_file(follow_symlinks=False):
+            found.files.append(path)
+        elif not entry.is_dir(follow_symlinks=False):
+            found.special.append(path)
+        elif path.lower() == RESERVED:
+            found.own = True
+        elif depth >= _DEEPEST:
+            found.too_deep.append(path)
+        else:
+            self._enter(directory, entry.name, path, depth, found)
+
+    def _enter(self, directory: int, name: str, path: str, depth: int, found: Found) -> None:
+        try:
+            below = _open_directory(directory, name)
+        except OSError as error:
+            found.unreadable.append((path, error.strerror or type(error).__name__))
+            return
+        self._find(below, path + "/", depth + 1, found)
+
+    @contextmanager
+    def _parent(self, path: str, *, make: bool) -> Iterator[int]:
+        descriptor = os.dup(self._top)
+        try:
+            for segment in path.split("/")[:-1]:
+                above, descriptor = descriptor, _entered(descriptor, segment, path, make)
+                os.close(above)
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+
+def _entered(directory: int, segment: str, path: str, make: bool) -> int:
+    if make:
+        with suppress(FileExistsError):
+            os.mkdir(segment, dir_fd=directory)
+    try:
+        return _open_directory(directory, segment)
+    except NotADirectoryError:
+        if stat.S_ISLNK(os.lstat(segment, dir_fd=directory).st_mode):
+            raise link_refused(path) from None
+        raise FileAlreadyExistsError(f"{path!r}: a file is in the place of a directory above it") from None
+
+
+def _open_directory(directory: int, name: str) -> int:
+    return os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+
+
+def _open_to_read(directory: int, name: str) -> int:
+    return os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+@contextmanager
+def _no_link(path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise link_refused(path) from None
+        raise
+
+
+def link_refused(path: str) -> InvalidPathError:
+    """The error for a symbolic link."""
+    return InvalidPathError(f"{path!r}: {RULES['symlink']}", "symlink")
+
+
+def _regular(path: str, found: os.stat_result) -> os.stat_result:
+    if not stat.S_ISREG(found.st_mode):
+        raise _in_the_way(path)
+    return found
+
+
+def _in_the_way(path: str) -> FileAlreadyExistsError:
+    return FileAlreadyExistsError(f"{path!r}: what has this name in the folder is no regular file")
+
+
+def _differs(path: str) -> FileAlreadyExistsError:
+    return FileAlreadyExistsError(f"{path!r}: there is a file of other content")
+
+
+def _same(directory: int, path: str, data: bytes) -> bool | None:
+    """Whether a file is there with this content; None if none is there."""
+    try:
+        descriptor = _open_to_read(directory, _name(path))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        if error.errno == errno.ENXIO:  # a socket, or a device without its driver
+            raise _in_the_way(path) from None
+        raise
+    try:
+        size = _regular(path, os.fstat(descriptor)).st_size
+        return size == len(data) and _read_all(descriptor) == data
+    finally:
+        os.close(descriptor)
+
+
+def _read_all(descriptor: int) -> bytes:
+    with os.fdopen(descriptor, "rb", closefd=False) as file:
+        return file.read()
+
+
+def _place(directory: int, path: str, data: bytes, overwrite: bool) -> None:
+    temporary = f".{secrets.token_hex(8)}{TEMPORARY_SUFFIX}"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        with os.fdopen(os.open(temporary, flags, 0o666, dir_fd=directory), "wb") as file:
+            file.write(data)
+        if overwrite or not _linked(directory, temporary, path):
+            os.replace(temporary, _name(path), src_dir_fd=directory, dst_dir_fd=directory)
+            return
+    except BaseException:
+        with suppress(FileNotFoundError):
+            os.unlink(temporary, dir_fd=directory)
+        raise
+    os.unlink(temporary, dir_fd=directory)
+
+
+def _linked(directory: int, temporary: str, path: str) -> bool:
+    """Give the file its name only if that is free, in one step; False where the filesystem has no links."""
+    try:
+        os.link(temporary, _name(path), src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
+    except FileExistsError:
+        raise _differs(path) from None
+    except OSError as error:
+        if error.errno in _NO_LINKS:
+            return False
+        raise
+    return True

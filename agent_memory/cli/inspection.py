@@ -1,0 +1,78 @@
+"""Looks at what lies in a store, below hooks and views: agents, names no key can name, names that are two things."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final, cast
+
+from agent_memory.backend import AnyBackend, Backend, Entry, Page
+from agent_memory.key import AGENTS, Key, is_agent_id
+from agent_memory.runners import run_sync
+
+_LIMIT: Final = 100_000
+
+
+@dataclass
+class Agents:
+    """What lies where agents do: their ids, names that are no agent ids or files, and how many no key can name."""
+
+    ids: list[str] = field(default_factory=list)
+    strays: list[str] = field(default_factory=list)
+    skipped: int = 0
+
+
+@dataclass
+class AgentTree:
+    """One agent's tree: how many files, how many names no key can name, and names both file and directory."""
+
+    agent: str
+    files: int = 0
+    skipped: int = 0
+    doubles: list[str] = field(default_factory=list)
+
+
+def pages(backend: AnyBackend, prefix: Key, *, recursive: bool = True) -> Iterator[Page]:
+    """Every page of a listing."""
+    after: str | None = None
+    while True:
+        page = _page(backend, prefix, recursive, after)
+        yield page
+        after = page.next
+        if after is None:
+            return
+
+
+def _page(backend: AnyBackend, prefix: Key, recursive: bool, after: str | None) -> Page:
+    store = cast(Backend, backend)
+    return run_sync(backend, lambda run: run.call(store.list, prefix, recursive=recursive, after=after, limit=_LIMIT))
+
+
+def agents_of(backend: AnyBackend) -> Agents:
+    """The agents of a store, and what else lies beside them."""
+    found = Agents()
+    for page in pages(backend, AGENTS, recursive=False):
+        for directory in page.directories:
+            name = directory.relative_to(AGENTS).path
+            (found.ids if is_agent_id(name) else found.strays).append(name)
+        found.strays += (entry.key.relative_to(AGENTS).path for entry in page.entries)
+        found.skipped += page.skipped
+    return found
+
+
+def tree_of(backend: AnyBackend, agent: str) -> AgentTree:
+    """What lies in one agent's tree."""
+    entries: list[Entry] = []
+    skipped = 0
+    for page in pages(backend, Key.agent(agent)):
+        entries += page.entries
+        skipped += page.skipped
+    files = {entry.path for entry in entries}
+    directories = {parent for path in files for parent in _parents(path)}
+    return AgentTree(agent, len(files), skipped, sorted(files & directories))
+
+
+def _parents(path: str) -> Iterator[str]:
+    while "/" in path:
+        path = path.rpartition("/")[0]
+        yield path

@@ -1,0 +1,107 @@
+"""The commands that list: ls, tree, agents."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from agent_memory.backend import Entry
+from agent_memory.cli.output import counted, draw, iso_moment, moment, note, show_json
+from agent_memory.cli.settings import Command, Settings, pass_settings
+from agent_memory.memory import AgentMemory
+
+if TYPE_CHECKING:
+    from rich.tree import Tree
+
+
+@click.command(cls=Command)
+@click.argument("path", default="")
+@click.option("-r", "--recursive", is_flag=True, help="All files below, not only this level.")
+@pass_settings
+def ls(settings: Settings, path: str, recursive: bool) -> None:
+    """List a directory: size in bytes, time of change, name."""
+    with settings.memory() as memory:
+        entries = _below(memory, path, recursive)
+    if settings.json:
+        show_json({"entries": [_document(entry) for entry in entries], "skipped": settings.skipped.count})
+        return
+    _print_lines(entries)
+    _mention_skipped(settings)
+
+
+@click.command(cls=Command)
+@click.argument("path", default="")
+@pass_settings
+def tree(settings: Settings, path: str) -> None:
+    """Draw a directory and all that lies below it."""
+    with settings.memory() as memory:
+        entries = _below(memory, path, recursive=True)
+    size = sum(entry.size for entry in entries)
+    if settings.json:
+        found = [_document(entry) for entry in entries]
+        show_json({"entries": found, "files": len(entries), "size": size, "skipped": settings.skipped.count})
+        return
+    draw(_drawn(settings.agent, entries))
+    click.echo(f"{counted(len(entries), 'file')}, {counted(size, 'byte')}")
+    _mention_skipped(settings)
+
+
+@click.command(cls=Command)
+@pass_settings
+def agents(settings: Settings) -> None:
+    """List the agents that have files."""
+    with settings.store() as store:
+        found = store.service.agent_ids()
+    if settings.json:
+        show_json({"agents": list(found), "skipped": settings.skipped.count})
+        return
+    for agent in found:
+        click.echo(agent)
+    _mention_skipped(settings)
+
+
+def _below(memory: AgentMemory, path: str, recursive: bool) -> Sequence[Entry]:
+    """What lies below a directory, or the file itself; nothing there is an error, except in an empty memory."""
+    entries = memory.list(path, recursive=recursive)
+    if entries or not path.strip("./"):
+        return entries
+    return [memory.stat(path.rstrip("/"))]
+
+
+def _print_lines(entries: Sequence[Entry]) -> None:
+    width = max((len(str(entry.size)) for entry in entries), default=0)
+    for entry in entries:
+        if entry.is_directory:
+            click.echo(f"{'-':>{width}}  {'':16}  {entry.path}/")
+        else:
+            click.echo(f"{entry.size:>{width}}  {moment(entry.modified)}  {entry.path}")
+
+
+def _document(entry: Entry) -> dict[str, Any]:
+    if entry.is_directory:
+        return {"path": entry.path, "directory": True}
+    return {"path": entry.path, "size": entry.size, "modified": iso_moment(entry.modified)}
+
+
+def _drawn(name: str, entries: Sequence[Entry]) -> Tree:
+    from rich.text import Text
+    from rich.tree import Tree
+
+    top = Tree(Text(name))
+    directories: dict[tuple[str, ...], Tree] = {(): top}
+    for entry in entries:
+        *above, last = entry.path.split("/")
+        for depth in range(1, len(above) + 1):
+            here = tuple(above[:depth])
+            if here not in directories:
+                directories[here] = directories[here[:-1]].add(Text(f"{here[-1]}/"))
+        label = Text.assemble(last, (f"  {entry.size}  {moment(entry.modified)}", "dim"))
+        directories[tuple(above)].add(label)
+    return top
+
+
+def _mention_skipped(settings: Settings) -> None:
+    if count := settings.skipped.count:
+        note(f"{counted(count, 'name')} in storage left out, which no path can name; doctor counts them")

@@ -1,0 +1,150 @@
+"""Moves many files at once, several at a time, and keeps account of every one that did not go."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from agent_memory.cli.output import Exit, code_of, document_of, message_of, progress
+from agent_memory.errors import AgentMemoryError, FileAlreadyExistsError, FileOperationError, UnsupportedOperationError
+from agent_memory.memory import AgentMemory
+
+T = TypeVar("T")
+_AT_ONCE = 8
+_MOST_FAILURES = 20
+
+
+@dataclass(frozen=True)
+class Left:
+    """A file that did not go, and why."""
+
+    path: str
+    error: Exception
+
+    @property
+    def code(self) -> Exit:
+        """What the reason means for the exit code."""
+        return code_of(self.error)
+
+    def document(self) -> dict[str, Any]:
+        """The same for a program."""
+        return {"path": self.path, **document_of(self.error)}
+
+
+@dataclass
+class Moved:
+    """What became of many files.
+
+    Attributes:
+        written: how many were written.
+        equal: how many were there already with the same content.
+        left: those that did not go.
+        untried: how many were not tried any more, after too many failures.
+        notes: what else is to be told.
+    """
+
+    written: int = 0
+    equal: int = 0
+    left: list[Left] = field(default_factory=list)
+    untried: int = 0
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def code(self) -> Exit:
+        """The exit code: a failure weighs more than a refusal, a refusal more than a difference."""
+        codes = {each.code for each in self.left}
+        if codes <= {Exit.CONFLICT}:
+            return Exit.CONFLICT if codes else Exit.OK
+        return Exit.REFUSED if codes <= {Exit.CONFLICT, Exit.REFUSED} else Exit.FAILED
+
+
+def move_all(title: str, items: Sequence[T], move: Callable[[T], bool], name: Callable[[T], str]) -> Moved:
+    """Move every item; ``move`` tells whether it wrote (else the same was there) and raises if the item stays.
+
+    After too many failures of the storage the rest is not tried any more.
+
+    Raises:
+        UnsupportedOperationError: the store cannot do this for any file.
+    """
+    moved = Moved()
+    failed = threading.Semaphore(_MOST_FAILURES)
+
+    def attempt(item: T) -> bool | Left | None:
+        if not _any_left(failed):
+            return None
+        try:
+            return move(item)
+        except UnsupportedOperationError:
+            raise
+        except (AgentMemoryError, OSError) as error:
+            if code_of(error) is Exit.FAILED:
+                failed.acquire(blocking=False)
+            return Left(name(item), error)
+
+    with ThreadPoolExecutor(_AT_ONCE, "agent-memory-move") as pool, progress(title, len(items)) as advance:
+        try:
+            for result in pool.map(attempt, items):
+                _account(moved, result)
+                advance()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return moved
+
+
+def _any_left(semaphore: threading.Semaphore) -> bool:
+    if semaphore.acquire(blocking=False):
+        semaphore.release()
+        return True
+    return False
+
+
+def _account(moved: Moved, result: bool | Left | None) -> None:
+    if result is None:
+        moved.untried += 1
+    elif isinstance(result, Left):
+        moved.left.append(result)
+    else:
+        moved.written += result
+        moved.equal += not result
+
+
+class Target:
+    """A memory that files are put into; equal ones are not written again."""
+
+    def __init__(self, memory: AgentMemory, *, overwrite: bool) -> None:
+        self._memory = memory
+        self._overwrite = overwrite
+        self._sizes = {entry.path: entry.size for entry in memory.list()}
+
+    def put(self, path: str, data: bytes) -> bool:
+        """Write a file; False if it is there with the same content.
+
+        Raises:
+            FileAlreadyExistsError: it is there with other content, and may not be overwritten.
+        """
+        size = self._sizes.get(path)
+        if size == len(data) and self._memory.read_bytes(path) == data:
+            return False
+        if self._overwrite:
+            self._memory.write_bytes(path, data)
+        elif size is None:
+            self._memory.create_bytes(path, data)
+        else:
+            raise FileAlreadyExistsError(f"{path!r}: there is a file of other content")
+        return True
+
+
+def failure(path: str, reason: str) -> Left:
+    """A file of the host that could not even be looked at."""
+    return Left(path, FileOperationError(f"{path!r}: {reason}"))
+
+
+def line_of(left: Left) -> str:
+    """What the user reads about a file that did not go; names escaped."""
+    message = message_of(left.error)
+    told = any(name[1:-1] in message for name in (repr(left.path), ascii(left.path)))
+    return message if told else f"{left.path!r}: {message}"

@@ -1,0 +1,175 @@
+"""What a user sees: results on stdout, errors and notes on stderr, each as text or as one JSON document."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import click
+
+from agent_memory.errors import (
+    AgentMemoryError,
+    AgentMemoryFileNotFoundError,
+    BackendNotAvailableError,
+    ConflictError,
+    FileAlreadyExistsError,
+    FileTooLargeError,
+    InvalidContentError,
+    InvalidPathError,
+    OperationDenied,
+    PartialOperationError,
+    UnsupportedOperationError,
+)
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+_WIDE: Final = 1000
+"""Columns where there is no terminal: lines for other programs do not wrap."""
+
+
+class Exit(IntEnum):
+    """The exit codes; `agent_memory.cli` explains them."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    NOT_FOUND = 3
+    CONFLICT = 4
+    REFUSED = 5
+    UNSUPPORTED = 6
+    INTERRUPTED = 130
+    CLOSED_PIPE = 141
+
+
+class Explained(click.ClickException):
+    """An error with something to add: to its message, and as facts to its document."""
+
+    def __init__(self, cause: Exception, addition: str, facts: Mapping[str, Any]) -> None:
+        super().__init__(f"{cause}; {addition}")
+        self.cause = cause
+        self.facts = facts
+
+
+_CODES: Final[tuple[tuple[type[Exception], Exit], ...]] = (
+    (click.UsageError, Exit.USAGE),
+    (AgentMemoryFileNotFoundError, Exit.NOT_FOUND),
+    (FileAlreadyExistsError, Exit.CONFLICT),
+    (ConflictError, Exit.CONFLICT),
+    (InvalidPathError, Exit.REFUSED),
+    (InvalidContentError, Exit.REFUSED),
+    (FileTooLargeError, Exit.REFUSED),
+    (OperationDenied, Exit.REFUSED),
+    (UnsupportedOperationError, Exit.UNSUPPORTED),
+    (BackendNotAvailableError, Exit.UNSUPPORTED),
+)
+
+
+def code_of(error: Exception) -> Exit:
+    """The exit code an error ends the command with."""
+    if isinstance(error, Explained):
+        return code_of(error.cause)
+    return next((code for kind, code in _CODES if isinstance(error, kind)), Exit.FAILED)
+
+
+def message_of(error: Exception) -> str:
+    """An error as one line of text."""
+    if isinstance(error, click.UsageError):
+        text = error.format_message().rstrip(".") + (f"; try '{error.ctx.command_path} --help'" if error.ctx else "")
+    elif isinstance(error, click.ClickException):
+        text = error.format_message()
+    elif isinstance(error, AgentMemoryError | OSError):
+        text = str(error)
+    else:
+        text = f"{type(error).__name__}: {error}"
+    return " ".join(text.split())
+
+
+def document_of(error: Exception) -> dict[str, Any]:
+    """An error as a document: its stable kind, its message, and what else it carries."""
+    if isinstance(error, Explained):
+        return {**document_of(error.cause), **error.facts, "message": message_of(error)}
+    facts: dict[str, Any] = {"kind": _kind(error), "message": message_of(error)}
+    if isinstance(error, InvalidPathError):
+        facts |= {"rule": error.rule, "suggestion": error.suggestion or None}
+    if isinstance(error, PartialOperationError):
+        facts |= {"done": error.done, "left": error.left}
+    return facts
+
+
+def _kind(error: Exception) -> str:
+    if isinstance(error, AgentMemoryError):
+        return error.kind
+    return "usage" if isinstance(error, click.UsageError) else "failed"
+
+
+def report(error: Exception, as_json: bool) -> Exit:
+    """Tell the user of an error, on stderr; its exit code."""
+    code = code_of(error)
+    if as_json:
+        click.echo(json.dumps({"error": {**document_of(error), "exit_code": int(code)}}), err=True)
+        return code
+    click.echo(f"Error: {message_of(error)}", err=True)
+    if isinstance(error, InvalidPathError) and error.suggestion and error.suggestion not in message_of(error):
+        click.echo(f"Suggestion: {error.suggestion}", err=True)
+    return code
+
+
+def show_json(document: Mapping[str, Any]) -> None:
+    """Print a result as one line of ASCII JSON."""
+    click.echo(json.dumps(document))
+
+
+def note(text: str) -> None:
+    """Print a remark beside the result, on stderr."""
+    click.echo(f"Note: {text}", err=True)
+
+
+def draw(*drawings: RenderableType) -> None:
+    """Print tables and trees; in full width where there is no terminal."""
+    from rich.console import Console
+
+    console = Console(highlight=False, markup=False, emoji=False, width=None if sys.stdout.isatty() else _WIDE)
+    with console.capture() as captured:
+        for drawing in drawings:
+            console.print(drawing, soft_wrap=False)
+    # Not printed by rich, which would end the process by itself when nobody reads any more.
+    click.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
+
+
+class Advance(Protocol):
+    """Tells a progress bar that one more is done."""
+
+    def __call__(self) -> None: ...
+
+
+@contextmanager
+def progress(title: str, total: int) -> Iterator[Advance]:
+    """A progress bar on stderr, if that is a terminal."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    with Progress(console=console, disable=not sys.stderr.isatty(), transient=True) as bar:
+        task = bar.add_task(title, total=total)
+        yield lambda: bar.advance(task)
+
+
+def moment(seconds: float) -> str:
+    """POSIX seconds as local time."""
+    return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%Y-%m-%d %H:%M")
+
+
+def iso_moment(seconds: float) -> str:
+    """POSIX seconds as ISO 8601 in UTC."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat()
+
+
+def counted(number: int, one: str, many: str = "") -> str:
+    """A number and its noun: ``1 file``, ``1,200 files``."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"

@@ -1,0 +1,229 @@
+"""What a store really does, tried out in a scratch prefix of this package's own area."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final, Literal, TypeVar, cast
+
+from agent_memory.backend import ABSENT, ANY, AnyBackend, Backend, ReadWhen, Version, WriteWhen
+from agent_memory.cli.inspection import pages
+from agent_memory.errors import (
+    AgentMemoryError,
+    AgentMemoryFileNotFoundError,
+    ConflictError,
+    FileAlreadyExistsError,
+    UnsupportedOperationError,
+)
+from agent_memory.key import Key
+from agent_memory.runners import run_sync
+
+T = TypeVar("T")
+Seen = Literal["yes", "no", "refused", "failed"]
+_RACERS: Final = 8
+_LOST = (FileAlreadyExistsError, ConflictError)
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What a probe saw: the promise kept, not kept, the operation refused by the store; ``detail`` in words."""
+
+    seen: Seen
+    detail: str
+
+
+class Scratch:
+    """A random prefix in the store's own area, which no agent can name."""
+
+    def __init__(self, backend: AnyBackend) -> None:
+        self._backend = backend
+        self._store = cast(Backend, backend)
+        self.top = Key.internal(f"doctor/{secrets.token_hex(8)}")
+
+    def write(self, name: str, data: bytes, when: WriteWhen = ANY) -> Version:
+        key = self.top.join(name)
+        return run_sync(self._backend, lambda run: run.call(self._store.write, key, data, when=when))
+
+    def read(self, name: str) -> bytes | None:
+        """The content, or None if there is no such file."""
+        key = self.top.join(name)
+        try:
+            return run_sync(self._backend, lambda run: run.call(self._store.read, key)).data
+        except AgentMemoryFileNotFoundError:
+            return None
+
+    def delete(self, name: str, when: ReadWhen = ANY) -> None:
+        key = self.top.join(name)
+        run_sync(self._backend, lambda run: run.call(self._store.delete, key, when=when))
+
+    def names(self) -> set[str]:
+        """All files in the scratch prefix."""
+        return {
+            entry.key.relative_to(self.top).path for page in pages(self._backend, self.top) for entry in page.entries
+        }
+
+    def clear(self) -> None:
+        """Remove everything."""
+        for name in self.names():
+            try:
+                self.delete(name)
+            except AgentMemoryFileNotFoundError:
+                continue
+
+
+Probe = Callable[[Scratch, int], Sight]
+
+
+def look(probe: Probe, scratch: Scratch, rounds: int) -> Sight:
+    """Run one probe; a store that refuses is honest, one that fails is a finding."""
+    try:
+        return probe(scratch, rounds)
+    except UnsupportedOperationError:
+        return Sight("refused", "the store refuses it")
+    except AgentMemoryError as error:
+        return Sight("failed", f"could not be probed: {error}")
+
+
+def atomic_write(scratch: Scratch, rounds: int) -> Sight:
+    """Readers beside a writer see one of the whole states, and always one."""
+    states = [b"a" * 50_000, b"b" * 70_000]
+    scratch.write("replaced.md", states[0])
+    over = threading.Event()
+
+    def reads() -> bool:
+        whole = True
+        while whole and not over.is_set():
+            whole = scratch.read("replaced.md") in states
+        return whole
+
+    with ThreadPoolExecutor(2) as pool:
+        try:
+            readers = [pool.submit(reads) for _ in range(2)]
+            for number in range(2 * rounds):
+                scratch.write("replaced.md", states[number % 2])
+        finally:
+            over.set()
+        if all(reader.result() for reader in readers):
+            return Sight("yes", f"whole states only, in {2 * rounds} replacements")
+    return Sight("no", "a reader saw a mixture, or nothing")
+
+
+def atomic_create(scratch: Scratch, rounds: int) -> Sight:
+    """Of racing creators exactly one wins, and its content is what stays."""
+    for number in range(rounds):
+        name = f"created-{number}.md"
+
+        def create(racer: int, name: str = name) -> None:
+            scratch.write(name, _text(racer), when=ABSENT)
+
+        winners = _race(create)
+        if len(winners) != 1:
+            return Sight("no", f"{len(winners)} of {_RACERS} racing creators won")
+        if scratch.read(name) != _text(winners[0]):
+            return Sight("no", "a creator that lost wrote nevertheless")
+    return Sight("yes", f"one winner of {_RACERS}, {rounds} times")
+
+
+def compare_and_swap(scratch: Scratch, rounds: int) -> Sight:
+    """A stale version is refused, and of racing writers with the same version exactly one wins."""
+    stale = scratch.write("swapped.md", b"one")
+    version = scratch.write("swapped.md", b"two", when=stale)
+    if not _refused(lambda: scratch.write("swapped.md", b"three", when=stale)):
+        return Sight("no", "a write with a stale version went through")
+    if not _refused(lambda: scratch.delete("swapped.md", when=stale)):
+        return Sight("no", "a delete with a stale version went through")
+    for _ in range(rounds):
+
+        def swap(racer: int, version: Version = version) -> None:
+            scratch.write("swapped.md", _text(racer), when=version)
+
+        winners = _race(swap)
+        if len(winners) != 1 or scratch.read("swapped.md") != _text(winners[0]):
+            return Sight("no", f"{len(winners)} of {_RACERS} racing writers with one version won")
+        version = scratch.write("swapped.md", b"again")
+    return Sight("yes", f"stale versions refused; one winner of {_RACERS}, {rounds} times")
+
+
+def exclusive_names(scratch: Scratch, rounds: int) -> Sight:  # noqa: ARG001 - a probe
+    """A directory does not become a file, nor a file a directory."""
+    scratch.write("directory/file.md", b"below")
+    scratch.write("file.md", b"file")
+    taken = _refused(lambda: scratch.write("directory", b"file"))
+    blocked = _refused(lambda: scratch.write("file.md/below.md", b"below"))
+    if taken and blocked:
+        return Sight("yes", "a taken name is refused; racing processes were not tried")
+    return Sight("no", "one name was made a file and a directory")
+
+
+def case_sensitive(scratch: Scratch, rounds: int) -> Sight:  # noqa: ARG001 - a probe
+    """Names that differ only by case are two files."""
+    scratch.write("Case.md", b"upper")
+    try:
+        scratch.write("case.md", b"lower")
+    except FileAlreadyExistsError:
+        return Sight("no", "names that differ only by case are refused")
+    if (scratch.read("Case.md"), scratch.read("case.md")) == (b"upper", b"lower"):
+        return Sight("yes", "names that differ only by case are two files")
+    return Sight("no", "names that differ only by case are one file")
+
+
+def read_after_write(scratch: Scratch, rounds: int) -> Sight:
+    """What was written, listed, deleted is so for the next reader and in the next listing."""
+    for number in range(rounds):
+        name = f"seen-{number}.md"
+        for content in (b"first", b"second"):
+            scratch.write(name, content)
+            if scratch.read(name) != content:
+                return Sight("no", "a read after a write saw an older state")
+        if name not in scratch.names():
+            return Sight("no", "a listing after a write did not show the file")
+        scratch.delete(name)
+        if scratch.read(name) is not None or name in scratch.names():
+            return Sight("no", "a deleted file was still there")
+    return Sight("yes", f"read and listed after {3 * rounds} changes")
+
+
+PROBES: Final[dict[str, Probe]] = {
+    "atomic_write": atomic_write,
+    "atomic_create": atomic_create,
+    "compare_and_swap": compare_and_swap,
+    "exclusive_names": exclusive_names,
+    "case_sensitive": case_sensitive,
+    "read_after_write": read_after_write,
+}
+"""A probe for each promise of `Capabilities` that can be tried out; durability needs a crash."""
+
+
+def _text(racer: int) -> bytes:
+    return f"racer {racer}".encode()
+
+
+def _race(attempt: Callable[[int], None]) -> list[int]:
+    """Let all racers go at once; those that won.
+
+    Raises:
+        AgentMemoryError: a racer neither won nor lost.
+    """
+    start = threading.Barrier(_RACERS)
+
+    def run(racer: int) -> bool:
+        start.wait()
+        return not _refused(lambda: attempt(racer))
+
+    with ThreadPoolExecutor(_RACERS) as pool:
+        try:
+            return [racer for racer, won in enumerate(pool.map(run, range(_RACERS))) if won]
+        except BaseException:
+            start.abort()  # interrupted before all of them were there: the others would wait for ever
+            raise
+
+
+def _refused(attempt: Callable[[], object]) -> bool:
+    try:
+        attempt()
+    except _LOST:
+        return True
+    return False

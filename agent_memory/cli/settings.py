@@ -1,0 +1,183 @@
+"""The global options, and the store they open. They may stand before or after the name of a command."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import click
+
+from agent_memory.backend import AnyBackend
+from agent_memory.errors import AgentMemoryError
+from agent_memory.hookspecs import Operation, Outcome, hookimpl
+from agent_memory.memory import AgentMemory
+from agent_memory.registry import open_backend
+from agent_memory.service import AgentMemoryService
+
+DEFAULT_URL = "./.agent-memory"
+OPTIONS_VARIABLE = "AGENT_MEMORY_STORAGE_OPTIONS"
+
+
+class SkippedNames:
+    """An observer that counts the names in storage which listings left out."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    @hookimpl
+    def agent_memory_after_operation(self, operation: Operation, outcome: Outcome) -> None:  # noqa: ARG002 - the hook's
+        """Count."""
+        self.count += outcome.skipped
+
+
+class Store(NamedTuple):
+    """An open store: its service, and the backend below for who asks about the storage itself."""
+
+    service: AgentMemoryService
+    backend: AnyBackend
+
+
+@dataclass
+class Settings:
+    """What the global options say."""
+
+    url: str = DEFAULT_URL
+    agent: str = "default"
+    actor: str | None = None
+    json: bool = False
+    options: dict[str, object] = field(default_factory=dict)
+    skipped: SkippedNames = field(default_factory=SkippedNames)
+
+    @contextmanager
+    def store(self) -> Iterator[Store]:
+        """Open the store of ``--url``."""
+        with open_store(self.url, self.storage_options(), self) as store:
+            yield store
+
+    @contextmanager
+    def memory(self) -> Iterator[AgentMemory]:
+        """Open the memory of ``--agent``."""
+        with self.store() as store:
+            yield store.service.agent(self.agent)
+
+    def storage_options(self) -> dict[str, object]:
+        """The options of the environment, and over them those of the command line."""
+        return {**_options_of_environment(), **self.options}
+
+
+@contextmanager
+def open_store(url: str, options: Mapping[str, object], settings: Settings) -> Iterator[Store]:
+    """Open any store; closed afterwards.
+
+    Raises:
+        click.UsageError: a URL or an option that makes no sense.
+        AgentMemoryError: the store does not open.
+    """
+    try:
+        backend = open_backend(url, options)
+        service = AgentMemoryService(backend, plugins=[settings.skipped], actor=settings.actor)
+    except AgentMemoryError:
+        raise
+    except (TypeError, ValueError) as error:
+        raise click.UsageError(f"the store does not open: {error}") from error
+    with service:
+        yield Store(service, backend)
+
+
+def _options_of_environment() -> dict[str, object]:
+    text = os.environ.get(OPTIONS_VARIABLE) or "{}"
+    try:
+        options = json.loads(text)
+    except ValueError:
+        options = None
+    if not isinstance(options, dict):
+        raise click.UsageError(f"{OPTIONS_VARIABLE} is not a JSON object")
+    return options
+
+
+def key_value(text: str) -> tuple[str, object]:
+    """Parse ``KEY=VALUE``; the value is JSON where it parses as such, else the text itself."""
+    key, equals, value = text.partition("=")
+    if not (key and equals):
+        raise click.BadParameter(f"{text!r} is not KEY=VALUE")
+    try:
+        return key, json.loads(value)
+    except ValueError:
+        return key, value
+
+
+class Command(click.Command):
+    """A command after whose name the global options may stand too."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params += global_options(again=True)
+
+
+pass_settings = click.make_pass_decorator(Settings, ensure=True)
+
+
+def global_options(*, again: bool) -> list[click.Parameter]:
+    """The global options; those that stand ``again`` in a command are not shown and ask no environment."""
+
+    def option(*names: str, **details: Any) -> click.Option:
+        return click.Option(names, expose_value=False, callback=_remember, hidden=again, **details)
+
+    return [
+        option("--url", envvar=None if again else "AGENT_MEMORY_URL", show_envvar=not again,
+               help=f"Path or URL of the store.  [default: {DEFAULT_URL}]"),
+        option("--agent", help="Whose memory.  [default: default]"),
+        option("--actor", help="Who acts, for the audit log."),
+        option("--json", is_flag=True, help="Print one JSON document instead of text."),
+        option("-o", "--option", "options", multiple=True, type=key_value, metavar="KEY=VALUE",
+               help=f"An option of the store, JSON or text; may be repeated.  [env var: {OPTIONS_VARIABLE}, in JSON]"),
+        option("-v", "--verbose", is_flag=True, help="Show the log on stderr."),
+    ]  # fmt: skip
+
+
+def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    settings = ctx.ensure_object(Settings)
+    if value is None or value is False or value == ():
+        return
+    if param.name == "verbose":
+        ctx.find_root().with_resource(_log_shown())
+    elif param.name == "options":
+        settings.options |= dict(value)
+    else:
+        setattr(settings, str(param.name), value)
+
+
+class _Line(logging.Formatter):
+    """One line a record; an exception is named, its traceback left out."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = f"{record.levelname} {record.getMessage()}"
+        if record.exc_info and record.exc_info[1]:
+            line += f": {type(record.exc_info[1]).__name__}: {record.exc_info[1]}"
+        return " ".join(line.split())
+
+
+@contextmanager
+def _log_shown() -> Iterator[None]:
+    handler = logging.StreamHandler()
+    handler.setFormatter(_Line())
+    with log_to(handler, logging.getLogger("agent_memory"), logging.INFO):
+        yield
+
+
+@contextmanager
+def log_to(handler: logging.Handler, logger: logging.Logger, level: int | None = None) -> Iterator[None]:
+    """Give a logger a handler, and a level, for as long as the context lasts."""
+    before = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(before if level is None else level)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before)

@@ -1,0 +1,223 @@
+"""The commands import, export and copy: many files at once, nothing renamed, nothing left out in silence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import click
+
+from agent_memory.cli.folder import Folder, Found, link_refused
+from agent_memory.cli.inspection import agents_of
+from agent_memory.cli.moving import Left, Moved, Target, failure, line_of, move_all
+from agent_memory.cli.output import Exit, counted, note, show_json
+from agent_memory.cli.settings import Command, Settings, SkippedNames, Store, key_value, open_store, pass_settings
+from agent_memory.errors import FileAlreadyExistsError, FileOperationError, InvalidAgentIdError, InvalidPathError
+from agent_memory.key import RESERVED, RULES
+from agent_memory.service import AgentMemoryService
+
+F = TypeVar("F", bound=Callable[..., Any])
+_MOST_LINES = 100
+
+
+def _overwriting(command: F) -> F:
+    return click.option("--overwrite", is_flag=True, help="Replace files of other content.")(command)
+
+
+def _option_of(name: str, side: str) -> Callable[[F], F]:
+    text = f"An option of {side} alone; may be repeated."
+    return click.option(name, multiple=True, type=key_value, metavar="KEY=VALUE", help=text)
+
+
+@click.command("import", cls=Command)
+@click.argument("directory")
+@_overwriting
+@pass_settings
+def import_(settings: Settings, directory: str, overwrite: bool) -> None:
+    """Copy a folder of this host into the memory.
+
+    Files that are there with the same content are not written again. A name that the rules refuse stays out and is
+    reported with a suggestion; symbolic links are not followed.
+    """
+    with settings.store() as store, _folder(directory, make=False) as folder:
+        found = folder.find()
+        target = Target(store.service.agent(settings.agent), overwrite=overwrite)
+        limit = store.backend.max_bytes
+        moved = move_all(
+            "Importing", found.files, lambda path: target.put(path, folder.read(path, limit)), lambda path: path
+        )
+    moved.left += _not_imported(found)
+    moved.notes += _notes(found)
+    _finish(settings, "imported", moved)
+
+
+@click.command(cls=Command)
+@click.argument("directory")
+@_overwriting
+@pass_settings
+def export(settings: Settings, directory: str, overwrite: bool) -> None:
+    """Copy the memory into a folder of this host.
+
+    DIRECTORY is made if it is missing. Files that are there with the same content are not written again. Nothing is
+    written outside DIRECTORY or through a symbolic link.
+    """
+    with settings.memory() as memory, _folder(directory, make=True) as folder:
+        paths = [entry.path for entry in memory.list()]
+
+        def put(path: str) -> bool:
+            return folder.put(path, memory.read_bytes(path), overwrite=overwrite)
+
+        moved = move_all("Exporting", paths, put, lambda path: path)
+    moved.left += _unnameable(settings)
+    _finish(settings, "exported", moved)
+
+
+@click.command(cls=Command)
+@click.argument("source")
+@click.argument("target")
+@_overwriting
+@click.option(
+    "--from-option",
+    multiple=True,
+    type=key_value,
+    metavar="KEY=VALUE",
+    help="An option of SOURCE alone; may be repeated.",
+)
+@click.option(
+    "--to-option",
+    multiple=True,
+    type=key_value,
+    metavar="KEY=VALUE",
+    help="An option of TARGET alone; may be repeated.",
+)
+@pass_settings
+def copy(
+    settings: Settings,
+    source: str,
+    target: str,
+    overwrite: bool,
+    from_option: tuple[tuple[str, object], ...],
+    to_option: tuple[tuple[str, object], ...],
+) -> None:
+    """Copy all agents of one store to another.
+
+    SOURCE and TARGET are paths or URLs. Files that are there with the same content are not written again. -o and its
+    environment variable speak to a SOURCE or TARGET that is neither on the local disk nor in memory.
+    """
+    with (
+        open_store(source, _options_for(source, settings, from_option), settings) as here,
+        open_store(target, _options_for(target, settings, to_option), _uncounted(settings)) as there,
+    ):
+        moved = _copied(here.service, there.service, overwrite)
+        moved.left += _no_agents(here)
+    moved.left += _unnameable(settings)
+    _finish(settings, "copied", moved)
+
+
+def _copied(source: AgentMemoryService, target: AgentMemoryService, overwrite: bool) -> Moved:
+    agents = source.agent_ids()
+    targets = {agent: Target(target.agent(agent), overwrite=overwrite) for agent in agents}
+    files = [(agent, entry.path) for agent in agents for entry in source.agent(agent).list()]
+
+    def put(file: tuple[str, str]) -> bool:
+        agent, path = file
+        return targets[agent].put(path, source.agent(agent).read_bytes(path))
+
+    return move_all("Copying", files, put, "/".join)
+
+
+def _no_agents(store: Store) -> list[Left]:
+    left = []
+    for name in agents_of(store.backend).strays:
+        try:
+            store.service.agent(name)
+        except InvalidAgentIdError as error:
+            left.append(Left(name, error))
+        else:
+            left.append(failure(name, "a file in the place of an agent's directory"))
+    return left
+
+
+def _uncounted(settings: Settings) -> Settings:
+    return replace(settings, skipped=SkippedNames())
+
+
+def _options_for(url: str, settings: Settings, own: tuple[tuple[str, object], ...]) -> dict[str, object]:
+    scheme, remote, _ = url.partition("://")
+    is_remote = bool(remote) and scheme.lower() not in ("file", "local", "memory")
+    return {**(settings.storage_options() if is_remote else {}), **dict(own)}
+
+
+@contextmanager
+def _folder(path: str, *, make: bool) -> Iterator[Folder]:
+    try:
+        folder = Folder(path, make=make)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise click.ClickException(f"the folder {path!r} cannot be opened: {reason}") from error
+    with folder:
+        yield folder
+
+
+def _not_imported(found: Found) -> list[Left]:
+    return [
+        *(Left(path, link_refused(path)) for path in found.links),
+        *(Left(path, InvalidPathError(f"{path!r}: {RULES['too-deep']}", "too-deep")) for path in found.too_deep),
+        *(failure(path, "not a regular file") for path in found.special),
+        *(failure(path, reason) for path, reason in found.unreadable),
+    ]
+
+
+def _notes(found: Found) -> list[str]:
+    notes = []
+    if found.empty:
+        notes.append(f"{counted(found.empty, 'empty directory', 'empty directories')}: a memory has none")
+    if found.own:
+        notes.append(f"{RESERVED}/ is a store's own directory and stays out")
+    return notes
+
+
+def _unnameable(settings: Settings) -> list[Left]:
+    if not (count := settings.skipped.count):
+        return []
+    text = f"{counted(count, 'name')} in storage stayed out, which no path can name; doctor counts them"
+    return [Left("", InvalidPathError(text, "unnameable"))]
+
+
+def _finish(settings: Settings, done: str, moved: Moved) -> None:
+    if settings.json:
+        show_json(_document(moved))
+    else:
+        _print(done, moved)
+    click.get_current_context().exit(moved.code)
+
+
+def _document(moved: Moved) -> dict[str, Any]:
+    return {
+        "written": moved.written,
+        "equal": moved.equal,
+        "left": [left.document() for left in moved.left],
+        "untried": moved.untried,
+        "notes": moved.notes,
+        "exit_code": int(moved.code),
+    }
+
+
+def _print(done: str, moved: Moved) -> None:
+    for left in moved.left[:_MOST_LINES]:
+        click.echo(f"{_verdict(left)}: {line_of(left)}", err=True)
+    if (more := len(moved.left) - _MOST_LINES) > 0:
+        click.echo(f"... and {more:,} more; --json lists all", err=True)
+    for text in moved.notes:
+        note(text)
+    untried = f", {moved.untried:,} not tried after too many failures" if moved.untried else ""
+    left_out = f", {len(moved.left):,} left out" if moved.left else ""
+    click.echo(f"{done} {counted(moved.written, 'file')}, {moved.equal:,} were there already{left_out}{untried}")
+
+
+def _verdict(left: Left) -> str:
+    if isinstance(left.error, FileAlreadyExistsError):
+        return "Different"
+    return "Failed" if isinstance(left.error, FileOperationError) or left.code is Exit.FAILED else "Refused"

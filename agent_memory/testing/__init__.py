@@ -1,0 +1,58 @@
+"""For whoever writes a backend, or tests code that uses a memory: ``pip install 'agent-memory[testing]'``.
+
+A backend's tests subclass `BackendContract` and give it one fixture::
+
+    class TestMyBackend(BackendContract):
+        @pytest.fixture
+        def backend(self, tmp_path: Path) -> MyBackend:
+            return MyBackend(tmp_path)
+
+Code that uses a memory asks for the fixture ``agent_memory`` or ``agent_memory_service`` (see
+`agent_memory.testing.pytest_plugin`).
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from agent_memory.testing.contract import BackendContract, FunctionalContract
+    from agent_memory.testing.races import RaceContract, race
+    from agent_memory.testing.stateful import DictMemory, MemoryMachine, check_against_model, model_test
+
+__all__ = [
+    "BackendContract",
+    "DictMemory",
+    "FunctionalContract",
+    "MemoryMachine",
+    "RaceContract",
+    "check_against_model",
+    "model_test",
+    "race",
+]
+
+_HOMES = {
+    "BackendContract": "contract",
+    "DictMemory": "stateful",
+    "FunctionalContract": "contract",
+    "MemoryMachine": "stateful",
+    "RaceContract": "races",
+    "check_against_model": "stateful",
+    "model_test": "stateful",
+    "race": "races",
+}
+_ASSERTING = ("_appending", "_listing", "_names", "_operations", "_reading", "_writing", "races", "stateful")
+
+# An editable install lists no files, so pytest would not find these by itself.
+pytest.register_assert_rewrite(*(f"{__name__}.{module}" for module in _ASSERTING))
+
+
+def __getattr__(name: str) -> object:
+    # Late, because pytest loads our plugin, and so this package, in every session: Hypothesis only when used.
+    if home := _HOMES.get(name):
+        found: object = getattr(importlib.import_module(f"{__name__}.{home}"), name)
+        return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

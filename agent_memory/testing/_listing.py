@@ -1,0 +1,164 @@
+"""What `Backend.list` promises."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import suppress
+
+import pytest
+
+from agent_memory.errors import UnsupportedOperationError
+from agent_memory.key import AGENTS, TEMPORARY_SUFFIX, Key
+from agent_memory.testing._store import ContractBase, Store
+
+# In the order of UTF-8 bytes: "-" and "." come before "/", and U+FF21 before U+1F600, unlike in UTF-16.
+_ORDERED = (
+    "a",
+    "b b/x",
+    "b!/x",
+    "b-b/x",
+    "b-b2",
+    "b.b",
+    "b/a.md",
+    "b/a/x",
+    "b/a0",
+    "b/z",
+    "b0",
+    "bA",
+    "b_",
+    "ba",
+    "bb/x",
+    "z",
+    "é/é",
+    "メモ/メ",
+    "\uff21",
+    "\U0001f600",
+)
+
+
+class ListingContract(ContractBase):
+    """Listing: whole segments, the order, levels, pages, and what is never listed."""
+
+    def test_a_prefix_is_whole_segments(self, store: Store) -> None:
+        for name in ("a/1", "a/b/2", "ab", "a.b", "abc/3", "b/a/4", "a-/5"):
+            store.write(name, b"x")
+        assert store.names("a") == ("a/1", "a/b/2")
+        assert store.names("a/b") == ("a/b/2",)
+        assert store.level("a") == (["a/1"], ["a/b"])
+        assert store.names("b") == ("b/a/4",)
+
+    def test_an_agent_lists_only_its_own_files(self, store: Store) -> None:
+        one, eleven = Key.agent("agent1"), Key.agent("agent11")
+        store.write(one.join("notes.md"), b"one")
+        store.write(eleven.join("notes.md"), b"eleven")
+        assert [entry.key for entry in store.list(one).entries] == [one.join("notes.md")]
+        assert store.names(one) == ("notes.md",)
+        assert store.level(AGENTS) == ([], ["agent1", "agent11"])
+        assert store.read(eleven.join("notes.md")).data == b"eleven"
+
+    @pytest.mark.parametrize("prefix", ["missing", "file", "dir/file", "file/below", "dir/missing/deep"])
+    def test_a_prefix_that_is_no_directory_is_empty(self, store: Store, prefix: str) -> None:
+        store.write("file", b"x")
+        store.write("dir/file", b"x")
+        assert store.names(prefix) == ()
+        assert store.level(prefix) == ([], [])
+
+    def test_an_empty_store_lists_nothing(self, store: Store) -> None:
+        assert store.names() == ()
+        assert store.level() == ([], [])
+
+    def test_files_are_in_the_order_of_the_bytes_of_their_paths(self, store: Store) -> None:
+        for name in reversed(_ORDERED):
+            store.write(name, name.encode())
+        page = store.list()
+        assert [entry.path for entry in page.entries] == list(_ORDERED)
+        assert [entry.size for entry in page.entries] == [len(name.encode()) for name in _ORDERED]
+        assert page.directories == ()
+        assert page.next is None
+
+    def test_a_level_is_its_files_and_its_directory_names_in_order(self, store: Store) -> None:
+        for name in _ORDERED:
+            store.write(name, b"x")
+        for prefix, depth in (("", 1), ("b", 2)):
+            below = [name for name in _ORDERED if name.startswith(prefix and prefix + "/")]
+            cut = [name.split("/") for name in below]
+            files = ["/".join(parts) for parts in cut if len(parts) == depth]
+            directories = {"/".join(parts[:depth]) for parts in cut if len(parts) > depth}
+            assert store.level(prefix) == (files, sorted(directories, key=str.encode))
+
+    @pytest.mark.parametrize("recursive", [True, False], ids=["recursive", "one level"])
+    @pytest.mark.parametrize("limit", [1, 2, 3, 7, 1000])
+    def test_pages_give_every_name_once(self, store: Store, limit: int, recursive: bool) -> None:
+        for name in _ORDERED:
+            store.write(name, b"x")
+        whole = store.list(recursive=recursive)
+        pages = list(store.pages(recursive=recursive, limit=limit))
+        assert all(len(page.entries) + len(page.directories) <= limit for page in pages)
+        files = [entry.path for page in pages for entry in page.entries]
+        directories = [found.path for page in pages for found in page.directories]
+        assert Counter(files) == Counter(entry.path for entry in whole.entries)
+        assert Counter(directories) == Counter(found.path for found in whole.directories)
+        assert sorted(files, key=str.encode) == [entry.path for entry in whole.entries]
+
+    def test_pages_below_a_prefix_stay_below_it(self, store: Store) -> None:
+        for name in ("a", "b-", "b/1", "b/2", "b/c/3", "b/c/4", "b0", "c/5"):
+            store.write(name, b"x")
+        for limit in (1, 2, 3):
+            assert sorted(store.names("b", limit=limit)) == ["b/1", "b/2", "b/c/3", "b/c/4"]
+            files, directories = store.level("b", limit=limit)
+            assert (sorted(files), directories) == (["b/1", "b/2"], ["b/c"])
+
+    def test_pages_give_what_was_there_all_the_time_whatever_else_changes(self, store: Store) -> None:
+        stays = [f"dir/{number:02}" for number in range(0, 40, 2)]
+        for name in (*stays, *(f"dir/{number:02}" for number in range(1, 40, 2))):
+            store.write(name, b"x")
+        seen: Counter[str] = Counter()
+        for number, page in enumerate(store.pages("dir", limit=4)):
+            seen.update(entry.path for entry in page.entries)
+            if number < 5:  # first fewer names before the next page, then more
+                store.delete(f"dir/{4 * number + 1:02}")
+            else:
+                for place in "abc":
+                    store.write(f"dir/00-{number}{place}", b"new")
+        assert [name for name in stays if seen[name] != 1] == []
+        assert max(seen.values()) == 1
+
+    def test_a_listing_is_never_of_the_past(self, store: Store, other: Store) -> None:
+        for number in range(3):
+            for writer, reader in ((store, other), (other, store)):
+                assert reader.level() == ([], [])
+                writer.write("dir/a", b"%d" % number)
+                assert reader.names() == ("dir/a",)
+                assert reader.level() == ([], ["dir"])
+                writer.write("dir/b", b"longer")
+                assert [entry.size for entry in reader.list("dir").entries] == [1, 6]
+                writer.delete("dir/a")
+                assert reader.names("dir") == ("dir/b",)
+                writer.delete("dir/b")
+
+    def test_a_directory_holds_more_files_than_a_page(self, store: Store) -> None:
+        names = [f"many/{number:05}.md" for number in range(self.many_files)]
+        store.fill(names)
+        assert store.names() == tuple(names)
+        assert store.level() == ([], ["many"])
+        assert store.level("many") == (names, [])
+        assert sorted(store.names("many", limit=100)) == names
+
+    def test_this_packages_own_data_is_kept_and_never_listed_with_a_tree(self, store: Store) -> None:
+        receipt = Key.internal("receipts/1")
+        store.write(receipt, b"ours")
+        store.write("file", b"theirs")
+        assert store.read(receipt).data == b"ours"
+        assert store.names() == ("file",)
+        assert store.level() == (["file"], [])
+        assert [entry.key for entry in store.list(Key.internal("receipts")).entries] == [receipt]
+        assert sum(page.skipped for page in store.pages()) == 0
+
+    def test_no_name_of_work_under_way_is_left_behind(self, store: Store) -> None:
+        for _ in range(3):
+            store.write("dir/file", b"x")
+            with suppress(UnsupportedOperationError):
+                store.append("dir/file", b"y")
+        entries = store.list("dir").entries
+        assert [entry.path for entry in entries] == ["dir/file"]
+        assert not any(entry.key.name.endswith(TEMPORARY_SUFFIX) for entry in entries)

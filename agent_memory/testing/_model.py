@@ -1,0 +1,161 @@
+"""`DictMemory`: what `AgentMemory` does, said once more over a plain dict, as the model of the stateful test."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+
+from agent_memory.errors import (
+    AgentMemoryFileNotFoundError,
+    ConflictError,
+    FileAlreadyExistsError,
+    InvalidContentError,
+    InvalidPathError,
+    ReadError,
+)
+from agent_memory.flows import text_bytes
+from agent_memory.key import Key
+from agent_memory.memory import TreeResult, WriteResult
+
+
+def sha256(data: bytes) -> str:
+    """The digest preconditions are given as."""
+    return hashlib.sha256(data).hexdigest()
+
+
+class DictMemory:
+    """A memory whose every file is an item of ``files``; raises what `AgentMemory` raises.
+
+    Listings and `stat` give ``(path, size, is_directory)`` instead of an `Entry`, whose times are the store's.
+    """
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytes] = {}
+
+    def read(self, path: str) -> str:
+        try:
+            return self.read_bytes(path).decode()
+        except UnicodeDecodeError as error:
+            raise ReadError(path) from error
+
+    def read_bytes(self, path: str) -> bytes:
+        return self._file(_path(path))
+
+    def write(self, path: str, content: str, *, expected_sha256: str | None = None) -> WriteResult:
+        return self._write(path, lambda: text_bytes(content), expected_sha256)
+
+    def write_bytes(self, path: str, content: bytes, *, expected_sha256: str | None = None) -> WriteResult:
+        return self._write(path, lambda: content, expected_sha256)
+
+    def create(self, path: str, content: str) -> WriteResult:
+        path, data = _path(path), text_bytes(content)
+        self._require_free(path)
+        return self._put(path, data)
+
+    def append(self, path: str, content: str, *, expected_sha256: str | None = None) -> WriteResult:
+        path, data = _path(path), text_bytes(content)
+        if _digest(expected_sha256) is not None:
+            self._expect(path, expected_sha256, missing=ConflictError)
+        whole = self._put(path, self.files.get(path, b"") + data)
+        return WriteResult(path, whole.size, sha256(data))
+
+    def edit(self, path: str, change: Callable[[str], str], *, expected_sha256: str | None = None) -> WriteResult:
+        path = _path(path)
+        self._expect(path, expected_sha256, missing=AgentMemoryFileNotFoundError)
+        return self._put(path, text_bytes(change(self.read(path))))
+
+    def delete(self, path: str, *, expected_sha256: str | None = None) -> None:
+        path = _path(path)
+        self._expect(path, expected_sha256, missing=AgentMemoryFileNotFoundError)
+        del self.files[path]
+
+    def delete_tree(self, path: str) -> TreeResult:
+        path = Key.tree().join_prefix(path).path
+        below = self._below(path)
+        if path and not below:
+            raise AgentMemoryFileNotFoundError(path)
+        for name in below:
+            del self.files[name]
+        return TreeResult(path, len(below), 0)
+
+    def rename(self, path: str, new_path: str) -> TreeResult:
+        moved = self._moved(path, new_path)
+        self.files = {moved.get(name, name): data for name, data in self.files.items()}
+        return TreeResult(_path(new_path), len(moved), 0)
+
+    def copy(self, path: str, new_path: str) -> TreeResult:
+        moved = self._moved(path, new_path)
+        self.files |= {new: self.files[name] for name, new in moved.items()}
+        return TreeResult(_path(new_path), len(moved), 0)
+
+    def list(self, path: str = "", *, recursive: bool = True) -> tuple[tuple[str, int, bool], ...]:
+        path = Key.tree().join_prefix(path).path
+        depth = path.count("/") + 2 if path else 1
+        found: dict[str, tuple[str, int, bool]] = {}
+        for name in self._below(path):
+            top = "/".join(name.split("/")[:depth])
+            if recursive or top == name:
+                found[name] = (name, len(self.files[name]), False)
+            else:
+                found[top] = (top, 0, True)
+        return tuple(found[name] for name in sorted(found, key=str.encode))
+
+    def stat(self, path: str) -> tuple[str, int, bool]:
+        return _path(path), len(self.read_bytes(path)), False
+
+    def exists(self, path: str) -> bool:
+        return _path(path) in self.files
+
+    def _write(self, path: str, content: Callable[[], bytes], expected: str | None) -> WriteResult:
+        path, data = _path(path), content()
+        if _digest(expected) is not None:
+            self._expect(path, expected, missing=ConflictError)
+        return self._put(path, data)
+
+    def _put(self, path: str, data: bytes) -> WriteResult:
+        if path not in self.files:
+            self._require_free(path)
+        self.files[path] = data
+        return WriteResult(path, len(data), sha256(data))
+
+    def _file(self, path: str) -> bytes:
+        if path not in self.files:
+            raise AgentMemoryFileNotFoundError(path)
+        return self.files[path]
+
+    def _expect(self, path: str, expected: str | None, missing: type[Exception]) -> None:
+        digest = _digest(expected)
+        if path not in self.files:
+            raise missing(path)
+        if digest not in (None, sha256(self.files[path])):
+            raise ConflictError(path)
+
+    def _require_free(self, path: str) -> None:
+        parts = path.split("/")
+        above = {"/".join(parts[:depth]) for depth in range(1, len(parts) + 1)}
+        if above & self.files.keys() or self._below(path):
+            raise FileAlreadyExistsError(path)
+
+    def _below(self, path: str) -> tuple[str, ...]:
+        return tuple(name for name in self.files if not path or name.startswith(path + "/"))
+
+    def _moved(self, path: str, new_path: str) -> dict[str, str]:
+        """Each file that goes, by its old name, with its new one."""
+        path, new_path = _path(path), _path(new_path)
+        if new_path.startswith(path + "/"):
+            raise InvalidPathError(path)
+        sources = (path,) if path in self.files else self._below(path)
+        if not sources:
+            raise AgentMemoryFileNotFoundError(path)
+        self._require_free(new_path)
+        return {name: new_path + name[len(path) :] for name in sources}
+
+
+def _path(text: str) -> str:
+    return Key.tree().join(text).path
+
+
+def _digest(expected: str | None) -> str | None:
+    if expected is not None and not (len(expected) == 64 and set(expected.lower()) <= set("0123456789abcdef")):
+        raise InvalidContentError(expected)
+    return expected and expected.lower()

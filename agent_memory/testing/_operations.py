@@ -1,0 +1,150 @@
+"""That what users call, `AgentMemory` and its async twin, works on the backend; the model drives it at length."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable
+
+import pytest
+
+from agent_memory.backend import AnyBackend
+from agent_memory.errors import (
+    AgentMemoryFileNotFoundError,
+    ConflictError,
+    FileAlreadyExistsError,
+    FileTooLargeError,
+    ReadError,
+)
+from agent_memory.memory import AgentMemory, AsyncAgentMemory
+from agent_memory.service import AgentMemoryService
+from agent_memory.testing._store import ContractBase, Store
+from agent_memory.testing.stateful import check_against_model
+
+_TEXT = "é メモ\r\n\0 \U0001f600"
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+class OperationsContract(ContractBase):
+    """Operations: every method of `AgentMemory`, for sync and for async callers."""
+
+    def test_text_is_kept_byte_for_byte(self, store: Store) -> None:
+        memory = store.memory()
+        result = memory.write("a/text.md", _TEXT)
+        assert (result.path, result.size, result.sha256) == ("a/text.md", len(_TEXT.encode()), _sha256(_TEXT))
+        assert memory.read("a/text.md") == _TEXT
+        assert store.holds("a/text.md") == _TEXT.encode()
+
+    def test_what_is_no_text_is_read_as_bytes_only(self, store: Store) -> None:
+        memory = store.memory()
+        memory.write_bytes("raw", b"\xff\xfe")
+        with pytest.raises(ReadError):
+            memory.read("raw")
+        assert memory.read_bytes("raw") == b"\xff\xfe"
+
+    def test_a_condition_on_the_content_decides(self, changing: Store) -> None:
+        memory = changing.memory()
+        memory.write("file", "one")
+        memory.write("file", "two", expected_sha256=_sha256("one"))
+        memory.append("file", "+", expected_sha256=_sha256("two"))
+        memory.edit("file", str.upper, expected_sha256=_sha256("two+"))
+        calls: list[Callable[[], object]] = [
+            lambda: memory.write("file", "lost", expected_sha256=_sha256("one")),
+            lambda: memory.append("file", "lost", expected_sha256=_sha256("one")),
+            lambda: memory.edit("file", str.lower, expected_sha256=_sha256("one")),
+            lambda: memory.delete("file", expected_sha256=_sha256("one")),
+            lambda: memory.write("missing", "lost", expected_sha256=_sha256("")),
+        ]
+        for call in calls:
+            with pytest.raises(ConflictError):
+                call()
+        assert memory.read("file") == "TWO+"
+        memory.delete("file", expected_sha256=_sha256("TWO+"))
+        assert memory.list() == ()
+
+    def test_a_rename_moves_and_never_overwrites(self, changing: Store) -> None:
+        memory = changing.memory()
+        memory.write("a/one", "1")
+        memory.write("b", "2")
+        assert memory.rename("a/one", "c/d/one").files == 1
+        for source, target in (("b", "c/d/one"), ("b", "c/d"), ("c/d/one", "b"), ("b", "c/d/one/below")):
+            with pytest.raises(FileAlreadyExistsError):
+                memory.rename(source, target)
+        assert {entry.path: memory.read(entry.path) for entry in memory.list()} == {"b": "2", "c/d/one": "1"}
+
+    def test_a_directory_is_copied_moved_and_deleted_whole(self, changing: Store) -> None:
+        memory = changing.memory()
+        for name in ("a/1", "a/b/2", "a/b/c/3", "ab/4"):
+            memory.write(name, name)
+        assert memory.copy("a", "copy").files == 3
+        assert memory.rename("a", "moved/to").files == 3
+        assert memory.delete_tree("copy/b").files == 2
+        left = ["ab/4", "copy/1", "moved/to/1", "moved/to/b/2", "moved/to/b/c/3"]
+        assert [str(entry) for entry in memory.list()] == left
+        assert memory.read("moved/to/b/c/3") == "a/b/c/3"
+        with pytest.raises(AgentMemoryFileNotFoundError):
+            memory.delete_tree("a")
+        assert memory.delete_tree("").files == 5
+        assert memory.list(recursive=False) == ()
+
+    def test_nothing_larger_than_max_bytes_is_written(self, changing: Store) -> None:
+        memory = changing.memory()
+        changing.backend.max_bytes = 10
+        memory.write("file", "0123456789")
+        calls: list[Callable[[], object]] = [
+            lambda: memory.write("file", "x" * 11),
+            lambda: memory.create("new", "x" * 11),
+            lambda: memory.append("new", "x" * 11),
+            lambda: memory.edit("file", lambda text: text + "x"),
+        ]
+        for call in calls:
+            with pytest.raises(FileTooLargeError):
+                call()
+        assert [str(entry) for entry in memory.list()] == ["file"]
+        assert memory.read("file") == "0123456789"
+
+    def test_agents_share_a_store_and_see_only_their_own(self, store: Store) -> None:
+        service = AgentMemoryService(store.backend)
+        for agent in ("agent1", "agent11", "other"):
+            service.write_memory_file(agent, "notes.md", agent)
+        assert service.agent_ids() == ("agent1", "agent11", "other")
+        assert [str(entry) for entry in service.list_memory_files("agent1")] == ["notes.md"]
+        service.delete_memory_file("agent1", "notes.md")
+        assert service.agent_ids() == ("agent11", "other")
+        assert service.read_memory_file("agent11", "notes.md") == "agent11"
+
+    def test_an_async_caller_gets_the_same(self, changing: Store) -> None:
+        asyncio.run(_use(AsyncAgentMemory.open(changing.backend)))
+        assert changing.names() == ("c/log",)
+
+    def test_random_operations_do_what_they_do_on_a_dict(self, changing: Store, backend: AnyBackend) -> None:
+        assert changing.backend is backend
+        check_against_model(backend, examples=self.model_examples, steps=self.model_steps)
+
+    def test_a_view_of_a_directory_is_a_tree_of_its_own(self, store: Store) -> None:
+        memory: AgentMemory = store.memory().subtree("a/b")
+        memory.write("c/file", "x")
+        assert [str(entry) for entry in memory.list()] == ["c/file"]
+        assert memory.stat("c/file").path == "c/file"
+        assert store.names() == ("a/b/c/file",)
+
+
+async def _use(memory: AsyncAgentMemory) -> None:
+    await memory.write("a/log", "one")
+    await asyncio.gather(*(memory.append(f"a/log{number}", f"{number}") for number in range(5)))
+    assert await asyncio.gather(*(memory.read(f"a/log{number}") for number in range(5))) == list("01234")
+    await memory.append("a/log", " two")
+    await memory.edit("a/log", str.upper)
+    assert (await memory.stat("a/log")).size == 7
+    await memory.rename("a", "b")
+    await memory.copy("b/log", "c/log")
+    assert (await memory.delete_tree("b")).files == 6
+    assert [str(entry) for entry in await memory.list()] == ["c/log"]
+    assert not await memory.exists("b/log")
+    with pytest.raises(AgentMemoryFileNotFoundError):
+        await memory.read("b/log")
+    with pytest.raises(FileAlreadyExistsError):
+        await memory.create("c", "x")

@@ -1,0 +1,182 @@
+"""`Store`: a backend of either colour as the contract's tests call it, and what all of them share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import ClassVar, cast
+
+import pytest
+
+from agent_memory import flows
+from agent_memory.backend import (
+    ANY,
+    AnyBackend,
+    AppendWhen,
+    Backend,
+    Capabilities,
+    Entry,
+    Page,
+    ReadWhen,
+    Snapshot,
+    Version,
+    WriteWhen,
+)
+from agent_memory.errors import AgentMemoryFileNotFoundError
+from agent_memory.key import Key
+from agent_memory.memory import AgentMemory
+from agent_memory.runners import run_sync
+
+_MOST_PAGES = 100_000
+_WRITERS = 16
+
+
+def key(name: str | Key) -> Key:
+    """The key of a name in the tree that is the whole root; a key is itself."""
+    return name if isinstance(name, Key) else Key.tree().join_prefix(name)
+
+
+class Store:
+    """The five verbs of a backend for a caller that blocks; names are texts or keys."""
+
+    def __init__(self, backend: AnyBackend) -> None:
+        self.backend = backend
+        self._verbs = cast(Backend, backend)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the backend states."""
+        return self.backend.capabilities
+
+    def read(self, name: str | Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY) -> Snapshot:
+        """`Backend.read`."""
+        return run_sync(self.backend, lambda run: run.call(self._verbs.read, key(name), start, end, when))
+
+    def stat(self, name: str | Key) -> Entry:
+        """`Backend.stat`."""
+        return run_sync(self.backend, lambda run: run.call(self._verbs.stat, key(name)))
+
+    def write(self, name: str | Key, data: bytes, when: WriteWhen = ANY) -> Version:
+        """`Backend.write`."""
+        return run_sync(self.backend, lambda run: run.call(self._verbs.write, key(name), data, when))
+
+    def delete(self, name: str | Key, when: ReadWhen = ANY) -> None:
+        """`Backend.delete`."""
+        run_sync(self.backend, lambda run: run.call(self._verbs.delete, key(name), when))
+
+    def list(
+        self, prefix: str | Key = "", *, recursive: bool = True, after: str | None = None, limit: int = 1000
+    ) -> Page:
+        """`Backend.list`."""
+        return run_sync(
+            self.backend,
+            lambda run: run.call(self._verbs.list, key(prefix), recursive=recursive, after=after, limit=limit),
+        )
+
+    def append(self, name: str | Key, data: bytes, *, separator: bytes = b"", when: AppendWhen = ANY) -> flows.Effect:
+        """Append as this package does it: in place where the backend `Appends`, else by compare-and-swap."""
+        return run_sync(
+            self.backend,
+            lambda run: flows.append(self._verbs, run, key(name), data, separator=separator, when=when),
+        )
+
+    def fill(self, names: Sequence[str]) -> None:
+        """Write many empty files, several at a time."""
+        with ThreadPoolExecutor(_WRITERS) as threads:
+            for _ in threads.map(lambda name: self.write(name, b""), names):
+                pass
+
+    def pages(self, prefix: str | Key = "", *, recursive: bool = True, limit: int = 1000) -> Iterable[Page]:
+        """Page by page to the end, each asked for only when the one before was used."""
+        after = None
+        for _ in range(_MOST_PAGES):
+            page = self.list(prefix, recursive=recursive, after=after, limit=limit)
+            yield page
+            after = page.next
+            if after is None:
+                return
+        raise AssertionError(f"a listing goes on after {_MOST_PAGES} pages")
+
+    def names(self, prefix: str | Key = "", *, limit: int = 1000) -> tuple[str, ...]:
+        """The paths of all files below a prefix, in the order given."""
+        return tuple(entry.path for page in self.pages(prefix, limit=limit) for entry in page.entries)
+
+    def level(self, prefix: str | Key = "", *, limit: int = 1000) -> tuple[Sequence[str], Sequence[str]]:
+        """The files and the directories of one level, each in the order given."""
+        pages = list(self.pages(prefix, recursive=False, limit=limit))
+        files = [entry.path for page in pages for entry in page.entries]
+        return files, [directory.path for page in pages for directory in page.directories]
+
+    def holds(self, name: str | Key) -> bytes | None:
+        """A file's content, or None if there is no such file."""
+        try:
+            return self.read(name).data
+        except AgentMemoryFileNotFoundError:
+            return None
+
+    def memory(self) -> AgentMemory:
+        """The tree that is the whole root."""
+        return AgentMemory.open(self.backend)
+
+
+class ContractBase:
+    """What every part of the contract is given, and what a slow store may lower."""
+
+    rounds: ClassVar[int] = 100
+    """How many times each race is run; those of renames, which have many steps each, a quarter of it."""
+    workers: ClassVar[int] = 8
+    """How many threads race."""
+    many_files: ClassVar[int] = 1_100
+    """How many files one directory is filled with; more than a page holds."""
+    large_bytes: ClassVar[int] = 5_000_000
+    """The size of a large file; more than one packet, block or part holds."""
+    model_examples: ClassVar[int] = 30
+    """How many random sequences of operations are compared with a plain dict."""
+    model_steps: ClassVar[int] = 40
+    """How long each of them may be."""
+    single_writer: ClassVar[bool] = False
+    """The backend was opened on its caller's word that nobody else writes: what its `Capabilities` do not
+    state it does nevertheless, as long as this one instance is used."""
+
+    @pytest.fixture
+    def another_backend(self, backend: AnyBackend) -> AnyBackend:
+        """The same storage opened once more, as another process would; override it where that can be done."""
+        return backend
+
+    @pytest.fixture
+    def store(self, backend: AnyBackend) -> Store:
+        """The backend under test, empty."""
+        return Store(backend)
+
+    @pytest.fixture
+    def other(self, another_backend: AnyBackend) -> Store:
+        """The same storage, seen by somebody else."""
+        return Store(another_backend)
+
+    def creates(self, store: Store) -> bool:
+        """Whether ``write(ABSENT)`` is promised."""
+        return store.capabilities.atomic_create or self.single_writer
+
+    def compares(self, store: Store) -> bool:
+        """Whether ``write(Version)`` and ``delete(Version)`` are promised."""
+        return store.capabilities.compare_and_swap or self.single_writer
+
+    @pytest.fixture
+    def creating(self, store: Store) -> Store:
+        """The store, where a create is promised; that it is refused elsewhere has a test of its own."""
+        if not self.creates(store):
+            pytest.skip("the backend states that it has no atomic create")
+        return store
+
+    @pytest.fixture
+    def comparing(self, store: Store) -> Store:
+        """The store, where compare-and-swap is promised; that it is refused elsewhere has a test of its own."""
+        if not self.compares(store):
+            pytest.skip("the backend states that it has no compare-and-swap")
+        return store
+
+    @pytest.fixture
+    def changing(self, creating: Store, comparing: Store) -> Store:
+        """The store, where both are promised: every operation works."""
+        assert creating is comparing
+        return creating

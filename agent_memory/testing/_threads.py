@@ -1,0 +1,80 @@
+"""Threads that start at one moment: `race` for writers, `watch` for readers of what a writer does."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+from agent_memory.errors import AgentMemoryError
+
+_BARRIER_SECONDS = 60.0
+_TURN_SECONDS = 1e-5  # Python's own 5 ms would let most threads end before they are interrupted
+
+
+def race(actions: Iterable[Callable[[], object]]) -> list[object]:
+    """Start all actions at the same moment, each in a thread; what each returned or raised, in order.
+
+    Raises:
+        Exception: an action raised an error that is not this package's.
+    """
+    actions = list(actions)
+    barrier = threading.Barrier(len(actions), timeout=_BARRIER_SECONDS)
+
+    def start(action: Callable[[], object]) -> object:
+        barrier.wait()
+        try:
+            return action()
+        except AgentMemoryError as error:
+            return error
+
+    with _quick_turns(), ThreadPoolExecutor(len(actions)) as threads:
+        return list(threads.map(start, actions))
+
+
+def winners(outcomes: Sequence[object], *losing: type[AgentMemoryError]) -> list[int]:
+    """The places of those that returned; everybody else has to have one of the ``losing`` errors."""
+    for outcome in outcomes:
+        if isinstance(outcome, AgentMemoryError) and not isinstance(outcome, losing):
+            raise outcome
+    return [place for place, outcome in enumerate(outcomes) if not isinstance(outcome, AgentMemoryError)]
+
+
+def watch(change: Callable[[], None], observe: Callable[[], object], watchers: int) -> None:
+    """Call ``observe`` in threads, over and over, from before ``change`` begins until after it has ended.
+
+    Raises:
+        Exception: what either of them raised.
+    """
+    barrier = threading.Barrier(watchers + 1, timeout=_BARRIER_SECONDS)
+    done = threading.Event()
+
+    def work() -> None:
+        barrier.wait()
+        try:
+            change()
+        finally:
+            done.set()
+
+    def look() -> None:
+        barrier.wait()
+        while not done.is_set():
+            observe()
+        observe()
+
+    with _quick_turns(), ThreadPoolExecutor(watchers + 1) as threads:
+        under_way = [threads.submit(work), *(threads.submit(look) for _ in range(watchers))]
+    for future in under_way:
+        future.result()
+
+
+@contextmanager
+def _quick_turns() -> Iterator[None]:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(_TURN_SECONDS)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)

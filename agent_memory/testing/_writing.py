@@ -1,0 +1,239 @@
+"""What `Backend.write` and `Backend.delete` promise to one caller at a time."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent_memory.backend import ABSENT, ANY, Capabilities, Version, WriteWhen, content_version
+from agent_memory.errors import (
+    AgentMemoryFileNotFoundError,
+    ConflictError,
+    FileAlreadyExistsError,
+    UnsupportedOperationError,
+)
+from agent_memory.testing._store import ContractBase, Store
+
+
+class WritingContract(ContractBase):
+    """Writing: preconditions, versions, and names that are taken."""
+
+    def test_the_capabilities_are_stated(self, store: Store) -> None:
+        assert isinstance(store.capabilities, Capabilities)
+        assert store.capabilities.durability in ("none", "process", "full")
+        assert store.capabilities == store.capabilities
+
+    def test_what_is_not_promised_is_refused_and_changes_nothing(self, store: Store) -> None:
+        version = store.write("old", b"old")
+        if not self.creates(store):
+            for name in ("new", "old"):
+                with pytest.raises(UnsupportedOperationError):
+                    store.write(name, b"x", ABSENT)
+        if not self.compares(store):
+            with pytest.raises(UnsupportedOperationError):
+                store.write("old", b"x", version)
+            with pytest.raises(UnsupportedOperationError):
+                store.delete("old", version)
+        assert store.names() == ("old",)
+        assert store.holds("old") == b"old"
+
+    def test_a_write_replaces_the_whole_file(self, store: Store) -> None:
+        for data in (b"a long first state", b"short", b"", b"a longer state than the first"):
+            version = store.write("dir/file", data)
+            assert isinstance(version, Version)
+            assert store.read("dir/file").data == data
+            assert store.names() == ("dir/file",)
+
+    def test_a_write_gives_the_version_a_read_gives(self, store: Store) -> None:
+        version = store.write("file", b"first")
+        assert store.read("file").version == version
+        assert store.read("file", when=version).data == b"first"
+
+    def test_different_contents_have_different_versions(self, store: Store) -> None:
+        contents = [b"", b"a", b"b", b"ab", b"ba", b"a\n", b"a" * 1000, b"a" * 999 + b"b", b"b" + b"a" * 999]
+        versions = [store.write("file", data) for data in contents]
+        assert len({version.token for version in versions}) == len(contents)
+
+    def test_a_create_writes_a_file_that_is_absent(self, creating: Store) -> None:
+        version = creating.write("dir/new", b"new", ABSENT)
+        assert creating.read("dir/new").version == version
+        creating.delete("dir/new")
+        creating.write("dir/new", b"newer", ABSENT)
+        assert creating.holds("dir/new") == b"newer"
+
+    @pytest.mark.parametrize("old", [b"old", b"new", b""])
+    def test_a_create_refuses_a_file_that_is_there(self, creating: Store, old: bytes) -> None:
+        creating.write("file", old)
+        with pytest.raises(FileAlreadyExistsError):
+            creating.write("file", b"new", ABSENT)
+        assert creating.holds("file") == old
+
+    def test_a_write_on_the_current_version_replaces(self, comparing: Store) -> None:
+        version = comparing.write("dir/file", b"0")
+        for number in range(1, 5):
+            version = comparing.write("dir/file", b"%d" % number, version)
+        version = comparing.write("dir/file", b"5", comparing.read("dir/file").version)
+        assert comparing.read("dir/file").version == version
+        assert comparing.holds("dir/file") == b"5"
+
+    def test_a_write_on_a_stale_version_is_a_conflict(self, comparing: Store) -> None:
+        stale = comparing.write("file", b"first")
+        comparing.write("file", b"other")
+        for version in (stale, content_version(b"never there")):
+            with pytest.raises(ConflictError):
+                comparing.write("file", b"lost", version)
+        assert comparing.holds("file") == b"other"
+
+    @pytest.mark.parametrize("name", ["missing", "dir/missing", "new/dir/missing"])
+    def test_a_version_of_a_missing_file_is_a_conflict(self, comparing: Store, name: str) -> None:
+        version = comparing.write("dir/file", b"x")
+        with pytest.raises(ConflictError):
+            comparing.write(name, b"x", version)
+        assert comparing.names() == ("dir/file",)
+        assert comparing.level() == ([], ["dir"])
+
+    def test_a_refused_write_leaves_no_directory_behind(self, comparing: Store) -> None:
+        version = comparing.write("file", b"x")
+        with pytest.raises(ConflictError):
+            comparing.write("new/dir/missing", b"x", version)
+        comparing.write("new", b"free")
+        assert comparing.names() == ("file", "new")
+
+    def test_a_version_of_a_deleted_file_is_a_conflict(self, comparing: Store) -> None:
+        version = comparing.write("file", b"x")
+        comparing.delete("file")
+        with pytest.raises(ConflictError):
+            comparing.write("file", b"y", version)
+        assert comparing.names() == ()
+
+    def test_a_state_that_came_back_is_the_same_or_another_and_nothing_between(self, comparing: Store) -> None:
+        """A version may be the content's hash: then A, B, A is A again."""
+        version = comparing.write("file", b"A")
+        comparing.write("file", b"B")
+        comparing.write("file", b"A")
+        try:
+            comparing.write("file", b"C", version)
+        except ConflictError:
+            assert comparing.holds("file") == b"A"
+        else:
+            assert comparing.holds("file") == b"C"
+
+    @pytest.mark.parametrize("when", [ANY, ABSENT], ids=["any", "absent"])
+    @pytest.mark.parametrize("name", ["dir", "dir/sub", "file/below", "file/far/below", "dir/file/below"])
+    def test_a_name_is_a_file_or_a_directory(self, store: Store, name: str, when: WriteWhen) -> None:
+        if when is ABSENT and not self.creates(store):
+            pytest.skip("the backend states that it has no atomic create")
+        store.write("file", b"1")
+        store.write("dir/sub/file", b"2")
+        store.write("dir/file", b"3")
+        with pytest.raises(FileAlreadyExistsError):
+            store.write(name, b"x", when)
+        assert store.names() == ("dir/file", "dir/sub/file", "file")
+        assert [store.holds(name) for name in store.names()] == [b"3", b"2", b"1"]
+
+    @pytest.mark.parametrize("name", ["dir", "dir/file/below"])
+    def test_a_version_does_not_make_a_taken_name_free(self, comparing: Store, name: str) -> None:
+        version = comparing.write("dir/file", b"x")
+        with pytest.raises((FileAlreadyExistsError, ConflictError)):
+            comparing.write(name, b"y", version)
+        assert comparing.names() == ("dir/file",)
+
+    def test_a_name_changes_between_file_and_directory_as_often_as_it_is_freed(self, store: Store) -> None:
+        for _ in range(3):
+            store.write("a/b/c", b"deep")
+            store.delete("a/b/c")
+            store.write("a/b", b"middle")
+            with pytest.raises(FileAlreadyExistsError):
+                store.write("a/b/c", b"deep")
+            store.delete("a/b")
+            store.write("a", b"top")
+            with pytest.raises(FileAlreadyExistsError):
+                store.write("a/b", b"middle")
+            store.delete("a")
+            store.write("a/b/c", b"deep")
+            with pytest.raises(FileAlreadyExistsError):
+                store.write("a/b", b"middle")
+            store.delete("a/b/c")
+        assert store.level() == ([], [])
+
+    def test_a_create_takes_the_name_of_a_directory_that_was_emptied(self, creating: Store) -> None:
+        for name in ("a/b/c/d", "a/b/c", "a/b", "a"):
+            creating.write(name, b"x", ABSENT)
+            assert creating.names() == (name,)
+            creating.delete(name)
+
+    def test_names_that_differ_by_case_are_two_files_or_refused(self, store: Store) -> None:
+        store.write("Dir/File", b"upper")
+        if store.capabilities.case_sensitive:
+            store.write("Dir/file", b"lower")
+            store.write("dir/File", b"other")
+            assert store.names() == ("Dir/File", "Dir/file", "dir/File")
+            assert store.holds("Dir/File") == b"upper"
+        else:
+            for name in ("Dir/file", "dir/File"):
+                assert store.holds(name) is None
+                with pytest.raises(FileAlreadyExistsError):
+                    store.write(name, b"lower")
+            assert store.names() == ("Dir/File",)
+
+
+class DeletingContract(ContractBase):
+    """Deleting: preconditions, what is no file, and emptied directories."""
+
+    def test_a_deleted_file_is_gone(self, store: Store) -> None:
+        store.write("dir/file", b"x")
+        store.write("dir/file2", b"y")
+        store.delete("dir/file")
+        assert store.holds("dir/file") is None
+        with pytest.raises(AgentMemoryFileNotFoundError):
+            store.stat("dir/file")
+        assert store.names() == ("dir/file2",)
+        assert store.holds("dir/file2") == b"y"
+
+    @pytest.mark.parametrize("name", ["missing", "dir", "dir/sub", "dir/missing", "dir/file/below", "no/such/dir"])
+    def test_what_is_no_file_is_not_deleted(self, store: Store, name: str) -> None:
+        store.write("dir/file", b"x")
+        store.write("dir/sub/file", b"x")
+        with pytest.raises(AgentMemoryFileNotFoundError):
+            store.delete(name)
+        assert store.names() == ("dir/file", "dir/sub/file")
+
+    def test_a_file_is_deleted_once(self, store: Store) -> None:
+        store.write("file", b"x")
+        store.delete("file")
+        with pytest.raises(AgentMemoryFileNotFoundError):
+            store.delete("file")
+
+    def test_a_delete_on_the_current_version_deletes(self, comparing: Store) -> None:
+        version = comparing.write("file", b"x")
+        comparing.delete("file", version)
+        assert comparing.holds("file") is None
+        comparing.write("file", b"y")
+        comparing.delete("file", comparing.read("file").version)
+        assert comparing.names() == ()
+
+    def test_a_delete_on_a_stale_version_is_a_conflict(self, comparing: Store) -> None:
+        stale = comparing.write("file", b"first")
+        comparing.write("file", b"other")
+        for version in (stale, content_version(b"never there")):
+            with pytest.raises(ConflictError):
+                comparing.delete("file", version)
+        assert comparing.holds("file") == b"other"
+
+    @pytest.mark.parametrize("name", ["missing", "dir", "dir/file/below", "no/such/dir"])
+    def test_a_delete_of_no_file_is_not_found_whatever_the_version(self, comparing: Store, name: str) -> None:
+        version = comparing.write("dir/file", b"x")
+        with pytest.raises(AgentMemoryFileNotFoundError):
+            comparing.delete(name, version)
+        assert comparing.names() == ("dir/file",)
+
+    def test_an_emptied_directory_is_gone(self, store: Store) -> None:
+        for name in ("a/b/c/file", "a/other", "z/y/file"):
+            store.write(name, b"x")
+        store.delete("a/b/c/file")
+        assert store.level() == ([], ["a", "z"])
+        assert store.level("a") == (["a/other"], [])
+        store.delete("z/y/file")
+        assert store.level() == ([], ["a"])
+        store.delete("a/other")
+        assert store.level() == ([], [])
+        assert store.level("a") == ([], [])

@@ -1,0 +1,188 @@
+"""The races: what the contract promises whoever else writes at the same moment.
+
+Each race starts its threads at a barrier and is run many times, because one run proves nothing. What is
+compared are results and contents, never times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import pytest
+
+from agent_memory.backend import ABSENT, Version
+from agent_memory.errors import (
+    AgentMemoryError,
+    AgentMemoryFileNotFoundError,
+    ConflictError,
+    FileAlreadyExistsError,
+)
+from agent_memory.testing._store import Store
+from agent_memory.testing._threads import race, winners
+from agent_memory.testing._watching import WatchingContract
+
+__all__ = ["RaceContract", "race"]
+
+_APPENDS = 4
+
+
+class RaceContract(WatchingContract):
+    """Races of writers with each other; those of readers with a writer are in `WatchingContract`."""
+
+    @pytest.fixture
+    def racers(self, store: Store, other: Store) -> Sequence[Store]:
+        """The store as each of `workers` threads sees it: one half through another handle, where there is one."""
+        return [(store, other)[number % 2] for number in range(self.workers)]
+
+    def test_of_racing_creators_exactly_one_wins(self, creating: Store, racers: Sequence[Store]) -> None:
+        for number in range(self.rounds):
+            name = f"race/{number}"
+            contents = [b"creator %d" % racer for racer in range(len(racers))]
+            outcomes = race(
+                partial(racer.write, name, data, ABSENT) for racer, data in zip(racers, contents, strict=True)
+            )
+            (winner,) = winners(outcomes, FileAlreadyExistsError)
+            assert creating.read(name).data == contents[winner]
+            assert creating.read(name).version == outcomes[winner]
+
+    def test_of_racing_writers_on_one_version_exactly_one_wins(self, comparing: Store, racers: Sequence[Store]) -> None:
+        version = comparing.write("shared", b"start")
+        for number in range(self.rounds):
+            contents = [b"round %d of %d" % (number, racer) for racer in range(len(racers))]
+            outcomes = race(
+                partial(racer.write, "shared", data, version) for racer, data in zip(racers, contents, strict=True)
+            )
+            (winner,) = winners(outcomes, ConflictError)
+            assert comparing.read("shared").data == contents[winner]
+            version = comparing.read("shared").version
+            assert version == outcomes[winner]
+
+    def test_racing_appends_lose_nothing(self, changing: Store, racers: Sequence[Store]) -> None:
+        for number in range(max(1, self.rounds // _APPENDS)):
+            name = f"race/log{number}"
+
+            def append(racer: int, name: str = name) -> None:
+                memory = racers[racer].memory()
+                for turn in range(_APPENDS):
+                    memory.append(name, f"{racer}:{turn}\n")
+
+            assert len(winners(race(partial(append, racer) for racer in range(len(racers))))) == len(racers)
+            lines = changing.read(name).data.decode().splitlines()
+            for racer in range(len(racers)):
+                own = [line for line in lines if line.startswith(f"{racer}:")]
+                assert own == [f"{racer}:{turn}" for turn in range(_APPENDS)]
+            assert len(lines) == len(racers) * _APPENDS
+
+    def test_racing_appends_set_a_separator_exactly_once(self, changing: Store, racers: Sequence[Store]) -> None:
+        records = [b"record %d" % racer for racer in range(len(racers))]
+        for number in range(self.rounds):
+            name = f"race/log{number}"
+            outcomes = race(
+                partial(racer.append, name, record, separator=b"\n")
+                for racer, record in zip(racers, records, strict=True)
+            )
+            assert len(winners(outcomes)) == len(racers)
+            assert sorted(changing.read(name).data.split(b"\n")) == sorted(records)
+
+    def test_racing_edits_lose_nothing(self, changing: Store, racers: Sequence[Store]) -> None:
+        edits = max(1, self.rounds // len(racers))
+        changing.write("count", b"0")
+
+        def count(racer: Store) -> None:
+            memory = racer.memory()
+            for _ in range(edits):
+                memory.edit("count", lambda text: str(int(text) + 1))
+
+        assert len(winners(race(partial(count, racer) for racer in racers))) == len(racers)
+        assert int(changing.read("count").data) == len(racers) * edits
+
+    def test_of_racing_deletes_exactly_one_wins(self, comparing: Store, racers: Sequence[Store]) -> None:
+        for number in range(self.rounds):
+            comparing.write("dir/file", b"%d" % number)
+            outcomes = race(partial(racer.delete, "dir/file") for racer in racers)
+            assert len(winners(outcomes, AgentMemoryFileNotFoundError)) == 1
+            assert comparing.level() == ([], [])
+
+    def test_of_racing_deletes_on_one_version_exactly_one_wins(self, comparing: Store, racers: Sequence[Store]) -> None:
+        for number in range(self.rounds):
+            version = comparing.write("file", b"%d" % number)
+            outcomes = race(partial(racer.delete, "file", version) for racer in racers)
+            assert len(winners(outcomes, AgentMemoryFileNotFoundError, ConflictError)) == 1
+            assert comparing.holds("file") is None
+
+    def test_a_write_on_a_version_never_brings_a_deleted_file_back(self, comparing: Store, other: Store) -> None:
+        for number in range(self.rounds):
+            version = comparing.write("dir/file", b"%d" % number)
+            written, deleted = race(
+                [partial(comparing.write, "dir/file", b"new", version), partial(other.delete, "dir/file")]
+            )
+            assert deleted is None
+            assert isinstance(written, Version | ConflictError)
+            assert comparing.level() == ([], [])
+
+    def test_a_delete_on_a_version_never_takes_a_newer_file(self, comparing: Store, other: Store) -> None:
+        for number in range(self.rounds):
+            version = comparing.write("file", b"%d" % number)
+            deleted, written = race([partial(comparing.delete, "file", version), partial(other.write, "file", b"new")])
+            assert isinstance(written, Version)
+            assert deleted is None or isinstance(deleted, ConflictError)
+            assert comparing.holds("file") == b"new"
+
+    def test_a_write_survives_a_delete_that_empties_its_directory(self, comparing: Store, other: Store) -> None:
+        for number in range(self.rounds):
+            data = b"%d" % number
+            names = ("a/b/c/new", "a/b/d/new", "a/b/new")
+            comparing.write("a/b/c/last", b"x")
+            outcomes = race(
+                [partial(comparing.delete, "a/b/c/last"), *(partial(other.write, name, data) for name in names)]
+            )
+            assert len(winners(outcomes)) == 1 + len(names)
+            assert comparing.names() == names
+            assert [comparing.holds(name) for name in names] == [data] * len(names)
+            for name in names:
+                comparing.delete(name)
+            assert comparing.level() == ([], [])
+
+    def test_an_append_comes_before_or_after_a_delete(self, changing: Store, other: Store) -> None:
+        for number in range(self.rounds):
+            changing.write("dir/log", b"%d" % number)
+            appended, deleted = race([partial(changing.append, "dir/log", b"new"), partial(other.delete, "dir/log")])
+            assert deleted is None
+            assert not isinstance(appended, AgentMemoryError)
+            assert changing.holds("dir/log") in (None, b"new")
+            changing.memory().delete_tree("")
+
+    def test_a_name_becomes_a_file_or_a_directory_and_never_both(self, creating: Store, other: Store) -> None:
+        if not creating.capabilities.exclusive_names:
+            pytest.skip("the backend states that racing writers may make both")
+        for number in range(self.rounds):
+            names = (f"{number}/x", f"{number}/x/y", f"{number}/x/y/z")
+            seats = (creating, other, creating)
+            outcomes = race(partial(seat.write, name, b"x", ABSENT) for seat, name in zip(seats, names, strict=True))
+            (winner,) = winners(outcomes, FileAlreadyExistsError)
+            assert creating.names(str(number)) == (names[winner],)
+
+    def test_of_racing_renames_of_one_file_exactly_one_wins(self, changing: Store, racers: Sequence[Store]) -> None:
+        for number in range(max(1, self.rounds // 4)):
+            changing.write("from/file", b"%d" % number)
+            outcomes = race(
+                partial(racer.memory().rename, "from/file", f"to/{place}") for place, racer in enumerate(racers)
+            )
+            (winner,) = winners(outcomes, AgentMemoryFileNotFoundError, ConflictError)
+            assert changing.names() == (f"to/{winner}",)
+            assert changing.holds(f"to/{winner}") == b"%d" % number
+            changing.delete(f"to/{winner}")
+
+    def test_of_racing_renames_to_one_name_exactly_one_wins(self, changing: Store, racers: Sequence[Store]) -> None:
+        sources = [f"from/{place}" for place in range(len(racers))]
+        for _ in range(max(1, self.rounds // 4)):
+            for name in sources:
+                changing.write(name, name.encode())
+            outcomes = race(
+                partial(racer.memory().rename, name, "to") for racer, name in zip(racers, sources, strict=True)
+            )
+            (winner,) = winners(outcomes, FileAlreadyExistsError)
+            assert changing.holds("to") == sources[winner].encode()
+            assert changing.names() == (*(name for name in sources if name != sources[winner]), "to")
+            changing.memory().delete_tree("")

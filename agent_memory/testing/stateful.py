@@ -1,0 +1,235 @@
+"""The stateful test: random operations through `AgentMemory`, compared with a plain dict after every step.
+
+Results and error classes have to be the dict's, on every backend given: several are driven side by side.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, ClassVar, TypeAlias
+from unittest import TestCase
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
+
+from agent_memory.backend import AnyBackend, Entry
+from agent_memory.errors import AgentMemoryError
+from agent_memory.memory import AgentMemory, close_backend
+from agent_memory.service import AgentMemoryService
+from agent_memory.testing._model import DictMemory, sha256
+
+__all__ = ["DictMemory", "MemoryMachine", "check_against_model", "model_test"]
+
+Outcome: TypeAlias = object
+"""What a call returned, or the class of what it raised."""
+OpenBackend: TypeAlias = Callable[[], AnyBackend]
+
+# Few enough to meet again, and each a file in one moment and a directory in the next.
+_PATHS = ["a", "a/b", "a/b/c", "a/b/c/d", "a/c", "ab", "ab/c", "a-b", "a.b/c", "b", "b/a", "b/é", "é", "é/メモ"]
+_BAD_PATHS = ["../a", "/a", "a:b", "a//b", "./b"]  # the last two are the names a/b and b
+_paths = st.sampled_from(_PATHS) | st.sampled_from(_PATHS) | st.sampled_from(_PATHS) | st.sampled_from(_BAD_PATHS)
+_prefixes = st.sampled_from(["", "a/", *_PATHS])
+_texts = st.sampled_from(["", "x", "line\n", "one\r\ntwo", "\0", "é\U0001f600", "\ud800"]) | st.text(max_size=30)
+_bytes = st.sampled_from([b"", b"\xff", b"x", b"line\n"]) | st.binary(max_size=30)
+_digests = st.sampled_from(["none", "none", "right", "right", "RIGHT", "wrong", "malformed"])
+_changes = st.sampled_from(["same", "upper", "add", "empty", "surrogate", "fail"])
+
+
+class MemoryMachine(RuleBasedStateMachine):
+    """Drives a `DictMemory` and the memories of one new agent on each of ``backends``, step by step.
+
+    The backends stay open between runs; each run has an agent of its own, and deletes its files.
+    """
+
+    backends: ClassVar[Sequence[AnyBackend]] = ()
+    _runs: ClassVar[itertools.count[int]] = itertools.count()
+
+    def __init__(self) -> None:
+        super().__init__()
+        agent = f"model-{next(self._runs)}"
+        self.model = DictMemory()
+        self._agreed = True
+        self.memories = [AgentMemoryService(backend).agent(agent) for backend in self.backends]
+
+    @rule(path=_paths)
+    def read(self, path: str) -> None:
+        self._same(lambda memory: memory.read(path))
+
+    @rule(path=_paths)
+    def read_bytes(self, path: str) -> None:
+        self._same(lambda memory: memory.read_bytes(path))
+
+    @rule(path=_paths, content=_texts, digest=_digests)
+    def write(self, path: str, content: str, digest: str) -> None:
+        expected = self._digest(path, digest)
+        self._same(lambda memory: memory.write(path, content, expected_sha256=expected))
+
+    @rule(path=_paths, content=_bytes, digest=_digests)
+    def write_bytes(self, path: str, content: bytes, digest: str) -> None:
+        expected = self._digest(path, digest)
+        self._same(lambda memory: memory.write_bytes(path, content, expected_sha256=expected))
+
+    @rule(path=_paths, content=_texts)
+    def create(self, path: str, content: str) -> None:
+        self._same(lambda memory: memory.create(path, content))
+
+    @rule(path=_paths, content=_texts, digest=_digests)
+    def append(self, path: str, content: str, digest: str) -> None:
+        expected = self._digest(path, digest)
+        self._same(lambda memory: memory.append(path, content, expected_sha256=expected))
+
+    @rule(path=_paths, change=_changes, digest=_digests)
+    def edit(self, path: str, change: str, digest: str) -> None:
+        expected = self._digest(path, digest)
+        self._same(lambda memory: memory.edit(path, _CHANGES[change], expected_sha256=expected))
+
+    @rule(path=_paths, digest=_digests)
+    def delete(self, path: str, digest: str) -> None:
+        expected = self._digest(path, digest)
+        self._same(lambda memory: memory.delete(path, expected_sha256=expected))
+
+    @rule(path=_prefixes)
+    def delete_tree(self, path: str) -> None:
+        self._same(lambda memory: memory.delete_tree(path))
+
+    @rule(path=_paths, new_path=_paths)
+    def rename(self, path: str, new_path: str) -> None:
+        self._same(lambda memory: memory.rename(path, new_path))
+
+    @rule(path=_paths, new_path=_paths)
+    def copy(self, path: str, new_path: str) -> None:
+        self._same(lambda memory: memory.copy(path, new_path))
+
+    @rule(path=_prefixes, recursive=st.booleans())
+    def list(self, path: str, recursive: bool) -> None:
+        self._same(lambda memory: memory.list(path, recursive=recursive))
+
+    @rule(path=_paths)
+    def stat(self, path: str) -> None:
+        self._same(lambda memory: memory.stat(path))
+
+    @rule(path=_paths)
+    def exists(self, path: str) -> None:
+        self._same(lambda memory: memory.exists(path))
+
+    def teardown(self) -> None:
+        """Compare everything that is left, then leave nothing."""
+        for memory in self.memories if self._agreed else ():  # never hide the step that differed
+            assert {str(entry): memory.read_bytes(str(entry)) for entry in memory.list()} == self.model.files
+            memory.delete_tree("")
+            assert memory.list(recursive=False) == ()
+
+    def _same(self, call: Callable[[Any], object]) -> None:
+        expected = _outcome(call, self.model)
+        outcomes = [_outcome(call, memory) for memory in self.memories]
+        self._agreed = outcomes == [expected] * len(outcomes)
+        assert self._agreed, f"{outcomes} instead of {expected}"
+
+    def _digest(self, path: str, kind: str) -> str | None:
+        name = path if path in self.model.files else ""
+        right = sha256(self.model.files.get(name, b""))
+        return {"none": None, "right": right, "RIGHT": right.upper(), "wrong": sha256(b"wrong")}.get(kind, "malformed")
+
+
+def check_against_model(*backends: AnyBackend, examples: int = 100, steps: int = 50) -> None:
+    """Run random operations on the backends, side by side, and on a dict; raise where they differ.
+
+    Args:
+        backends: open backends of any colour; agents named ``model-0``, ``model-1`` and so on are made on them.
+        examples: how many sequences of operations.
+        steps: how long each may be.
+
+    Raises:
+        AssertionError: a result or an error is another than the dict's; Hypothesis prints the shortest
+            sequence it found.
+    """
+
+    class Machine(MemoryMachine):
+        _runs = itertools.count()
+
+    Machine.backends = backends
+    with _quiet_log():
+        run_state_machine_as_test(Machine, settings=_settings(examples, steps))
+
+
+def model_test(*openers: OpenBackend, examples: int = 100, steps: int = 50) -> type[TestCase]:
+    """A test class, for pytest or unittest, of the backends that ``openers`` open; see `check_against_model`.
+
+    Example:
+        >>> TestModel = model_test(lambda: MyBackend("scratch"))
+    """
+
+    class ModelTest(TestCase):
+        def test_random_operations_do_what_they_do_on_a_dict(self) -> None:
+            with ExitStack() as opened:
+                backends = [open_backend() for open_backend in openers]
+                for backend in backends:
+                    opened.callback(close_backend, backend)
+                check_against_model(*backends, examples=examples, steps=steps)
+
+    return ModelTest
+
+
+@contextmanager
+def _quiet_log() -> Iterator[None]:
+    # Every refusal is a WARNING: thousands of them would bury the one sequence that failed.
+    log = logging.getLogger("agent_memory")
+    level = log.level
+    log.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
+
+
+def _settings(examples: int, steps: int) -> settings:
+    # A store may be slow; that is not what is tested.
+    slow = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
+    return settings(
+        max_examples=examples,
+        stateful_step_count=steps,
+        deadline=None,
+        report_multiple_bugs=False,
+        suppress_health_check=slow,
+    )
+
+
+def _outcome(call: Callable[[Any], object], memory: AgentMemory | DictMemory) -> Outcome:
+    try:
+        return _comparable(call(memory))
+    except (AgentMemoryError, _ChangeFailed) as error:
+        return type(error)
+
+
+def _comparable(result: object) -> object:
+    if isinstance(result, Entry):
+        return result.path, result.size, result.is_directory
+    if isinstance(result, tuple):
+        return tuple(_comparable(item) for item in result)
+    return result
+
+
+class _ChangeFailed(Exception):
+    """What a caller's own function raised."""
+
+
+def _fail(text: str) -> str:
+    raise _ChangeFailed(text)
+
+
+def _always(new: str) -> Callable[[str], str]:
+    return lambda _: new
+
+
+_CHANGES: dict[str, Callable[[str], str]] = {
+    "same": lambda text: text,
+    "upper": str.upper,
+    "add": lambda text: text + "+",
+    "empty": _always(""),
+    "surrogate": _always("\ud800"),
+    "fail": _fail,
+}

@@ -1,0 +1,55 @@
+"""How the tests of the command line call it: in this process, or as the installed script."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sysconfig
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from agent_memory.cli.app import app
+
+_VARIABLES = ("AGENT_MEMORY_URL", "AGENT_MEMORY_STORAGE_OPTIONS", "VISUAL", "EDITOR")
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in _VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def run() -> Callable[..., Result]:
+    """Runs a command line in this process, in a directory of its own; only an exit may come out of it."""
+
+    def run(*args: str, given: bytes | str | None = None) -> Result:
+        result = CliRunner().invoke(app, args, input=given)
+        assert result.exception is None or isinstance(result.exception, SystemExit)
+        return result
+
+    return run
+
+
+@pytest.fixture
+def script() -> str:
+    """The installed console script."""
+    return str(Path(sysconfig.get_path("scripts"), "agent-memory"))
+
+
+@pytest.fixture
+def spawn(script: str, tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[bytes]]:
+    """Runs the installed console script to its end."""
+
+    def spawn(*args: str, given: bytes = b"", **details: Any) -> subprocess.CompletedProcess[bytes]:
+        environment = {**os.environ, **details.pop("env", {})}
+        return subprocess.run(
+            [script, *args], input=given, capture_output=True, cwd=tmp_path, env=environment, check=False, **details
+        )
+
+    return spawn

@@ -1,0 +1,203 @@
+"""doctor: what a store states beside what it does; every kind of broken promise is seen."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+from fsspec.implementations.local import LocalFileSystem
+
+from agent_memory import registry
+from agent_memory.backend import ABSENT, ANY, AnyBackend, Capabilities, Page, ReadWhen, Snapshot, Version, WriteWhen
+from agent_memory.cli import doctor
+from agent_memory.cli.inspection import pages
+from agent_memory.cli.probes import PROBES, Scratch, Sight
+from agent_memory.errors import AgentMemoryFileNotFoundError, FileAlreadyExistsError, ReadError
+from agent_memory.key import Key
+from agent_memory_fsspec import FsspecBackend
+from agent_memory_memory import MemoryBackend
+
+Run = Callable[..., Result]
+
+
+def broken(backend: AnyBackend) -> set[str]:
+    return {finding.promise for finding in doctor.diagnosed(backend, 3).findings if finding.broken}
+
+
+def seen(backend: AnyBackend) -> Mapping[str, str]:
+    return {finding.promise: finding.seen for finding in doctor.diagnosed(backend, 3).findings}
+
+
+class Racy(MemoryBackend):
+    """Looks whether a name is free, then writes."""
+
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
+        if when is ABSENT:
+            try:
+                super().stat(key)
+            except AgentMemoryFileNotFoundError:
+                time.sleep(0.05)
+                return super().write(key, data)
+            raise FileAlreadyExistsError(key.path)
+        return super().write(key, data, when)
+
+
+class Blind(MemoryBackend):
+    """Ignores the version a write names."""
+
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
+        return super().write(key, data, when if when is ABSENT else ANY)
+
+
+class BlindDelete(MemoryBackend):
+    """Ignores the version a delete names."""
+
+    def delete(self, key: Key, when: ReadWhen = ANY) -> None:  # noqa: ARG002 - that is the fault
+        super().delete(key)
+
+
+class StaleListing(MemoryBackend):
+    """Lists what was there a call ago."""
+
+    last = Page(())
+
+    def list(self, prefix: Key, *, recursive: bool = True, after: str | None = None, limit: int = 1000) -> Page:
+        page, self.last = self.last, super().list(prefix, recursive=recursive, after=after, limit=limit)
+        return page
+
+
+class Gap(MemoryBackend):
+    """Replaces a file by deleting it first."""
+
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
+        if when is ANY and key.name == "replaced.md":
+            try:
+                self.delete(key)
+            except AgentMemoryFileNotFoundError:
+                return super().write(key, data)
+            time.sleep(0.05)
+        return super().write(key, data, when)
+
+
+class FoldsCase(MemoryBackend):
+    """Takes names that differ only by case for one file."""
+
+    def _path(self, key: Key) -> str:
+        return super()._path(key).lower()
+
+
+class NamesTwice(MemoryBackend):
+    """Lets a name be a file and a directory."""
+
+    def _refuse_taken(self, key: Key) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("backend", "promise"),
+    [
+        (Racy, "atomic_create"),
+        (Blind, "compare_and_swap"),
+        (BlindDelete, "compare_and_swap"),
+        (StaleListing, "read_after_write"),
+        (Gap, "atomic_write"),
+        (FoldsCase, "case_sensitive"),
+        (NamesTwice, "exclusive_names"),
+    ],
+)
+def test_a_broken_promise_is_seen(backend: type[MemoryBackend], promise: str) -> None:
+    assert broken(backend()) == {promise}
+
+
+def test_a_promise_not_made_is_not_broken() -> None:
+    class Honest(FoldsCase):
+        capabilities = replace(MemoryBackend().capabilities, case_sensitive=False)
+
+    assert broken(Honest()) == set()
+    assert seen(Honest())["case_sensitive"] == "no"
+
+
+def test_an_operation_the_store_refuses_is_no_fault(tmp_path: Path) -> None:
+    backend = FsspecBackend(LocalFileSystem(), str(tmp_path))
+    found = seen(backend)
+    assert (found["atomic_create"], found["compare_and_swap"]) == ("refused", "refused")
+    assert broken(backend) == set()
+
+
+def test_a_store_that_fails_is_a_finding_and_not_the_end() -> None:
+    class Failing(MemoryBackend):
+        def read(self, *_: object, **__: object) -> Snapshot:
+            raise ReadError("the disk is on fire")
+
+    diagnosis = doctor.diagnosed(Failing(), 1)
+    assert "atomic_create" in {finding.promise for finding in diagnosis.findings if finding.seen == "failed"}
+    assert any("on fire" in fault for fault in diagnosis.faults)
+
+
+@pytest.mark.parametrize("url", [".agent-memory", "memory://doctor"])
+def test_a_healthy_store_passes_and_nothing_is_left_behind(run: Run, url: str) -> None:
+    run("--url", url, "write", "a.md", "x")
+    result = run("--url", url, "doctor", "--rounds", "2")
+    assert result.exit_code == 0
+    assert "one winner of 8, 2 times" in result.stdout
+    assert "the store keeps what its backend states" in result.stdout
+    assert "1 agent, 1 file" in result.stdout
+    assert scratch_files(registry.open_backend(url)) == []
+
+
+def scratch_files(backend: AnyBackend) -> list[str]:
+    return [entry.path for page in pages(backend, Key.internal("doctor")) for entry in page.entries]
+
+
+def test_the_scratch_is_removed_after_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(scratch: Scratch, rounds: int) -> Sight:
+        scratch.write("left.md", str(rounds).encode())
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(PROBES, "atomic_write", interrupted)
+    backend = MemoryBackend()
+    with pytest.raises(KeyboardInterrupt):
+        doctor.diagnosed(backend, 1)
+    assert scratch_files(backend) == []
+
+
+def test_doctor_gives_json(run: Run) -> None:
+    run("write", "a.md", "x")
+    document = json.loads(run("doctor", "--rounds", "1", "--json").stdout)
+    assert document["healthy"] is True
+    assert {"file", "memory", "s3"} <= set(document["backends"])
+    assert document["agents"] == [{"agent": "default", "files": 1, "skipped": 0, "doubles": []}]
+    assert {each["promise"] for each in document["capabilities"]} >= set(Capabilities.__dataclass_fields__)
+
+
+def test_names_in_storage_that_no_path_can_name_are_counted_for_each_agent(run: Run, tmp_path: Path) -> None:
+    run("write", "a.md", "x")
+    agents = tmp_path / ".agent-memory/agent_memory"
+    (agents / "default/what?.md").write_text("x")
+    (agents / "default/aux").write_text("x")
+    (agents / "stray.md").write_text("x")
+    result = run("doctor", "--rounds", "1")
+    assert result.exit_code == 0
+    assert "default: 2 names no path can name" in result.stdout
+    assert "stray.md" in result.stdout
+
+
+def test_a_name_that_is_a_file_and_a_directory_is_found() -> None:
+    backend = NamesTwice()
+    agent = Key.agent("ann")
+    backend.write(agent.join("a"), b"x")
+    backend.write(agent.join("a/b"), b"x")
+    assert [tree.doubles for tree in doctor.diagnosed(backend, 1).trees] == [["a"]]
+
+
+def test_a_backend_that_does_not_load_is_listed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "broken_plugins", lambda: {"acme": "ImportError: no module"})
+    result = run("doctor", "--rounds", "1")
+    assert "acme: ImportError: no module" in result.stdout
+    assert result.exit_code == 0
+    assert "acme" in run("--url", "nosuch://x", "doctor").stdout

@@ -1,0 +1,136 @@
+"""The installed script as a process: pipes that close, interrupts, missing extras, odd terminals. Never a traceback."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Spawn = Callable[..., subprocess.CompletedProcess[bytes]]
+
+
+def test_the_script_works_and_tells_its_version(spawn: Spawn) -> None:
+    assert spawn("write", "a.md", given=b"x\r\n").returncode == 0
+    assert spawn("read", "a.md").stdout == b"x\r\n"
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    assert spawn("--version").stdout.decode().strip() == project["version"]
+
+
+@pytest.mark.parametrize("command", [["read", "a.md"], ["ls", "-r"], ["tree"], ["ls", "--json"]])
+def test_a_reader_that_goes_away_ends_the_command_in_silence(
+    spawn: Spawn, script: str, tmp_path: Path, command: list[str]
+) -> None:
+    spawn("write", "a.md", given=b"x" * 1_000_000)
+    source, target = os.pipe()
+    os.close(source)
+    try:
+        done = subprocess.run([script, *command], stdout=target, stderr=subprocess.PIPE, cwd=tmp_path, check=False)
+    finally:
+        os.close(target)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+@pytest.mark.parametrize("command", [["read", "a.md"], ["ls"]])
+def test_output_that_cannot_be_written_is_an_error(
+    spawn: Spawn, script: str, tmp_path: Path, command: list[str]
+) -> None:
+    spawn("write", "a.md", "x")
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run([script, *command], stdout=full, stderr=subprocess.PIPE, cwd=tmp_path, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith(b"Error: ")
+    assert b"Traceback" not in done.stderr
+    assert b"Exception" not in done.stderr
+
+
+def test_an_interrupt_is_one_line(script: str, tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [script, "-v", "write", "a.md", "-"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=tmp_path,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    ) as process:
+        assert process.stdin is not None
+        process.stdin.write(b"x" * 200_000)  # more than a pipe holds: the command is reading by now
+        process.stdin.flush()
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate()
+    assert process.returncode == 130
+    assert b"Error: interrupted" in errors
+    assert b"Traceback" not in errors
+    assert not (tmp_path / ".agent-memory").exists()
+
+
+@pytest.mark.parametrize("missing", ["click", "rich"])
+def test_without_its_extra_the_command_names_what_to_install(missing: str, tmp_path: Path) -> None:
+    program = f"import sys; sys.modules[{missing!r}] = None; from agent_memory.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", program, "ls"], capture_output=True, cwd=tmp_path, check=False)
+    assert done.returncode == 6
+    assert done.stdout == b""
+    assert done.stderr == f"Error: the command line needs {missing}: pip install 'agent-memory[cli]'\n".encode()
+
+
+def test_the_framework_imports_neither_click_nor_rich(tmp_path: Path) -> None:
+    program = "import agent_memory, sys; sys.exit(any(name in sys.modules for name in ('click', 'rich')))"
+    assert subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["--url", "file://host/x", "ls"],
+        ["--url", "file:relative", "ls", "--agent", ""],
+        ["--url", "s3://bucket/" + "x" * 200, "ls"],
+        ["--url", "s3://bucket/x?y", "ls"],
+        ["-o", "=", "ls"],
+        ["-o", "durability=[1,2]", "ls"],
+        ["--url", "~nobody-of-this-name/x", "ls"],
+        ["--url", "http://127.0.0.1:1/x", "ls"],
+        ["read", b"caf\xe9.md"],
+        ["write", "a.md", b"caf\xe9"],
+        ["--agent", b"\xff", "ls"],
+        ["import", b"\xff"],
+        ["copy", "nosuch://a", "b"],
+        ["write", "a.md", "x", "--file", b"\xff"],
+        ["read", "x" * 10_000],
+    ],
+)
+def test_no_traceback_reaches_the_user(spawn: Spawn, args: list[str]) -> None:
+    done = spawn(*args)
+    assert done.returncode in range(1, 7), done
+    assert done.stderr.count(b"\n") == 1
+    assert done.stderr.startswith(b"Error: ")
+
+
+@pytest.mark.parametrize("command", [["ls"], ["tree"], ["ls", "--json"]])
+def test_a_terminal_that_lacks_a_character_shows_it_escaped(spawn: Spawn, command: list[str]) -> None:
+    spawn("write", "\u30e1\u30e2.md", "x")
+    done = spawn(*command, env={"PYTHONIOENCODING": "latin-1"})
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert rb"\u30e1\u30e2.md" in done.stdout
+
+
+def test_a_progress_bar_is_drawn_only_on_a_terminal(spawn: Spawn, script: str, tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source/a.md").write_text("x")
+    assert spawn("import", "source").stderr == b""
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm"}
+    done = subprocess.run(
+        [script, "import", "source"], stdout=subprocess.PIPE, stderr=theirs, cwd=tmp_path, env=environment, check=False
+    )
+    os.close(theirs)
+    drawn = os.read(ours, 10_000)
+    os.close(ours)
+    assert done.returncode == 0
+    assert b"Importing" in drawn

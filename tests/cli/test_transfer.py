@@ -1,0 +1,277 @@
+"""import, export, copy: byte for byte, nothing renamed, nothing left out in silence, nothing outside the folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from agent_memory import AgentMemoryService
+from agent_memory.cli.folder import Folder
+from agent_memory.errors import AgentMemoryError, InvalidPathError
+
+Run = Callable[..., Result]
+TREE = {
+    "README.md": b"# Read me\r\n",
+    "docs/caf\u00e9.md": "\u30e1\u30e2".encode(),
+    "docs/deep/er/.hidden": b"",
+    "docs/raw.bin": bytes(range(256)),
+    **{f"many/{number // 20}/{number}.txt": f"file {number}\n".encode() for number in range(200)},
+}
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    folder = tmp_path / "source"
+    for name, data in TREE.items():
+        file = folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(data)
+    return folder
+
+
+def stored(agent: str = "default", url: str = ".agent-memory") -> dict[str, bytes]:
+    with AgentMemoryService(url) as service:
+        memory = service.agent(agent)
+        return {entry.path: memory.read_bytes(entry.path) for entry in memory.list()}
+
+
+def on_disk(folder: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+def documented(result: Result) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(result.stdout)
+    assert document["exit_code"] == result.exit_code
+    return document
+
+
+@pytest.mark.parametrize("url", [".agent-memory", "memory://import-export"])
+def test_a_tree_goes_in_and_comes_out_byte_for_byte(run: Run, source: Path, tmp_path: Path, url: str) -> None:
+    assert run("--url", url, "import", str(source)).exit_code == 0
+    assert stored(url=url) == TREE
+    assert run("--url", url, "export", "made/target").exit_code == 0
+    assert on_disk(tmp_path / "made/target") == TREE
+
+
+@pytest.mark.usefixtures("source")
+def test_equal_files_are_not_written_again(run: Run) -> None:
+    first, second = (documented(run("import", "source", "--json")) for _ in range(2))
+    assert (first["written"], first["equal"]) == (len(TREE), 0)
+    assert (second["written"], second["equal"]) == (0, len(TREE))
+    first, second = (documented(run("export", "target", "--json")) for _ in range(2))
+    assert (first["written"], first["equal"]) == (len(TREE), 0)
+    assert (second["written"], second["equal"]) == (0, len(TREE))
+
+
+def test_files_of_other_content_stay_unless_told_otherwise(run: Run, source: Path, tmp_path: Path) -> None:
+    run("write", "README.md", "mine, longer than theirs")
+    run("write", "many/0/1.txt", "FILE 1\n")
+    result = run("import", str(source))
+    assert result.exit_code == 4
+    assert "Different: 'README.md'" in result.stderr
+    assert stored() == {**TREE, "README.md": b"mine, longer than theirs", "many/0/1.txt": b"FILE 1\n"}
+
+    (tmp_path / "target").mkdir()
+    (tmp_path / "target/README.md").write_text("another")
+    assert run("export", "target").exit_code == 4
+    assert (tmp_path / "target/README.md").read_text() == "another"
+
+    assert run("import", str(source), "--overwrite").exit_code == 0
+    assert run("export", "target", "--overwrite").exit_code == 0
+    assert stored() == on_disk(tmp_path / "target") == TREE
+
+
+def test_refused_names_are_reported_with_rule_and_suggestion_and_never_renamed(run: Run, source: Path) -> None:
+    (source / "12:30 meeting.md").write_text("x")
+    (source / "docs/aux").write_text("x")
+    document = documented(run("import", str(source), "--json"))
+    assert document["exit_code"] == 5
+    left = {each["path"]: each for each in document["left"]}
+    assert left["12:30 meeting.md"]["suggestion"] == "12-30 meeting.md"
+    assert left["docs/aux"]["rule"] == "device"
+    assert stored() == TREE
+    assert "12-30 meeting.md" in run("import", str(source)).stderr
+
+
+def test_a_name_that_is_no_text_is_reported(run: Run, source: Path) -> None:
+    (source / os.fsdecode(b"caf\xe9.md")).write_text("x")
+    result = run("import", str(source))
+    assert result.exit_code == 5
+    assert "surrogate" in result.stderr
+    assert documented(run("import", str(source), "--json"))["left"][0]["rule"] == "surrogate"
+
+
+def test_links_and_special_files_are_reported_and_not_followed(run: Run, source: Path, tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside/secret.md").write_text("secret")
+    (source / "file-link.md").symlink_to(tmp_path / "outside/secret.md")
+    (source / "directory-link").symlink_to(tmp_path / "outside")
+    os.mkfifo(source / "pipe")
+    result = run("import", str(source))
+    assert result.exit_code == 1
+    for name in ("file-link.md", "directory-link", "pipe"):
+        assert f"'{name}'" in result.stderr
+    assert stored() == TREE
+
+
+def test_what_has_no_counterpart_is_mentioned(run: Run, source: Path) -> None:
+    (source / "empty/also").mkdir(parents=True)
+    (source / ".agent-memory/agent_memory/ann").mkdir(parents=True)
+    (source / ".agent-memory/agent_memory/ann/a.md").write_text("x")
+    (source / "/".join("d" * 40)).mkdir(parents=True)
+    document = documented(run("import", str(source), "--json"))
+    assert document["exit_code"] == 5
+    assert [each["rule"] for each in document["left"]] == ["too-deep"]
+    assert "1 empty directory" in document["notes"][0]
+    assert ".agent-memory" in document["notes"][1]
+
+
+def test_a_file_that_cannot_be_read_does_not_stop_the_others(run: Run, source: Path) -> None:
+    os.truncate(source / "README.md", 51_000_000)
+    document = documented(run("import", str(source), "--json"))
+    assert [(each["path"], each["kind"]) for each in document["left"]] == [("README.md", "file_too_large")]
+    assert document["written"] == len(TREE) - 1
+
+
+@pytest.mark.parametrize("command", ["import", "export"])
+def test_a_folder_that_cannot_be_opened_is_one_line(run: Run, tmp_path: Path, command: str) -> None:
+    (tmp_path / "file").write_text("x")
+    result = run(command, "file")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: the folder 'file'")
+
+
+@pytest.mark.usefixtures("source")
+def test_export_writes_nothing_through_a_link(run: Run, tmp_path: Path) -> None:
+    run("import", "source")
+    target, outside = tmp_path / "target", tmp_path / "outside"
+    target.mkdir()
+    outside.mkdir()
+    (outside / "file").write_text("untouched")
+    (target / "docs").symlink_to(outside)
+    (target / "README.md").symlink_to(outside / "file")
+    for arguments in ((), ("--overwrite",)):
+        result = run("export", "target", *arguments)
+        assert result.exit_code == 5
+        assert "'README.md': symbolic links are not followed" in result.stderr
+        assert on_disk(outside) == {"file": b"untouched"}
+    assert (target / "README.md").is_symlink()
+
+
+@pytest.mark.usefixtures("source")
+def test_export_leaves_what_is_in_its_way(run: Run, tmp_path: Path) -> None:
+    run("import", "source")
+    target = tmp_path / "target"
+    (target / "README.md").mkdir(parents=True)
+    (target / "docs").write_text("a file")
+    os.mkfifo(target / "many")
+    result = run("export", "target", "--overwrite")
+    assert result.exit_code == 4
+    assert (target / "README.md").is_dir()
+    assert (target / "docs").read_text() == "a file"
+
+
+def test_a_socket_in_the_way_of_an_export_is_reported(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("write", "a.md", "x")
+    (tmp_path / "target").mkdir()
+    monkeypatch.chdir(tmp_path / "target")  # the name of a socket is short
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind("a.md")
+        assert run("--url", "../.agent-memory", "export", ".").exit_code == 4
+
+
+@pytest.mark.usefixtures("source")
+def test_an_export_leaves_no_temporary_files_and_respects_the_umask(run: Run, tmp_path: Path) -> None:
+    run("import", "source")
+    before = os.umask(0o027)
+    try:
+        run("export", "target")
+    finally:
+        os.umask(before)
+    assert on_disk(tmp_path / "target") == TREE
+    assert {file.stat().st_mode & 0o777 for file in (tmp_path / "target").rglob("*.txt")} == {0o640}
+
+
+def test_a_directory_that_becomes_a_link_is_not_entered(tmp_path: Path) -> None:
+    folder, outside = tmp_path / "folder", tmp_path / "outside"
+    (folder / "a").mkdir(parents=True)
+    (folder / "a/x.md").write_text("inside")
+    outside.mkdir()
+    (outside / "x.md").write_text("outside")
+    with Folder(str(folder)) as opened:
+        assert opened.find().files == ["a/x.md"]
+        (folder / "a").rename(folder / "b")
+        (folder / "a").symlink_to(outside)
+        with pytest.raises(InvalidPathError):
+            opened.read("a/x.md", 100)
+        with pytest.raises(InvalidPathError):
+            opened.put("a/y.md", b"x", overwrite=True)
+        (folder / "b/x.md").unlink()
+        (folder / "b/x.md").symlink_to(outside / "x.md")
+        with pytest.raises(AgentMemoryError):
+            opened.read("b/x.md", 100)
+    assert on_disk(outside) == {"x.md": b"outside"}
+
+
+def test_names_that_no_path_can_name_are_reported_by_an_export(run: Run, tmp_path: Path) -> None:
+    run("write", "a.md", "x")
+    (tmp_path / ".agent-memory/agent_memory/default/what?.md").write_text("an editor's")
+    result = run("export", "target")
+    assert result.exit_code == 5
+    assert "1 name in storage stayed out" in result.stderr
+    assert on_disk(tmp_path / "target") == {"a.md": b"x"}
+
+
+def test_copy_takes_all_agents_and_skips_what_is_equal(run: Run, source: Path) -> None:
+    run("--agent", "ann", "import", str(source))
+    run("--agent", "bob", "write", "b.md", "x")
+    document = documented(run("copy", ".agent-memory", "memory://copied", "--json"))
+    assert (document["written"], document["exit_code"]) == (len(TREE) + 1, 0)
+    assert stored("ann", "memory://copied") == TREE
+    assert stored("bob", "memory://copied") == {"b.md": b"x"}
+    assert documented(run("copy", ".agent-memory", "memory://copied", "--json"))["equal"] == len(TREE) + 1
+
+
+def test_copy_overwrites_only_when_told_so(run: Run) -> None:
+    run("--url", "one", "write", "a.md", "one")
+    run("--url", "two", "write", "a.md", "two")
+    assert run("copy", "one", "two").exit_code == 4
+    assert stored(url="two") == {"a.md": b"two"}
+    assert run("copy", "one", "two", "--overwrite").exit_code == 0
+    assert stored(url="two") == {"a.md": b"one"}
+
+
+def test_copy_reports_what_is_no_agent(run: Run, tmp_path: Path) -> None:
+    run("write", "a.md", "x")
+    agents = tmp_path / ".agent-memory/agent_memory"
+    (agents / "no agent").mkdir()
+    (agents / "no agent/a.md").write_text("x")
+    (agents / "stray.md").write_text("x")
+    (tmp_path / "other/agent_memory/default").mkdir(parents=True)
+    (tmp_path / "other/agent_memory/default/what?.md").write_text("in the target, so not left out")
+    document = documented(run("copy", ".agent-memory", "other", "--json"))
+    assert document["written"] == 1
+    assert sorted(each["path"] for each in document["left"]) == ["no agent", "stray.md"]
+
+
+def test_copy_gives_options_to_the_side_they_are_meant_for(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    run("write", "a.md", "x")
+    monkeypatch.setenv("AGENT_MEMORY_STORAGE_OPTIONS", '{"endpoint_url": "http://127.0.0.1:1"}')
+    assert run("copy", ".agent-memory", "two", "--to-option", "durability=process").exit_code == 0
+    assert run("copy", ".agent-memory", "two", "--from-option", "durability=none").exit_code == 2
+
+
+def test_a_store_that_cannot_create_refuses_an_import_as_a_whole(run: Run, source: Path, tmp_path: Path) -> None:
+    url = f"simplecache::file://{tmp_path}/plain"
+    result = run("--url", url, "import", str(source))
+    assert result.exit_code == 6
+    assert result.stderr.count("Error: ") == 1
