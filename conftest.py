@@ -24,6 +24,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from agent_memory.testing import FunctionalContract
+
 pytest_plugins = ["pytester"]
 
 _KEY, _SECRET = "test-access-key", "test-secret-key"
@@ -63,6 +65,11 @@ class Root(NamedTuple):
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help='run the figures of "Done when", too')
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not config.getoption("--long"):
+        FunctionalContract.rounds, FunctionalContract.model_examples = 20, 10
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -83,8 +83,9 @@ class FsspecBackend(BlockingBackend):
         return Snapshot(whole[start:end], lambda: content_version(whole), len(whole))
 
     def stat(self, key: Key) -> Entry:
-        with _translated(key, ReadError):
-            return Entry(key, self._info(key)["size"], self._modified(key))
+        with self._lock, _translated(key, ReadError):
+            info = self._info(key)
+            return Entry(key, info["size"], _seconds(info))
 
     def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
         self._require_single_writer(when)
@@ -114,7 +115,7 @@ class FsspecBackend(BlockingBackend):
     def list(self, prefix: Key, *, recursive: bool = True, after: str | None = None, limit: int = 1000) -> Page:
         builder = PageBuilder(prefix)
         top = self._path(prefix)
-        with _translated(prefix, ReadError):
+        with self._lock, _translated(prefix, ReadError):
             self._fs.invalidate_cache()
             files = self._files(top)
         directories = set()
@@ -142,9 +143,6 @@ class FsspecBackend(BlockingBackend):
         if info["type"] != "file":
             raise AgentMemoryFileNotFoundError(f"{key.path!r}: no such file")
         return info
-
-    def _modified(self, key: Key) -> float:
-        return _seconds(self._info(key))
 
     def _require_single_writer(self, when: object) -> None:
         if when is not ANY and not self._single_writer:

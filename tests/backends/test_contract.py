@@ -1,0 +1,98 @@
+"""The contract, run on every backend that needs no server."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fsspec.implementations.dirfs import DirFileSystem
+from fsspec.implementations.local import LocalFileSystem
+from fsspec.implementations.memory import MemoryFileSystem
+
+from agent_memory.backend import AnyBackend
+from agent_memory.registry import open_backend
+from agent_memory.testing import BackendContract
+from agent_memory_fsspec import FsspecBackend
+from agent_memory_local import LocalBackend
+from agent_memory_memory import MemoryBackend
+
+_numbers = itertools.count()
+
+
+class TestPrivateMemory(BackendContract):
+    @pytest.fixture
+    def backend(self) -> MemoryBackend:
+        return MemoryBackend()
+
+
+class TestNamedMemory(BackendContract):
+    @pytest.fixture
+    def url(self) -> Iterator[str]:
+        name = f"contract-{next(_numbers)}"
+        yield f"memory://{name}"
+        for path in [path for path in MemoryFileSystem.store if path.startswith(f"/{name}/")]:
+            del MemoryFileSystem.store[path]
+
+    @pytest.fixture
+    def backend(self, url: str) -> AnyBackend:
+        return open_backend(url)
+
+    @pytest.fixture
+    def another_backend(self, url: str) -> AnyBackend:
+        return open_backend(url)
+
+
+class TestLocalSurvivingTheMachine(BackendContract):
+    @pytest.fixture
+    def backend(self, tmp_path: Path) -> LocalBackend:
+        return LocalBackend(tmp_path / "root")
+
+    @pytest.fixture
+    def another_backend(self, tmp_path: Path) -> LocalBackend:
+        return LocalBackend(tmp_path / "root")
+
+
+class TestLocalSurvivingTheProcess(BackendContract):
+    @pytest.fixture
+    def backend(self, tmp_path: Path) -> AnyBackend:
+        return open_backend(f"{(tmp_path / 'root').as_uri()}?durability=process")
+
+    @pytest.fixture
+    def another_backend(self, tmp_path: Path) -> LocalBackend:
+        return LocalBackend(tmp_path / "root", durability="process")
+
+
+class _OnFsspec(BackendContract):
+    """Any filesystem of fsspec, opened plainly: what it cannot promise is refused."""
+
+    allow_single_writer = False
+
+    @pytest.fixture(params=["local", "directory", "memory"])
+    def filesystem(self, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Any, str]]:
+        if request.param == "local":
+            yield LocalFileSystem(), str(tmp_path / "root")
+        elif request.param == "directory":
+            yield DirFileSystem(path=str(tmp_path), fs=LocalFileSystem()), "root"
+        else:
+            memory = MemoryFileSystem()
+            root = f"/fsspec-{next(_numbers)}"
+            yield memory, root
+            if memory.exists(root):
+                memory.rm(root, recursive=True)
+
+    @pytest.fixture
+    def backend(self, filesystem: tuple[Any, str]) -> FsspecBackend:
+        return FsspecBackend(*filesystem, allow_single_writer=self.single_writer)
+
+
+class TestFsspec(_OnFsspec):
+    """Opened plainly: what no filesystem of fsspec promises is refused."""
+
+
+class TestFsspecWithASingleWriter(_OnFsspec):
+    """Opened on the caller's word that nobody else writes."""
+
+    single_writer = True

@@ -1,0 +1,76 @@
+"""The contract on S3's three servers: ministack races at full length, SeaweedFS a few rounds, moto not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from agent_memory.backend import AnyBackend
+from agent_memory.memory import close_backend
+from agent_memory.registry import open_backend
+from agent_memory.testing import BackendContract, FunctionalContract
+
+if TYPE_CHECKING:
+    from conftest import S3Server
+
+Open = Callable[[str], AnyBackend]
+
+
+class _OnS3(FunctionalContract):
+    @pytest.fixture
+    def url(self, server: S3Server) -> str:
+        return server.new_url()
+
+    @pytest.fixture
+    def opened(self, server: S3Server) -> Iterator[Open]:
+        backends: list[AnyBackend] = []
+
+        def open_url(url: str) -> AnyBackend:
+            backends.append(open_backend(url, server.options))
+            return backends[-1]
+
+        yield open_url
+        for backend in backends:
+            close_backend(backend)
+
+    @pytest.fixture
+    def backend(self, opened: Open, url: str) -> AnyBackend:
+        return opened(url)
+
+    @pytest.fixture
+    def another_backend(self, opened: Open, url: str) -> AnyBackend:
+        return opened(url)
+
+
+class TestMinistack(_OnS3, BackendContract):
+    """An emulator, fast and atomic."""
+
+    @pytest.fixture
+    def server(self, ministack: S3Server) -> S3Server:
+        return ministack
+
+
+class TestSeaweedFS(_OnS3, BackendContract):
+    """A real distributed store, whose losers of a race wait by the second."""
+
+    rounds = 3
+    workers = 4
+    model_examples = 10
+    model_steps = 30
+
+    @pytest.fixture
+    def server(self, seaweedfs: S3Server) -> S3Server:
+        return seaweedfs
+
+
+class TestMoto(_OnS3):
+    """What everybody tests with; it is not atomic, so it does not race."""
+
+    model_examples = 10
+    model_steps = 30
+
+    @pytest.fixture
+    def server(self, moto: S3Server) -> S3Server:
+        return moto

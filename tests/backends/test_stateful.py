@@ -1,0 +1,35 @@
+"""The same sequence of operations gives the same results and the same errors on every backend."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agent_memory.memory import close_backend
+from agent_memory.testing import check_against_model
+from agent_memory_local import LocalBackend
+from agent_memory_memory import MemoryBackend
+
+if TYPE_CHECKING:
+    from conftest import S3Server
+
+
+def test_disk_and_memory_do_the_same(tmp_path: Path) -> None:
+    check_against_model(LocalBackend(tmp_path, durability="process"), MemoryBackend(), examples=200, steps=50)
+
+
+def test_disk_memory_and_s3_do_the_same(tmp_path: Path, ministack: S3Server) -> None:
+    s3 = ministack.new_backend()
+    try:
+        check_against_model(LocalBackend(tmp_path), MemoryBackend(), s3, examples=40, steps=40)
+    finally:
+        close_backend(s3)
+
+
+def test_every_s3_does_the_same(ministack: S3Server, moto: S3Server, seaweedfs: S3Server) -> None:
+    backends = [server.new_backend() for server in (ministack, moto, seaweedfs)]
+    try:
+        check_against_model(*backends, examples=10, steps=30)
+    finally:
+        for backend in backends:
+            close_backend(backend)

@@ -1,0 +1,463 @@
+"""Backends that each break one promise of the contract, and the test that has to notice.
+
+Every mutant is the in-memory backend with one thing wrong. This module is no test of its own: its test
+classes, one for each mutant and one for the unmutated original, are run by `test_mutants` in a process
+apart.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import pytest
+
+from agent_memory.backend import (
+    ABSENT,
+    ANY,
+    PRESENT,
+    Appended,
+    AppendWhen,
+    BlockingBackend,
+    Entry,
+    Page,
+    ReadWhen,
+    Snapshot,
+    Version,
+    WriteWhen,
+    content_version,
+)
+from agent_memory.errors import AgentMemoryFileNotFoundError, ConflictError, FileAlreadyExistsError
+from agent_memory.key import RESERVED, Key
+from agent_memory.testing import BackendContract
+from agent_memory_memory import MemoryBackend
+
+
+def _let_others_run() -> None:
+    time.sleep(0)
+
+
+class _Mutant(MemoryBackend):
+    caught_by: ClassVar[str]
+
+    def content(self, key: Key) -> bytes | None:
+        """A file's content, or None, never at the price of the mutation."""
+        try:
+            return MemoryBackend.read(self, key).data
+        except AgentMemoryFileNotFoundError:
+            return None
+
+
+class CreateThatChecksThenActs(_Mutant):
+    caught_by = "test_of_racing_creators_exactly_one_wins"
+
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
+        if when is not ABSENT:
+            return super().write(key, data, when)
+        if self.content(key) is not None:
+            raise FileAlreadyExistsError(key.path)
+        _let_others_run()
+        return super().write(key, data)
+
+
+class CompareAndSwapWithoutItsLock(_Mutant):
+    caught_by = "test_of_racing_writers_on_one_version_exactly_one_wins"
+
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
+        if isinstance(when, Version):
+            content = self.content(key)
+            if content is None or content_version(content) != when:
+                raise ConflictError(key.path)
+            _let_others_run()
+            when = ANY
+        return super().write(key, data, when)
+
+
+class EditsThatLose(CompareAndSwapWithoutItsLock):
+    caught_by = "test_racing_edits_lose_nothing"
+
+
+class CreateThatOverwrites(_Mutant):
+    caught_by = "test_a_create_refuses_a_file_that_is_there"
+
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
+        return super().write(key, data, ANY if when is ABSENT else when)
+
+
+class CreateOverAnEmptyFile(_Mutant):
+    caught_by = "test_a_create_refuses_a_file_that_is_there"
+
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
+        return super().write(key, data, ANY if self.content(key) == b"" else when)
+
+
+class WriteThatForgetsItsVersion(_Mutant):
+    caught_by = "test_a_write_on_a_stale_version_is_a_conflict"
+
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
+        return super().write(key, data, ANY if isinstance(when, Version) else when)
+
+
+class WriteThatRevives(_Mutant):
+    caught_by = "test_a_version_of_a_deleted_file_is_a_conflict"
+
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
+        return super().write(key, data, ANY if self.content(key) is None else when)
+
+
+class DeleteThatForgetsItsVersion(_Mutant):
+    caught_by = "test_a_delete_on_a_stale_version_is_a_conflict"
+
+    def delete(self, key: Key, when: ReadWhen = ANY) -> None:  # noqa: ARG002 - what it forgets is the mutation
+        super().delete(key)
+
+
+class DeleteThatComparesWithoutItsLock(_Mutant):
+    caught_by = "test_a_delete_on_a_version_never_takes_a_newer_file"
+
+    def delete(self, key: Key, when: ReadWhen = ANY) -> None:
+        content = self.content(key)
+        if when is not ANY and content is not None and content_version(content) != when:
+            raise ConflictError(key.path)
+        _let_others_run()
+        super().delete(key)
+
+
+class DeleteOfNothing(_Mutant):
+    caught_by = "test_what_is_no_file_is_not_deleted"
+
+    def delete(self, key: Key, when: ReadWhen = ANY) -> None:
+        if self.content(key) is not None:
+            super().delete(key, when)
+
+
+class DeleteWithTwoWinners(_Mutant):
+    caught_by = "test_of_racing_deletes_exactly_one_wins"
+
+    def delete(self, key: Key, when: ReadWhen = ANY) -> None:
+        if self.content(key) is None:
+            raise AgentMemoryFileNotFoundError(key.path)
+        _let_others_run()
+        if self.content(key) is not None:
+            super().delete(key, when)
+
+
+class AppendThatLoses(_Mutant):
+    caught_by = "test_racing_appends_lose_nothing"
+
+    def append(self, key: Key, data: bytes, *, separator: bytes = b"", when: AppendWhen = ANY) -> Appended:
+        old = self.content(key)
+        if old is None:
+            return super().append(key, data, separator=separator, when=when)
+        _let_others_run()
+        middle = separator if old and not old.endswith(separator) else b""
+        self.write(key, old + middle + data)
+        return Appended(len(old + middle + data))
+
+
+class SeparatorDecidedOutside(_Mutant):
+    caught_by = "test_racing_appends_set_a_separator_exactly_once"
+
+    def append(self, key: Key, data: bytes, *, separator: bytes = b"", when: AppendWhen = ANY) -> Appended:
+        old = self.content(key)
+        _let_others_run()
+        middle = separator if old and not old.endswith(separator) else b""
+        return super().append(key, middle + data, when=when)
+
+
+class SeparatorAlways(_Mutant):
+    caught_by = "test_a_separator_goes_between_and_only_where_it_is_missing"
+
+    def append(self, key: Key, data: bytes, *, separator: bytes = b"", when: AppendWhen = ANY) -> Appended:
+        return super().append(key, separator + data if self.content(key) else data, when=when)
+
+
+class AppendThatAlwaysCreates(_Mutant):
+    caught_by = "test_an_append_that_requires_the_file_does_not_create_it"
+
+    def append(self, key: Key, data: bytes, *, separator: bytes = b"", when: AppendWhen = ANY) -> Appended:  # noqa: ARG002 - what it forgets is the mutation
+        return super().append(key, data, separator=separator)
+
+
+class AppendInTwoHalves(_Mutant):
+    caught_by = "test_a_reader_sees_whole_appends"
+
+    def append(self, key: Key, data: bytes, *, separator: bytes = b"", when: AppendWhen = ANY) -> Appended:
+        super().append(key, data[: len(data) // 2], separator=separator, when=when)
+        _let_others_run()
+        return super().append(key, data[len(data) // 2 :], when=PRESENT)
+
+
+class ReplaceInTwoHalves(_Mutant):
+    caught_by = "test_a_reader_sees_a_whole_state_of_a_file_that_is_replaced"
+
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
+        super().write(key, data[: len(data) // 2], when)
+        _let_others_run()
+        return super().write(key, data)
+
+
+class ReplaceWithAGap(_Mutant):
+    caught_by = "test_a_file_that_is_replaced_is_never_missing"
+
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
+        if when is ANY and self.content(key) is not None:
+            self.delete(key)
+            _let_others_run()
+        return super().write(key, data, when)
+
+
+class VersionOfTheSize(_Mutant):
+    """Two contents of one length have one version."""
+
+    caught_by = "test_different_contents_have_different_versions"
+
+    def read(self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY) -> Snapshot:
+        snapshot = super().read(key, start, end)
+        if when not in (ANY, Version(str(snapshot.size))):
+            raise ConflictError(key.path)
+        return Snapshot(snapshot.data, Version(str(snapshot.size)), snapshot.size)
+
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
+        if isinstance(when, Version):
+            self.read(key, when=when)
+            when = ANY
+        super().write(key, data, when)
+        return Version(str(len(data)))
+
+
+class VersionTakenLate(_Mutant):
+    caught_by = "test_a_whole_version_asked_for_late_is_of_the_state_that_was_read"
+
+    def read(self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY) -> Snapshot:
+        snapshot = super().read(key, start, end, when)
+        return Snapshot(snapshot.data, lambda: content_version(self.content(key) or b""), snapshot.size)
+
+
+class ReadThatForgetsItsVersion(_Mutant):
+    caught_by = "test_the_version_of_a_partial_read_pins_further_partial_reads"
+
+    def read(self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY) -> Snapshot:  # noqa: ARG002 - what it forgets is the mutation
+        return super().read(key, start, end)
+
+
+class RangeWithItsEnd(_Mutant):
+    caught_by = "test_a_range_is_what_a_slice_gives"
+
+    def read(self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY) -> Snapshot:
+        return super().read(key, start, end if end is None else end + 1, when)
+
+
+class RangeFromTheFront(_Mutant):
+    caught_by = "test_a_range_is_what_a_slice_gives"
+
+    def read(self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY) -> Snapshot:
+        return super().read(key, max(0, start or 0), end, when)
+
+
+class ReadOfAnySize(_Mutant):
+    caught_by = "test_a_read_carries_at_most_max_bytes"
+
+    def read(self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY) -> Snapshot:
+        unlimited = MemoryBackend()
+        unlimited.__dict__.update({**self.__dict__, "max_bytes": 1_000_000_000})
+        return unlimited.read(key, start, end, when)
+
+
+class ReadThatCreates(_Mutant):
+    caught_by = "test_reading_creates_nothing"
+
+    def read(self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY) -> Snapshot:
+        try:
+            return super().read(key, start, end, when)
+        except AgentMemoryFileNotFoundError:
+            self.write(key, b"")
+            raise
+
+
+class ReadOfADirectory(_Mutant):
+    caught_by = "test_what_is_no_file_is_not_found"
+
+    def read(self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY) -> Snapshot:
+        if self.content(key) is None and self.list(key).entries:
+            return Snapshot(b"", content_version(b""), 0)
+        return super().read(key, start, end, when)
+
+
+class ForeignError(_Mutant):
+    caught_by = "test_what_is_no_file_is_not_found"
+
+    def stat(self, key: Key) -> Entry:
+        if self.content(key) is None:
+            raise FileNotFoundError(key.path)
+        return super().stat(key)
+
+
+class LineEndsTranslated(_Mutant):
+    caught_by = "test_a_file_is_read_byte_for_byte"
+
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
+        return super().write(key, data.replace(b"\r\n", b"\n"), when)
+
+
+class FileAndDirectoryAtOnce(_Mutant):
+    caught_by = "test_a_name_is_a_file_or_a_directory"
+
+    def _refuse_taken(self, key: Key) -> None:
+        pass
+
+
+class FileAndDirectoryByARace(_Mutant):
+    caught_by = "test_a_name_becomes_a_file_or_a_directory_and_never_both"
+
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
+        super()._refuse_taken(key)
+        _let_others_run()
+        return super().write(key, data, when)
+
+    def _refuse_taken(self, key: Key) -> None:
+        pass
+
+
+class DirectoryThatStays(_Mutant):
+    caught_by = "test_an_emptied_directory_is_gone"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._made: set[Key] = set()
+
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
+        if key.parent.path:
+            self._made.add(key.parent)
+        return super().write(key, data, when)
+
+    def list(self, prefix: Key, *, recursive: bool = True, after: str | None = None, limit: int = 1000) -> Page:
+        page = super().list(prefix, recursive=recursive, after=after, limit=limit)
+        stayed = () if recursive else tuple(key for key in self._made if key.parent == prefix)
+        return page._replace(directories=(*page.directories, *stayed))
+
+
+class PrefixOfText(_Mutant):
+    """``a`` lists ``ab``."""
+
+    caught_by = "test_a_prefix_is_whole_segments"
+
+    def list(self, prefix: Key, *, recursive: bool = True, after: str | None = None, limit: int = 1000) -> Page:
+        page = super().list(prefix.parent, recursive=recursive, after=after, limit=limit)
+        return page._replace(entries=tuple(e for e in page.entries if e.path.startswith(prefix.path)))
+
+
+class PageThatDropsAtItsEnd(_Mutant):
+    caught_by = "test_pages_give_every_name_once"
+
+    def list(self, prefix: Key, *, recursive: bool = True, after: str | None = None, limit: int = 1000) -> Page:
+        page = super().list(prefix, recursive=recursive, after=after, limit=limit)
+        return page._replace(entries=page.entries[:-1]) if page.next else page
+
+
+class PageThatRepeatsItsEnd(_Mutant):
+    caught_by = "test_pages_give_every_name_once"
+
+    def list(self, prefix: Key, *, recursive: bool = True, after: str | None = None, limit: int = 1000) -> Page:
+        page = super().list(prefix, recursive=recursive, after=after, limit=limit)
+        if after is None or limit < 2:
+            return page
+        last = next((e for e in super().list(prefix, limit=10_000).entries if e.key.storage == after), None)
+        return page._replace(entries=(*filter(None, [last]), *page.entries[: limit - 1]))
+
+
+class PageByPosition(_Mutant):
+    """Its token counts: what is deleted meanwhile moves everything behind it."""
+
+    caught_by = "test_pages_give_what_was_there_all_the_time_whatever_else_changes"
+
+    def list(self, prefix: Key, *, recursive: bool = True, after: str | None = None, limit: int = 1000) -> Page:
+        whole = super().list(prefix, recursive=recursive, limit=1_000_000)
+        start = int(after or 0)
+        found = sorted((*(e.key for e in whole.entries), *whole.directories))[start : start + limit]
+        more = start + limit < len(whole.entries) + len(whole.directories)
+        entries = tuple(e for e in whole.entries if e.key in found)
+        directories = tuple(key for key in whole.directories if key in found)
+        return Page(entries, directories, str(start + limit) if more else None)
+
+
+class PageOfAnyLength(_Mutant):
+    caught_by = "test_pages_give_every_name_once"
+
+    def list(self, prefix: Key, *, recursive: bool = True, after: str | None = None, limit: int = 1000) -> Page:  # noqa: ARG002 - what it forgets is the mutation
+        return super().list(prefix, recursive=recursive, after=after)
+
+
+class OrderOfCharactersInUtf16(_Mutant):
+    caught_by = "test_files_are_in_the_order_of_the_bytes_of_their_paths"
+
+    def list(self, prefix: Key, *, recursive: bool = True, after: str | None = None, limit: int = 1000) -> Page:
+        page = super().list(prefix, recursive=recursive, after=after, limit=limit)
+        return page._replace(entries=tuple(sorted(page.entries, key=lambda e: e.path.encode("utf-16-be"))))
+
+
+class OrderOfSegments(_Mutant):
+    """``a/b`` before ``a-b``, as a walk through directories finds them."""
+
+    caught_by = "test_files_are_in_the_order_of_the_bytes_of_their_paths"
+
+    def list(self, prefix: Key, *, recursive: bool = True, after: str | None = None, limit: int = 1000) -> Page:
+        page = super().list(prefix, recursive=recursive, after=after, limit=limit)
+        return page._replace(entries=tuple(sorted(page.entries, key=lambda e: e.path.split("/"))))
+
+
+class ListingFromACache(_Mutant):
+    caught_by = "test_a_listing_is_never_of_the_past"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._pages: dict[tuple[object, ...], Page] = {}
+
+    def list(self, prefix: Key, *, recursive: bool = True, after: str | None = None, limit: int = 1000) -> Page:
+        asked = (prefix, recursive, after, limit)
+        if asked not in self._pages:
+            self._pages[asked] = super().list(prefix, recursive=recursive, after=after, limit=limit)
+        return self._pages[asked]
+
+
+class OwnDataListed(_Mutant):
+    caught_by = "test_this_packages_own_data_is_kept_and_never_listed_with_a_tree"
+
+    def list(self, prefix: Key, *, recursive: bool = True, after: str | None = None, limit: int = 1000) -> Page:
+        page = super().list(prefix, recursive=recursive, after=after, limit=limit)
+        ours = () if prefix.storage or not recursive else self.list(Key.internal("receipts")).entries
+        assert all(entry.key.storage.startswith(RESERVED) for entry in ours)
+        return page._replace(entries=(*ours, *page.entries))
+
+
+class NamesInSmallLetters(_Mutant):
+    caught_by = "test_names_that_differ_by_case_are_two_files_or_refused"
+
+    def _path(self, key: Key) -> str:
+        return super()._path(key).lower()
+
+
+class PromisesLessThanItDoes(_Mutant):
+    """What is stated as not promised has to be refused, or somebody comes to rely on it."""
+
+    caught_by = "test_what_is_not_promised_is_refused_and_changes_nothing"
+    capabilities = replace(MemoryBackend.capabilities, compare_and_swap=False)
+
+
+def _subclasses(base: type[_Mutant]) -> list[type[_Mutant]]:
+    return [found for child in base.__subclasses__() for found in (child, *_subclasses(child))]
+
+
+def _contract(backend: Callable[[], BlockingBackend], name: str) -> type[Any]:
+    return type(
+        name,
+        (BackendContract,),
+        {"rounds": 100, "backend": pytest.fixture(lambda self: backend()), "__module__": __name__},
+    )
+
+
+MUTANTS = _subclasses(_Mutant)
+TestOriginal = _contract(MemoryBackend, "TestOriginal")
+globals().update({f"Test{mutant.__name__}": _contract(mutant, f"Test{mutant.__name__}") for mutant in MUTANTS})

@@ -1,0 +1,152 @@
+"""The testing kit as its users meet it: exports, the plugin's fixtures, the model, the smallest contract."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import unittest
+
+import pytest
+
+import agent_memory.testing
+from agent_memory import AgentMemory, AgentMemoryService, ConflictError
+from agent_memory.backend import ABSENT, ANY, AnyBackend, Version, WriteWhen
+from agent_memory.key import Key
+from agent_memory.testing import check_against_model, model_test, race
+from agent_memory_memory import MemoryBackend
+
+
+class _Counting(MemoryBackend):
+    """Knows whether it was closed."""
+
+    opened: list[_Counting]
+
+    def close(self) -> None:
+        self.opened.remove(self)
+
+
+class _Lossy(MemoryBackend):
+    """Loses a file that is written empty."""
+
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
+        version = super().write(key, data, when)
+        if not data:
+            self.delete(key)
+        return version
+
+
+def test_every_public_name_is_there_and_sorted() -> None:
+    names = agent_memory.testing.__all__
+    assert names == sorted(names)
+    assert all(hasattr(agent_memory.testing, name) for name in names)
+    with pytest.raises(AttributeError):
+        _ = agent_memory.testing.nothing
+
+
+def test_the_fixtures_are_one_store_of_this_test_alone(
+    agent_memory: AgentMemory, agent_memory_service: AgentMemoryService
+) -> None:
+    assert agent_memory_service.agent_ids() == ()
+    agent_memory.write("notes.md", "hello")
+    assert agent_memory_service.read_memory_file("default", "notes.md") == "hello"
+
+
+def test_a_plain_test_uses_the_fixture(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        def test_first(agent_memory):
+            agent_memory.append("log.md", "one")
+            assert agent_memory.read("log.md") == "one"
+
+        def test_second(agent_memory):
+            assert agent_memory.list() == ()
+        """
+    )
+    pytester.runpytest_subprocess("-q", "-p", "no:cacheprovider").assert_outcomes(passed=2)
+
+
+def test_a_session_that_uses_no_model_does_not_load_hypothesis() -> None:
+    code = "import agent_memory.testing.pytest_plugin, sys; print('hypothesis' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+
+
+def test_the_smallest_contract_class_is_one_fixture(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+        from agent_memory.testing import BackendContract
+        from agent_memory_memory import MemoryBackend
+
+        class TestMyBackend(BackendContract):
+            rounds, many_files, model_examples = 2, 10, 2
+
+            @pytest.fixture
+            def backend(self):
+                return MemoryBackend()
+        """
+    )
+    result = pytester.runpytest_subprocess("-q", "-p", "no:cacheprovider", "-p", "no:asyncio", "-W", "error")
+    outcomes = result.parseoutcomes()
+    assert outcomes.pop("passed") > 200
+    assert outcomes == {}
+
+
+def test_a_failed_contract_shows_what_was_compared(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+        from agent_memory.testing import BackendContract
+        from agent_memory_memory import MemoryBackend
+
+        class Shortening(MemoryBackend):
+            def read(self, key, start=None, end=None, when=None):
+                return super().read(key, 0, 3)
+
+        class TestShortening(BackendContract):
+            @pytest.fixture
+            def backend(self):
+                return Shortening()
+        """
+    )
+    result = pytester.runpytest_subprocess("-q", "-p", "no:cacheprovider", "-k", "replaces_the_whole_file")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*assert b'a l' == b'a long first state'*"])
+
+
+def test_the_model_finds_a_backend_that_loses() -> None:
+    with pytest.raises(AssertionError):
+        check_against_model(_Lossy(), examples=200, steps=30)
+
+
+def test_a_model_test_opens_and_closes_its_backends() -> None:
+    opened: list[_Counting] = []
+
+    def opener() -> AnyBackend:
+        backend = _Counting()
+        backend.opened = opened
+        opened.append(backend)
+        return backend
+
+    suite = unittest.defaultTestLoader.loadTestsFromTestCase(model_test(opener, opener, examples=3, steps=5))
+    result = unittest.TestResult()
+    suite.run(result)
+    assert (result.testsRun, result.failures, result.errors) == (1, [], [])
+    assert opened == []
+
+
+def test_a_race_gives_what_each_returned_or_raised_in_order() -> None:
+    backend = MemoryBackend()
+    file = Key.tree().join("file")
+
+    def stale() -> object:
+        return backend.write(file, b"x", Version("never"))
+
+    first, *others = race([lambda: 1, stale, stale])
+    assert first == 1
+    assert [type(other) for other in others] == [ConflictError, ConflictError]
+    backend.write(file, b"x", ABSENT)
+
+
+def test_an_error_that_is_not_ours_ends_a_race() -> None:
+    with pytest.raises(ZeroDivisionError):
+        race([lambda: 1 / 0, lambda: 1])
