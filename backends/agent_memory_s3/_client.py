@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from inspect import signature
 from typing import Any
 
@@ -50,6 +51,7 @@ class Client:
 
         options: dict[str, Any] = dict(storage_options)
         _refuse_unknown(options)
+        options.setdefault("session", _session(options))
         config = {**_CONFIG, **options.pop("config_kwargs", {})}
         self._bucket = bucket
         self._fs = S3FileSystem(**options, config_kwargs=config, use_listings_cache=False, skip_instance_cache=True)
@@ -103,6 +105,23 @@ class Client:
         if not self._checked:
             _require_conditions(await self._fs.set_session())
             self._checked = True
+
+
+def _session(options: dict[str, Any]) -> Any:
+    """A session that does not parse botocore's large descriptions of S3 anew; takes its options out of the others."""
+    from aiobotocore.session import AioSession
+
+    own = signature(AioSession.__init__).parameters.keys() & options.keys()
+    session = AioSession(**{name: options.pop(name) for name in own})
+    session.register_component("data_loader", _loader(session.get_config_variable("data_path")))
+    return session
+
+
+@cache
+def _loader(data_path: str | None) -> Any:
+    from botocore.loaders import create_loader
+
+    return create_loader(data_path)
 
 
 def _refuse_unknown(options: Mapping[str, object]) -> None:
