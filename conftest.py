@@ -52,7 +52,8 @@ class S3Server:
     def make_bucket(self, name: str) -> None:
         from s3fs import S3FileSystem
 
-        fs = S3FileSystem(**self.options, skip_instance_cache=True)
+        options: dict[str, Any] = {**self.options, "skip_instance_cache": True}
+        fs = S3FileSystem(**options)
         fs.call_s3("create_bucket", Bucket=name)
 
 

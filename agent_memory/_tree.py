@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import cast
 
-from agent_memory import flows
+from agent_memory import flows, tree_flows
 from agent_memory.backend import AnyBackend, Backend, Entry
 from agent_memory.errors import (
     AgentMemoryError,
@@ -129,13 +129,13 @@ class Tree:
 
     async def list(self, run: Run, path: str, recursive: bool) -> tuple[Entry, ...]:
         effect = await self._operate(
-            run, "list", self._directory(path), lambda c: flows.list_all(c.store, c.run, c.key, recursive)
+            run, "list", self._directory(path), lambda c: tree_flows.list_all(c.store, c.run, c.key, recursive)
         )
         return self._seen(effect.entries)
 
     async def agent_ids(self, run: Run) -> tuple[str, ...]:
         effect = await self._operate(
-            run, "agent_ids", self._directory(""), lambda c: flows.list_all(c.store, c.run, c.key, recursive=False)
+            run, "agent_ids", self._directory(""), lambda c: tree_flows.list_all(c.store, c.run, c.key, recursive=False)
         )
         return tuple(entry.path for entry in effect.entries if entry.is_directory and is_agent_id(entry.path))
 
@@ -172,17 +172,17 @@ class Tree:
 
     async def delete_tree(self, run: Run, path: str) -> TreeResult:
         names = self._directory(path)
-        effect = await self._operate(run, "delete_tree", names, lambda c: flows.delete_tree(c.store, c.run, c.key))
+        effect = await self._operate(run, "delete_tree", names, lambda c: tree_flows.delete_tree(c.store, c.run, c.key))
         return TreeResult(self._path(names()[0]), effect.files or 0, effect.skipped)
 
     async def rename(self, run: Run, path: str, new_path: str) -> TreeResult:
-        return await self._transfer(run, "rename", path, new_path, flows.rename)
+        return await self._transfer(run, "rename", path, new_path, tree_flows.rename)
 
     async def copy(self, run: Run, path: str, new_path: str) -> TreeResult:
-        return await self._transfer(run, "copy", path, new_path, flows.copy)
+        return await self._transfer(run, "copy", path, new_path, tree_flows.copy)
 
     async def _transfer(
-        self, run: Run, kind: OperationKind, path: str, new_path: str, transfer: flows.Transfer
+        self, run: Run, kind: OperationKind, path: str, new_path: str, transfer: tree_flows.Transfer
     ) -> TreeResult:
         def flow(c: Call) -> Awaitable[Effect]:
             return transfer(c.store, c.run, c.key, cast(Key, c.target))

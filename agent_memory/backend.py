@@ -144,11 +144,8 @@ class Capabilities:
 class _Common(ABC):
     max_bytes: int = DEFAULT_MAX_BYTES
     """The most bytes one read or one write carries; a read refuses before it allocates."""
-
-    @property
-    @abstractmethod
-    def capabilities(self) -> Capabilities:
-        """What this storage keeps; asked for without I/O wherever that is possible."""
+    capabilities: Capabilities
+    """What this storage keeps; every backend states it."""
 
 
 class Backend(_Common):

@@ -31,11 +31,9 @@ from agent_memory.errors import (
     ConflictError,
     FileAlreadyExistsError,
     InvalidContentError,
-    InvalidPathError,
-    PartialOperationError,
     ReadError,
 )
-from agent_memory.key import RULES, Key
+from agent_memory.key import Key
 from agent_memory.runners import Run
 
 T = TypeVar("T")
@@ -46,8 +44,6 @@ CONTENTION_SECONDS = 120.0
 _FIRST_DELAY = 0.01
 _LONGEST_DELAY = 0.5
 _MOST_CLASHES = 2
-_LIST_LIMIT = 100_000
-_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,17 +101,17 @@ async def write(store: Backend, run: Run, key: Key, data: bytes, expected: str |
     refuse_larger(key, len(data), store.max_bytes)
     if expected is None:
         version = await run.call(store.write, key, data)
-        return Effect(size=len(data), sha256=_sha256(data), version=version)
+        return Effect(size=len(data), sha256=sha256(data), version=version)
     snapshot = await _read_expected(store, run, key, expected, missing=ConflictError)
     version = await run.call(store.write, key, data, when=snapshot.version)
-    return Effect(size=len(data), sha256=_sha256(data), before_sha256=expected, version=version)
+    return Effect(size=len(data), sha256=sha256(data), before_sha256=expected, version=version)
 
 
 async def create(store: Backend, run: Run, key: Key, data: bytes) -> Effect:
     """Write a file that must not exist."""
     refuse_larger(key, len(data), store.max_bytes)
     version = await run.call(store.write, key, data, when=ABSENT)
-    return Effect(size=len(data), sha256=_sha256(data), version=version)
+    return Effect(size=len(data), sha256=sha256(data), version=version)
 
 
 async def append(
@@ -135,7 +131,7 @@ async def append(
     if isinstance(store, Appends):
         in_place = cast(Callable[..., Awaitable[Appended]], store.append)
         appended = await run.call(in_place, key, data, separator=separator, when=when)
-        return Effect(size=appended.size, sha256=_sha256(data), version=appended.version)
+        return Effect(size=appended.size, sha256=sha256(data), version=appended.version)
 
     clashes = 0
 
@@ -169,8 +165,8 @@ async def _write_appended(
     version = await run.call(store.write, key, whole, when=before.version if before else ABSENT)
     return Effect(
         size=len(whole),
-        sha256=_sha256(data),
-        before_sha256=_sha256(old) if before else None,
+        sha256=sha256(data),
+        before_sha256=sha256(old) if before else None,
         version=version,
     )
 
@@ -182,7 +178,7 @@ async def edit(
 
     async def attempt() -> Effect:
         before = await _read_expected(store, run, key, expected, missing=AgentMemoryFileNotFoundError)
-        digest = _sha256(before.data)
+        digest = sha256(before.data)
         text = _decode(key, before.data)
         changed = change(text)
         if changed == text:
@@ -191,7 +187,7 @@ async def edit(
         await check(data)
         refuse_larger(key, len(data), store.max_bytes)
         version = await run.call(store.write, key, data, when=before.version)
-        return Effect(size=len(data), sha256=_sha256(data), before_sha256=digest, version=version)
+        return Effect(size=len(data), sha256=sha256(data), before_sha256=digest, version=version)
 
     return await _until_won(run, attempt) if expected is None else await attempt()
 
@@ -204,122 +200,6 @@ async def delete(store: Backend, run: Run, key: Key, expected: str | None) -> Ef
     snapshot = await _read_expected(store, run, key, expected, missing=AgentMemoryFileNotFoundError)
     await run.call(store.delete, key, when=snapshot.version)
     return Effect(files=1, before_sha256=expected)
-
-
-async def list_all(store: Backend, run: Run, prefix: Key, recursive: bool = True) -> Effect:
-    """Every page of a listing, in the order of the paths' UTF-8 bytes; directories only if not recursive."""
-    found: list[Entry] = []
-    skipped = 0
-    after: str | None = None
-    while True:
-        page = await run.call(store.list, prefix, recursive=recursive, after=after, limit=_LIST_LIMIT)
-        found += page.entries
-        found += (Entry(key, 0, 0.0, None, True) for key in page.directories)
-        skipped += page.skipped
-        after = page.next
-        if after is None:
-            break
-    found.sort(key=lambda entry: entry.key.storage)
-    return Effect(entries=tuple(found), files=len(found), skipped=skipped)
-
-
-async def copy(store: Backend, run: Run, source: Key, target: Key) -> Effect:
-    """Copy a file, or a directory file by file, to a name that must be free."""
-    return await _transfer(store, run, source, target, _copy_file)
-
-
-async def rename(store: Backend, run: Run, source: Key, target: Key) -> Effect:
-    """Move a file, or a directory file by file, to a name that must be free.
-
-    A file is copied if the target is absent, then exactly the copied version is deleted; if the source
-    changed meanwhile, the copy is withdrawn. A crash may leave both names, never neither.
-    """
-    return await _transfer(store, run, source, target, _rename_file)
-
-
-async def delete_tree(store: Backend, run: Run, prefix: Key) -> Effect:
-    """Delete every file below a prefix."""
-    listing = await list_all(store, run, prefix)
-    if not listing.entries and prefix.path:
-        raise AgentMemoryFileNotFoundError(f"{prefix.path!r}: no files below that name")
-
-    async def one(entry: Entry) -> None:
-        try:
-            await run.call(store.delete, entry.key)
-        except AgentMemoryFileNotFoundError:
-            return  # somebody else deleted it: what was asked for is true
-
-    await _each(run, listing.entries, one)
-    return Effect(files=len(listing.entries), skipped=listing.skipped)
-
-
-Transfer = Callable[[Backend, Run, Key, Key], Awaitable[Effect]]
-
-
-async def _transfer(store: Backend, run: Run, source: Key, target: Key, file: Transfer) -> Effect:
-    if target.is_below(source):
-        raise InvalidPathError(f"{source.path!r} to {target.path!r}: {RULES['into-itself']}", "into-itself")
-    try:
-        return await file(store, run, source, target)
-    except AgentMemoryFileNotFoundError:
-        listing = await list_all(store, run, source)
-        if not listing.entries:
-            raise
-    await _refuse_taken(store, run, target)
-
-    async def one(entry: Entry) -> None:
-        await file(store, run, entry.key, target.join(entry.key.relative_to(source).path))
-
-    await _each(run, listing.entries, one)
-    return Effect(files=len(listing.entries), skipped=listing.skipped)
-
-
-async def _refuse_taken(store: Backend, run: Run, target: Key) -> None:
-    taken = (await exists(store, run, target)).entries
-    if taken or (await run.call(store.list, target, limit=1)).entries:
-        raise FileAlreadyExistsError(f"{target.path!r}: the name is taken")
-
-
-async def _copy_file(store: Backend, run: Run, source: Key, target: Key) -> Effect:
-    snapshot = await run.call(store.read, source)
-    version = await run.call(store.write, target, snapshot.data, when=ABSENT)
-    return Effect(size=snapshot.size, sha256=_sha256(snapshot.data), version=version, files=1)
-
-
-async def _rename_file(store: Backend, run: Run, source: Key, target: Key) -> Effect:
-    snapshot = await run.call(store.read, source)
-    version = await run.call(store.write, target, snapshot.data, when=ABSENT)
-    try:
-        await run.call(store.delete, source, when=snapshot.version)
-    except (ConflictError, AgentMemoryFileNotFoundError) as error:
-        await _withdraw(store, run, target, version)
-        raise ConflictError(f"{source.path!r}: the file changed while it was renamed; it stays where it is") from error
-    digest = _sha256(snapshot.data)
-    return Effect(size=snapshot.size, sha256=digest, before_sha256=digest, version=version, files=1)
-
-
-async def _withdraw(store: Backend, run: Run, target: Key, version: Version) -> None:
-    try:
-        await run.call(store.delete, target, when=version)
-    except (ConflictError, AgentMemoryFileNotFoundError):
-        return  # somebody already made it theirs
-
-
-async def _each(run: Run, entries: tuple[Entry, ...], one: Callable[[Entry], Awaitable[None]]) -> None:
-    async def attempt(entry: Entry) -> AgentMemoryError | None:
-        try:
-            await one(entry)
-        except AgentMemoryError as error:
-            return error
-        return None
-
-    errors = await run.map(attempt, entries, _AT_ONCE)
-    if first := next(filter(None, errors), None):
-        done = tuple(e.path for e, error in zip(entries, errors, strict=True) if error is None)
-        left = tuple(e.path for e, error in zip(entries, errors, strict=True) if error is not None)
-        if not done:
-            raise first
-        raise PartialOperationError(f"{len(left)} of {len(entries)} files are left: {first}", done, left) from first
 
 
 async def _until_won(run: Run, attempt: Callable[[], Awaitable[Effect]]) -> Effect:
@@ -349,7 +229,7 @@ async def _read_expected(
     snapshot = await _read_if_present(store, run, key)
     if snapshot is None:
         raise missing(f"{key.path!r}: no such file")
-    if expected is not None and _sha256(snapshot.data) != expected:
+    if expected is not None and sha256(snapshot.data) != expected:
         raise ConflictError(f"{key.path!r}: the content is not what was expected; nothing was written")
     return snapshot
 
@@ -382,5 +262,6 @@ def _decode(key: Key, data: bytes) -> str:
         raise ReadError(f"{key.path!r}: not UTF-8 text: byte {error.start}; read_bytes() still works") from None
 
 
-def _sha256(data: bytes) -> str:
+def sha256(data: bytes) -> str:
+    """The digest as hexadecimal digits."""
     return hashlib.sha256(data).hexdigest()

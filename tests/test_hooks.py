@@ -44,7 +44,6 @@ from agent_memory.backend import (
     AppendWhen,
     Backend,
     BlockingBackend,
-    Capabilities,
     Entry,
     Page,
     ReadWhen,
@@ -211,10 +210,7 @@ class AsyncTwin(Backend):
 
     def __init__(self, twin: BlockingBackend) -> None:
         self.twin = twin
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return self.twin.capabilities
+        self.capabilities = twin.capabilities
 
     async def read(self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY) -> Snapshot:
         return self.twin.read(key, start, end, when)

@@ -614,7 +614,7 @@ class Liar(str):
     def startswith(self, *_: object) -> bool:
         return False
 
-    def split(self, *_: object) -> list[str]:
+    def split(self, *_: object, **__: object) -> list[str]:  # pyright: ignore[reportIncompatibleMethodOverride]
         return ["good.md"]
 
 

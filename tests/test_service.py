@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fsspec.implementations.memory import MemoryFile
 
 from agent_memory import (
     AgentMemory,
@@ -236,7 +236,7 @@ def test_a_read_only_view_reads_and_writes_nothing(memory: AgentMemory) -> None:
     view = memory.read_only().subtree("d").acting_as("somebody")
     assert view.read("a.md") == "old"
     assert [str(entry) for entry in view.list()] == ["a.md"]
-    writes = [
+    writes: list[Callable[[], object]] = [
         lambda: view.write("a.md", "x"),
         lambda: view.write_bytes("a.md", b"x"),
         lambda: view.append("a.md", "x"),
@@ -351,8 +351,9 @@ def test_a_listing_counts_skipped_names_once_however_many_pages() -> None:
             return super().list(prefix, recursive=recursive, after=after, limit=min(limit, 2))
 
     backend = Paged()
-    theirs: Any = MemoryFile
-    backend._fs.store["/a:b"] = backend._fs.store["/c "] = theirs(backend._fs, "/a:b", b"theirs")
+    filesystem: Any = backend._fs
+    for foreign in ("/a:b", "/c "):
+        filesystem.pipe_file(foreign, b"theirs")
     with AgentMemory.open(backend) as memory:
         for name in "abcdefg":
             memory.write(name, "x")

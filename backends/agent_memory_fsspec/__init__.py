@@ -69,7 +69,7 @@ class FsspecBackend(BlockingBackend):
     )
 
     def __init__(self, filesystem: fsspec.AbstractFileSystem, root: str, *, allow_single_writer: bool = False) -> None:
-        self._fs = filesystem
+        self._fs: Any = filesystem
         self._root = root.rstrip("/")
         self._single_writer = allow_single_writer
         self._lock = threading.RLock() if allow_single_writer else nullcontext()

@@ -65,15 +65,11 @@ class LocalBackend(BlockingBackend):
             raise ValueError(f"durability is 'full' or 'process', not {durability!r}")
         self._walker = Walker(os.fspath(root))
         self._sync = durability == "full"
-        self._durability = durability
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return Capabilities(
+        self.capabilities = Capabilities(
             atomic_write=True,
             atomic_create=True,
             compare_and_swap=True,
-            durability=self._durability,
+            durability=durability,
             exclusive_names=True,
             case_sensitive=not self._walker.folds_case,
             read_after_write=True,

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -393,6 +394,7 @@ class FoldingBackend(LocalBackend):
     def __init__(self, root: Path) -> None:
         super().__init__(root)
         self._walker.folds_case = True
+        self.capabilities = replace(self.capabilities, case_sensitive=False)
 
 
 def test_names_that_differ_only_by_case_are_refused_where_the_disk_folds_case(root: Path) -> None:

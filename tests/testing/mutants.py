@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from copy import copy
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -36,7 +37,7 @@ from agent_memory_memory import MemoryBackend
 
 
 def _let_others_run() -> None:
-    time.sleep(0)
+    time.sleep(1e-5)  # with 0 the same thread may go on
 
 
 class _Mutant(MemoryBackend):
@@ -261,9 +262,9 @@ class ReadOfAnySize(_Mutant):
     caught_by = "test_a_read_carries_at_most_max_bytes"
 
     def read(self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY) -> Snapshot:
-        unlimited = MemoryBackend()
-        unlimited.__dict__.update({**self.__dict__, "max_bytes": 1_000_000_000})
-        return unlimited.read(key, start, end, when)
+        unlimited = copy(self)
+        unlimited.max_bytes = 1_000_000_000
+        return MemoryBackend.read(unlimited, key, start, end, when)
 
 
 class ReadThatCreates(_Mutant):
@@ -443,19 +444,18 @@ class PromisesLessThanItDoes(_Mutant):
     """What is stated as not promised has to be refused, or somebody comes to rely on it."""
 
     caught_by = "test_what_is_not_promised_is_refused_and_changes_nothing"
-    capabilities = replace(MemoryBackend.capabilities, compare_and_swap=False)
+    capabilities = replace(MemoryBackend().capabilities, compare_and_swap=False)
 
 
 def _subclasses(base: type[_Mutant]) -> list[type[_Mutant]]:
     return [found for child in base.__subclasses__() for found in (child, *_subclasses(child))]
 
 
-def _contract(backend: Callable[[], BlockingBackend], name: str) -> type[Any]:
-    return type(
-        name,
-        (BackendContract,),
-        {"rounds": 100, "backend": pytest.fixture(lambda self: backend()), "__module__": __name__},
-    )
+def _contract(opened: Callable[[], BlockingBackend], name: str) -> type[Any]:
+    def backend(_: object) -> BlockingBackend:
+        return opened()
+
+    return type(name, (BackendContract,), {"rounds": 100, "backend": pytest.fixture(backend), "__module__": __name__})
 
 
 MUTANTS = _subclasses(_Mutant)
