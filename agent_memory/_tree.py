@@ -172,7 +172,11 @@ class Tree:
 
     async def delete_tree(self, run: Run, path: str) -> TreeResult:
         names = self._directory(path)
-        effect = await self._operate(run, "delete_tree", names, lambda c: tree_flows.delete_tree(c.store, c.run, c.key))
+
+        def flow(c: Call) -> Awaitable[Effect]:
+            return tree_flows.delete_tree(c.store, c.run, c.key, missing_ok=c.key == self.top)
+
+        effect = await self._operate(run, "delete_tree", names, flow)
         return TreeResult(self._path(names()[0]), effect.files or 0, effect.skipped)
 
     async def rename(self, run: Run, path: str, new_path: str) -> TreeResult:

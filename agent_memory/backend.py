@@ -84,7 +84,8 @@ class Entry(NamedTuple):
     """One file, or with ``is_directory`` one directory name, in a listing; ``str(entry)`` is its path.
 
     ``size`` is in bytes, ``modified`` in POSIX seconds by the store's clock (0.0 for a directory);
-    ``version`` is None where the store does not give it away with a listing.
+    ``version`` is None where the store does not give it away with a listing. In a listing ``size`` may be of a
+    moment within an append; `Backend.stat` and `Backend.read` never are.
     """
 
     key: Key

@@ -170,7 +170,7 @@ class AgentMemory(_View):
         self._do(lambda run: self._tree.delete(run, path, expected_sha256))
 
     def delete_tree(self, path: str) -> TreeResult:
-        """Delete every file below a directory; ``""`` is the whole tree.
+        """Delete every file below a directory; ``""`` is the whole tree, which may be empty.
 
         Names in storage that no key can name are left alone and counted.
 

@@ -52,10 +52,10 @@ async def rename(store: Backend, run: Run, source: Key, target: Key) -> Effect:
     return await _transfer(store, run, source, target, _rename_file)
 
 
-async def delete_tree(store: Backend, run: Run, prefix: Key) -> Effect:
+async def delete_tree(store: Backend, run: Run, prefix: Key, missing_ok: bool) -> Effect:
     """Delete every file below a prefix."""
     listing = await list_all(store, run, prefix)
-    if not listing.entries and prefix.path:
+    if not listing.entries and not missing_ok:
         raise AgentMemoryFileNotFoundError(f"{prefix.path!r}: no files below that name")
 
     async def one(entry: Entry) -> None:

@@ -228,6 +228,7 @@ def test_a_subtree_sees_its_own_files_and_nothing_above(memory: AgentMemory) -> 
     with pytest.raises(PathTraversalError):
         memory.subtree("../other")
     assert view.subtree("").delete_tree("").files == 1
+    assert view.delete_tree("").files == 0
     assert memory.exists("secret.md")
 
 

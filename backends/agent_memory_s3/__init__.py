@@ -37,7 +37,7 @@ from agent_memory.errors import (
     WriteError,
 )
 from agent_memory.key import RULES, Key
-from agent_memory_s3._client import Client, PreconditionFailed, Racing
+from agent_memory_s3._client import Client, PreconditionFailed, Racing, keeps_directories
 from agent_memory_s3._directories import Directories
 
 __all__ = ["S3Backend", "agent_memory_register_backends"]
@@ -104,9 +104,10 @@ class S3Backend(Backend):
                 reply = await self._client.call("put_object", self._name(key), key, WriteError, Body=data, **conditions)
                 return Version(reply["ETag"])
             except PreconditionFailed as error:
-                if when is ABSENT:
+                if when is not ABSENT:
+                    raise _changed(key) from error
+                if not (error.keeps_directories and await self._freed(key)):
                     raise FileAlreadyExistsError(f"{key.path!r}: the file exists") from error
-                raise _changed(key) from error
             except AgentMemoryFileNotFoundError as error:  # If-Match on an object that is gone
                 raise ConflictError(f"{key.path!r}: the file is gone") from error
             except Racing as error:
@@ -154,9 +155,9 @@ class S3Backend(Backend):
         )
 
     async def _directory_names(self, prefix: Key, top: str, reply: Mapping[str, Any]) -> Sequence[str]:
-        """The directories of a listing that hold files; SeaweedFS alone keeps those that were emptied."""
+        """The directories of a listing that hold files."""
         found = [common["Prefix"] for common in reply.get("CommonPrefixes", ())]
-        if "SeaweedFS" in reply["ResponseMetadata"]["HTTPHeaders"].get("server", ""):
+        if keeps_directories(reply["ResponseMetadata"]["HTTPHeaders"].get("server", "")):
             held = await asyncio.gather(*(self._holds_files(prefix, name) for name in found))
             found = [name for name, holds in zip(found, held, strict=True) if holds]
         return [name[len(top) : -1] for name in found]
@@ -167,6 +168,18 @@ class S3Backend(Backend):
     async def _head(self, key: Key, error: type[ReadError | WriteError]) -> Entry:
         reply = await self._client.call("head_object", self._name(key), key, error)
         return Entry(key, reply["ContentLength"], reply["LastModified"].timestamp(), Version(reply["ETag"]))
+
+    async def _freed(self, key: Key) -> bool:
+        """Remove an emptied directory that a server keeps in the place of a file; False if the name is in use."""
+        if await self._is_file(key) or await self._is_directory(key):
+            return False
+        await self._remove_directory(key, self._directory(key))
+        return True
+
+    async def _remove_directory(self, key: Key, top: str) -> None:
+        for common in (await self._list(key, top, recursive=False, limit=_MAX_KEYS)).get("CommonPrefixes", ()):
+            await self._remove_directory(key, common["Prefix"])
+        await self._client.call("delete_object", top, key, WriteError)  # its key ends in "/": never a file
 
     async def _is_file(self, key: Key) -> bool:
         try:

@@ -33,6 +33,10 @@ _NEVER_SENT = ("NoCredentialsError", "PartialCredentialsError", "EndpointConnect
 class PreconditionFailed(Exception):
     """The server refused the condition (412)."""
 
+    def __init__(self, server: str = "") -> None:
+        super().__init__()
+        self.keeps_directories = keeps_directories(server)
+
 
 class Racing(Exception):
     """The server could not decide the condition while another write was under way (409)."""
@@ -134,6 +138,11 @@ def _refuse_unknown(options: Mapping[str, object]) -> None:
         raise TypeError(f"s3:// takes s3fs's options, among which is no {', '.join(sorted(unknown))}")
 
 
+def keeps_directories(server: str) -> bool:
+    """Whether a server, by its ``Server`` header, keeps directories that were emptied; on S3 proper there are none."""
+    return "SeaweedFS" in server
+
+
 class _RangeNotSatisfiable(Exception):
     """The range begins at or after the end (416)."""
 
@@ -163,7 +172,7 @@ def translated(cause: Exception, key: Key, error: type[ReadError | WriteError]) 
     if status == 404:
         return AgentMemoryFileNotFoundError(f"{key.path!r}: no such file")
     if status == 412:
-        return PreconditionFailed()
+        return PreconditionFailed(str(response.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("server", "")))
     if status == 409:
         return Racing()
     if status == 416:
