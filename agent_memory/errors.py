@@ -22,8 +22,8 @@
         ├── PartialOperationError                .done, .left
         └── OutcomeUnknownError                  the write may have happened
 
-Each error is a builtin error too, so ``except FileNotFoundError`` works. Messages name the path as the
-caller gave it; none carries a host path, a credential or an agent's content. All of them can be pickled.
+Each error is a builtin error too, so ``except FileNotFoundError`` works. Messages name the path
+within the agent's tree; none carries a host path, a credential or an agent's content. All of them can be pickled.
 """
 
 from __future__ import annotations

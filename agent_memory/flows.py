@@ -180,7 +180,10 @@ async def edit(
         before = await _read_expected(store, run, key, expected, missing=AgentMemoryFileNotFoundError)
         digest = sha256(before.data)
         text = _decode(key, before.data)
-        changed = change(text)
+        try:
+            changed = change(text)
+        except ConflictError as error:  # the caller's own: not a race of ours
+            raise _ChangeRaisedError(error) from error
         if changed == text:
             return Effect(size=before.size, sha256=digest, before_sha256=digest, version=before.version)
         data = text_bytes(changed)
@@ -189,7 +192,16 @@ async def edit(
         version = await run.call(store.write, key, data, when=before.version)
         return Effect(size=len(data), sha256=sha256(data), before_sha256=digest, version=version)
 
-    return await _until_won(run, attempt) if expected is None else await attempt()
+    try:
+        return await _until_won(run, attempt) if expected is None else await attempt()
+    except _ChangeRaisedError as carrier:
+        raise carrier.error from None
+
+
+class _ChangeRaisedError(Exception):
+    def __init__(self, error: ConflictError) -> None:
+        super().__init__()
+        self.error = error
 
 
 async def delete(store: Backend, run: Run, key: Key, expected: str | None) -> Effect:

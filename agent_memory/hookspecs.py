@@ -95,7 +95,8 @@ def agent_memory_after_operation(operation: Operation, outcome: Outcome) -> None
     """Called exactly once per operation: on success, failure or cancellation.
 
     Each implementation is called on its own. One that raises is logged and silences nobody, unless its
-    plugin sets ``required = True``: then the caller gets `OutcomeUnknownError`, with the cause attached.
+    plugin sets ``required = True``: then the caller gets `OutcomeUnknownError`, with the cause attached; or, of
+    an operation that failed anyway, its own error with a note.
     """
 
 

@@ -12,10 +12,20 @@ from functools import lru_cache
 from typing import Final, NoReturn
 
 from agent_memory import _grammar, _suggest
-from agent_memory._grammar import RESERVED, RULES, TEMPORARY_SUFFIX
+from agent_memory._grammar import MAX_SEGMENTS, RESERVED, RULES, TEMPORARY_SUFFIX
 from agent_memory.errors import InvalidAgentIdError, InvalidPathError, PathTraversalError
 
-__all__ = ["AGENTS", "RESERVED", "RULES", "TEMPORARY_SUFFIX", "Key", "agent_id", "external_id", "is_agent_id"]
+__all__ = [
+    "AGENTS",
+    "MAX_SEGMENTS",
+    "RESERVED",
+    "RULES",
+    "TEMPORARY_SUFFIX",
+    "Key",
+    "agent_id",
+    "external_id",
+    "is_agent_id",
+]
 
 _AGENTS_DIRECTORY = "agent_memory"
 _FALLBACK_NAMES = ("untitled", "x")

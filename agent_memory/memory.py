@@ -12,13 +12,13 @@ from dataclasses import replace
 from typing import Any, Self, TypeVar
 
 from agent_memory._tree import Tree, TreeResult, WriteResult
-from agent_memory.backend import AnyBackend, BlockingBackend, Capabilities, Entry
+from agent_memory.backend import AnyBackend, Capabilities, Entry
 from agent_memory.flows import raw_bytes, text_bytes
 from agent_memory.hooks import Hooks
 from agent_memory.key import Key
 from agent_memory.plugins.logging import LoggingPlugin
 from agent_memory.registry import open_backend
-from agent_memory.runners import Run, in_thread, run_async, run_sync
+from agent_memory.runners import Run, aclose_backend, close_backend, run_async, run_sync
 
 __all__ = ["AgentMemory", "AsyncAgentMemory", "TreeResult", "WriteResult"]
 
@@ -82,8 +82,10 @@ class AgentMemory(_View):
     (`InvalidPathError` carries the rule and a suggestion). Reading never creates anything. Sizes are in
     bytes. Instances are immutable and may be shared between threads.
 
-    Every method raises `InvalidPathError` for a bad name, `OperationDenied` for a guard's veto and
-    `FileOperationError` if the storage fails; beside them only what it lists.
+    Every method raises `InvalidPathError` for a bad name, `OperationDenied` for a guard's veto,
+    `FileOperationError` if the storage fails, `UnsupportedOperationError` for what the backend does not promise,
+    `FileTooLargeError` over its ``max_bytes``, and `InvalidContentError` for a malformed ``expected_sha256``;
+    beside them only what it lists.
     """
 
     def read(self, path: str) -> str:
@@ -234,7 +236,10 @@ class AgentMemory(_View):
 
 
 class AsyncAgentMemory(_View):
-    """`AgentMemory` for async callers: the same methods, awaited; nothing blocks the caller's event loop."""
+    """`AgentMemory` for async callers: the same methods, awaited; no awaited call blocks the caller's event loop.
+
+    What is not awaited (`open`, `subtree`) does no I/O, except that a bad name is reported to the hooks at once.
+    """
 
     async def read(self, path: str) -> str:
         return await self._do(lambda run: self._tree.read_text(run, path))
@@ -293,22 +298,6 @@ class AsyncAgentMemory(_View):
 
     async def __aexit__(self, *exc_info: object) -> None:
         await self.aclose()
-
-
-def close_backend(backend: AnyBackend) -> None:
-    """Close a backend of either colour for a sync caller."""
-    if isinstance(backend, BlockingBackend):
-        backend.close()
-    else:
-        run_sync(backend, lambda run: run.call(backend.aclose))
-
-
-async def aclose_backend(backend: AnyBackend) -> None:
-    """Close a backend of either colour for an async caller."""
-    if isinstance(backend, BlockingBackend):
-        await in_thread(backend.close)
-    else:
-        await run_async(backend, lambda run: run.call(backend.aclose))
 
 
 def _text(content: str) -> Callable[[], bytes]:

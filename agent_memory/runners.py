@@ -153,6 +153,22 @@ async def run_async(backend: AnyBackend, start: Callable[[Run], Coroutine[Any, A
     return await start(_ASYNC)
 
 
+def close_backend(backend: AnyBackend) -> None:
+    """Close a backend of either colour for a sync caller."""
+    if isinstance(backend, BlockingBackend):
+        backend.close()
+    else:
+        run_sync(backend, lambda run: run.call(backend.aclose))
+
+
+async def aclose_backend(backend: AnyBackend) -> None:
+    """Close a backend of either colour for an async caller."""
+    if isinstance(backend, BlockingBackend):
+        await in_thread(backend.close)
+    else:
+        await run_async(backend, lambda run: run.call(backend.aclose))
+
+
 async def in_thread(function: Callable[[], T]) -> T:
     """Run a function in our own executor, with the caller's context variables."""
     context = contextvars.copy_context()

@@ -14,10 +14,10 @@ from agent_memory.backend import AnyBackend, BlockingBackend, Capabilities, Entr
 from agent_memory.errors import AgentMemoryFileNotFoundError, FileOperationError, InvalidAgentIdError, InvalidPathError
 from agent_memory.hooks import Hooks
 from agent_memory.key import AGENTS, Key
-from agent_memory.memory import AgentMemory, AsyncAgentMemory, aclose_backend, close_backend
+from agent_memory.memory import AgentMemory, AsyncAgentMemory
 from agent_memory.plugins.logging import LoggingPlugin
 from agent_memory.registry import open_backend
-from agent_memory.runners import run_async, run_sync
+from agent_memory.runners import aclose_backend, close_backend, run_async, run_sync
 
 M = TypeVar("M", AgentMemory, AsyncAgentMemory)
 

@@ -12,6 +12,8 @@ from agent_memory.errors import (
     FileAlreadyExistsError,
     InvalidPathError,
     PartialOperationError,
+    UnsupportedOperationError,
+    WriteError,
 )
 from agent_memory.flows import Effect, exists, sha256
 from agent_memory.key import RULES, Key
@@ -106,6 +108,9 @@ async def _rename_file(store: Backend, run: Run, source: Key, target: Key) -> Ef
     version = await run.call(store.write, target, snapshot.data, when=ABSENT)
     try:
         await run.call(store.delete, source, when=snapshot.version)
+    except (WriteError, UnsupportedOperationError):
+        await _withdraw(store, run, target, version)
+        raise
     except (ConflictError, AgentMemoryFileNotFoundError) as error:
         await _withdraw(store, run, target, version)
         raise ConflictError(f"{source.path!r}: the file changed while it was renamed; it stays where it is") from error
@@ -116,8 +121,8 @@ async def _rename_file(store: Backend, run: Run, source: Key, target: Key) -> Ef
 async def _withdraw(store: Backend, run: Run, target: Key, version: Version) -> None:
     try:
         await run.call(store.delete, target, when=version)
-    except (ConflictError, AgentMemoryFileNotFoundError):
-        return  # somebody already made it theirs
+    except AgentMemoryError:
+        return  # somebody already made it theirs, or nothing can be deleted here: both names stay
 
 
 async def _each(run: Run, entries: tuple[Entry, ...], one: Callable[[Entry], Awaitable[None]]) -> None:

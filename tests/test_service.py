@@ -359,3 +359,16 @@ def test_a_listing_counts_skipped_names_once_however_many_pages() -> None:
         for name in "abcdefg":
             memory.write(name, "x")
         assert memory.delete_tree("").skipped == 2
+
+
+def test_a_conflict_that_a_change_raises_itself_is_raised_at_once(memory: AgentMemory) -> None:
+    memory.write("a.md", "old")
+    calls: list[str] = []
+
+    def change(text: str) -> str:
+        calls.append(text)
+        raise ConflictError("the caller's own")
+
+    with pytest.raises(ConflictError, match="the caller's own"):
+        memory.edit("a.md", change)
+    assert calls == ["old"]

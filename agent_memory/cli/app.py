@@ -19,8 +19,8 @@ from agent_memory.cli.settings import Command, global_options, log_to
 
 _HELP = """Storage for what AI agents remember: small text files on local disk, in memory and on S3.
 
-Global options may stand before or after the name of a command. Content that begins with a dash and a blank is
-content ("- an item"); "--" ends the options.
+Global options may stand before or after the name of a command. A last argument that begins with a dash and a
+blank is content ("- an item"); "--" ends the options.
 
 \b
 Exit codes:

@@ -23,23 +23,16 @@ _CONTENT_WITH_DASHES = re.compile(r"-+\s|-{3}")
 
 
 class ContentCommand(Command):
-    """A command whose last argument is content, which may be a Markdown list or begin with a ``---`` line."""
+    """A command whose last argument may be content that looks like an option: a Markdown list, a ``---`` line."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        options, ended, rest = _split(args)
-        content = [arg for arg in options if _CONTENT_WITH_DASHES.match(arg)]
-        if content:
-            args = [arg for arg in options if arg not in content] + ["--", *rest, *content]
-        elif ended:
-            args = [*options, "--", *rest]
+        if args and "--" not in args and _CONTENT_WITH_DASHES.match(args[-1]) and not self._awaits_value(args[:-1]):
+            args = [*args[:-1], "--", args[-1]]
         return super().parse_args(ctx, args)
 
-
-def _split(args: list[str]) -> tuple[list[str], bool, list[str]]:
-    if "--" not in args:
-        return args, False, []
-    at = args.index("--")
-    return args[:at], True, args[at + 1 :]
+    def _awaits_value(self, args: list[str]) -> bool:
+        options = [param for param in self.params if isinstance(param, click.Option) and not param.is_flag]
+        return bool(args) and any(args[-1] in option.opts for option in options)
 
 
 def _checked_sha256(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:

@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Self
 
 from agent_memory.errors import FileAlreadyExistsError, FileTooLargeError, InvalidPathError, UnsupportedOperationError
-from agent_memory.key import RESERVED, RULES, TEMPORARY_SUFFIX
+from agent_memory.key import MAX_SEGMENTS, RESERVED, RULES, TEMPORARY_SUFFIX
 
-_DEEPEST = 32  # segments of a path (the key grammar): nothing deeper has a name
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
 
@@ -138,7 +137,7 @@ class Folder:
             found.special.append(path)
         elif path.lower() == RESERVED:
             found.own = True
-        elif depth >= _DEEPEST:
+        elif depth >= MAX_SEGMENTS:
             found.too_deep.append(path)
         else:
             self._enter(directory, entry.name, path, depth, found)

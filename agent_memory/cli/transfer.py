@@ -26,11 +26,6 @@ def _overwriting(command: F) -> F:
     return click.option("--overwrite", is_flag=True, help="Replace files of other content.")(command)
 
 
-def _option_of(name: str, side: str) -> Callable[[F], F]:
-    text = f"An option of {side} alone; may be repeated."
-    return click.option(name, multiple=True, type=key_value, metavar="KEY=VALUE", help=text)
-
-
 @click.command("import", cls=Command)
 @click.argument("directory")
 @_overwriting

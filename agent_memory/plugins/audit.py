@@ -1,7 +1,8 @@
 """Who did what: one JSON line per operation and per refusal, in ASCII, through a backend and never through hooks.
 
 A record tells time, actor, agent, operation, path, sizes, digests, outcome and duration; it never holds
-content. The log lies outside every agent's tree: no path an agent can name reaches it.
+content. Below a URL's root the log lies where no path an agent can name reaches it; a log in a file is the
+caller's to put outside the trees.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from types import TracebackType
 from typing import Self, cast
 
 from agent_memory import flows
-from agent_memory.backend import Backend, BlockingBackend
+from agent_memory.backend import Backend
 from agent_memory.hookspecs import Operation, Outcome, hookimpl
 from agent_memory.key import Key
 from agent_memory.registry import open_backend
-from agent_memory.runners import run_sync
+from agent_memory.runners import close_backend, run_sync
 
 _log = logging.getLogger("agent_memory")
 
@@ -32,7 +33,8 @@ class AuditPlugin:
     The line is durable, to the level of the target's backend, before the audited call returns.
 
     Args:
-        target: a file, or a backend URL, below whose root the log is ``.agent-memory/audit/YYYY-MM-DD.jsonl``.
+        target: a file, named as the key grammar allows, or a backend URL, below whose root the log is
+            ``.agent-memory/audit/YYYY-MM-DD.jsonl``.
         required: whether a caller is told, by `OutcomeUnknownError`, that a record could not be written;
             otherwise that is logged.
         intent: whether to write a line before the operation too, so that after a crash the log shows what
@@ -82,10 +84,7 @@ class AuditPlugin:
 
     def close(self) -> None:
         """Release what the target's backend holds."""
-        if isinstance(self._backend, BlockingBackend):
-            self._backend.close()
-        else:
-            run_sync(self._backend, lambda run: run.call(cast(Backend, self._backend).aclose))
+        close_backend(self._backend)
 
     def __enter__(self) -> Self:
         return self

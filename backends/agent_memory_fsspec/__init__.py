@@ -219,6 +219,10 @@ def _open(url: str, options: Mapping[str, object]) -> FsspecBackend:
         filesystem, root = fsspec.core.url_to_fs(url, use_listings_cache=False, **given)
     except (ImportError, ValueError) as error:
         raise BackendNotAvailableError(f"fsspec cannot open {scheme}:// here: {_first_line(error)}") from error
+    except TypeError:
+        raise
+    except Exception as error:  # some filesystems connect, or open a file, when they are made
+        raise BackendNotAvailableError(f"fsspec cannot open {scheme}:// here: {type(error).__name__}") from error
     return FsspecBackend(filesystem, root, allow_single_writer=allow)
 
 

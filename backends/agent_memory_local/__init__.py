@@ -7,8 +7,9 @@ Readers never wait for the disk. No symbolic link below the root is followed. Li
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, unquote_to_bytes, urlsplit
 
 from agent_memory.backend import BackendFactory, hookimpl
 from agent_memory_local._backend import LocalBackend
@@ -18,12 +19,12 @@ __all__ = ["LocalBackend", "agent_memory_register_backends"]
 
 def _open(url: str, options: Mapping[str, object]) -> LocalBackend:
     parts = urlsplit(url)
-    if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
+    if parts.netloc not in ("", "localhost") or not parts.path.startswith("/") or parts.fragment:
         raise ValueError("a file URL is file:///absolute/path, with ?durability=process if wanted")
-    given = {**{name: values[-1] for name, values in parse_qs(parts.query).items()}, **options}
+    given = {**{name: values[-1] for name, values in parse_qs(parts.query, keep_blank_values=True).items()}, **options}
     if unknown := given.keys() - {"durability"}:
         raise TypeError(f"file:// takes the option durability, not {', '.join(sorted(unknown))}")
-    return LocalBackend(unquote(parts.path), **given)  # type: ignore[arg-type]  # checked by LocalBackend
+    return LocalBackend(os.fsdecode(unquote_to_bytes(parts.path)), **given)  # type: ignore[arg-type]  # checked by LocalBackend
 
 
 @hookimpl

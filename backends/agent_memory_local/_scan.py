@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 
 from agent_memory.backend import PageBuilder
-from agent_memory.key import TEMPORARY_SUFFIX
+from agent_memory.key import MAX_SEGMENTS, TEMPORARY_SUFFIX
 from agent_memory_local._walk import from_disk, subdirectory
-
-_DEEPEST = 32  # segments of a path (the key grammar): nothing deeper has a name
 
 
 def scan(directory: int, builder: PageBuilder, recursive: bool, depth: int, above: str = "") -> None:
@@ -42,7 +40,7 @@ def _directory(parent: int, segment: str, name: str, builder: PageBuilder, recur
         if not recursive:
             if _holds_a_file(descriptor, depth + 1):
                 builder.directory(name)
-        elif depth + 1 < _DEEPEST:
+        elif depth + 1 < MAX_SEGMENTS:
             scan(descriptor, builder, recursive, depth + 1, name + "/")
         else:
             builder.skipped += 1
@@ -56,7 +54,9 @@ def _holds_a_file(directory: int, depth: int) -> bool:
         if entry.is_file(follow_symlinks=False):
             if not entry.name.endswith(TEMPORARY_SUFFIX):
                 return True
-        elif entry.is_dir(follow_symlinks=False) and depth < _DEEPEST and _holds_below(directory, entry.name, depth):
+        elif (
+            entry.is_dir(follow_symlinks=False) and depth < MAX_SEGMENTS and _holds_below(directory, entry.name, depth)
+        ):
             return True
     return False
 

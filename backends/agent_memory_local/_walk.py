@@ -67,7 +67,7 @@ class Walker:
             PathTraversalError: a component is a symbolic link.
             FileNotFoundError: a directory was removed meanwhile; walk again.
         """
-        os.makedirs(self.root, DIRECTORY_MODE, exist_ok=True)
+        _make_root(self.root, sync)
         descriptor = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         for segment in segments:
             descriptor = self._made_below(descriptor, on_disk(segment), key, sync)
@@ -164,6 +164,22 @@ def require_regular(key: Key, found: os.stat_result, error: type[FileOperationEr
         raise not_found(key)
     if not stat.S_ISREG(found.st_mode):
         raise error(f"{key.path!r}: not a regular file")
+
+
+def _make_root(path: str, sync: bool) -> None:
+    if os.path.isdir(path):
+        return
+    _make_root(os.path.dirname(path), sync)
+    try:
+        os.mkdir(path, DIRECTORY_MODE)
+    except FileExistsError:
+        return
+    if sync:
+        parent = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(parent)
+        finally:
+            os.close(parent)
 
 
 def _make(directory: int, segment: str, sync: bool) -> None:

@@ -87,7 +87,7 @@ class S3Backend(Backend):
             return await self._client.get(
                 self._name(key), key, lambda size: refuse_larger(key, size, self.max_bytes), **conditions
             )
-        except PreconditionFailed as error:
+        except (PreconditionFailed, Racing) as error:
             raise _changed(key) from error
 
     async def stat(self, key: Key) -> Entry:
@@ -238,6 +238,10 @@ def _open(url: str, options: Mapping[str, object]) -> S3Backend:
         return S3Backend(bucket, prefix, options)
     except ImportError as error:
         raise BackendNotAvailableError("s3:// needs s3fs: pip install 'agent-memory[s3]'") from error
+    except (TypeError, ValueError):
+        raise
+    except Exception as error:  # a profile that does not exist, a configuration file that does not parse
+        raise BackendNotAvailableError(f"s3:// does not open with these options: {type(error).__name__}") from error
 
 
 @hookimpl

@@ -80,7 +80,7 @@ class Client:
         except AgentMemoryError:
             raise
         except Exception as cause:
-            raise translated(cause, key, error) from cause
+            raise translated(cause, key, error, options) from cause
         return reply
 
     async def get(self, name: str, key: Key, accept: Callable[[int], None], **options: Any) -> Snapshot:
@@ -95,7 +95,7 @@ class Client:
             try:
                 data: bytes = await body.read()
             except Exception as cause:
-                raise translated(cause, key, ReadError) from cause
+                raise translated(cause, key, ReadError, {}) from cause
         size = int(reply["ContentRange"].rpartition("/")[2]) if "ContentRange" in reply else len(data)
         return Snapshot(data, Version(reply["ETag"]), size)
 
@@ -156,7 +156,9 @@ def _require_conditions(client: Any) -> None:
             )
 
 
-def translated(cause: Exception, key: Key, error: type[ReadError | WriteError]) -> Exception:
+def translated(
+    cause: Exception, key: Key, error: type[ReadError | WriteError], options: Mapping[str, object]
+) -> Exception:
     """Our error for one of s3fs's, botocore's or aiohttp's; the one place that knows theirs.
 
     s3fs hides the reply behind `OSError` with reused errno (412 and 416 are both EINVAL), so this branches on
@@ -169,13 +171,14 @@ def translated(cause: Exception, key: Key, error: type[ReadError | WriteError]) 
     status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     if code == "NoSuchBucket":
         return error("the bucket does not exist")
-    if status == 404:
+    if status == 404 and "Key" in options:
         return AgentMemoryFileNotFoundError(f"{key.path!r}: no such file")
-    if status == 412:
+    conditional = "IfMatch" in options or "IfNoneMatch" in options
+    if status == 412 and conditional:
         return PreconditionFailed(str(response.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("server", "")))
-    if status == 409:
+    if status == 409 and conditional:
         return Racing()
-    if status == 416:
+    if status == 416 and "Range" in options:
         return _RangeNotSatisfiable()
     return _refused(code, status, key, error)
 

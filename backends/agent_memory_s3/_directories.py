@@ -1,7 +1,8 @@
 """Keeps a name from being a file and a directory at once, on a store that has no directories.
 
 The storage is asked the first time this process writes into a directory, and the answer remembered; so two
-processes that race may still make both, which then both stay readable. Everything here runs on the I/O
+processes that race, or one that returns to a directory another has changed, may still make both, which then
+both stay readable. Everything here runs on the I/O
 loop, hence in one thread.
 """
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from agent_memory.backend import AnyBackend
-from agent_memory.memory import close_backend
 from agent_memory.registry import open_backend
+from agent_memory.runners import close_backend
 from agent_memory.testing import BackendContract, FunctionalContract
 
 if TYPE_CHECKING:

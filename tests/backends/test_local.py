@@ -26,6 +26,8 @@ from agent_memory import (
     ReadError,
     WriteError,
 )
+from agent_memory.backend import ANY, ReadWhen
+from agent_memory.key import Key
 from agent_memory_local import LocalBackend
 
 Action = Callable[[AgentMemory], object]
@@ -452,3 +454,47 @@ def test_names_are_utf8_on_disk_whatever_the_locale(memory: AgentMemory, root: P
         ("café/ü.md", "newer"),
         ("café/日記.md", "older"),
     ]
+
+
+def test_roots_whose_names_are_not_utf8_are_kept_apart(tmp_path: Path) -> None:
+    one, two = (os.fsdecode(os.fsencode(tmp_path) + name) for name in (b"/\xff", b"/\xfe"))
+    AgentMemory.open(one).write("a.md", "x")
+    assert AgentMemory.open(two).list() == ()
+    assert Path(one, "a.md").read_text() == "x"
+
+
+@pytest.mark.parametrize("url", ["file:///tmp/x#fragment", "file:///tmp/x?durabilty"])
+def test_what_a_file_url_does_not_have_is_refused(url: str) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        AgentMemory.open(url)
+
+
+def test_every_directory_made_for_the_root_is_private_and_synced_into_its_parent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: set[str] = set()
+    real_fsync = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        synced.add(Path(f"/proc/self/fd/{descriptor}").readlink().as_posix())
+        real_fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    root = tmp_path / "new" / "deep" / "root"
+    AgentMemory.open(root).write("a/x.md", "1")
+    assert {str(path) for path in (tmp_path, root.parent.parent, root.parent, root, root / "a")} <= synced
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (root, root.parent, root.parent.parent)} == {0o700}
+
+
+def test_a_rename_whose_delete_fails_takes_its_copy_back(root: Path) -> None:
+    class Undeletable(LocalBackend):
+        def delete(self, key: Key, when: ReadWhen = ANY) -> None:
+            if key.path == "a.md":
+                raise WriteError("may not delete")
+            super().delete(key, when)
+
+    memory = AgentMemory.open(Undeletable(root))
+    memory.write("a.md", "x")
+    with pytest.raises(WriteError, match="may not delete"):
+        memory.rename("a.md", "b.md")
+    assert [str(entry) for entry in memory.list()] == ["a.md"]

@@ -16,8 +16,10 @@ import pytest
 
 from agent_memory import (
     AgentMemory,
+    AgentMemoryError,
     AgentMemoryFileNotFoundError,
     AsyncAgentMemory,
+    BackendNotAvailableError,
     FileAlreadyExistsError,
     FileOperationError,
     InvalidPathError,
@@ -144,8 +146,8 @@ def test_a_server_that_is_not_there_is_a_clear_error(moto: S3Server) -> None:
 
 def test_without_a_reply_a_write_is_of_unknown_outcome() -> None:
     key = Key.tree().join("a.md")
-    assert isinstance(translated(TimeoutError(), key, WriteError), OutcomeUnknownError)
-    assert isinstance(translated(TimeoutError(), key, ReadError), ReadError)
+    assert isinstance(translated(TimeoutError(), key, WriteError, {}), OutcomeUnknownError)
+    assert isinstance(translated(TimeoutError(), key, ReadError, {}), ReadError)
 
 
 def test_a_client_that_would_drop_conditions_is_refused() -> None:
@@ -238,3 +240,34 @@ def test_deleting_what_another_client_deleted_is_file_not_found(moto: S3Server) 
         two.delete("a.md")
         with pytest.raises(AgentMemoryFileNotFoundError):
             one.delete("a.md")
+
+
+@pytest.mark.parametrize("status", [400, 403, 404, 409, 412, 416, 500, 501])
+@pytest.mark.parametrize("verb", ["read", "stat", "write", "create", "delete", "list"])
+def test_no_reply_of_a_server_raises_anything_but_our_errors(status: int, verb: str) -> None:
+    from botocore.exceptions import ClientError
+
+    backend = S3Backend("memories", "p", {"key": "k", "secret": "s"})
+
+    async def call(method: str, **_: Any) -> Any:
+        raise OSError(22, "hidden") from ClientError(
+            {"Error": {"Code": "Some"}, "ResponseMetadata": {"HTTPStatusCode": status}}, method
+        )
+
+    backend._client._fs._call_s3 = call
+    memory = AgentMemory.open(backend)
+    calls: dict[str, Any] = {
+        "read": lambda: memory.read("a"),
+        "stat": lambda: memory.stat("a"),
+        "write": lambda: memory.write("a", "x"),
+        "create": lambda: memory.create("a", "x"),
+        "delete": lambda: memory.delete("a"),
+        "list": lambda: memory.list(),
+    }
+    with pytest.raises(AgentMemoryError):
+        calls[verb]()
+
+
+def test_a_profile_that_does_not_exist_is_a_clear_error() -> None:
+    with pytest.raises(BackendNotAvailableError, match="ProfileNotFound"):
+        AgentMemory.open("s3://memories", storage_options={"profile": "no-such-profile"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent_memory.memory import close_backend
+from agent_memory.runners import close_backend
 from agent_memory.testing import check_against_model
 from agent_memory_local import LocalBackend
 from agent_memory_memory import MemoryBackend

@@ -53,7 +53,7 @@ def test_read_prints_exactly_the_bytes(run: Run) -> None:
 
 @pytest.mark.parametrize("content", ["- a list item", "---\ntitle: x\n---\n", "-\tx", "-- signed"])
 def test_content_may_begin_with_dashes(run: Run, content: str) -> None:
-    assert run("write", "a.md", content, "--json").exit_code == 0
+    assert run("write", "--json", "a.md", content).exit_code == 0
     assert stored() == {"a.md": content.encode()}
 
 
@@ -231,3 +231,11 @@ def test_without_a_command_the_help_is_shown(run: Run) -> None:
     assert "Exit codes" in result.stdout
     assert run("--help").exit_code == 0
     assert run("write", "-h").exit_code == 0
+
+
+def test_a_path_or_an_options_value_that_begins_with_dashes_moves_nothing_out_of_place(run: Run) -> None:
+    run("write", "todo", "precious")
+    assert run("write", "- item.md", "todo").exit_code == 2
+    assert run("write", "real.md", "--actor", "- bot", "real text").exit_code == 0
+    assert run("read", "todo").stdout == "precious"
+    assert run("read", "real.md").stdout == "real text"
