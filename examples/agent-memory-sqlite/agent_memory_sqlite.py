@@ -10,8 +10,8 @@ from agent_memory.backend import ANY, Page, ReadWhen, Snapshot, Version, WriteWh
 from agent_memory.key import Key
 
 _TABLE = "CREATE TABLE IF NOT EXISTS files (id INTEGER PRIMARY KEY AUTOINCREMENT, path UNIQUE, data BLOB, time REAL)"
-_FILES = "SELECT path, length(data), time, id FROM files WHERE path >= ?1 AND path < ?1 || char(0x10ffff)"
-_TAKEN = f"{_FILES} OR path || '/' < ?1 AND path || '/' = substr(?1, 1, length(path) + 1)"
+_FILES = "SELECT path, length(data), time, id FROM files WHERE path >= :top AND path < :top || char(0x10ffff)"
+_TAKEN = f"{_FILES} OR path || '/' < :top AND path || '/' = substr(:top, 1, length(path) + 1)"
 _WRITE = "REPLACE INTO files (path, data, time) VALUES (?, ?, ?)"
 
 
@@ -34,7 +34,7 @@ class SqliteBackend(backend.BlockingBackend):
 
     def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
         with self._begun(key, errors.WriteError, when, missing=None) as (sql, found):
-            if (found and when is backend.ABSENT) or sql.execute(_TAKEN, [key.storage + "/"]).fetchone():
+            if (found and when is backend.ABSENT) or sql.execute(_TAKEN, {"top": key.storage + "/"}).fetchone():
                 raise backend.taken_name(key)
             return Version(str(sql.execute(_WRITE, [key.storage, data, time.time()]).lastrowid))
 
@@ -45,7 +45,7 @@ class SqliteBackend(backend.BlockingBackend):
     def list(self, prefix: Key, *, recursive: bool = True, after: str | None = None, limit: int = 1000) -> Page:
         builder, top = backend.PageBuilder(prefix), prefix.storage and prefix.storage + "/"
         with self._begun(prefix, errors.ReadError, missing=None) as (sql, _):
-            found = [(path[len(top) :], *facts) for path, *facts in sql.execute(_FILES, [top])]
+            found = [(path[len(top) :], *facts) for path, *facts in sql.execute(_FILES, {"top": top})]
         for name, size, modified, row in found:
             if recursive or "/" not in name:
                 builder.file(name, size, modified, Version(str(row)))
@@ -58,7 +58,7 @@ class SqliteBackend(backend.BlockingBackend):
         try:
             with closing(sqlite3.connect(self._path, timeout=60, isolation_level=None)) as sql, sql:
                 sql.execute("BEGIN IMMEDIATE").execute(_TABLE)
-                found = sql.execute(f"{_FILES} AND path = ?1", [key.storage]).fetchone()
+                found = sql.execute(f"{_FILES} AND path = :top", {"top": key.storage}).fetchone()
                 if missing and not found:
                     raise missing(f"{key.path!r}: no such file")
                 if isinstance(when, Version) and (not found or str(found[3]) != when.token):
