@@ -455,7 +455,7 @@ def _contract(opened: Callable[[], BlockingBackend], name: str) -> type[Any]:
     def backend(_: object) -> BlockingBackend:
         return opened()
 
-    return type(name, (BackendContract,), {"rounds": 100, "backend": pytest.fixture(backend), "__module__": __name__})
+    return type(name, (BackendContract,), {"rounds": 300, "backend": pytest.fixture(backend), "__module__": __name__})
 
 
 MUTANTS = _subclasses(_Mutant)
