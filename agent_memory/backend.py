@@ -14,132 +14,73 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from enum import Enum
-from typing import ClassVar, Final, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import ClassVar, Final, Literal, Protocol, TypeAlias, runtime_checkable
 
 import pluggy
 
-from agent_memory.errors import FileAlreadyExistsError, FileTooLargeError
+from agent_memory._values import (
+    ABSENT,
+    ANY,
+    PRESENT,
+    Appended,
+    AppendWhen,
+    Capabilities,
+    Entry,
+    Page,
+    ReadWhen,
+    Snapshot,
+    Version,
+    When,
+    WriteWhen,
+)
+from agent_memory.errors import (
+    AgentMemoryError,
+    AgentMemoryFileNotFoundError,
+    ConflictError,
+    FileAlreadyExistsError,
+    FileOperationError,
+    FileTooLargeError,
+)
 from agent_memory.key import RESERVED, TEMPORARY_SUFFIX, Key
+
+__all__ = [
+    "ABSENT",
+    "ANY",
+    "DEFAULT_MAX_BYTES",
+    "PRESENT",
+    "PROJECT",
+    "AnyBackend",
+    "AppendWhen",
+    "Appended",
+    "Appends",
+    "Backend",
+    "BackendFactory",
+    "BlockingBackend",
+    "Capabilities",
+    "Entry",
+    "Key",
+    "Page",
+    "PageBuilder",
+    "ReadWhen",
+    "Snapshot",
+    "Version",
+    "When",
+    "WriteWhen",
+    "content_version",
+    "hookimpl",
+    "not_found",
+    "refuse_larger",
+    "require",
+    "taken_name",
+    "translating",
+]
 
 PROJECT: Final = "agent_memory"
 hookimpl = pluggy.HookimplMarker(PROJECT)
 """Marks a plugin's hooks; a backend's module needs `agent_memory_register_backends` alone."""
 DEFAULT_MAX_BYTES: Final = 50_000_000
-
-
-class When(Enum):
-    """The preconditions that need no version."""
-
-    ANY = "any"
-    ABSENT = "absent"
-    PRESENT = "present"
-
-
-ANY: Final = When.ANY
-ABSENT: Final = When.ABSENT
-PRESENT: Final = When.PRESENT
-
-
-@dataclass(frozen=True)
-class Version:
-    """An opaque token of one state of one file; only equality means anything.
-
-    A backend may subclass it to carry what it needs along; fields that do not take part in equality are
-    declared ``field(compare=False)``.
-    """
-
-    token: str
-
-
-ReadWhen: TypeAlias = Literal[When.ANY] | Version
-WriteWhen: TypeAlias = Literal[When.ANY, When.ABSENT] | Version
-AppendWhen: TypeAlias = Literal[When.ANY, When.PRESENT]
-
-
-class Snapshot:
-    """What one read saw: ``data``, the whole file's ``size`` in bytes, and its ``version``.
-
-    ``version`` may be given as a function, called once and only if somebody asks.
-    """
-
-    __slots__ = ("_version", "data", "size")
-
-    def __init__(self, data: bytes, version: Version | Callable[[], Version], size: int) -> None:
-        self.data: Final = data
-        self.size: Final = size
-        self._version = version
-
-    @property
-    def version(self) -> Version:
-        """The version of the state this snapshot was taken of."""
-        if not isinstance(self._version, Version):
-            self._version = self._version()
-        return self._version
-
-
-class Entry(NamedTuple):
-    """One file, or with ``is_directory`` one directory name, in a listing; ``str(entry)`` is its path.
-
-    ``size`` is in bytes, ``modified`` in POSIX seconds by the store's clock (0.0 for a directory);
-    ``version`` is None where the store does not give it away with a listing. In a listing ``size`` may be of a
-    moment within an append; `Backend.stat` and `Backend.read` never are.
-    """
-
-    key: Key
-    size: int
-    modified: float
-    version: Version | None = None
-    is_directory: bool = False
-
-    @property
-    def path(self) -> str:
-        """The path within the tree."""
-        return self.key.path
-
-    def __str__(self) -> str:
-        return self.key.path
-
-
-class Page(NamedTuple):
-    """One page of a listing; ``next`` is the token to go on with, None on the last page.
-
-    ``skipped`` counts names found in storage that the key grammar refuses, or that are no regular files.
-    """
-
-    entries: tuple[Entry, ...]
-    directories: tuple[Key, ...] = ()
-    next: str | None = None
-    skipped: int = 0
-
-
-class Appended(NamedTuple):
-    """What an append made: the file's new size in bytes, and its version where that cost nothing."""
-
-    size: int
-    version: Version | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Capabilities:
-    """What a backend keeps, whoever else writes to the same storage at the same time."""
-
-    atomic_write: bool
-    """A reader sees the whole old or the whole new file."""
-    atomic_create: bool
-    """``write(ABSENT)`` has exactly one winner."""
-    compare_and_swap: bool
-    """``write(Version)`` and ``delete(Version)`` never overwrite a state they did not name."""
-    durability: Literal["none", "process", "full"]
-    """A returned write survives: nothing, a crash of this process, a crash of the machine."""
-    exclusive_names: bool
-    """A name is never a file and a directory at once, even among racing writers."""
-    case_sensitive: bool
-    """Names that differ only by case are two files."""
-    read_after_write: bool
-    """A read or listing that starts after a write returned sees it."""
 
 
 class _Common(ABC):
@@ -274,33 +215,77 @@ def content_version(data: bytes) -> Version:
     return Version("sha256:" + hashlib.sha256(data).hexdigest())
 
 
+@contextmanager
+def translating(key: Key, error: type[FileOperationError], *foreign: type[Exception]) -> Iterator[None]:
+    """Raise a storage's own exceptions as ours, the cause attached; ours pass.
+
+    Of a cause only an `OSError`'s ``strerror``, else its type, is told: a message may carry host paths.
+    """
+    try:
+        yield
+    except AgentMemoryError:
+        raise
+    except foreign as cause:
+        detail = getattr(cause, "strerror", None) or type(cause).__name__
+        raise error(f"{key.path!r}: the storage failed: {detail}") from cause
+
+
 def refuse_larger(key: Key, size: int, limit: int) -> None:
     """Raise `FileTooLargeError` if ``size`` is over ``limit``, both in bytes."""
     if size > limit:
         raise FileTooLargeError(f"{key.path!r}: {size:,} bytes are more than the {limit:,} one call may carry")
 
 
+def require(key: Key, state: Version | Callable[[], Version] | None, *conditions: When | Version) -> None:
+    """Raise unless a file's state meets every precondition; the caller holds whatever keeps that state.
+
+    ``state`` is the file's version, or a function called only to compare it, or None if there is no such file.
+
+    Raises:
+        FileAlreadyExistsError: ``ABSENT``, and there is a file.
+        AgentMemoryFileNotFoundError: ``PRESENT``, and there is none.
+        ConflictError: a version, and the file is in another state or is gone.
+    """
+    for when in conditions:
+        if when is ABSENT and state:
+            raise FileAlreadyExistsError(f"{key.path!r}: the file exists")
+        if when is PRESENT and not state:
+            raise not_found(key)
+        if isinstance(when, Version):
+            if state is None:
+                raise ConflictError(f"{key.path!r}: the file is gone")
+            if when != (state if isinstance(state, Version) else state()):
+                raise ConflictError(f"{key.path!r}: the file changed since it was read")
+
+
 class PageBuilder:
     """Makes a page of the names a backend found below a prefix: parses, skips, counts, orders.
 
     Names are relative to the prefix, as storage has them. This package's own data and temporary files are
-    left out in silence; names the grammar refuses are left out and counted.
+    left out in silence; names the grammar refuses are left out and counted. With ``recursive=False`` a file
+    further down stands for the directory it is in.
     """
 
-    def __init__(self, prefix: Key) -> None:
+    def __init__(self, prefix: Key, recursive: bool = True) -> None:
         self._prefix = prefix
+        self._recursive = recursive
+        self._directories: set[str] = set()
         self._found: list[Entry] = []
         self.skipped = 0
 
     def file(self, name: str, size: int, modified: float, version: Version | None = None) -> None:
         """Add a file."""
-        if key := self._key(name):
+        if not self._recursive and "/" in name:
+            self.directory(name.partition("/")[0])
+        elif key := self._key(name):
             self._found.append(Entry(key, size, modified, version))
 
     def directory(self, name: str) -> None:
-        """Add a directory name (for ``recursive=False``)."""
-        if key := self._key(name):
-            self._found.append(Entry(key, 0, 0.0, None, True))
+        """Add a directory name (for ``recursive=False``), once however often it is found."""
+        if name not in self._directories:
+            self._directories.add(name)
+            if key := self._key(name):
+                self._found.append(Entry(key, 0, 0.0, None, True))
 
     def page(self, after: str | None, limit: int) -> Page:
         """The names after ``after``, cut at ``limit``, of a backend that always finds all of them."""
@@ -328,6 +313,11 @@ class PageBuilder:
 
 def _order(entry: Entry) -> str:
     return entry.key.storage  # code point order is the order of UTF-8 bytes
+
+
+def not_found(key: Key) -> AgentMemoryFileNotFoundError:
+    """The error for a name that is no file."""
+    return AgentMemoryFileNotFoundError(f"{key.path!r}: no such file")
 
 
 def taken_name(key: Key) -> FileAlreadyExistsError:

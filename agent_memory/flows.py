@@ -23,6 +23,7 @@ from agent_memory.backend import (
     Entry,
     Snapshot,
     Version,
+    not_found,
     refuse_larger,
 )
 from agent_memory.errors import (
@@ -139,7 +140,7 @@ async def append(
         nonlocal clashes
         before = await _read_if_present(store, run, key)
         if before is None and when is PRESENT:
-            raise AgentMemoryFileNotFoundError(f"{key.path!r}: no such file")
+            raise not_found(key)
         try:
             return await _write_appended(store, run, key, before, data, separator)
         except FileAlreadyExistsError as error:  # another creator was faster, or the name is a directory

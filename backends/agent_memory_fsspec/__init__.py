@@ -16,7 +16,6 @@ from typing import Any
 import fsspec
 
 from agent_memory.backend import (
-    ABSENT,
     ANY,
     BackendFactory,
     BlockingBackend,
@@ -30,15 +29,14 @@ from agent_memory.backend import (
     WriteWhen,
     content_version,
     hookimpl,
+    not_found,
     refuse_larger,
+    require,
     taken_name,
 )
 from agent_memory.errors import (
     AgentMemoryError,
-    AgentMemoryFileNotFoundError,
     BackendNotAvailableError,
-    ConflictError,
-    FileAlreadyExistsError,
     FileOperationError,
     ReadError,
     UnsupportedOperationError,
@@ -78,9 +76,9 @@ class FsspecBackend(BlockingBackend):
         with self._lock, _translated(key, ReadError):
             refuse_larger(key, len(range(*slice(start, end).indices(self._info(key)["size"]))), self.max_bytes)
             whole: bytes = self._fs.cat_file(self._path(key))  # also for a range: versions are of whole files
-        if when is not ANY:
-            self._compare(key, whole, when)
-        return Snapshot(whole[start:end], lambda: content_version(whole), len(whole))
+        snapshot = Snapshot(whole[start:end], lambda: content_version(whole), len(whole))
+        require(key, lambda: snapshot.version, when)
+        return snapshot
 
     def stat(self, key: Key) -> Entry:
         with self._lock, _translated(key, ReadError):
@@ -91,10 +89,8 @@ class FsspecBackend(BlockingBackend):
         self._require_single_writer(when)
         with self._lock, _translated(key, WriteError):
             self._refuse_taken(key)
-            if when is ABSENT and self._fs.exists(self._path(key)):
-                raise FileAlreadyExistsError(f"{key.path!r}: the file exists")
-            if isinstance(when, Version):
-                self._require_version(key, when)
+            if when is not ANY:
+                require(key, self._state(key), when)
             if parent := self._path(key).rpartition("/")[0]:
                 self._fs.makedirs(parent, exist_ok=True)
             self._fs.pipe_file(self._path(key), data)
@@ -104,8 +100,7 @@ class FsspecBackend(BlockingBackend):
         self._require_single_writer(when)
         with self._lock, _translated(key, WriteError):
             self._info(key)
-            if when is not ANY:
-                self._compare(key, self._fs.cat_file(self._path(key)), when)
+            require(key, self._state(key), when)
             self._fs.rm_file(self._path(key))
             parent = key.parent
             while parent.path and not self._fs.find(self._path(parent)):
@@ -113,20 +108,13 @@ class FsspecBackend(BlockingBackend):
                 parent = parent.parent
 
     def list(self, prefix: Key, *, recursive: bool = True, after: str | None = None, limit: int = 1000) -> Page:
-        builder = PageBuilder(prefix)
+        builder = PageBuilder(prefix, recursive)
         top = self._path(prefix)
         with self._lock, _translated(prefix, ReadError):
             self._fs.invalidate_cache()
             files = self._files(top)
-        directories = set()
         for path, info in files.items():
-            name = path[len(top) :].lstrip("/")
-            if recursive or "/" not in name:
-                builder.file(name, info["size"], _seconds(info))
-            else:
-                directories.add(name.partition("/")[0])
-        for name in directories:
-            builder.directory(name)
+            builder.file(path[len(top) :].lstrip("/"), info["size"], _seconds(info))
         return builder.page(after, limit)
 
     def _files(self, top: str) -> dict[str, Any]:
@@ -141,7 +129,7 @@ class FsspecBackend(BlockingBackend):
     def _info(self, key: Key) -> dict[str, Any]:
         info: dict[str, Any] = self._fs.info(self._path(key))
         if info["type"] != "file":
-            raise AgentMemoryFileNotFoundError(f"{key.path!r}: no such file")
+            raise not_found(key)
         return info
 
     def _require_single_writer(self, when: object) -> None:
@@ -151,17 +139,9 @@ class FsspecBackend(BlockingBackend):
                 "write; open it with allow_single_writer=True if nobody else writes there"
             )
 
-    def _require_version(self, key: Key, when: Version) -> None:
-        try:
-            data = self._fs.cat_file(self._path(key))
-        except FileNotFoundError:
-            raise ConflictError(f"{key.path!r}: the file is gone") from None
-        self._compare(key, data, when)
-
-    @staticmethod
-    def _compare(key: Key, data: bytes, when: Version) -> None:
-        if content_version(data) != when:
-            raise ConflictError(f"{key.path!r}: the file changed since it was read")
+    def _state(self, key: Key) -> Callable[[], Version] | None:
+        path = self._path(key)
+        return (lambda: content_version(self._fs.cat_file(path))) if self._fs.exists(path) else None
 
     def _refuse_taken(self, key: Key) -> None:
         parent = key.parent
@@ -202,11 +182,11 @@ def _translated(key: Key, error: type[FileOperationError]) -> Iterator[None]:
     except AgentMemoryError:
         raise
     except (FileNotFoundError, NotADirectoryError) as cause:
-        raise AgentMemoryFileNotFoundError(f"{key.path!r}: no such file") from cause
+        raise not_found(key) from cause
     except NotImplementedError as cause:
         raise UnsupportedOperationError(f"{key.path!r}: this filesystem does not do that") from cause
     except Exception as cause:
-        raise error(f"{key.path!r}: the filesystem failed ({type(cause).__name__})") from cause
+        raise error(f"{key.path!r}: the storage failed: {type(cause).__name__}") from cause
 
 
 def _open(url: str, options: Mapping[str, object]) -> FsspecBackend:

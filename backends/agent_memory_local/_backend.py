@@ -26,15 +26,16 @@ from agent_memory.backend import (
     Version,
     WriteWhen,
     content_version,
+    not_found,
     refuse_larger,
+    require,
     taken_name,
+    translating,
 )
 from agent_memory.errors import (
     AgentMemoryError,
     AgentMemoryFileNotFoundError,
     AppendError,
-    ConflictError,
-    FileAlreadyExistsError,
     FileOperationError,
     ReadError,
     UnsupportedOperationError,
@@ -43,7 +44,7 @@ from agent_memory.errors import (
 from agent_memory.key import Key
 from agent_memory_local import _files
 from agent_memory_local._scan import scan
-from agent_memory_local._walk import Walker, not_found, on_disk, require_regular, subdirectory
+from agent_memory_local._walk import Walker, on_disk, require_regular, subdirectory
 
 _MOST_WALKS = 1000
 _NameError = Callable[[Key], AgentMemoryError]
@@ -85,7 +86,7 @@ class LocalBackend(BlockingBackend):
             return Entry(key, found.st_size, found.st_mtime)
 
     def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
-        with _translated(key, WriteError):
+        with translating(key, WriteError, OSError):
             if isinstance(when, Version):
                 self._replace(key, data, when)
             else:
@@ -93,27 +94,25 @@ class LocalBackend(BlockingBackend):
         return content_version(data)
 
     def append(self, key: Key, data: bytes, *, separator: bytes = b"", when: AppendWhen = ANY) -> Appended:
-        with _translated(key, AppendError):
+        with translating(key, AppendError, OSError):
             if when is PRESENT:
                 with self._directory(key) as directory, _locked(directory):
                     return Appended(self._append(directory, key, data, separator, when))
             return Appended(self._change(key, lambda directory: self._append(directory, key, data, separator, when)))
 
     def delete(self, key: Key, when: ReadWhen = ANY) -> None:
-        with _translated(key, WriteError):
+        with translating(key, WriteError, OSError):
             with self._directory(key) as directory, _locked(directory):
                 self._walker.refuse_other_case(directory, on_disk(key.name), key)
-                if self._target(directory, key, WriteError, not_found) is None:
-                    raise not_found(key)
-                if when is not ANY:
-                    self._require_version(directory, key, when)
+                found = self._target(directory, key, WriteError, not_found)
+                require(key, self._state(directory, key, found), PRESENT, when)
                 os.unlink(on_disk(key.name), dir_fd=directory)
                 _files.sync_directory(directory, self._sync)
             self._remove_empty(key)
 
     def list(self, prefix: Key, *, recursive: bool = True, after: str | None = None, limit: int = 1000) -> Page:
-        builder = PageBuilder(prefix)
-        with _translated(prefix, ReadError):
+        builder = PageBuilder(prefix, recursive)
+        with translating(prefix, ReadError, OSError):
             try:
                 directory = self._walker.directory(prefix.segments, prefix)
             except AgentMemoryFileNotFoundError:
@@ -125,29 +124,21 @@ class LocalBackend(BlockingBackend):
         return builder.page(after, limit)
 
     def _write(self, directory: int, key: Key, data: bytes, when: WriteWhen) -> None:
-        found = self._target(directory, key, WriteError)
-        if when is not ABSENT:
-            _files.replace(directory, on_disk(key.name), data, self._sync)
-        elif found is None:
-            _files.create(directory, on_disk(key.name), data, self._sync)
-        else:
-            raise FileAlreadyExistsError(f"{key.path!r}: the file exists")
+        require(key, self._state(directory, key, self._target(directory, key, WriteError)), when)
+        change = _files.create if when is ABSENT else _files.replace
+        change(directory, on_disk(key.name), data, self._sync)
 
     def _replace(self, key: Key, data: bytes, when: Version) -> None:
         try:
             with self._directory(key) as directory, _locked(directory):
-                if self._target(directory, key, WriteError) is None:
-                    raise not_found(key)
-                self._require_version(directory, key, when)
-                _files.replace(directory, on_disk(key.name), data, self._sync)
+                self._write(directory, key, data, when)
         except AgentMemoryFileNotFoundError:
-            raise ConflictError(f"{key.path!r}: the file is gone") from None
+            require(key, None, when)
 
     def _append(self, directory: int, key: Key, data: bytes, separator: bytes, when: AppendWhen) -> int:
         found = self._target(directory, key, AppendError)
+        require(key, self._state(directory, key, found), when)
         if found is None:
-            if when is PRESENT:
-                raise not_found(key)
             _files.create(directory, on_disk(key.name), data, self._sync)
             return len(data)
         file = self._walker.file(directory, key, os.O_RDWR | os.O_APPEND)
@@ -175,20 +166,18 @@ class LocalBackend(BlockingBackend):
         if not whole:
             version = _partial_version(found)
         if when is not ANY and when != _partial_version(found):
-            self._compare(key, data if whole else _files.read_range(file, 0, size), when)
+            require(key, lambda: content_version(data if whole else _files.read_range(file, 0, size)), when)
         return Snapshot(data, version, size)
 
-    def _require_version(self, directory: int, key: Key, when: Version) -> None:
-        file = self._walker.file(directory, key, os.O_RDONLY)
-        try:
-            self._compare(key, _files.read_range(file, 0, os.fstat(file).st_size), when)
-        finally:
-            os.close(file)
+    def _state(self, directory: int, key: Key, found: os.stat_result | None) -> Callable[[], Version] | None:
+        def version() -> Version:
+            file = self._walker.file(directory, key, os.O_RDONLY)
+            try:
+                return content_version(_files.read_range(file, 0, os.fstat(file).st_size))
+            finally:
+                os.close(file)
 
-    @staticmethod
-    def _compare(key: Key, data: bytes, when: Version) -> None:
-        if content_version(data) != when:
-            raise ConflictError(f"{key.path!r}: the file changed since it was read")
+        return version if found else None
 
     def _target(
         self, directory: int, key: Key, error: type[FileOperationError], is_directory: _NameError = taken_name
@@ -230,7 +219,7 @@ class LocalBackend(BlockingBackend):
     @contextmanager
     def _opened(self, key: Key) -> Iterator[int]:
         """A file to read, no append being half-way: an append excludes readers for its one write, no longer."""
-        with _translated(key, ReadError), self._directory(key) as directory:
+        with translating(key, ReadError, OSError), self._directory(key) as directory:
             file = self._walker.file(directory, key, os.O_RDONLY)
             try:
                 require_regular(key, os.fstat(file), ReadError)
@@ -284,17 +273,6 @@ def _locked(directory: int) -> Iterator[None]:
         yield
     finally:
         fcntl.flock(directory, fcntl.LOCK_UN)  # a forked child shares the lock: closing would not give it back
-
-
-@contextmanager
-def _translated(key: Key, error: type[FileOperationError]) -> Iterator[None]:
-    """The one place where the operating system's errors become ours; no message carries a host path."""
-    try:
-        yield
-    except AgentMemoryError:
-        raise
-    except OSError as cause:
-        raise error(f"{key.path!r}: the disk failed: {cause.strerror or type(cause).__name__}") from cause
 
 
 def _partial_version(found: os.stat_result) -> Version:

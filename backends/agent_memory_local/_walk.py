@@ -12,8 +12,8 @@ import stat
 import sys
 from collections.abc import Sequence
 
-from agent_memory.backend import taken_name
-from agent_memory.errors import AgentMemoryFileNotFoundError, FileOperationError, PathTraversalError
+from agent_memory.backend import not_found, taken_name
+from agent_memory.errors import FileOperationError, PathTraversalError
 from agent_memory.key import RULES, Key
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -144,11 +144,6 @@ def subdirectory(directory: int, name: str) -> int | None:
         return os.open(name, _DIRECTORY, dir_fd=directory)
     except (FileNotFoundError, NotADirectoryError):
         return None
-
-
-def not_found(key: Key) -> AgentMemoryFileNotFoundError:
-    """The error for a name that is no file."""
-    return AgentMemoryFileNotFoundError(f"{key.path!r}: no such file")
 
 
 def symlink(key: Key) -> PathTraversalError:

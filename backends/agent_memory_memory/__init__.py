@@ -14,7 +14,6 @@ from typing import Any
 from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
 
 from agent_memory.backend import (
-    ABSENT,
     ANY,
     PRESENT,
     Appended,
@@ -31,10 +30,11 @@ from agent_memory.backend import (
     WriteWhen,
     content_version,
     hookimpl,
+    not_found,
     refuse_larger,
+    require,
     taken_name,
 )
-from agent_memory.errors import AgentMemoryFileNotFoundError, ConflictError, FileAlreadyExistsError
 from agent_memory.key import Key
 
 __all__ = ["MemoryBackend", "agent_memory_register_backends"]
@@ -69,9 +69,9 @@ class MemoryBackend(BlockingBackend):
             span = range(*slice(start, end).indices(file.size))
             refuse_larger(key, len(span), self.max_bytes)
             whole = file.getvalue()
-        if when is not ANY and content_version(whole) != when:
-            raise ConflictError(f"{key.path!r}: the file changed since it was read")
-        return Snapshot(whole[start:end], lambda: content_version(whole), len(whole))
+        snapshot = Snapshot(whole[start:end], lambda: content_version(whole), len(whole))
+        require(key, lambda: snapshot.version, when)
+        return snapshot
 
     def stat(self, key: Key) -> Entry:
         with self._lock:
@@ -82,11 +82,7 @@ class MemoryBackend(BlockingBackend):
         path = self._path(key)
         with self._lock:
             self._refuse_taken(key)
-            file = self._fs.store.get(path)
-            if when is ABSENT and file is not None:
-                raise FileAlreadyExistsError(f"{key.path!r}: the file exists")
-            if isinstance(when, Version) and (file is None or content_version(file.getvalue()) != when):
-                raise ConflictError(f"{key.path!r}: the file changed since it was read")
+            require(key, self._state(key), when)
             self._fs.store[path] = MemoryFile(self._fs, path, data)
         return content_version(data)
 
@@ -94,8 +90,7 @@ class MemoryBackend(BlockingBackend):
         path = self._path(key)
         with self._lock:
             self._refuse_taken(key)
-            if when is PRESENT:
-                self._file(key)
+            require(key, self._state(key), when)
             file = self._fs.store.setdefault(path, MemoryFile(self._fs, path))
             if file.size and separator:
                 file.seek(-min(file.size, len(separator)), 2)
@@ -107,24 +102,16 @@ class MemoryBackend(BlockingBackend):
 
     def delete(self, key: Key, when: ReadWhen = ANY) -> None:
         with self._lock:
-            file = self._file(key)
-            if when is not ANY and content_version(file.getvalue()) != when:
-                raise ConflictError(f"{key.path!r}: the file changed since it was read")
+            require(key, self._state(key), PRESENT, when)
             del self._fs.store[self._path(key)]
 
     def list(self, prefix: Key, *, recursive: bool = True, after: str | None = None, limit: int = 1000) -> Page:
-        builder = PageBuilder(prefix)
+        builder = PageBuilder(prefix, recursive)
         top = self._path(prefix).rstrip("/") + "/"
-        directories = set()
         with self._lock:
             for path in [path for path in self._fs.store if path.startswith(top)]:
-                name, file = path[len(top) :], self._fs.store[path]
-                if recursive or "/" not in name:
-                    builder.file(name, file.size, file.modified.timestamp())
-                else:
-                    directories.add(name.partition("/")[0])
-        for name in directories:
-            builder.directory(name)
+                file = self._fs.store[path]
+                builder.file(path[len(top) :], file.size, file.modified.timestamp())
         return builder.page(after, limit)
 
     def _path(self, key: Key) -> str:
@@ -132,8 +119,12 @@ class MemoryBackend(BlockingBackend):
 
     def _file(self, key: Key) -> Any:
         if (file := self._fs.store.get(self._path(key))) is None:
-            raise AgentMemoryFileNotFoundError(f"{key.path!r}: no such file")
+            raise not_found(key)
         return file
+
+    def _state(self, key: Key) -> Callable[[], Version] | None:
+        file = self._fs.store.get(self._path(key))
+        return None if file is None else lambda: content_version(file.getvalue())
 
     def _refuse_taken(self, key: Key) -> None:
         path = self._path(key)

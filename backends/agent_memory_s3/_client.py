@@ -7,10 +7,9 @@ from functools import cache
 from inspect import signature
 from typing import Any
 
-from agent_memory.backend import Snapshot, Version
+from agent_memory.backend import Snapshot, Version, not_found
 from agent_memory.errors import (
     AgentMemoryError,
-    AgentMemoryFileNotFoundError,
     FileOperationError,
     OutcomeUnknownError,
     ReadError,
@@ -172,7 +171,7 @@ def translated(
     if code == "NoSuchBucket":
         return error("the bucket does not exist")
     if status == 404 and "Key" in options:
-        return AgentMemoryFileNotFoundError(f"{key.path!r}: no such file")
+        return not_found(key)
     conditional = "IfMatch" in options or "IfNoneMatch" in options
     if status == 412 and conditional:
         return PreconditionFailed(str(response.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("server", "")))

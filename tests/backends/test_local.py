@@ -279,9 +279,9 @@ def test_a_full_disk_leaves_the_old_content_and_no_temporary(memory: AgentMemory
     command = [sys.executable, "-c", FAILING_WRITER, str(root)]
     printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
     assert printed == [
-        "WriteError 'log.md': the disk failed: File too large",
-        "AppendError 'log.md': the disk failed: File too large",
-        "WriteError 'new/new.md': the disk failed: File too large",
+        "WriteError 'log.md': the storage failed: File too large",
+        "AppendError 'log.md': the storage failed: File too large",
+        "WriteError 'new/new.md': the storage failed: File too large",
     ]
     assert memory.read("log.md") == "old"
     assert [str(entry) for entry in memory.list()] == ["log.md"]
@@ -365,7 +365,7 @@ def test_a_file_that_may_not_be_read_or_written_is_a_clear_error(
 
     monkeypatch.setattr(os, "open", forbidden)
     for error, action in [(ReadError, memory.read), (AppendError, lambda p: memory.append(p, "x"))]:
-        with pytest.raises(error, match=r"'a\.md': the disk failed: Permission denied") as failed:
+        with pytest.raises(error, match=r"'a\.md': the storage failed: Permission denied") as failed:
             action("a.md")
         assert "/secret" not in str(failed.value)
 

@@ -53,6 +53,5 @@ def test_the_example_is_found_by_its_scheme(python: Path, tmp_path: Path) -> Non
 
 
 def test_the_example_is_small() -> None:
-    code = [line for line in (EXAMPLE / "agent_memory_sqlite.py").read_text().splitlines() if line.strip()]
-    assert len(code) < 60
+    assert len((EXAMPLE / "agent_memory_sqlite.py").read_text().splitlines()) < 60
     assert len((EXAMPLE / "tests" / "test_contract.py").read_text().splitlines()) < 20
