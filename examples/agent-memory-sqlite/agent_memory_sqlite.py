@@ -20,38 +20,38 @@ class SqliteBackend(backend.BlockingBackend):
         self._path = path
 
     def read(self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY) -> Snapshot:
-        with self._begun(key, errors.ReadError, PRESENT, when) as (sql, (_, size, _, row)):
+        with self._begun(key, errors.ReadError, PRESENT, when) as (db, (_, size, _, row)):
             backend.refuse_larger(key, len(range(size)[start:end]), self.max_bytes)
-            return Snapshot(sql.blobopen("files", "data", row, readonly=True)[start:end], Version(str(row)), size)
+            return Snapshot(db.blobopen("files", "data", row, readonly=True)[start:end], Version(str(row)), size)
 
     def stat(self, key: Key) -> Entry:
         with self._begun(key, errors.ReadError, PRESENT) as (_, (_, size, modified, row)):
             return Entry(key, size, modified, Version(str(row)))
 
     def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
-        with self._begun(key, errors.WriteError, when) as (sql, _):
-            if sql.execute(_TAKEN, {"top": key.storage + "/"}).fetchone():
+        with self._begun(key, errors.WriteError, when) as (db, _):
+            if db.execute(_TAKEN, {"top": key.storage + "/"}).fetchone():
                 raise backend.taken_name(key)
-            return Version(str(sql.execute(_WRITE, [key.storage, data]).lastrowid))
+            return Version(str(db.execute(_WRITE, [key.storage, data]).lastrowid))
 
     def delete(self, key: Key, when: ReadWhen = ANY) -> None:
-        with self._begun(key, errors.WriteError, PRESENT, when) as (sql, _):
-            sql.execute("DELETE FROM files WHERE path = ?", [key.storage])
+        with self._begun(key, errors.WriteError, PRESENT, when) as (db, _):
+            db.execute("DELETE FROM files WHERE path = ?", [key.storage])
 
     def list(self, prefix: Key, *, recursive: bool = True, after: str | None = None, limit: int = 1000) -> Page:
         builder, top = backend.PageBuilder(prefix, recursive), prefix.storage and prefix.storage + "/"
-        with self._begun(prefix, errors.ReadError) as (sql, _):
-            for path, size, modified, row in sql.execute(_FILES, {"top": top}):
+        with self._begun(prefix, errors.ReadError) as (db, _):
+            for path, size, modified, row in db.execute(_FILES, {"top": top}):
                 builder.file(path[len(top) :], size, modified, Version(str(row)))
         return builder.page(after, limit)
 
     @contextmanager
     def _begun(self, key, error, *conditions):
-        with backend.translating(key, error, sqlite3.Error), closing(sqlite3.connect(self._path, 60)) as sql, sql:
-            sql.execute("BEGIN IMMEDIATE").execute(_TABLE)
-            found = sql.execute(f"{_FILES} AND path = :top", {"top": key.storage}).fetchone()
+        with backend.translating(key, error, sqlite3.Error), closing(sqlite3.connect(self._path, timeout=60)) as db, db:
+            db.execute("BEGIN IMMEDIATE").execute(_TABLE)
+            found = db.execute(f"{_FILES} AND path = :top", {"top": key.storage}).fetchone()
             backend.require(key, Version(str(found[3])) if found else None, *conditions)
-            yield sql, found
+            yield db, found
 
 
 @hookimpl
