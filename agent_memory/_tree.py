@@ -12,10 +12,10 @@ import re
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import TypeVar, cast
 
 from agent_memory import flows, tree_flows
-from agent_memory.backend import AnyBackend, Backend, Entry
+from agent_memory.backend import ANY, PRESENT, AnyBackend, AppendWhen, Backend, Entry
 from agent_memory.errors import (
     AgentMemoryError,
     InvalidContentError,
@@ -28,6 +28,7 @@ from agent_memory.flows import Effect
 from agent_memory.hooks import Hooks
 from agent_memory.hookspecs import Operation, OperationKind, Outcome
 from agent_memory.key import Key, is_agent_id
+from agent_memory.reader import Reader
 from agent_memory.runners import Run
 
 _READING = frozenset({"read", "stat", "exists", "list", "agent_ids"})
@@ -86,6 +87,7 @@ class Call:
     data: bytes
 
 
+T = TypeVar("T")
 Flow = Callable[[Call], Awaitable[Effect]]
 Names = Callable[[], tuple[Key, Key | None]]
 Content = Callable[[], bytes]
@@ -119,6 +121,17 @@ class Tree:
         effect = await self._operate(run, "read", self._file(path), lambda c: flows.read_text(c.store, c.run, c.key))
         return effect.text
 
+    async def scan(self, run: Run, path: str, work: Callable[[Reader], Awaitable[T]]) -> T:
+        results: list[T] = []
+
+        async def flow(c: Call) -> Effect:
+            reader = Reader(c.store, c.run, c.key)
+            results.append(await work(reader))
+            return Effect(size=reader.size)
+
+        await self._operate(run, "read", self._file(path), flow)
+        return results[0]
+
     async def stat(self, run: Run, path: str) -> Entry:
         effect = await self._operate(run, "stat", self._file(path), lambda c: flows.stat(c.store, c.run, c.key))
         return self._seen(effect.entries)[0]
@@ -147,14 +160,16 @@ class Tree:
     async def create(self, run: Run, path: str, content: Content) -> WriteResult:
         return await self._write(run, "create", path, lambda c: flows.create(c.store, c.run, c.key, c.data), content)
 
-    async def append(self, run: Run, path: str, content: Content, expected: str | None) -> WriteResult:
-        return await self._write(
-            run,
-            "append",
-            path,
-            lambda c: flows.append(c.store, c.run, c.key, c.data, expected=_digest(expected)),
-            content,
-        )
+    async def append(
+        self, run: Run, path: str, content: Content, separator: Content, must_exist: bool, expected: str | None
+    ) -> WriteResult:
+        def flow(c: Call) -> Awaitable[Effect]:
+            when: AppendWhen = PRESENT if must_exist else ANY
+            return flows.append(
+                c.store, c.run, c.key, c.data, separator=separator(), when=when, expected=_digest(expected)
+            )
+
+        return await self._write(run, "append", path, flow, content)
 
     async def edit(self, run: Run, path: str, change: Callable[[str], str], expected: str | None) -> WriteResult:
         def flow(c: Call) -> Awaitable[Effect]:

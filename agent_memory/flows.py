@@ -29,10 +29,12 @@ from agent_memory.backend import (
 from agent_memory.errors import (
     AgentMemoryError,
     AgentMemoryFileNotFoundError,
+    AppendError,
     ConflictError,
     FileAlreadyExistsError,
     InvalidContentError,
     ReadError,
+    WriteError,
 )
 from agent_memory.key import Key
 from agent_memory.runners import Run
@@ -134,6 +136,15 @@ async def append(
         appended = await run.call(in_place, key, data, separator=separator, when=when)
         return Effect(size=appended.size, sha256=sha256(data), version=appended.version)
 
+    try:
+        return await _append_by_swapping(store, run, key, data, separator, when)
+    except (ReadError, WriteError) as error:
+        raise AppendError(str(error)) from error
+
+
+async def _append_by_swapping(
+    store: Backend, run: Run, key: Key, data: bytes, separator: bytes, when: AppendWhen
+) -> Effect:
     clashes = 0
 
     async def attempt() -> Effect:

@@ -7,7 +7,7 @@ Both have the same names; ``await`` is the only difference. What a method promis
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Self, TypeVar
 
@@ -17,6 +17,7 @@ from agent_memory.flows import raw_bytes, text_bytes
 from agent_memory.hooks import Hooks
 from agent_memory.key import Key
 from agent_memory.plugins.logging import LoggingPlugin
+from agent_memory.reader import Reader
 from agent_memory.registry import open_backend
 from agent_memory.runners import Run, aclose_backend, close_backend, run_async, run_sync
 
@@ -102,6 +103,19 @@ class AgentMemory(_View):
         """Read a file as it is stored; errors as `read`."""
         return self._do(lambda run: self._tree.read(run, path))
 
+    def scan(self, path: str, work: Callable[[Reader], Awaitable[T]]) -> T:
+        """Read a file in ranges, in bounded memory, within one operation.
+
+        Args:
+            path: the file.
+            work: an async function that awaits nothing but the reader it is given; its result is returned.
+
+        Raises:
+            AgentMemoryFileNotFoundError: no such file.
+            ConflictError: the file was rewritten meanwhile; appends do not disturb.
+        """
+        return self._do(lambda run: self._tree.scan(run, path, work))
+
     def write(self, path: str, content: str, *, expected_sha256: str | None = None) -> WriteResult:
         """Replace or create a text file, and the directories above it, in one atomic step.
 
@@ -124,16 +138,35 @@ class AgentMemory(_View):
         """Replace or create a file of any bytes; as `write`."""
         return self._do(lambda run: self._tree.write(run, path, _bytes(content), expected_sha256))
 
-    def append(self, path: str, content: str, *, expected_sha256: str | None = None) -> WriteResult:
+    def append(
+        self,
+        path: str,
+        content: str,
+        *,
+        separator: str = "",
+        must_exist: bool = False,
+        expected_sha256: str | None = None,
+    ) -> WriteResult:
         """Append text to a file, or create it; concurrent appends all take effect, each whole.
 
-        With ``expected_sha256`` the file is read first, and `ConflictError` raised if its content is another
-        or it is gone. The result's ``sha256`` is of the appended bytes; other errors as `write`.
+        Args:
+            path: the file.
+            content: what goes to its end.
+            separator: goes in first if the file is neither empty nor ends with it, decided in the same step.
+            must_exist: a missing file is an error, decided in the same step.
+            expected_sha256: the SHA-256 of the content to append to; reads the file.
+
+        The result's ``sha256`` is of ``content``; other errors as `write`.
 
         Raises:
-            ConflictError: lost every race for `agent_memory.flows.CONTENTION_SECONDS`; nothing was written.
+            AgentMemoryFileNotFoundError: ``must_exist`` and no such file.
+            AppendError: the storage failed; what was there before is still there.
+            ConflictError: another content than expected, or every race lost for
+                `agent_memory.flows.CONTENTION_SECONDS`; nothing was written.
         """
-        return self._do(lambda run: self._tree.append(run, path, _text(content), expected_sha256))
+        return self._do(
+            lambda run: self._tree.append(run, path, _text(content), _text(separator), must_exist, expected_sha256)
+        )
 
     def create(self, path: str, content: str) -> WriteResult:
         """Write a file that does not exist yet; of racing creators exactly one wins.
@@ -247,14 +280,27 @@ class AsyncAgentMemory(_View):
     async def read_bytes(self, path: str) -> bytes:
         return await self._do(lambda run: self._tree.read(run, path))
 
+    async def scan(self, path: str, work: Callable[[Reader], Awaitable[T]]) -> T:
+        return await self._do(lambda run: self._tree.scan(run, path, work))
+
     async def write(self, path: str, content: str, *, expected_sha256: str | None = None) -> WriteResult:
         return await self._do(lambda run: self._tree.write(run, path, _text(content), expected_sha256))
 
     async def write_bytes(self, path: str, content: bytes, *, expected_sha256: str | None = None) -> WriteResult:
         return await self._do(lambda run: self._tree.write(run, path, _bytes(content), expected_sha256))
 
-    async def append(self, path: str, content: str, *, expected_sha256: str | None = None) -> WriteResult:
-        return await self._do(lambda run: self._tree.append(run, path, _text(content), expected_sha256))
+    async def append(
+        self,
+        path: str,
+        content: str,
+        *,
+        separator: str = "",
+        must_exist: bool = False,
+        expected_sha256: str | None = None,
+    ) -> WriteResult:
+        return await self._do(
+            lambda run: self._tree.append(run, path, _text(content), _text(separator), must_exist, expected_sha256)
+        )
 
     async def create(self, path: str, content: str) -> WriteResult:
         return await self._do(lambda run: self._tree.create(run, path, _text(content)))

@@ -47,6 +47,7 @@ from agent_memory_local._scan import scan
 from agent_memory_local._walk import Walker, on_disk, require_regular, subdirectory
 
 _MOST_WALKS = 1000
+_PARTIAL = "stat:"
 _NameError = Callable[[Key], AgentMemoryError]
 T = TypeVar("T")
 
@@ -165,7 +166,9 @@ class LocalBackend(BlockingBackend):
         version: Version | Callable[[], Version] = lambda: content_version(data)  # noqa: E731
         if not whole:
             version = _partial_version(found)
-        if when is not ANY and when != _partial_version(found):
+        if _is_partial(when):
+            require(key, _partial_version(found), when)
+        elif when is not ANY:
             require(key, lambda: content_version(data if whole else _files.read_range(file, 0, size)), when)
         return Snapshot(data, version, size)
 
@@ -275,6 +278,10 @@ def _locked(directory: int) -> Iterator[None]:
         fcntl.flock(directory, fcntl.LOCK_UN)  # a forked child shares the lock: closing would not give it back
 
 
+def _is_partial(when: ReadWhen) -> bool:
+    return isinstance(when, Version) and when.token.startswith(_PARTIAL)
+
+
 def _partial_version(found: os.stat_result) -> Version:
     """Pins partial reads of one state; equals no content's version, so no write can be conditional on it."""
-    return Version(f"stat:{found.st_dev}:{found.st_ino}:{found.st_size}:{found.st_mtime_ns}:{found.st_ctime_ns}")
+    return Version(f"{_PARTIAL}{found.st_dev}:{found.st_ino}:{found.st_size}:{found.st_mtime_ns}:{found.st_ctime_ns}")

@@ -39,6 +39,7 @@ from agent_memory.key import Key
 
 __all__ = ["MemoryBackend", "agent_memory_register_backends"]
 
+_PARTIAL = "state:"
 _shared_lock = threading.RLock()
 
 
@@ -68,10 +69,14 @@ class MemoryBackend(BlockingBackend):
             file = self._file(key)
             span = range(*slice(start, end).indices(file.size))
             refuse_larger(key, len(span), self.max_bytes)
+            partial = _partial_version(file)
             whole = file.getvalue()
-        snapshot = Snapshot(whole[start:end], lambda: content_version(whole), len(whole))
-        require(key, lambda: snapshot.version, when)
-        return snapshot
+        if isinstance(when, Version) and when.token.startswith(_PARTIAL):
+            require(key, partial, when)
+        else:
+            require(key, lambda: content_version(whole), when)
+        data = whole[start:end]
+        return Snapshot(data, (lambda: content_version(whole)) if len(data) == len(whole) else partial, len(whole))
 
     def stat(self, key: Key) -> Entry:
         with self._lock:
@@ -134,6 +139,11 @@ class MemoryBackend(BlockingBackend):
             raise taken_name(key)
         if path not in self._fs.store and any(other.startswith(path + "/") for other in self._fs.store):
             raise taken_name(key)
+
+
+def _partial_version(file: Any) -> Version:
+    """Pins partial reads of one state at no cost of its size; equals no content's version."""
+    return Version(f"{_PARTIAL}{id(file)}:{file.size}:{file.modified.timestamp()}")
 
 
 def _open(url: str, options: Mapping[str, object]) -> MemoryBackend:
