@@ -7,7 +7,6 @@ the whole contract). A server that does not start fails the run with its log.
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import shutil
@@ -20,48 +19,15 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
 
 from agent_memory.testing import FunctionalContract
+from tests.servers import KEY, SECRET, Root, S3Server
 
 pytest_plugins = ["pytester"]
 
-_KEY, _SECRET = "test-access-key", "test-secret-key"
 _SECONDS_TO_START = 60
-
-
-class S3Server:
-    """A running S3 server with one bucket; every URL it gives out is a fresh prefix."""
-
-    def __init__(self, endpoint: str) -> None:
-        self.endpoint = endpoint
-        self.options: dict[str, object] = {"endpoint_url": endpoint, "key": _KEY, "secret": _SECRET}
-        self._numbers = itertools.count(1)
-        self.make_bucket("memories")
-
-    def new_url(self) -> str:
-        return f"s3://memories/{os.getpid()}-{next(self._numbers)}"
-
-    def new_backend(self) -> Any:
-        from agent_memory_s3 import S3Backend
-
-        return S3Backend("memories", self.new_url().rpartition("/")[2], self.options)
-
-    def make_bucket(self, name: str) -> None:
-        from s3fs import S3FileSystem
-
-        options: dict[str, Any] = {**self.options, "skip_instance_cache": True}
-        fs = S3FileSystem(**options)
-        fs.call_s3("create_bucket", Bucket=name)
-
-
-class Root(NamedTuple):
-    """Where a service can be opened: a URL and its storage options."""
-
-    url: str
-    options: dict[str, object]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -126,7 +92,7 @@ def seaweedfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     directory = tmp_path_factory.mktemp("seaweedfs")
     identity = {
         "name": "test",
-        "credentials": [{"accessKey": _KEY, "secretKey": _SECRET}],
+        "credentials": [{"accessKey": KEY, "secretKey": SECRET}],
         "actions": ["Admin", "Read", "Write", "List", "Tagging"],
     }
     (directory / "s3.json").write_text(json.dumps({"identities": [identity]}))

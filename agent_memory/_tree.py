@@ -285,7 +285,12 @@ class Tree:
         return lambda: (self.top.join_prefix(path), None)
 
     def _show_own_paths(self, error: BaseException) -> None:
-        if isinstance(error, PartialOperationError) and self.top.path:
+        """Let an error name paths as this view does: what lies above is not its business."""
+        if not self.top.path:
+            return
+        if isinstance(error, AgentMemoryError) and error.args and isinstance(error.args[0], str):
+            error.args = (error.args[0].replace(f"'{self.top.path}/", "'"), *error.args[1:])
+        if isinstance(error, PartialOperationError):
             skip = len(self.top.path) + 1
             error.done = tuple(path[skip:] for path in error.done)
             error.left = tuple(path[skip:] for path in error.left)

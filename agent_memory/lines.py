@@ -47,7 +47,7 @@ async def forwards(reader: Reader, start: int = 0, block: int = BLOCK) -> AsyncI
     found = await lines_at(reader, start, block)
     while found:
         yield found
-        found = await lines_at(reader, found.end, block)
+        found = await lines_at(reader, found.end, block) if found.end < reader.size else None
 
 
 async def lines_at(reader: Reader, start: int, block: int = BLOCK) -> Lines | None:

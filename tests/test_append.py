@@ -10,7 +10,7 @@ from hashlib import sha256
 import pytest
 
 from agent_memory import AgentMemory, AgentMemoryFileNotFoundError, AppendError, InvalidContentError
-from conftest import Root, S3Server
+from tests.servers import Root, S3Server
 
 
 @pytest.fixture

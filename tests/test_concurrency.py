@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from agent_memory import AgentMemoryService, FileAlreadyExistsError
-from conftest import Root, S3Server
 from tests.processes import in_processes
+from tests.servers import Root, S3Server
 
 os.environ.setdefault("AWS_DEFAULT_REGION", "us-east-1")  # the workers are other processes
 

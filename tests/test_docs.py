@@ -1,14 +1,16 @@
-"""The examples in the docs run, as they stand; S3 is a local server behind the bucket they name."""
+"""The examples in the docs run, as they stand; S3 and the Claude API are local servers behind the names they use."""
 
 from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import stand_in
 
-from conftest import S3Server
+from tests.servers import S3Server
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -27,7 +29,15 @@ def _my_bucket(ministack: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     ministack.make_bucket("my-bucket")
 
 
-@pytest.mark.usefixtures("_my_bucket")
+@pytest.fixture
+def _claude(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with stand_in.serving([[{"command": "view", "path": "/memories"}]]) as api:
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", api.url)
+        monkeypatch.setenv("ANTHROPIC_API_KEY", "none")
+        yield
+
+
+@pytest.mark.usefixtures("_my_bucket", "_claude")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_the_python_examples_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

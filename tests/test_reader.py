@@ -11,8 +11,8 @@ import pytest
 
 from agent_memory import AgentMemory, AgentMemoryFileNotFoundError, AsyncAgentMemory, ConflictError, InvalidPathError
 from agent_memory.reader import Reader
-from conftest import Root
 from tests.conversation.histories import Recorder
+from tests.servers import Root
 
 DATA = random.Random(1).randbytes(10_000)
 REWRITES = {

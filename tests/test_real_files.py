@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from agent_memory.cli.app import app
-from conftest import Root
+from tests.servers import Root
 
 
 def files_below(directory: Path) -> dict[str, bytes]:

@@ -14,7 +14,7 @@ import pytest
 
 from agent_memory import AgentMemory, AsyncAgentMemory, Outcome, UnsupportedOperationError, hookimpl
 from agent_memory.runners import Run, in_thread, run_sync, step
-from conftest import S3Server
+from tests.servers import S3Server
 
 
 class Threads:

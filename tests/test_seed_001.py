@@ -15,7 +15,7 @@ from agent_memory import (
     PathTraversalError,
     WriteResult,
 )
-from conftest import Root
+from tests.servers import Root
 
 BAD_IDS = ["", ".", "..", "a/b", "../other", "a\\b", "/etc", "a b", "x" * 129, "nul", "é"]
 ESCAPES = [

@@ -32,7 +32,7 @@ from agent_memory import (
 from agent_memory.backend import Page
 from agent_memory.key import Key
 from agent_memory_memory import MemoryBackend
-from conftest import Root
+from tests.servers import Root
 
 COLOURS = [(AgentMemory, AsyncAgentMemory), (AgentMemoryService, AsyncAgentMemoryService)]
 

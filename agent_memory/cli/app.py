@@ -11,9 +11,11 @@ from typing import Any, NoReturn
 
 import click
 
-from agent_memory.cli import doctor, files, listing, transfer
+from agent_memory.cli import doctor, files, listing, transfer, viewing
 from agent_memory.cli.demo import demo
 from agent_memory.cli.editing import edit
+from agent_memory.cli.history import history
+from agent_memory.cli.mcp import mcp
 from agent_memory.cli.output import Exit, report
 from agent_memory.cli.settings import Command, global_options, log_to
 
@@ -25,7 +27,7 @@ blank is content ("- an item"); "--" ends the options.
 \b
 Exit codes:
   0  done                        4  the name is taken, or the file changed
-  1  failed                      5  refused: a name, a content, a veto
+  1  failed, or nothing found    5  refused: a name, a content, a veto
   2  wrong usage                 6  not supported here, or not installed
   3  no such file or directory   130 interrupted, 141 output closed
 """
@@ -108,6 +110,7 @@ def app(ctx: click.Context) -> None:
 
 for _command in (
     files.read, files.write, files.append, files.create, edit, listing.ls, listing.tree, files.rm, files.mv, files.cp,
-    listing.agents, transfer.import_, transfer.export, transfer.copy, doctor.doctor, demo,
+    listing.agents, viewing.view, viewing.search, history, transfer.import_, transfer.export, transfer.copy,
+    doctor.doctor, mcp, demo,
 ):  # fmt: skip
     app.add_command(_command)

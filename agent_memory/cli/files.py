@@ -50,7 +50,8 @@ def _expected(command: F) -> F:
     )(command)
 
 
-def _content(command: F) -> F:
+def content_argument(command: F) -> F:
+    """Give a command its CONTENT and --file, for `given_text`."""
     command = click.option("--file", "file", metavar="F", help="Take the content from a file of the host.")(command)
     return click.argument("content", required=False)(command)
 
@@ -77,7 +78,7 @@ def _as_json(data: bytes) -> dict[str, str]:
 
 @click.command(cls=ContentCommand)
 @click.argument("path")
-@_content
+@content_argument
 @_expected
 @pass_settings
 def write(settings: Settings, path: str, content: str | None, file: str | None, expected_sha256: str | None) -> None:
@@ -92,7 +93,7 @@ def write(settings: Settings, path: str, content: str | None, file: str | None, 
 
 @click.command(cls=ContentCommand)
 @click.argument("path")
-@_content
+@content_argument
 @_expected
 @pass_settings
 def append(settings: Settings, path: str, content: str | None, file: str | None, expected_sha256: str | None) -> None:
@@ -107,7 +108,7 @@ def append(settings: Settings, path: str, content: str | None, file: str | None,
 
 @click.command(cls=ContentCommand)
 @click.argument("path")
-@_content
+@content_argument
 @pass_settings
 def create(settings: Settings, path: str, content: str | None, file: str | None) -> None:
     """Write a file that must not exist yet.

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 def ls(settings: Settings, path: str, recursive: bool) -> None:
     """List a directory: size in bytes, time of change, name."""
     with settings.memory() as memory:
-        entries = _below(memory, path, recursive)
+        entries = below(memory, path, recursive)
     if settings.json:
         show_json({"entries": [_document(entry) for entry in entries], "skipped": settings.skipped.count})
         return
     _print_lines(entries)
-    _mention_skipped(settings)
+    mention_skipped(settings)
 
 
 @click.command(cls=Command)
@@ -37,7 +37,7 @@ def ls(settings: Settings, path: str, recursive: bool) -> None:
 def tree(settings: Settings, path: str) -> None:
     """Draw a directory and all that lies below it."""
     with settings.memory() as memory:
-        entries = _below(memory, path, recursive=True)
+        entries = below(memory, path, recursive=True)
     size = sum(entry.size for entry in entries)
     if settings.json:
         found = [_document(entry) for entry in entries]
@@ -45,7 +45,7 @@ def tree(settings: Settings, path: str) -> None:
         return
     draw(_drawn(settings.agent, entries))
     click.echo(f"{counted(len(entries), 'file')}, {counted(size, 'byte')}")
-    _mention_skipped(settings)
+    mention_skipped(settings)
 
 
 @click.command(cls=Command)
@@ -59,10 +59,10 @@ def agents(settings: Settings) -> None:
         return
     for agent in found:
         click.echo(agent)
-    _mention_skipped(settings)
+    mention_skipped(settings)
 
 
-def _below(memory: AgentMemory, path: str, recursive: bool) -> Sequence[Entry]:
+def below(memory: AgentMemory, path: str, recursive: bool = False) -> Sequence[Entry]:
     """What lies below a directory, or the file itself; nothing there is an error, except in an empty memory."""
     entries = memory.list(path, recursive=recursive)
     if entries or not path.strip("./"):
@@ -102,6 +102,7 @@ def _drawn(name: str, entries: Sequence[Entry]) -> Tree:
     return top
 
 
-def _mention_skipped(settings: Settings) -> None:
+def mention_skipped(settings: Settings) -> None:
+    """Tell of the names that listings left out."""
     if count := settings.skipped.count:
         note(f"{counted(count, 'name')} in storage left out, which no path can name; doctor counts them")

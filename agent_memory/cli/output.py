@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -31,6 +32,12 @@ if TYPE_CHECKING:
 
 _WIDE: Final = 1000
 """Columns where there is no terminal: lines for other programs do not wrap."""
+
+
+_UNPRINTABLE: Final = re.compile(
+    r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]|\r(?!\n)"
+)
+"""What could drive a terminal or pretend to be another line: controls but tab and line end, bidirectional overrides."""
 
 
 class Exit(IntEnum):
@@ -120,9 +127,14 @@ def report(error: Exception, as_json: bool) -> Exit:
     return code
 
 
-def show_json(document: Mapping[str, Any]) -> None:
-    """Print a result as one line of ASCII JSON."""
-    click.echo(json.dumps(document))
+def printable(text: str) -> str:
+    """Stored text for a terminal: control characters escaped, tabs and line ends kept."""
+    return _UNPRINTABLE.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+def show_json(document: Mapping[str, Any], *, err: bool = False) -> None:
+    """Print a result, or with ``err`` a remark beside it, as one line of ASCII JSON."""
+    click.echo(json.dumps(document), err=err)
 
 
 def note(text: str) -> None:

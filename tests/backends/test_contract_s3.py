@@ -13,7 +13,7 @@ from agent_memory.runners import close_backend
 from agent_memory.testing import BackendContract, FunctionalContract
 
 if TYPE_CHECKING:
-    from conftest import S3Server
+    from tests.servers import S3Server
 
 Open = Callable[[str], AnyBackend]
 

@@ -33,7 +33,7 @@ from agent_memory.key import Key
 from agent_memory.runners import Run, run_sync
 from agent_memory_s3 import S3Backend
 from agent_memory_s3._client import _require_conditions, translated
-from conftest import S3Server
+from tests.servers import S3Server
 
 
 async def _read(backend: S3Backend, key: Key, start: int | None, end: int | None, run: Run) -> Snapshot:

@@ -53,3 +53,16 @@ def spawn(script: str, tmp_path: Path) -> Callable[..., subprocess.CompletedProc
         )
 
     return spawn
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> Callable[[bytes], Path]:
+    """Puts bytes where the default agent's history is."""
+
+    def put(data: bytes) -> Path:
+        file = tmp_path / ".agent-memory/agent_memory/default/history.jsonl"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(data)
+        return file
+
+    return put

@@ -20,7 +20,7 @@ from agent_memory import (
     OutcomeUnknownError,
 )
 from agent_memory.plugins.audit import AuditPlugin
-from conftest import Root, S3Server
+from tests.servers import Root, S3Server
 
 
 def records(path: Path) -> list[dict[str, Any]]:

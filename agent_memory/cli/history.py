@@ -1,0 +1,128 @@
+"""The group history: show, append to and search the conversations in ``history.jsonl``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import click
+
+from agent_memory.cli.files import ContentCommand, content_argument, given_text
+from agent_memory.cli.output import Exit, counted, note, printable, show_json
+from agent_memory.cli.settings import Command, Settings, global_options, pass_settings
+from agent_memory.conversation import ConversationMemory, Match, Message, Skipped
+from agent_memory.conversation.memory import HISTORY
+from agent_memory.conversation.search import formatted
+from agent_memory.conversation.tools import MAX_RESULTS, RESULTS, since
+
+_LAST = 20
+_INDENT = "\n    "
+
+
+@click.group(params=global_options(again=True), no_args_is_help=False)
+def history() -> None:
+    """Show, append to and search the agent's conversations."""
+
+
+@history.command(cls=Command)
+@click.option(
+    "-n", "last", type=click.IntRange(min=0), metavar="N", help=f"The last so many messages.  [default: {_LAST}]"
+)
+@click.option("--all", "everything", is_flag=True, help="All messages.")
+@pass_settings
+def show(settings: Settings, last: int | None, everything: bool) -> None:
+    """Print the last messages, oldest first.
+
+    As TIME [CHANNEL / SENDER] ROLE: TEXT; with --json one JSON object a line, the fields as they are stored. Lines
+    that hold no message are skipped and counted on stderr.
+    """
+    if everything and last is not None:
+        raise click.UsageError("-n and --all exclude each other")
+    skipped = Skipped()
+    with settings.memory() as memory:
+        conversation = ConversationMemory(memory)
+        messages = conversation.iter_history(skipped) if everything else _last(conversation, last, skipped)
+        for message in messages:
+            if settings.json:
+                show_json(message.to_mapping())
+            else:
+                click.echo(_line(message))
+    _mention(settings, skipped)
+
+
+def _last(conversation: ConversationMemory, last: int | None, skipped: Skipped) -> Iterable[Message]:
+    messages = conversation.load_history(_LAST if last is None else last)
+    skipped.count, skipped.preview = messages.skipped, messages.preview
+    return messages
+
+
+def _line(message: Message) -> str:
+    """A message on a line of its own; further lines of its text are indented, so that none passes for a message."""
+    where = f"[{message.channel or 'unknown'} / {message.sender_id or 'unknown'}]"
+    when = message.timestamp.isoformat(timespec="seconds")
+    text = printable(f"{when} {where} {message.role.upper()}: {message.content}")
+    return text.rstrip().replace("\n", _INDENT)
+
+
+def _mention(settings: Settings, skipped: Skipped) -> None:
+    if not skipped.count:
+        return
+    if settings.json:
+        show_json({"skipped": skipped.count, "preview": skipped.preview}, err=True)
+    else:
+        lines = counted(skipped.count, "line")
+        note(f"{HISTORY}: {lines} without a message skipped; one begins: {skipped.preview}")
+
+
+@history.command(cls=ContentCommand)
+@content_argument
+@click.option("--role", required=True, help="Who speaks: user, assistant, ...")
+@click.option("--channel", help="Where it is said.")
+@click.option("--sender", help="Who says it there.")
+@pass_settings
+def append(
+    settings: Settings, content: str | None, file: str | None, role: str, channel: str | None, sender: str | None
+) -> None:
+    """Append one message, of this moment.
+
+    Its text is CONTENT, what --file holds, or with neither (or "-") what stdin holds.
+    """
+    message = Message(role, given_text(content, file), channel=channel, sender_id=sender)
+    with settings.memory() as memory:
+        ConversationMemory(memory).append_message(message)
+    if settings.json:
+        show_json(message.to_mapping())
+    else:
+        click.echo(f"appended to {HISTORY}")
+
+
+@history.command(cls=ContentCommand)
+@click.argument("query")
+@click.option("--days", type=click.IntRange(min=0), default=0, metavar="N", help="Only the last so many days.")
+@click.option(
+    "--max-results",
+    type=click.IntRange(1, MAX_RESULTS),
+    default=RESULTS,
+    metavar="N",
+    help=f"The earliest matches, 1 to {MAX_RESULTS}.  [default: {RESULTS}]",
+)
+@pass_settings
+def search(settings: Settings, query: str, days: int, max_results: int) -> None:
+    """Find the earliest messages that hold a text, in any case.
+
+    Prints what the tool search_history answers a model: messages of users and assistants, each with the one before
+    and after. Ends with 1 if nothing is found, as grep does.
+    """
+    if not (query := query.strip()):
+        raise click.UsageError("QUERY is blank")
+    with settings.memory() as memory:
+        matches = ConversationMemory(memory).search(query, since=since(days), max_results=max_results)
+    if settings.json:
+        show_json({"matches": [_document(match) for match in matches]})
+    else:
+        click.echo(printable(formatted(matches) or f"No matches found for '{query}'."))
+    click.get_current_context().exit(Exit.OK if matches else Exit.FAILED)
+
+
+def _document(match: Match) -> dict[str, object]:
+    around = {"before": match.before, "hit": match.hit, "after": match.after}
+    return {name: message and message.to_mapping() for name, message in around.items()}

@@ -1,0 +1,92 @@
+"""The command mcp: one agent's memory for MCP clients, over stdin and stdout, or over HTTP on this host."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+import sys
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from agent_memory.cli.files import given_text
+from agent_memory.cli.output import Exit
+from agent_memory.cli.settings import Command, Settings, pass_settings
+from agent_memory.service import AsyncAgentMemoryService
+
+if TYPE_CHECKING:
+    from mcp.server import MCPServer
+
+    Serve = Callable[[MCPServer[Any]], Coroutine[Any, Any, None]]
+
+
+@click.command(cls=Command)
+@click.option("--http", is_flag=True, help="Serve streamable HTTP on this host instead of stdin and stdout.")
+@click.option("--host", type=click.Choice(["127.0.0.1", "::1"]), help="Where to listen.  [default: 127.0.0.1]")
+@click.option("--port", type=click.IntRange(0, 65535), metavar="N", help="0 is any free port.  [default: 0]")
+@click.option("--token-env", metavar="NAME", help="The environment variable that holds the token.")
+@click.option("--token-file", metavar="FILE", help="The file of this host that holds the token.")
+@pass_settings
+def mcp(
+    settings: Settings, http: bool, host: str | None, port: int | None, token_env: str | None, token_file: str | None
+) -> None:
+    """Serve the memory of --agent to MCP clients.
+
+    Over stdin and stdout, until stdin ends. With --http until interrupted, at the URL printed on stderr, and only to
+    who shows the token; without --token-env and --token-file one is made up and printed there too.
+    """
+    if not http and (host, port, token_env, token_file) != (None, None, None, None):
+        raise click.UsageError("--host, --port, --token-env and --token-file go with --http")
+    if http:
+        serve = _over_http(settings, host or "127.0.0.1", port or 0, _token(token_env, token_file))
+    else:
+        serve = _over_stdio()
+    _run(settings, serve)
+
+
+def _over_stdio() -> Serve:
+    from agent_memory.mcp_server import serve_stdio
+
+    if sys.stdin is None or sys.stdout is None:
+        raise click.UsageError("stdin and stdout are the connection to the client, and one of them is closed")
+    return serve_stdio
+
+
+def _over_http(settings: Settings, host: str, port: int, given: str | None) -> Serve:
+    from agent_memory.mcp_server import serve_http
+
+    token = secrets.token_urlsafe() if given is None else given
+
+    def announce(url: str) -> None:
+        facts = {"url": url} if given is not None else {"url": url, "token": token}
+        text = json.dumps(facts) if settings.json else "\n".join(f"{name}: {fact}" for name, fact in facts.items())
+        click.echo(text, err=True)
+
+    return lambda server: serve_http(server, token=token, host=host, port=port, listening=announce)
+
+
+def _token(variable: str | None, file: str | None) -> str | None:
+    """The token of a variable or a file; never of the command line, where every user of the host could read it."""
+    if variable is not None and file is not None:
+        raise click.UsageError("--token-env and --token-file exclude each other")
+    if file is not None:
+        return given_text(None, file).strip()
+    if variable is not None and not os.environ.get(variable):
+        raise click.UsageError(f"the environment variable {variable!r} holds no token")
+    return variable and os.environ[variable]
+
+
+def _run(settings: Settings, serve: Serve) -> None:
+    from agent_memory.mcp_server import mcp_server
+
+    with settings.store() as store:
+        memory = AsyncAgentMemoryService(store.backend, actor=settings.actor).agent(settings.agent)
+        try:
+            asyncio.run(serve(mcp_server(memory, actor=settings.actor)))
+        except ValueError as error:
+            raise click.UsageError(str(error)) from error
+        except KeyboardInterrupt:
+            raise click.exceptions.Exit(Exit.INTERRUPTED) from None

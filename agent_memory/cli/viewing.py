@@ -1,0 +1,114 @@
+"""The commands view and search: what Claude's memory tool shows, and the lines that hold a text."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, replace
+
+import click
+
+from agent_memory.cli.files import ContentCommand
+from agent_memory.cli.listing import below, mention_skipped
+from agent_memory.cli.output import Exit, note, printable, show_json
+from agent_memory.cli.settings import Command, Settings, pass_settings
+from agent_memory.memory import AgentMemory
+from agent_memory.tools import MemorySearch, MemoryTool
+from agent_memory.tools.memory_tool import ROOT
+from agent_memory.tools.search import MAX_CONTEXT, MAX_RESULTS, RESULTS, SearchResult
+
+_LINES = re.compile(r"([0-9]{1,9}):(-1|[0-9]{0,9})")
+
+
+def _range(ctx: click.Context, param: click.Parameter, value: str | None) -> list[int] | None:
+    if value is None:
+        return None
+    match = _LINES.fullmatch(value)
+    start, end = (int(match[1]), int(match[2] or -1)) if match else (0, 0)
+    if not (start and (end == -1 or start <= end)):
+        raise click.BadParameter(f"{value!r} is not START:END, lines counted from 1, END -1 or left out", ctx, param)
+    return [start, end]
+
+
+@click.command(cls=Command)
+@click.argument("path", default="")
+@click.option(
+    "--lines", metavar="START:END", callback=_range, help="Only these lines of a file; END may be -1 or left out."
+)
+@pass_settings
+def view(settings: Settings, path: str, lines: list[int] | None) -> None:
+    """Show a file or a directory as Claude's memory tool does.
+
+    PATH is /memories or something below it; "notes.md" is "/memories/notes.md".
+    """
+    given, name = _named(path)
+    with settings.memory() as memory:
+        result = MemoryTool(memory).call({"command": "view", "path": given, "view_range": lines})
+        if result.is_error:
+            _fail(memory, name, result.output)
+    if settings.json:
+        show_json({"path": given, "output": result.output, "skipped": settings.skipped.count})
+        return
+    click.echo(printable(result.output))
+    mention_skipped(settings)
+
+
+def _named(path: str) -> tuple[str, str]:
+    """A path as the tool takes it, and as the memory does."""
+    given = path if path.startswith("/") else f"{ROOT}/{path}"
+    is_below = given == ROOT or given.startswith(f"{ROOT}/")
+    return given, given[len(ROOT) :].strip("/") if is_below else given
+
+
+def _fail(memory: AgentMemory, name: str, answer: str) -> None:
+    """Raise the error that the tool has put into words for a model, or else its words."""
+    if name in ("", "."):
+        memory.list()
+    else:
+        memory.read(name)
+    raise click.ClickException(answer)
+
+
+@click.command(cls=ContentCommand)
+@click.argument("query")
+@click.argument("path", default="")
+@click.option("--glob", metavar="PATTERN", help='Only files of this name, or with a "/" of this path.')
+@click.option(
+    "-C", "--context", type=click.IntRange(0, MAX_CONTEXT), default=0, metavar="N", help="Lines to show around each."
+)
+@click.option(
+    "--max-results",
+    type=click.IntRange(1, MAX_RESULTS),
+    default=RESULTS,
+    metavar="N",
+    help=f"Matching lines at most, 1 to {MAX_RESULTS}.  [default: {RESULTS}]",
+)
+@pass_settings
+def search(settings: Settings, query: str, path: str, glob: str | None, context: int, max_results: int) -> None:
+    """Print the lines that hold a text, in any case.
+
+    As PATH:LINE: TEXT. QUERY is no pattern; PATH is a directory or a file. Ends with 1 if nothing is found, as grep
+    does.
+    """
+    if not query:
+        raise click.UsageError("QUERY is empty")
+    path = _named(path)[1]
+    with settings.memory() as memory:
+        found = MemorySearch(memory).search(query, path, glob=glob, context=context, max_results=max_results)
+        skipped = settings.skipped.count
+        if not found.matches:
+            below(memory, path)  # nothing there is an error, nothing found is none
+        settings.skipped.count = skipped  # not counted twice
+    if settings.json:
+        matches = [asdict(match) for match in found.matches]
+        show_json({"matches": matches, "more": found.more, "skipped": settings.skipped.count})
+    else:
+        _print(settings, found)
+    click.get_current_context().exit(Exit.OK if found.matches else Exit.FAILED)
+
+
+def _print(settings: Settings, found: SearchResult) -> None:
+    if found.matches:
+        click.echo(str(replace(found, more=False)))
+    if found.more:
+        note(f"there are more than these {len(found.matches)}; narrow the search, or raise --max-results")
+    mention_skipped(settings)

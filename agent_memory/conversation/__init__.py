@@ -1,0 +1,30 @@
+"""What an agent loop calls: history, memory document and schedule in one tree of files."""
+
+from agent_memory.conversation.context import AsyncMemoryContext, ContextMessages, MemoryContext
+from agent_memory.conversation.jobs import CronJob
+from agent_memory.conversation.memory import AsyncConversationMemory, ConversationMemory
+from agent_memory.conversation.messages import History, Message, Skipped
+from agent_memory.conversation.search import Match
+from agent_memory.conversation.tools import (
+    AsyncMemoryWriteTool,
+    AsyncSearchHistoryTool,
+    MemoryWriteTool,
+    SearchHistoryTool,
+)
+
+__all__ = [
+    "AsyncConversationMemory",
+    "AsyncMemoryContext",
+    "AsyncMemoryWriteTool",
+    "AsyncSearchHistoryTool",
+    "ContextMessages",
+    "ConversationMemory",
+    "CronJob",
+    "History",
+    "Match",
+    "MemoryContext",
+    "MemoryWriteTool",
+    "Message",
+    "SearchHistoryTool",
+    "Skipped",
+]

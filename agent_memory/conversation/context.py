@@ -1,0 +1,115 @@
+"""`MemoryContext`: the messages of one model call, and a loop that goes on when memory fails (seed 004)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from agent_memory.conversation.memory import AsyncConversationMemory, Conversation, ConversationMemory
+from agent_memory.conversation.messages import Message
+from agent_memory.runners import step
+
+_log = logging.getLogger("agent_memory")
+_LAST_N = 80
+
+
+class ContextMessages(list[Message]):
+    """The messages of one model call.
+
+    Attributes:
+        degraded: memory could not be read, so that they are the system prompt and the user's message alone.
+    """
+
+    def __init__(self, messages: Sequence[Message] = (), degraded: bool = False) -> None:
+        super().__init__(messages)
+        self.degraded = degraded
+
+
+class _Context:
+    def __init__(self, conversation: Conversation, last_n: int, owner: Collection[str]) -> None:
+        if isinstance(owner, str):
+            raise ValueError("owner is a collection of sender ids")
+        self._conversation = conversation
+        self._last_n = last_n
+        self._owner = frozenset(owner)
+
+    async def build(self, system_prompt: str, user_message: str) -> ContextMessages:
+        user = Message("user", user_message)
+        try:
+            document = await self._conversation.load_global_memory()
+            history = await self._conversation.load_history(self._last_n)
+            shown = [self._labelled(message) for message in history]
+        except Exception as error:  # noqa: BLE001 - whatever fails in memory, the call goes on without it
+            _log.warning("memory could not be read (%s); the model is called without it", type(error).__name__)
+            return ContextMessages([Message("system", system_prompt), user], degraded=True)
+        system = f"{system_prompt}\n\n## Your Memory\n\n{document}" if document.strip() else system_prompt
+        return ContextMessages([Message("system", system), *shown, user])
+
+    async def persist(self, messages: Sequence[Message]) -> bool:
+        try:
+            await self._conversation.append_messages(messages)
+        except Exception as error:  # noqa: BLE001 - whatever fails in memory, the answer is still delivered
+            _log.warning("the exchange could not be remembered (%s)", type(error).__name__)
+            return False
+        return True
+
+    def _labelled(self, message: Message) -> Message:
+        if message.channel is None:
+            return message
+        label = message.sender_id or "unknown"
+        if message.role == "assistant":
+            label = "assistant"
+        elif message.sender_id in self._owner:
+            label = "owner"
+        return replace(message, content=f"[{message.channel} / {label}]\n{message.content}")
+
+
+def _exchange(user_message: str, reply: str, channel: str | None, sender_id: str | None) -> list[Message]:
+    return [
+        Message("user", user_message, channel=channel, sender_id=sender_id),
+        Message("assistant", reply, channel=channel),
+    ]
+
+
+class MemoryContext:
+    """Builds the messages of a model call from memory, and remembers the exchange; neither ever raises.
+
+    Args:
+        conversation: where history and the memory document are.
+        last_n: how many messages of the history a call is given.
+        owner: the sender ids that are shown as ``owner``.
+
+    What fails is logged as a warning and shown by `ContextMessages.degraded` and by the result of
+    `persist_exchange`.
+    """
+
+    def __init__(self, conversation: ConversationMemory, *, last_n: int = _LAST_N, owner: Collection[str] = ()) -> None:
+        self._context = _Context(conversation.logic, last_n, owner)
+
+    def build_messages(self, system_prompt: str, user_message: str) -> ContextMessages:
+        """System prompt with the memory document, the last messages of the history, the user's message."""
+        return step(self._context.build(system_prompt, user_message))
+
+    def persist_exchange(
+        self, user_message: str, reply: str, *, channel: str | None = None, sender_id: str | None = None
+    ) -> bool:
+        """Append the user's message and the model's final text, in one append; False if that failed."""
+        return step(self._context.persist(_exchange(user_message, reply, channel, sender_id)))
+
+
+class AsyncMemoryContext:
+    """`MemoryContext` for async callers."""
+
+    def __init__(
+        self, conversation: AsyncConversationMemory, *, last_n: int = _LAST_N, owner: Collection[str] = ()
+    ) -> None:
+        self._context = _Context(conversation.logic, last_n, owner)
+
+    async def build_messages(self, system_prompt: str, user_message: str) -> ContextMessages:
+        return await self._context.build(system_prompt, user_message)
+
+    async def persist_exchange(
+        self, user_message: str, reply: str, *, channel: str | None = None, sender_id: str | None = None
+    ) -> bool:
+        return await self._context.persist(_exchange(user_message, reply, channel, sender_id))

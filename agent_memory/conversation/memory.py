@@ -1,0 +1,246 @@
+"""`ConversationMemory`: a history, a memory document and a schedule, as three files of one `AgentMemory`.
+
+File names and the line format are those of the project behind seed 004, so that its directory opens as it is.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import suppress
+from typing import Final
+
+from agent_memory.colours import awaitable
+from agent_memory.conversation.jobs import CronJob, dump_jobs, load_jobs
+from agent_memory.conversation.messages import History, Message, Skipped
+from agent_memory.conversation.search import Match, Search
+from agent_memory.conversation.stream import Batch, next_batch
+from agent_memory.errors import AgentMemoryFileNotFoundError, FileAlreadyExistsError
+from agent_memory.lines import backwards, forwards
+from agent_memory.memory import AgentMemory, AsyncAgentMemory, WriteResult
+from agent_memory.reader import Reader
+from agent_memory.runners import step
+
+HISTORY: Final = "history.jsonl"
+MEMORY: Final = "workspace/MEMORY.md"
+JOBS: Final = "cron/jobs.json"
+
+_log = logging.getLogger("agent_memory")
+
+
+class Conversation:
+    """The logic of both colours."""
+
+    def __init__(self, memory: AsyncAgentMemory) -> None:
+        self.memory = memory
+
+    async def append_messages(self, messages: Iterable[Message]) -> WriteResult | None:
+        lines = "".join(message.to_line() + "\n" for message in messages)
+        return await self.memory.append(HISTORY, lines, separator="\n") if lines else None
+
+    async def load_history(self, last_n: int | None) -> History:
+        if last_n is not None and last_n <= 0:
+            return History()
+        skipped = Skipped()
+
+        async def work(reader: Reader) -> list[Message]:
+            if last_n is None:
+                return await _all(reader, skipped)
+            return await _last(reader, last_n, skipped)
+
+        try:
+            messages = await self.memory.scan(HISTORY, work)
+        except AgentMemoryFileNotFoundError:
+            return History()
+        _warn(skipped)
+        return History(messages, skipped.count, skipped.preview)
+
+    async def search(self, search: Search) -> list[Match]:
+        try:
+            return await self.memory.scan(HISTORY, search.run)
+        except AgentMemoryFileNotFoundError:
+            return []
+
+    async def batches(self, skipped: Skipped | None) -> AsyncIterator[Batch]:
+        last = Batch()
+        skipped = skipped or Skipped()
+        while batch := await next_batch(self.memory, HISTORY, last, skipped):
+            yield batch
+            last = batch
+        _warn(skipped)
+
+    async def load_global_memory(self) -> str:
+        try:
+            return await self.memory.read(MEMORY)
+        except AgentMemoryFileNotFoundError:
+            return ""
+
+    async def load_cron_jobs(self) -> list[CronJob]:
+        try:
+            return load_jobs(await self.memory.read_bytes(JOBS))
+        except AgentMemoryFileNotFoundError:
+            return []
+        except ValueError as error:
+            _log.warning("%s: %s; there are no jobs", JOBS, error)
+            return []
+
+    async def save_cron_jobs(self, jobs: Iterable[CronJob]) -> WriteResult:
+        text = dump_jobs(jobs)
+        with suppress(AgentMemoryFileNotFoundError):  # there is none, or no more
+            await self._keep_if_damaged()
+        return await self.memory.write(JOBS, text)
+
+    async def _keep_if_damaged(self) -> None:
+        try:
+            load_jobs(await self.memory.read_bytes(JOBS))
+        except ValueError as error:
+            _log.warning("%s: %s; it is kept as %s", JOBS, error, await self._keep_damaged())
+
+    async def _keep_damaged(self) -> str:
+        number = 1
+        while True:
+            try:
+                return (await self.memory.copy(JOBS, f"{JOBS}.damaged-{number}")).path
+            except FileAlreadyExistsError:
+                number += 1
+
+
+async def _all(reader: Reader, skipped: Skipped) -> list[Message]:
+    messages: list[Message] = []
+    async for lines in forwards(reader):
+        if lines.too_long:
+            skipped.add(lines.too_long)
+        messages += filter(None, map(skipped.parse, lines.data.split(b"\n")))
+    return messages
+
+
+async def _last(reader: Reader, last_n: int, skipped: Skipped) -> list[Message]:
+    found: list[Message] = []
+    async for lines in backwards(reader):
+        if lines.too_long:
+            skipped.add(lines.too_long)
+        for line in reversed(lines.data.split(b"\n")):
+            if message := skipped.parse(line):
+                found.append(message)
+                if len(found) == last_n:
+                    return found[::-1]
+    return found[::-1]
+
+
+def _warn(skipped: Skipped) -> None:
+    if skipped.count:
+        _log.warning("%s: %d lines hold no message; one begins: %s", HISTORY, skipped.count, skipped.preview)
+
+
+class ConversationMemory:
+    """What an agent loop remembers of its conversations.
+
+    Args:
+        memory: the tree that holds ``history.jsonl``, ``workspace/MEMORY.md`` and ``cron/jobs.json``.
+
+    Methods raise what `AgentMemory` raises; a missing file is an empty one.
+    """
+
+    def __init__(self, memory: AgentMemory) -> None:
+        self.logic = Conversation(awaitable(memory))
+
+    def append_message(self, message: Message) -> None:
+        """Append one message to the history; see `append_messages`."""
+        self.append_messages([message])
+
+    def append_messages(self, messages: Iterable[Message]) -> None:
+        """Append messages, an exchange say, in one append: all are there or none, and next to each other.
+
+        After a line that a crash left unfinished they begin on a line of their own.
+
+        Raises:
+            InvalidContentError: a message is no JSON, or its line would be over 16 MiB; nothing was written.
+        """
+        step(self.logic.append_messages(messages))
+
+    def load_history(self, last_n: int | None = None) -> History:
+        """The last ``last_n`` messages, oldest first; None: all, 0 or less: none.
+
+        Read from the end in blocks: the cost depends on ``last_n``, not on the history's size. Lines that hold no
+        message are skipped, counted in the result, and logged in one warning.
+        """
+        return step(self.logic.load_history(last_n))
+
+    def iter_history(self, skipped: Skipped | None = None) -> Iterator[Message]:
+        """All messages, oldest first, in bounded memory; each block is an operation of its own.
+
+        Args:
+            skipped: counts the lines that hold no message, as the iteration passes them.
+
+        Raises:
+            ConflictError: the history was rewritten, not appended to, meanwhile.
+        """
+        batches = self.logic.batches(skipped)
+        while batch := step(_next(batches)):
+            yield from batch.messages
+
+    def search(self, query: str, *, since: float | None = None, max_results: int = 10) -> list[Match]:
+        """The earliest messages of users and assistants that hold a text in any case, and their neighbours.
+
+        Args:
+            query: the text, not empty.
+            since: POSIX seconds; older messages count as absent.
+            max_results: at most so many.
+        """
+        return step(self.logic.search(Search(query, since=since, max_results=max_results)))
+
+    def load_global_memory(self) -> str:
+        """The memory document, ``""`` if there is none."""
+        return step(self.logic.load_global_memory())
+
+    def save_global_memory(self, content: str) -> WriteResult:
+        """Replace the memory document in one atomic step."""
+        return step(self.logic.memory.write(MEMORY, content))
+
+    def load_cron_jobs(self) -> list[CronJob]:
+        """The scheduled jobs; none, with a warning, if the file is no list of jobs."""
+        return step(self.logic.load_cron_jobs())
+
+    def save_cron_jobs(self, jobs: Iterable[CronJob]) -> WriteResult:
+        """Replace the scheduled jobs in one atomic step; a file that is no list of jobs is kept as ``.damaged-N``."""
+        return step(self.logic.save_cron_jobs(jobs))
+
+
+class AsyncConversationMemory:
+    """`ConversationMemory` for async callers."""
+
+    def __init__(self, memory: AsyncAgentMemory) -> None:
+        self.logic = Conversation(memory)
+
+    async def append_message(self, message: Message) -> None:
+        await self.append_messages([message])
+
+    async def append_messages(self, messages: Iterable[Message]) -> None:
+        await self.logic.append_messages(messages)
+
+    async def load_history(self, last_n: int | None = None) -> History:
+        return await self.logic.load_history(last_n)
+
+    async def iter_history(self, skipped: Skipped | None = None) -> AsyncIterator[Message]:
+        async for batch in self.logic.batches(skipped):
+            for message in batch.messages:
+                yield message
+
+    async def search(self, query: str, *, since: float | None = None, max_results: int = 10) -> list[Match]:
+        return await self.logic.search(Search(query, since=since, max_results=max_results))
+
+    async def load_global_memory(self) -> str:
+        return await self.logic.load_global_memory()
+
+    async def save_global_memory(self, content: str) -> WriteResult:
+        return await self.logic.memory.write(MEMORY, content)
+
+    async def load_cron_jobs(self) -> list[CronJob]:
+        return await self.logic.load_cron_jobs()
+
+    async def save_cron_jobs(self, jobs: Iterable[CronJob]) -> WriteResult:
+        return await self.logic.save_cron_jobs(jobs)
+
+
+async def _next(batches: AsyncIterator[Batch]) -> Batch | None:
+    return await anext(batches, None)

@@ -1,0 +1,151 @@
+"""One message of a history, and the line of ``history.jsonl`` that holds it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final, NoReturn
+
+from agent_memory.errors import InvalidContentError
+from agent_memory.lines import MAX_LINE
+
+_OPTIONAL: Final = ("tool_calls", "tool_call_id", "reasoning_content", "channel", "sender_id")
+_FIELDS: Final = ("role", "content", "timestamp", *_OPTIONAL)
+_TEXT_OR_NONE: Final = frozenset({str, type(None)})
+_PREVIEW = 80
+
+
+def _now() -> datetime:
+    return datetime.now(tz=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message.
+
+    Attributes:
+        role: who speaks: ``user``, ``assistant``, ``tool``, ...
+        content: the text.
+        timestamp: when; one without a zone is local time.
+        tool_calls: mappings of ``id``, ``name`` and ``arguments``.
+        tool_call_id: of the call that this message answers.
+        reasoning_content: what the model thought.
+        channel: where it was said.
+        sender_id: who said it there.
+        extra: fields of other writers, kept as they are.
+    """
+
+    role: str
+    content: str = ""
+    timestamp: datetime = field(default_factory=_now)
+    tool_calls: Sequence[Mapping[str, Any]] | None = None
+    tool_call_id: str | None = None
+    reasoning_content: str | None = None
+    channel: str | None = None
+    sender_id: str | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_mapping(self) -> dict[str, Any]:
+        """The message's fields as its line holds them; those that are None are left out."""
+        found = ((name, getattr(self, name)) for name in _OPTIONAL)
+        values = {
+            **self.extra,
+            "role": self.role,
+            "content": self.content,
+            "timestamp": self.timestamp.isoformat(),
+            **{name: value for name, value in found if value is not None},
+        }
+        return {name: values.pop(name) for name in _FIELDS if name in values} | values
+
+    def to_line(self) -> str:
+        """The message as one line of JSON, without its newline.
+
+        Raises:
+            InvalidContentError: it is no JSON (``tool_calls`` or ``extra`` hold what JSON has not), has no role,
+                holds lone surrogates, or its line would be longer than `MAX_LINE`.
+        """
+        try:
+            line = json.dumps(self.to_mapping(), ensure_ascii=False, allow_nan=False)
+            size = len(line.encode())
+        except UnicodeEncodeError:
+            raise InvalidContentError("the message holds lone surrogates, which UTF-8 has not") from None
+        except (AttributeError, TypeError, ValueError, RecursionError) as error:
+            raise InvalidContentError(f"the message is no JSON: {type(error).__name__}") from None
+        if size > MAX_LINE:
+            raise InvalidContentError(f"the message's line has {size:,} bytes; a history's have at most {MAX_LINE:,}")
+        if parse(line.encode()) is None:
+            raise InvalidContentError(
+                "the message is malformed: tool_calls is a list, every other field is text, and role is not empty"
+            )
+        return line
+
+
+def parse(line: bytes) -> Message | None:
+    """The message that a line holds, or None if it holds none: not UTF-8, not JSON, or not of a message's shape."""
+    try:
+        values = json.loads(line.decode(), parse_constant=refuse_constant)
+        return _message(values) if isinstance(values, dict) else None
+    except (ValueError, RecursionError, TypeError, KeyError):
+        return None
+
+
+def refuse_constant(name: str) -> NoReturn:
+    """Refuse ``NaN`` and ``Infinity``: Python reads them, JSON has them not."""
+    raise ValueError(f"{name} is no JSON")
+
+
+def _message(values: dict[str, Any]) -> Message:
+    message = Message(
+        role=values.pop("role"),
+        content=values.pop("content", ""),
+        timestamp=datetime.fromisoformat(values.pop("timestamp")),
+        **{name: values.pop(name, None) for name in _OPTIONAL},
+        extra=values,
+    )
+    if not (isinstance(message.role, str) and message.role and isinstance(message.content, str)):
+        raise TypeError("role and content are text")
+    optional = (message.tool_call_id, message.reasoning_content, message.channel, message.sender_id)
+    if not _TEXT_OR_NONE.issuperset(map(type, optional)):
+        raise TypeError("channel, sender_id, tool_call_id and reasoning_content are text")
+    if not isinstance(message.tool_calls, list | None):
+        raise TypeError("tool_calls is a list")
+    return message
+
+
+class History(list[Message]):
+    """Messages, oldest first, and what was passed over on the way to them.
+
+    Attributes:
+        skipped: how many lines hold no message.
+        preview: the first of them that was met, escaped to ASCII and cut to 80 characters.
+    """
+
+    def __init__(self, messages: Sequence[Message] = (), skipped: int = 0, preview: str = "") -> None:
+        super().__init__(messages)
+        self.skipped = skipped
+        self.preview = preview
+
+
+class Skipped:
+    """Counts the lines that hold no message, and keeps a preview of the first."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.preview = ""
+
+    def add(self, line: bytes) -> None:
+        """Count a line."""
+        if not self.count:
+            self.preview = ascii(line[:_PREVIEW].decode(errors="replace"))[1:-1][:_PREVIEW]
+        self.count += 1
+
+    def parse(self, line: bytes) -> Message | None:
+        """The message of a line; a blank line is none, in silence."""
+        if not line.strip():
+            return None
+        message = parse(line)
+        if message is None:
+            self.add(line)
+        return message

@@ -1,0 +1,144 @@
+"""Search of a history: one pass, blocks that cannot hold the query passed over unparsed.
+
+The result is that of parsing every line in turn and comparing each message with the one before and after it;
+what is not parsed is only what cannot matter to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from agent_memory.conversation.messages import Message, parse
+from agent_memory.lines import BLOCK, Lines, backwards, forwards
+from agent_memory.needle import Needle
+from agent_memory.reader import Reader
+
+SEARCHABLE_ROLES: Final = ("user", "assistant")
+_SHOWN = 300
+
+
+@dataclass(slots=True)
+class Match:
+    """A message that matches, and its neighbours of any role."""
+
+    before: Message | None
+    hit: Message
+    after: Message | None = None
+
+
+class Search:
+    """One search.
+
+    Args:
+        query: what a message's content holds, in any case.
+        since: POSIX seconds; older messages are as if they were not there. None: all.
+        max_results: the earliest matches, so many.
+        block: bytes read at once.
+    """
+
+    def __init__(self, query: str, *, since: float | None = None, max_results: int = 10, block: int = BLOCK) -> None:
+        self._query = query.lower()
+        self._since = since
+        self._max_results = max_results
+        self._block = block
+        self._needle = Needle(self._query, json=True)
+        self._matches: list[Match] = []
+        self._awaits_after = False
+
+    async def run(self, reader: Reader) -> list[Match]:
+        """The matches, earliest first; what `agent_memory.AgentMemory.scan` is given."""
+        self._matches, self._awaits_after = [], False
+        async for lines in forwards(reader, block=self._block):
+            await self._search(reader, lines)
+            if len(self._matches) == self._max_results and not self._awaits_after:
+                break
+        return self._matches
+
+    async def _search(self, reader: Reader, lines: Lines) -> None:
+        data, size = lines.raw, lines.size  # the block may go on: lines.data would copy it
+        self._take_after(data, 0, size)
+        find = self._needle.finder(data)
+        found = find(0)
+        while 0 <= found < size and len(self._matches) < self._max_results:
+            start, end = data.rfind(b"\n", 0, found) + 1, _line_end(data, found)
+            line = data[start:end]
+            message = self._seen(line) if _could_be_searchable(line) else None
+            if message and self._is_match(message):
+                self._matches.append(Match(await self._before(reader, lines, start), message))
+                self._awaits_after = True
+                self._take_after(data, end, size)
+            found = find(end)
+
+    def _take_after(self, data: bytes, at: int, size: int) -> None:
+        """Give the last match the first message from an offset on, if it waits for one."""
+        while self._awaits_after and at < size:
+            end = _line_end(data, at)
+            if message := self._seen(data[at:end]):
+                self._matches[-1].after = message
+                self._awaits_after = False
+            at = end
+
+    async def _before(self, reader: Reader, lines: Lines, end: int) -> Message | None:
+        """The message before an offset of a block, however far back it is."""
+        for line in _reversed_lines(lines.raw, end):
+            if message := self._seen(line):
+                return message
+        async for earlier in backwards(reader, lines.start):
+            for line in _reversed_lines(earlier.data, len(earlier.data)):
+                if message := self._seen(line):
+                    return message
+        return None
+
+    def _seen(self, line: bytes) -> Message | None:
+        message = parse(line)
+        return message if message and (self._since is None or _is_since(message, self._since)) else None
+
+    def _is_match(self, message: Message) -> bool:
+        return _is_searchable(message) and self._query in message.content.lower()
+
+
+def _could_be_searchable(line: bytes) -> bool:
+    return b'"user"' in line or b'"assistant"' in line or b"\\u" in line
+
+
+def _is_since(message: Message, since: float) -> bool:
+    try:
+        return message.timestamp.timestamp() >= since
+    except (OverflowError, ValueError, OSError):
+        return False  # a year that the system's clock does not know
+
+
+def _line_end(data: bytes, at: int) -> int:
+    return data.find(b"\n", at) + 1 or len(data)
+
+
+def _reversed_lines(data: bytes, end: int) -> Iterator[bytes]:
+    while end > 0:
+        start = data.rfind(b"\n", 0, end - 1) + 1
+        yield data[start:end]
+        end = start
+
+
+def formatted(matches: list[Match]) -> str:
+    """The matches as a model reads them."""
+    rows: list[str] = []
+    for number, match in enumerate(matches, 1):
+        hit = match.hit
+        where = f"[{hit.channel or 'unknown'} / {hit.sender_id or 'unknown'}]"
+        rows += [f"## Match {number} — {where} | {hit.timestamp:%Y-%m-%d %H:%M}", ""]
+        around = (message for message in (match.before, hit, match.after) if message)
+        rows += [_row(message, message is hit) for message in around if _is_searchable(message)]
+        rows.append("---")
+    return "\n".join(rows)
+
+
+def _row(message: Message, is_hit: bool) -> str:
+    content = message.content if len(message.content) <= _SHOWN else message.content[:_SHOWN] + "..."
+    text = f"{message.role.upper()}: {content}"
+    return f"**{text}**" if is_hit else text
+
+
+def _is_searchable(message: Message) -> bool:
+    return message.role in SEARCHABLE_ROLES and bool(message.content)

@@ -1,0 +1,138 @@
+"""What a model calls: search of the history, and the memory document (seed 004)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import Final
+
+from agent_memory.conversation.memory import MEMORY, AsyncConversationMemory, Conversation, ConversationMemory
+from agent_memory.conversation.search import Search, formatted
+from agent_memory.runners import step
+from agent_memory.tools.arguments import Parameter, as_mapping, object_schema
+from agent_memory.tools.results import Malformed, Refused, ToolResult, answered
+
+Arguments = Mapping[str, object] | str
+
+MAX_RESULTS = 50
+RESULTS = 10
+_DAY_SECONDS = 86_400
+_ALL_DAYS = 1_000_000
+_LIMITS: Final = {
+    "days": Parameter("integer", "Only the last so many days; 0 or left out: all time.", required=False),
+    "max_results": Parameter("integer", "How many matches at most: 1 to 50, 10 if left out.", required=False),
+}
+_SEARCH: Final[dict[str, object]] = {
+    "name": "search_history",
+    "description": "Search past conversations of all channels for a text; shows each match with the messages "
+    "before and after it, the earliest first.",
+    "input_schema": object_schema({"query": Parameter("string", "The text to find, in any case."), **_LIMITS}),
+}
+_WRITE: Final[dict[str, object]] = {
+    "name": "memory_write",
+    "description": "Replace your memory document, which you are shown in every conversation.",
+    "input_schema": object_schema({"content": Parameter("string", "The whole new text of the document.")}),
+}
+
+
+async def _search(conversation: Conversation, arguments: Arguments) -> ToolResult:
+    async def call() -> ToolResult:
+        given = as_mapping(arguments)
+        query = given.get("query")
+        if not isinstance(query, str) or not query.strip():
+            raise Refused("Error: query is required")
+        query = query.strip()
+        search = Search(
+            query,
+            since=since(_integer(given, "days", 0)),
+            max_results=min(MAX_RESULTS, max(1, _integer(given, "max_results", RESULTS))),
+        )
+        matches = await conversation.search(search)
+        return ToolResult(formatted(matches) if matches else f"No matches found for '{query}'.")
+
+    return await answered(call)
+
+
+async def _write(conversation: Conversation, arguments: Arguments) -> ToolResult:
+    async def call() -> ToolResult:
+        content = as_mapping(arguments).get("content")
+        if not isinstance(content, str):
+            raise Refused("Error: content is required")
+        await conversation.memory.write(MEMORY, content)
+        return ToolResult("Memory updated successfully.")
+
+    return await answered(call)
+
+
+def since(days: int) -> float | None:
+    """POSIX seconds so many days ago; None, for all time, if that is none or before any date."""
+    return time.time() - days * _DAY_SECONDS if 0 < days <= _ALL_DAYS else None
+
+
+def _integer(given: Mapping[str, object], name: str, default: int) -> int:
+    value = given.get(name)
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise Malformed(f"the parameter `{name}` is an integer, not {type(value).__name__}")
+    return value
+
+
+class SearchHistoryTool:
+    """``search_history``: the earliest matching messages of users and assistants, each with its neighbours.
+
+    Parameters of a call: ``query``; ``days``, 0 or left out for all time; ``max_results``, 1 to 50, default 10.
+    """
+
+    def __init__(self, conversation: ConversationMemory) -> None:
+        self._conversation = conversation.logic
+
+    def call(self, arguments: Arguments) -> ToolResult:
+        """Run one search; never raises for what a model sends."""
+        return step(_search(self._conversation, arguments))
+
+    @staticmethod
+    def tool_definition() -> dict[str, object]:
+        """Name, description and JSON schema."""
+        return deepcopy(_SEARCH)
+
+
+class AsyncSearchHistoryTool:
+    """`SearchHistoryTool` for async callers."""
+
+    def __init__(self, conversation: AsyncConversationMemory) -> None:
+        self._conversation = conversation.logic
+
+    async def call(self, arguments: Arguments) -> ToolResult:
+        return await _search(self._conversation, arguments)
+
+    tool_definition = staticmethod(SearchHistoryTool.tool_definition)
+
+
+class MemoryWriteTool:
+    """``memory_write``: replaces the memory document by ``content``."""
+
+    def __init__(self, conversation: ConversationMemory) -> None:
+        self._conversation = conversation.logic
+
+    def call(self, arguments: Arguments) -> ToolResult:
+        """Write the document; never raises for what a model sends."""
+        return step(_write(self._conversation, arguments))
+
+    @staticmethod
+    def tool_definition() -> dict[str, object]:
+        """Name, description and JSON schema."""
+        return deepcopy(_WRITE)
+
+
+class AsyncMemoryWriteTool:
+    """`MemoryWriteTool` for async callers."""
+
+    def __init__(self, conversation: AsyncConversationMemory) -> None:
+        self._conversation = conversation.logic
+
+    async def call(self, arguments: Arguments) -> ToolResult:
+        return await _write(self._conversation, arguments)
+
+    tool_definition = staticmethod(MemoryWriteTool.tool_definition)

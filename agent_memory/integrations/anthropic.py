@@ -1,0 +1,101 @@
+"""Claude's Python SDK: the memory tool as its tool runner wants it. Needs ``pip install 'agent-memory[anthropic]'``."""
+
+from __future__ import annotations
+
+from agent_memory.errors import BackendNotAvailableError
+from agent_memory.memory import AgentMemory, AsyncAgentMemory
+from agent_memory.tools._strings import StringSet
+from agent_memory.tools.memory_tool import MAX_VIEW_CHARACTERS, AsyncMemoryTool, MemoryTool, OnExisting
+from agent_memory.tools.results import ToolResult
+
+try:
+    from anthropic.tools import BetaAbstractMemoryTool, BetaAsyncAbstractMemoryTool, ToolError
+    from anthropic.types.beta import BetaCacheControlEphemeralParam, BetaMemoryTool20250818Command
+except ImportError as error:
+    raise BackendNotAvailableError("the Claude SDK is missing: pip install 'agent-memory[anthropic]'") from error
+
+__all__ = ["AgentMemoryTool", "AsyncAgentMemoryTool"]
+
+
+class AgentMemoryTool(BetaAbstractMemoryTool):
+    """The memory tool for ``client.beta.messages.tool_runner(tools=[...])``, over one memory.
+
+    Args:
+        memory: the tree that is ``/memories``.
+        on_existing: as of `MemoryTool`.
+        strings: as of `MemoryTool`.
+        max_view_characters: as of `MemoryTool`.
+        cache_control: the SDK's own.
+
+    What fails reaches the model as the text of a `ToolError`, and only as that.
+    """
+
+    def __init__(
+        self,
+        memory: AgentMemory,
+        *,
+        on_existing: OnExisting = "error",
+        strings: StringSet = "docs",
+        max_view_characters: int = MAX_VIEW_CHARACTERS,
+        cache_control: BetaCacheControlEphemeralParam | None = None,
+    ) -> None:
+        super().__init__(cache_control=cache_control)
+        self._tool = MemoryTool(
+            memory, on_existing=on_existing, strings=strings, max_view_characters=max_view_characters
+        )
+        self._memory = memory
+
+    def call(self, input: object) -> str:  # noqa: A002 - the SDK's name
+        """Run the tool's input as it came: the SDK would not check it."""
+        return _output(self._tool.call(input))  # type: ignore[arg-type]  # anything is answered
+
+    def execute(self, command: BetaMemoryTool20250818Command) -> str:
+        """Run a command object of the SDK."""
+        return self.call(command.to_dict())
+
+    view = create = str_replace = insert = delete = rename = execute
+
+    def clear_all_memory(self) -> str:
+        """Delete every file of the memory."""
+        self._memory.delete_tree("")
+        return "All memory cleared"
+
+
+class AsyncAgentMemoryTool(BetaAsyncAbstractMemoryTool):
+    """`AgentMemoryTool` for the async client."""
+
+    def __init__(
+        self,
+        memory: AsyncAgentMemory,
+        *,
+        on_existing: OnExisting = "error",
+        strings: StringSet = "docs",
+        max_view_characters: int = MAX_VIEW_CHARACTERS,
+        cache_control: BetaCacheControlEphemeralParam | None = None,
+    ) -> None:
+        super().__init__(cache_control=cache_control)
+        self._tool = AsyncMemoryTool(
+            memory, on_existing=on_existing, strings=strings, max_view_characters=max_view_characters
+        )
+        self._memory = memory
+
+    async def call(self, input: object) -> str:  # noqa: A002 - the SDK's name
+        """Run the tool's input as it came: the SDK would not check it."""
+        return _output(await self._tool.call(input))  # type: ignore[arg-type]  # anything is answered
+
+    async def execute(self, command: BetaMemoryTool20250818Command) -> str:
+        """Run a command object of the SDK."""
+        return await self.call(command.to_dict())
+
+    view = create = str_replace = insert = delete = rename = execute
+
+    async def clear_all_memory(self) -> str:
+        """Delete every file of the memory."""
+        await self._memory.delete_tree("")
+        return "All memory cleared"
+
+
+def _output(result: ToolResult) -> str:
+    if result.is_error:
+        raise ToolError(result.output)
+    return result.output

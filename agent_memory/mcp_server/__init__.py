@@ -1,0 +1,15 @@
+"""One memory as an MCP server. Needs ``pip install 'agent-memory[mcp]'``.
+
+Its tools name a file as Claude's memory tool does, ``/memories/notes.md``; its resource is ``memory://notes.md``.
+"""
+
+from agent_memory.errors import BackendNotAvailableError
+
+try:
+    from agent_memory.mcp_server._http import LOOPBACK, serve_http
+    from agent_memory.mcp_server._server import MAX_RESOURCES, mcp_server
+    from agent_memory.mcp_server._stdio import serve_stdio
+except ImportError as error:
+    raise BackendNotAvailableError("the MCP SDK is missing: pip install 'agent-memory[mcp]'") from error
+
+__all__ = ["LOOPBACK", "MAX_RESOURCES", "mcp_server", "serve_http", "serve_stdio"]

@@ -1,0 +1,65 @@
+"""The tools as an MCP client is told of them: descriptions, schemas, annotations, instructions."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from mcp.types import Tool, ToolAnnotations
+
+from agent_memory.tools._toolset import TOOLS
+from agent_memory.tools.arguments import object_schema
+
+INSTRUCTIONS: Final = (
+    "A memory that outlives this conversation: text files below /memories. View /memories before you begin, and note "
+    "down what will be needed again. Others may work on the same files at the same time: str_replace, insert and "
+    "append lose nothing of theirs. A path that is refused is answered with one that is allowed."
+)
+_MEMORY: Final = "Your memory is the text files below /memories; they outlive this conversation."
+_MORE: Final = {
+    "view": "Begin with the path /memories. The line numbers and the tab after them are not part of a file.",
+    "create": "A file that exists is left as it is: change it with str_replace, insert or append.",
+    "str_replace": "Nothing changes if old_str does not occur, or occurs more than once.",
+    "delete": "It cannot be undone.",
+}
+_READING: Final = frozenset({"view", "search"})
+_ADDING: Final = frozenset({"create", "insert", "append"})
+_IDEMPOTENT: Final = frozenset({"view", "search", "create", "delete", "rename"})
+"""What has no further effect when it is called again with the same arguments; that may well be an error then."""
+
+_TEXT: Final = {"type": "string"}
+_LINES: Final = {"type": "array", "items": _TEXT}
+_MATCH: Final = {"path": _TEXT, "line": {"type": "integer"}, "text": _TEXT, "before": _LINES, "after": _LINES}
+_FOUND: Final = {
+    "matches": {"type": "array", "items": {"type": "object", "properties": _MATCH, "required": [*_MATCH]}},
+    "more": {"type": "boolean", "description": "Whether there are more matches than these."},
+}
+
+
+def definitions() -> list[Tool]:
+    """Every tool of `TOOLS`, with the hints of MCP's specification.
+
+    Destructive is what does more than add; idempotent is what changes nothing when it is called again.
+    """
+    return [_definition(name) for name in TOOLS]
+
+
+def _definition(name: str) -> Tool:
+    return Tool(
+        name=name,
+        title=f"Memory: {name}",
+        description=" ".join((TOOLS[name].description, *filter(None, [_MORE.get(name)]), _MEMORY)),
+        input_schema=object_schema(TOOLS[name].parameters),
+        output_schema=_output_schema(name),
+        annotations=ToolAnnotations(
+            read_only_hint=name in _READING,
+            destructive_hint=name not in _READING | _ADDING,
+            idempotent_hint=name in _IDEMPOTENT,
+            open_world_hint=False,
+        ),
+    )
+
+
+def _output_schema(name: str) -> dict[str, Any]:
+    output = {"type": "string", "description": "The answer, the same as in the text content."}
+    properties = {"output": output, **(_FOUND if name == "search" else {})}
+    return {"type": "object", "properties": properties, "required": [*properties]}

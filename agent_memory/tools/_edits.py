@@ -1,0 +1,43 @@
+"""The memory tool's two edits, as pure functions of a file's text."""
+
+from __future__ import annotations
+
+from agent_memory.tools._strings import Strings
+from agent_memory.tools._views import occurrences
+from agent_memory.tools.arguments import shown
+from agent_memory.tools.results import Refused
+
+_SHOWN = 1000
+
+
+def replaced(text: str, old: str, new: str, path: str, strings: Strings) -> tuple[str, int]:
+    """The text with its one occurrence of ``old`` replaced, and where that was.
+
+    Raises:
+        Refused: ``old`` is empty, does not occur, or occurs more than once.
+    """
+    if not old:
+        raise Refused(strings.empty)
+    count = text.count(old)
+    echo = old if len(old) <= _SHOWN else shown(old, _SHOWN)
+    if not count:
+        raise Refused(strings.absent.format(old_str=echo, path=path))
+    if count > 1:
+        raise Refused(strings.duplicate.format(old_str=echo, lines=occurrences(text, old)))
+    return text.replace(old, new), text.index(old)
+
+
+def inserted(text: str, line: int, addition: str, strings: Strings) -> str:
+    """The text with lines added after line ``line``, 0 being the beginning; it ends with a newline.
+
+    Raises:
+        Refused: the text has fewer lines.
+    """
+    lines = text.split("\n")
+    if not lines[-1]:
+        lines.pop()
+    if not 0 <= line <= len(lines):
+        raise Refused(strings.bad_line.format(line=line, lines=len(lines)))
+    lines.insert(line, addition.rstrip("\n"))
+    whole = "\n".join(lines)
+    return whole if whole.endswith("\n") else whole + "\n"

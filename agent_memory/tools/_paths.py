@@ -1,0 +1,58 @@
+"""The names a model uses: paths below ``/memories``, as names within a memory, and what is said of a bad one."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from agent_memory.errors import InvalidPathError, PathTraversalError
+from agent_memory.key import RULES
+from agent_memory.memory import AsyncAgentMemory
+from agent_memory.tools._strings import Strings
+from agent_memory.tools.arguments import shown
+from agent_memory.tools.results import Refused
+
+ROOT: Final = "/memories"
+_QUOTED = re.compile(r"""^['"](.*)['"]""")
+
+
+class Paths:
+    """The paths of one memory, which is ``/memories``."""
+
+    def __init__(self, memory: AsyncAgentMemory, strings: Strings) -> None:
+        self._memory = memory
+        self._strings = strings
+
+    async def named(self, value: object) -> tuple[str, str]:
+        """A path of the model's: how to show it, and its name within the memory, ``""`` for the root.
+
+        Raises:
+            Refused: it is not ``/memories`` and not below it; the hooks hear of an escape.
+        """
+        path = str(value)
+        if path != ROOT and not path.startswith(ROOT + "/"):
+            if path.startswith(("/", "\\")) or ".." in path:
+                await self._report(path)
+            raise Refused(self._strings.outside.format(path=shown(path)))
+        name = path[len(ROOT) :].strip("/")
+        if name in ("", "."):
+            return ROOT, ""
+        return f"{ROOT}/{name}", name
+
+    async def _report(self, path: str) -> None:
+        try:
+            await self._memory.exists("/" + path.lstrip("/"))  # refused before any I/O: the hooks hear of it
+        except InvalidPathError:
+            return
+
+    def refused(self, error: InvalidPathError) -> Refused:
+        """What the model is told of a name within the memory that was refused."""
+        if error.rule == "symlink":
+            return Refused(self._strings.symlink)
+        if error.rule == "into-itself":
+            return Refused(f"{self._strings.prefix}{RULES[error.rule]}")
+        path = f"{ROOT}/" + _QUOTED.sub(r"\1", error.refused)
+        advice = f"; try {ROOT}/{error.suggestion}" if error.suggestion else ""
+        if isinstance(error, PathTraversalError):
+            return Refused(self._strings.escape.format(path=path, advice=advice))
+        return Refused(f"{self._strings.prefix}The path {path} is refused: {RULES[error.rule]}{advice}")

@@ -1,0 +1,86 @@
+"""One memory as eight separate tools: the memory tool's six commands, append and search, all by the same paths."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import Any, Final
+
+from agent_memory.errors import FileAlreadyExistsError, InvalidPathError
+from agent_memory.memory import AsyncAgentMemory
+from agent_memory.tools._paths import ROOT, Paths
+from agent_memory.tools._schema import COMMANDS, Command
+from agent_memory.tools._strings import STRINGS
+from agent_memory.tools.arguments import Parameter, Values, checked, shown
+from agent_memory.tools.memory_tool import AsyncMemoryTool
+from agent_memory.tools.results import Malformed, Refused, ToolResult, answered
+from agent_memory.tools.search import MAX_CONTEXT, MAX_RESULTS, AsyncMemorySearch
+
+TOOLS: Final[dict[str, Command]] = {
+    **COMMANDS,
+    "append": Command(
+        "Add text to the end of a file, beginning on a new line; a file that is not there is created.",
+        {
+            "path": COMMANDS["create"].parameters["path"],
+            "text": Parameter("string", "The text to add, one line or several."),
+        },
+    ),
+    "search": Command(
+        "Find the lines that hold a text, in any case, with their files and line numbers.",
+        {
+            "query": Parameter("string", "The text to find; no pattern."),
+            "path": Parameter("string", "Only in this directory or file; left out, all of /memories.", required=False),
+            "glob": Parameter("string", "Only files of this name, such as *.md, or of this path.", required=False),
+            "context": Parameter("integer", f"Lines to show around each: 0 to {MAX_CONTEXT}.", required=False),
+            "max_results": Parameter("integer", f"Lines to find at most: 1 to {MAX_RESULTS}.", required=False),
+        },
+    ),
+}
+"""What each tool does, in a model's words, and its parameters."""
+
+
+class Toolset:
+    """The tools over one memory, which is ``/memories``."""
+
+    def __init__(self, memory: AsyncAgentMemory) -> None:
+        self._memory = memory
+        self._tool = AsyncMemoryTool(memory)
+        self._paths = Paths(memory, STRINGS["docs"])
+
+    async def call(self, name: str, arguments: Mapping[str, object]) -> ToolResult:
+        """Run one of `TOOLS`; never raises for what a model sends."""
+        if name in COMMANDS:
+            return await self._tool.call({**arguments, "command": name})
+        return await answered(lambda: self._own(name, arguments))
+
+    async def _own(self, name: str, arguments: Mapping[str, object]) -> ToolResult:
+        values = checked(arguments, TOOLS[name].parameters)
+        try:
+            return await (self._append(values) if name == "append" else self._search(values))
+        except InvalidPathError as error:
+            raise self._paths.refused(error) from error
+
+    async def _append(self, values: Values) -> ToolResult:
+        path, name = await self._paths.named(values["path"])
+        is_directory = Refused(f"Error: {path} is a directory, or lies below a file")
+        if not name:
+            raise is_directory
+        try:
+            await self._memory.append(name, str(values["text"]), separator="\n")
+        except FileAlreadyExistsError:
+            raise is_directory from None
+        return ToolResult(f"The text was added to {path}.")
+
+    async def _search(self, values: Values) -> ToolResult:
+        given: dict[str, Any] = {**values, "path": (await self._paths.named(values.get("path", ROOT)))[1]}
+        if "glob" in given:
+            given["glob"] = given["glob"].removeprefix(f"{ROOT}/")
+        try:
+            found = await AsyncMemorySearch(self._memory).search(**given)
+        except InvalidPathError:
+            raise
+        except ValueError as error:
+            raise Malformed(str(error)) from None
+        matches = tuple(replace(match, path=f"{ROOT}/{match.path}") for match in found.matches)
+        text = str(replace(found, matches=matches)) or f"No matches found for {shown(given['query'])}."
+        return ToolResult(text, data={"matches": [asdict(match) for match in matches], "more": found.more})

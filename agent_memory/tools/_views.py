@@ -1,0 +1,124 @@
+"""How files and directories look to a model: numbered lines, sizes, two levels of a tree. Pure functions."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, takewhile
+
+from agent_memory.backend import Entry
+
+MAX_LINES = 999_999
+_WIDTH = 6
+_SHORTEST_ROW = _WIDTH + 2
+_DEPTH = 2
+_AROUND = 2
+
+
+def numbered(lines: Iterable[str], first: int = 1) -> list[str]:
+    """Lines with their numbers, right-aligned in six columns, and a tab."""
+    return [f"{number:>{_WIDTH}}\t{line}" for number, line in enumerate(lines, first)]
+
+
+def file_view(text: str, view_range: Sequence[int] | None, limit: int) -> str:
+    """The lines of a text, or of a range of it, cut at ``limit`` characters with a hint how to go on.
+
+    Lines end at ``\\n`` only, so what follows the last one is a line too. A range is ``[start, end]``, both
+    counted from 1 and included, ``-1`` the end; what lies past the end is left out.
+    """
+    lines = text.split("\n")
+    start, end = _bounds(view_range, len(lines))
+    return _cut(lines, start, end, limit)
+
+
+def _cut(lines: list[str], start: int, end: int, limit: int) -> str:
+    most = limit // _SHORTEST_ROW + 2  # no more of them can fit
+    rows, total = numbered(lines[start - 1 : min(end, start - 1 + most)], start), len(lines)
+    shown = _fitting(rows, limit)
+    if shown > end - start:
+        return "\n".join(rows)
+    if shown:
+        last = start + shown - 1
+        hint = f"lines {start}-{last} of {total} are shown; view the next with view_range [{last + 1}, -1]"
+        return "\n".join([*rows[:shown], f"[Cut at {limit:,} characters: {hint}]"])
+    rest = f"; view the next with view_range [{start + 1}, -1]" if start < total else ""
+    return f"{rows[0][:limit]}\n[Cut at {limit:,} characters: line {start} of {total} is longer{rest}]"
+
+
+def snippet(text: str, position: int, limit: int) -> str:
+    """The lines around the one that holds a position of a text."""
+    lines = text.split("\n")
+    changed = text.count("\n", 0, position)
+    first = max(0, changed - _AROUND)
+    return _cut(lines, first + 1, min(len(lines), changed + _AROUND + 1), limit)
+
+
+def occurrences(text: str, part: str, most: int = 100) -> str:
+    """The numbers of the lines where a part begins, overlaps included, the first ``most`` of them."""
+    found: list[str] = []
+    line, seen = 1, 0
+    position = text.find(part)
+    while position >= 0 and len(found) < most:
+        line, seen = line + text.count("\n", seen, position), position
+        found.append(str(line))
+        position = text.find(part, position + 1)
+    return ", ".join(found) + (" and more" if position >= 0 else "")
+
+
+def listing(path: str, below: int, entries: Iterable[Entry], view_range: Sequence[int] | None, limit: int) -> str:
+    """A directory and what lies up to two levels below it, with sizes; a directory's is that of its files.
+
+    Args:
+        path: the directory as the model names it.
+        below: how many segments of an entry's path are the directory's own.
+        entries: every file below it.
+        view_range: which names to show, counted from 1, of a listing that is too long; it is ignored otherwise.
+        limit: the most characters; a hint how to go on follows what is cut.
+    """
+    sizes: dict[tuple[str, ...], int] = defaultdict(int)
+    directories: set[tuple[str, ...]] = set()
+    for entry in entries:
+        names = tuple(entry.path.split("/")[below:])
+        if any(name.startswith(".") or name == "node_modules" for name in names):
+            continue
+        for depth in range(min(_DEPTH, len(names)) + 1):
+            sizes[names[:depth]] += entry.size
+            if depth < len(names):
+                directories.add(names[:depth])
+    rows = [f"{readable(sizes[()])}\t{path}"]
+    rows += (
+        f"{readable(sizes[names])}\t{path}/{'/'.join(names)}{'/' if names in directories else ''}"
+        for names in sorted(sizes.keys() - {()})
+    )
+    return "\n".join(rows) if _fitting(rows, limit) == len(rows) else _cut_listing(rows, view_range, limit)
+
+
+def _cut_listing(rows: list[str], view_range: Sequence[int] | None, limit: int) -> str:
+    names = len(rows) - 1
+    start, end = _bounds(view_range, names)
+    wanted = rows[start : end + 1]
+    shown = wanted[: max(1, _fitting(wanted, limit - len(rows[0]) - 1))]
+    last = start + len(shown) - 1
+    hint = f"names {start}-{last} of {names} are shown"
+    if last < names:
+        hint += f"; view the next with view_range [{last + 1}, -1], or view a directory below"
+    return "\n".join([rows[0], *shown, f"[Cut at {limit:,} characters: {hint}]"])
+
+
+def _bounds(view_range: Sequence[int] | None, total: int) -> tuple[int, int]:
+    if not view_range or len(view_range) != 2:
+        return 1, total
+    return max(1, view_range[0]), total if view_range[1] == -1 else max(0, min(total, view_range[1]))
+
+
+def _fitting(rows: list[str], limit: int) -> int:
+    """How many rows, joined by newlines, have at most ``limit`` characters."""
+    sizes = accumulate((len(row) + 1 for row in rows), initial=-1)
+    return sum(1 for _ in takewhile(lambda size: size <= limit, sizes)) - 1
+
+
+def readable(size: int) -> str:
+    """Bytes as ``0B``, ``1023B``, ``2K``, ``1.5K``, ``1.1M``: an integer if exact, else one decimal."""
+    unit = min((max(size, 1).bit_length() - 1) // 10, 3)
+    scaled = size / 1024**unit
+    return f"{scaled:.0f}{'BKMG'[unit]}" if scaled == int(scaled) else f"{scaled:.1f}{'BKMG'[unit]}"

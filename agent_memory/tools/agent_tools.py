@@ -1,0 +1,129 @@
+"""The three tools that seed 001's service underpins: read, write and append, with content in base64."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+from typing import Final
+
+from agent_memory.colours import awaitable
+from agent_memory.errors import AgentMemoryFileNotFoundError
+from agent_memory.memory import AgentMemory, AsyncAgentMemory
+from agent_memory.runners import step
+from agent_memory.tools.arguments import Parameter, Parameters, Values, as_mapping, checked, object_schema
+from agent_memory.tools.results import Malformed, ToolResult, answered
+
+Arguments = Mapping[str, object] | str
+
+_HINTS: Final = {".yaml": "YAML", ".yml": "YAML", ".md": "MARKDOWN", ".markdown": "MARKDOWN", ".txt": "TEXT"}
+_ALL_HINTS: Final = ("YAML", "MARKDOWN", "TEXT", "UNKNOWN")
+_PATH: Final = Parameter("string", "The file, relative to your memory, for example notes/today.md.")
+_TOOLS: Final[dict[str, tuple[str, Parameters]]] = {
+    "read_agent_memory_file": ("Read a file of your memory.", {"file_path": _PATH}),
+    "write_agent_memory_file": (
+        "Write a file of your memory, replacing what it held.",
+        {
+            "file_path": _PATH,
+            "content_base64": Parameter("string", "The whole text, UTF-8 in base64."),
+            "file_type_hint": Parameter("string", f"One of {', '.join(_ALL_HINTS)}.", required=False),
+        },
+    ),
+    "append_to_agent_memory_file": (
+        "Append to a file of your memory, or create it.",
+        {
+            "file_path": _PATH,
+            "content_to_append_base64": Parameter("string", "The text to append, UTF-8 in base64."),
+            "ensure_newline_before_append": Parameter(
+                "boolean", "Begin on a new line if the file is not empty; true if left out.", required=False
+            ),
+        },
+    ),
+}
+
+
+class _Tools:
+    def __init__(self, memory: AsyncAgentMemory) -> None:
+        self._memory = memory
+
+    async def call(self, name: str, arguments: object) -> ToolResult:
+        async def run() -> ToolResult:
+            if not isinstance(name, str) or name not in _TOOLS:
+                raise Malformed(f"there is no such tool; there are {', '.join(_TOOLS)}")
+            data = await getattr(self, name)(checked(as_mapping(arguments), _TOOLS[name][1]))
+            return ToolResult(json.dumps(data), data=data)
+
+        return await answered(run)
+
+    async def read_agent_memory_file(self, values: Values) -> dict[str, object]:
+        path = str(values["file_path"])
+        try:
+            content, exists = await self._memory.read_bytes(path), True
+        except AgentMemoryFileNotFoundError:
+            content, exists = b"", False
+        return {
+            "file_path_read": path,
+            "content_base64": base64.b64encode(content).decode(),
+            "file_exists": exists,
+            "file_type_hint": _HINTS.get(PurePosixPath(path).suffix.lower(), "UNKNOWN"),
+        }
+
+    async def write_agent_memory_file(self, values: Values) -> dict[str, object]:
+        if values.get("file_type_hint", "UNKNOWN") not in _ALL_HINTS:
+            raise Malformed(f"the parameter `file_type_hint` is one of {', '.join(_ALL_HINTS)}")
+        written = await self._memory.write(str(values["file_path"]), _text(values, "content_base64"))
+        return {"file_path_written": written.path, "status_message": "File saved successfully."}
+
+    async def append_to_agent_memory_file(self, values: Values) -> dict[str, object]:
+        content = _text(values, "content_to_append_base64")
+        separator = "\n" if values.get("ensure_newline_before_append", True) else ""
+        written = await self._memory.append(str(values["file_path"]), content, separator=separator)
+        return {"file_path_appended": written.path, "status_message": "Content appended successfully."}
+
+
+def _text(values: Values, name: str) -> str:
+    try:
+        encoded = "".join(str(values[name]).split())  # in a document of tags, base64 comes in lines
+        return base64.b64decode(encoded, validate=True).decode()
+    except UnicodeDecodeError:
+        raise Malformed(f"the parameter `{name}` holds no UTF-8 text") from None
+    except ValueError:
+        raise Malformed(f"the parameter `{name}` is no base64") from None
+
+
+class AgentMemoryTools:
+    """``read_agent_memory_file``, ``write_agent_memory_file`` and ``append_to_agent_memory_file`` over one tree.
+
+    A missing file is no error of the tool: it answers ``file_exists: false`` and no content.
+    """
+
+    def __init__(self, memory: AgentMemory) -> None:
+        self._tools = _Tools(awaitable(memory))
+
+    def call(self, name: str, arguments: Arguments) -> ToolResult:
+        """Run one tool by its name; ``data`` of the result is its payload, ``output`` the same as JSON.
+
+        Never raises for what a model sends.
+        """
+        return step(self._tools.call(name, arguments))
+
+    @staticmethod
+    def tool_definitions() -> list[dict[str, object]]:
+        """Name, description and JSON schema of each tool."""
+        return [
+            {"name": name, "description": description, "input_schema": object_schema(parameters)}
+            for name, (description, parameters) in _TOOLS.items()
+        ]
+
+
+class AsyncAgentMemoryTools:
+    """`AgentMemoryTools` for async callers."""
+
+    def __init__(self, memory: AsyncAgentMemory) -> None:
+        self._tools = _Tools(memory)
+
+    async def call(self, name: str, arguments: Arguments) -> ToolResult:
+        return await self._tools.call(name, arguments)
+
+    tool_definitions = staticmethod(AgentMemoryTools.tool_definitions)

@@ -1,0 +1,264 @@
+"""Claude's memory tool, ``memory_20250818``, over one `AgentMemory`.
+
+Commands, parameters and answers are those of Claude's documentation ("Memory tool"); where it leaves a case
+open, those of the Python SDK. Edits are compare-and-swap with retry, so concurrent sessions lose nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Literal, Self, cast
+
+from agent_memory.colours import awaitable
+from agent_memory.errors import (
+    AgentMemoryFileNotFoundError,
+    FileAlreadyExistsError,
+    InvalidPathError,
+    ReadError,
+)
+from agent_memory.memory import AgentMemory, AsyncAgentMemory, TreeResult
+from agent_memory.runners import step
+from agent_memory.tools import _edits, _views
+from agent_memory.tools._paths import ROOT as ROOT
+from agent_memory.tools._paths import Paths
+from agent_memory.tools._project import project_memories
+from agent_memory.tools._schema import COMMANDS, DefinitionStyle, definition
+from agent_memory.tools._strings import STRINGS, StringSet
+from agent_memory.tools.arguments import Values, as_mapping, checked, shown
+from agent_memory.tools.results import Malformed, Refused, ToolResult, answered
+
+OnExisting = Literal["error", "overwrite"]
+MAX_VIEW_CHARACTERS: Final = 16_000
+"""The most characters of a file or listing that one view returns; Claude's own tool description says 16,000."""
+
+
+class _Tool:
+    """The six commands over an awaitable memory; both public classes are this, run or awaited."""
+
+    def __init__(
+        self, memory: AsyncAgentMemory, on_existing: OnExisting, strings: StringSet, max_view_characters: int
+    ) -> None:
+        if on_existing not in ("error", "overwrite"):
+            raise ValueError(f"on_existing is 'error' or 'overwrite', not {on_existing!r}")
+        if strings not in STRINGS:
+            raise ValueError(f"strings is 'docs' or 'sdk', not {strings!r}")
+        if max_view_characters < 1:
+            raise ValueError("max_view_characters is at least 1")
+        self._memory = memory
+        self._overwrite = on_existing == "overwrite"
+        self._strings = STRINGS[strings]
+        self._paths = Paths(memory, self._strings)
+        self._limit = max_view_characters
+
+    async def call(self, arguments: object) -> ToolResult:
+        return await answered(lambda: self._run(arguments), self._strings.prefix)
+
+    async def _run(self, arguments: object) -> ToolResult:
+        given = as_mapping(arguments)
+        command = given.get("command")
+        if not isinstance(command, str) or command not in COMMANDS:
+            named = repr(shown(command)) if isinstance(command, str) else "missing or no text"
+            raise Malformed(f"the parameter `command` is {named}; it is one of {', '.join(COMMANDS)}")
+        values = checked(given, COMMANDS[command].parameters)
+        try:
+            return ToolResult(await getattr(self, command)(values))
+        except InvalidPathError as error:
+            raise self._paths.refused(error) from error
+
+    async def view(self, values: Values) -> str:
+        path, name = await self._paths.named(values["path"])
+        try:
+            text = await self._memory.read(name) if name else None
+        except AgentMemoryFileNotFoundError:
+            text = None
+        except ReadError as error:
+            self._refuse_bytes(path, error)
+            raise
+        view_range = cast("Sequence[int] | None", values.get("view_range"))
+        if text is None:
+            return await self._directory(path, name, view_range)
+        if text.count("\n") >= _views.MAX_LINES:
+            raise Refused(self._strings.too_many_lines.format(path=path))
+        return self._strings.content.format(path=path) + "\n" + _views.file_view(text, view_range, self._limit)
+
+    async def _directory(self, path: str, name: str, view_range: Sequence[int] | None) -> str:
+        entries = await self._memory.list(name)
+        if name and not entries:
+            raise Refused(self._strings.view_missing.format(path=path))
+        below = sum(segment not in ("", ".") for segment in name.split("/"))
+        rows = _views.listing(path, below, entries, view_range, self._limit)
+        return self._strings.listing.format(path=path) + "\n" + rows
+
+    async def create(self, values: Values) -> str:
+        path, name = await self._paths.named(values["path"])
+        exists = Refused(self._strings.exists.format(path=path))
+        if not name:
+            raise exists
+        write = self._memory.write if self._overwrite else self._memory.create
+        try:
+            await write(name, str(values["file_text"]))
+        except FileAlreadyExistsError:
+            raise await self._taken(path, name, exists) from None
+        return self._strings.created.format(path=path)
+
+    async def str_replace(self, values: Values) -> str:
+        path, name = await self._paths.named(values["path"])
+        old, new = str(values["old_str"]), str(values.get("new_str", ""))
+        done = ("", 0)
+
+        def change(text: str) -> str:
+            nonlocal done
+            done = _edits.replaced(text, old, new, path, self._strings)
+            return done[0]
+
+        try:
+            await self._edit(path, name, change)
+        except AgentMemoryFileNotFoundError:
+            missing, directory = self._strings.replace_missing, self._strings.replace_directory
+            raise await self._no_file(path, name, missing, directory) from None
+        return self._strings.replaced + "\n" + _views.snippet(*done, self._limit)
+
+    async def insert(self, values: Values) -> str:
+        path, name = await self._paths.named(values["path"])
+        line, addition = cast(int, values["insert_line"]), str(values["insert_text"])
+        try:
+            await self._edit(path, name, lambda text: _edits.inserted(text, line, addition, self._strings))
+        except AgentMemoryFileNotFoundError:
+            missing, directory = self._strings.insert_missing, self._strings.insert_directory
+            raise await self._no_file(path, name, missing, directory) from None
+        return self._strings.inserted.format(path=path)
+
+    async def delete(self, values: Values) -> str:
+        path, name = await self._paths.named(values["path"])
+        if not name:
+            raise Refused(self._strings.delete_root)
+        try:
+            await self._memory.delete(name)
+        except AgentMemoryFileNotFoundError:
+            try:
+                result = await self._memory.delete_tree(name)
+            except AgentMemoryFileNotFoundError:
+                raise Refused(self._strings.missing.format(path=path)) from None
+            return self._strings.deleted.format(path=path) + _left(result)
+        return self._strings.deleted.format(path=path)
+
+    async def rename(self, values: Values) -> str:
+        path, name = await self._paths.named(values["old_path"])
+        new_path, new_name = await self._paths.named(values["new_path"])
+        if not name:
+            raise Refused(self._strings.rename_root)
+        taken = Refused(self._strings.taken.format(path=new_path))
+        if not new_name:
+            raise taken
+        try:
+            result = await self._memory.rename(name, new_name)
+        except AgentMemoryFileNotFoundError:
+            raise Refused(self._strings.missing.format(path=path)) from None
+        except FileAlreadyExistsError:
+            raise await self._taken(new_path, new_name, taken) from None
+        return self._strings.renamed.format(path=path, new_path=new_path) + _left(result)
+
+    async def _edit(self, path: str, name: str, change: Callable[[str], str]) -> None:
+        if not name:
+            raise AgentMemoryFileNotFoundError("the root is a directory")
+        try:
+            await self._memory.edit(name, change)
+        except ReadError as error:
+            self._refuse_bytes(path, error)
+            raise
+
+    def _refuse_bytes(self, path: str, error: ReadError) -> None:
+        if error.__cause__ is None:  # it is not UTF-8; of a storage that failed there is a cause
+            raise Refused(self._strings.unsupported.format(path=path)) from error
+
+    async def _taken(self, path: str, name: str, exists: Refused) -> Refused:
+        if await self._memory.exists(name) or await self._memory.list(name, recursive=False):
+            return exists
+        return Refused(f"{self._strings.prefix}{path} lies below a file, or is a directory that cannot be shown")
+
+    async def _no_file(self, path: str, name: str, missing: str, directory: str) -> Refused:
+        is_directory = not name or await self._memory.list(name, recursive=False)
+        return Refused((directory if is_directory else missing).format(path=path))
+
+
+def _left(result: TreeResult) -> str:
+    return f"; {result.skipped} names in it that no path can name were left" if result.skipped else ""
+
+
+class MemoryTool:
+    """Claude's memory tool over one memory; never raises for what a model sends.
+
+    Args:
+        memory: the tree that is ``/memories``.
+        on_existing: what `create` does with a path that exists: "error" (the documented behaviour) or
+            "overwrite" (which the documentation allows).
+        strings: the answers of Claude's documentation, or those of its Python SDK.
+        max_view_characters: the most that one view returns; it ends with a hint how to go on.
+    """
+
+    def __init__(
+        self,
+        memory: AgentMemory,
+        *,
+        on_existing: OnExisting = "error",
+        strings: StringSet = "docs",
+        max_view_characters: int = MAX_VIEW_CHARACTERS,
+    ) -> None:
+        self._tool = _Tool(awaitable(memory), on_existing, strings, max_view_characters)
+
+    @classmethod
+    def for_project(cls, start: str | os.PathLike[str] = ".") -> Self:
+        """The tool over a project's ``.claude/memories``, made by the first write.
+
+        The project is the git work tree that ``start`` lies in, as git itself says, else ``start`` (seed 003, D2).
+        """
+        return cls(AgentMemory.open(project_memories(start)))
+
+    def call(self, arguments: Mapping[str, object] | str) -> ToolResult:
+        """Run one command.
+
+        Args:
+            arguments: the tool's input, as a mapping or as the JSON text of one.
+
+        Returns:
+            The answer; of a malformed, refused or failed call an error, with stored data unchanged.
+        """
+        return step(self._tool.call(arguments))
+
+    @staticmethod
+    def tool_definition(style: DefinitionStyle = "claude") -> dict[str, object]:
+        """The tool as an API wants it.
+
+        "claude": the Claude API's built-in type. "json_schema": name, description and ``input_schema`` for any
+        other model, with the discriminating ``command`` field of seed 003.
+        """
+        return definition(style)
+
+
+class AsyncMemoryTool:
+    """`MemoryTool` for async callers."""
+
+    def __init__(
+        self,
+        memory: AsyncAgentMemory,
+        *,
+        on_existing: OnExisting = "error",
+        strings: StringSet = "docs",
+        max_view_characters: int = MAX_VIEW_CHARACTERS,
+    ) -> None:
+        self._tool = _Tool(memory, on_existing, strings, max_view_characters)
+
+    @classmethod
+    def for_project(cls, start: str | os.PathLike[str] = ".") -> Self:
+        """As `MemoryTool.for_project`; asks git, which blocks for some milliseconds."""
+        return cls(AsyncAgentMemory.open(project_memories(start)))
+
+    async def call(self, arguments: Mapping[str, object] | str) -> ToolResult:
+        """As `MemoryTool.call`."""
+        return await self._tool.call(arguments)
+
+    @staticmethod
+    def tool_definition(style: DefinitionStyle = "claude") -> dict[str, object]:
+        """As `MemoryTool.tool_definition`."""
+        return definition(style)

@@ -1,0 +1,268 @@
+"""``memory_search``: the lines of an agent's files that hold a text, as ``grep -Fi`` finds them."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import asdict, dataclass, field
+from fnmatch import fnmatchcase
+from typing import Final
+
+from agent_memory.backend import Entry
+from agent_memory.colours import awaitable
+from agent_memory.errors import AgentMemoryFileNotFoundError, ConflictError
+from agent_memory.lines import Lines, forwards
+from agent_memory.memory import AgentMemory, AsyncAgentMemory
+from agent_memory.needle import Needle
+from agent_memory.reader import Reader
+from agent_memory.runners import step
+from agent_memory.tools.arguments import Parameter, Values, as_mapping, checked, object_schema
+from agent_memory.tools.results import Malformed, ToolResult, answered
+
+Arguments = Mapping[str, object] | str
+
+MAX_RESULTS: Final = 200
+MAX_CONTEXT: Final = 10
+RESULTS: Final = 50
+"""How many matches are returned unless told."""
+_SHOWN = 300
+_LONGEST_GLOB = 1000  # paths are shorter, and a pattern of 50 MB takes minutes to compile
+_LEAD = 100
+_SHOWN_TOO = "\t\u200c\u200d"  # the joiners are letters' and emoji's; no terminal is driven by them
+_PARAMETERS: Final = {
+    "query": Parameter("string", "The text to find, in any case; no pattern."),
+    "path": Parameter("string", "Only in this file, or below this directory.", required=False),
+    "glob": Parameter("string", "Only files of this name or path, for example *.md or notes/*.", required=False),
+    "context": Parameter("integer", f"Lines to show around each match: 0 to {MAX_CONTEXT}.", required=False),
+    "max_results": Parameter("integer", f"Matching lines at most: 1 to {MAX_RESULTS}.", required=False),
+}
+_DEFINITION: Final[dict[str, object]] = {
+    "name": "memory_search",
+    "description": "Find the lines of your memory's files that hold a text.",
+    "input_schema": object_schema(_PARAMETERS),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LineMatch:
+    """A line that matches, counted from 1, and the lines around it; long lines are cut to 300 characters."""
+
+    path: str
+    line: int
+    text: str
+    before: list[str] = field(default_factory=list)
+    after: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """Matches in the order of paths and lines, and whether there would be more."""
+
+    matches: tuple[LineMatch, ...]
+    more: bool
+
+    def __str__(self) -> str:
+        rows = [row for match in self.matches for row in _rows(match)]
+        if self.more:
+            rows.append(f"[{len(self.matches)} matches are shown; there are more: narrow the query, path or glob]")
+        return "\n".join(rows)
+
+
+class _FileSearch:
+    """Finds the matching lines of one file, in bounded memory."""
+
+    def __init__(self, path: str, query: str, context: int, limit: int) -> None:
+        self._path = path
+        self._query = query
+        self._needle = Needle(query, json=False)
+        self._context = context
+        self._limit = limit
+        self._line = 1
+        self._last: list[str] = []
+        self.matches: list[LineMatch] = []
+
+    async def run(self, reader: Reader) -> list[LineMatch]:
+        async for lines in forwards(reader):
+            self._search(lines)
+            if len(self.matches) == self._limit and len(self.matches[-1].after) == self._context:
+                break
+        return self.matches
+
+    def _search(self, lines: Lines) -> None:
+        data = lines.data
+        around = data or lines.too_long
+        for match in self.matches[-self._context - 1 :]:
+            self._take_after(match, around, 0)
+        find = self._needle.finder(data)
+        counted, found = 0, find(0)
+        while found >= 0 and len(self.matches) < self._limit:
+            start = data.rfind(b"\n", 0, found) + 1
+            end = data.find(b"\n", found) + 1 or len(data)
+            self._line, counted = self._line + data.count(b"\n", counted, start), start
+            text = _decoded(data[start:end])
+            if (at := _place(text, self._query)) >= 0:
+                before = self._before(data, start)
+                match = LineMatch(self._path, self._line, _shown(text, at), before)
+                self._take_after(match, data, end)
+                self.matches.append(match)
+            found = find(end)
+        self._line += data.count(b"\n", counted) + bool(lines.too_long)
+        self._last = self._before(around, len(around))
+
+    def _before(self, data: bytes, end: int) -> list[str]:
+        found: deque[str] = deque(maxlen=self._context)
+        while end > 0 and len(found) < self._context:
+            start = data.rfind(b"\n", 0, end - 1) + 1
+            found.appendleft(_shown(_decoded(data[start:end])))
+            end = start
+        return [*self._last, *found][-self._context :] if self._context else []
+
+    def _take_after(self, match: LineMatch, data: bytes, at: int) -> None:
+        after = match.after
+        while len(after) < self._context and at < len(data):
+            end = data.find(b"\n", at) + 1 or len(data)
+            after.append(_shown(_decoded(data[at:end])))
+            at = end
+
+
+def _place(text: str, query: str) -> int:
+    """Where a text holds a query, in lower case, or -1."""
+    lowered = text.lower()
+    at = lowered.find(query)
+    if at < 0 or len(lowered) == len(text):
+        return at
+    return bisect_right(range(len(text)), at, key=lambda end: len(text[:end].lower())) - 1  # U+0130 becomes two
+
+
+def _decoded(line: bytes) -> str:
+    return line.removesuffix(b"\n").decode(errors="replace")
+
+
+def _shown(text: str, at: int = 0) -> str:
+    text = text.removesuffix("\r")
+    start = max(0, at - _LEAD) if len(text) > _SHOWN else 0
+    cut = text[start : start + _SHOWN]
+    printable = cut if cut.isprintable() else "".join(c if _is_shown(c) else "\ufffd" for c in cut)
+    return ("..." if start else "") + printable + ("..." if len(text) > start + _SHOWN else "")
+
+
+def _is_shown(character: str) -> bool:
+    return character.isprintable() or character in _SHOWN_TOO or unicodedata.category(character) == "Zs"
+
+
+def _rows(match: LineMatch) -> list[str]:
+    first = match.line - len(match.before)
+    before = [f"{match.path}-{number}- {text}" for number, text in enumerate(match.before, first)]
+    after = [f"{match.path}-{number}- {text}" for number, text in enumerate(match.after, match.line + 1)]
+    return [*before, f"{match.path}:{match.line}: {match.text}", *after, *(["--"] if before or after else [])]
+
+
+class _Search:
+    def __init__(self, memory: AsyncAgentMemory) -> None:
+        self._memory = memory
+
+    async def search(self, query: str, path: str, glob: str | None, context: int, max_results: int) -> SearchResult:
+        if not isinstance(query, str) or not query:
+            raise ValueError("query is a text of one character or more")
+        if glob is not None and len(glob) > _LONGEST_GLOB:
+            raise ValueError(f"glob has at most {_LONGEST_GLOB:,} characters")
+        if not isinstance(context, int) or not 0 <= context <= MAX_CONTEXT:
+            raise ValueError(f"context is 0 to {MAX_CONTEXT}")
+        if not isinstance(max_results, int) or not 1 <= max_results <= MAX_RESULTS:
+            raise ValueError(f"max_results is 1 to {MAX_RESULTS}")
+        found: list[LineMatch] = []
+        for entry in await self._files(path):
+            if glob is not None and not fnmatchcase(entry.path if "/" in glob else entry.key.name, glob):
+                continue
+            try:
+                found += await self._scan(entry.path, query.lower(), context, max_results + 1 - len(found))
+            except AgentMemoryFileNotFoundError:
+                continue  # deleted since it was listed
+            if len(found) > max_results:
+                break
+        return SearchResult(tuple(found[:max_results]), len(found) > max_results)
+
+    async def _scan(self, path: str, query: str, context: int, limit: int) -> list[LineMatch]:
+        try:
+            return await self._memory.scan(path, _FileSearch(path, query, context, limit).run)
+        except ConflictError:  # rewritten while it was read: once more, as it is now
+            return await self._memory.scan(path, _FileSearch(path, query, context, limit).run)
+
+    async def _files(self, path: str) -> tuple[Entry, ...]:
+        entries = await self._memory.list(path)
+        if entries or not path.strip("./"):
+            return entries
+        try:
+            return (await self._memory.stat(path),)
+        except AgentMemoryFileNotFoundError:
+            return ()
+
+    async def call(self, arguments: object) -> ToolResult:
+        return await answered(lambda: self._answer(checked(as_mapping(arguments), _PARAMETERS)))
+
+    async def _answer(self, values: Values) -> ToolResult:
+        given = {"path": "", "glob": None, "context": 0, "max_results": RESULTS, **values}
+        try:
+            result = await self.search(**given)  # type: ignore[arg-type]  # checked against _PARAMETERS
+        except ValueError as error:
+            raise Malformed(str(error)) from None
+        data = {"matches": [asdict(match) for match in result.matches], "more": result.more}
+        return ToolResult(str(result) or f"No matches found for {json.dumps(values['query'])[:_SHOWN]}.", data=data)
+
+
+class MemorySearch:
+    """Search of one memory's files: a literal text, in any case, line by line.
+
+    Lines end at ``\\n``; what is not UTF-8 is searched too, with its bad bytes replaced. Files are read in blocks, so
+    memory stays bounded; lines over 16 MiB are passed over.
+    """
+
+    def __init__(self, memory: AgentMemory) -> None:
+        self._search = _Search(awaitable(memory))
+
+    def search(
+        self, query: str, path: str = "", *, glob: str | None = None, context: int = 0, max_results: int = RESULTS
+    ) -> SearchResult:
+        """The matching lines of a file, or of all below a directory, in the order of paths.
+
+        Args:
+            query: the text.
+            path: a file or a directory; ``""`` is the whole memory.
+            glob: what a file's name, or with a ``/`` its path, looks like to `fnmatch`: ``*.md``, ``notes/*``.
+            context: lines to give around each, 0 to 10.
+            max_results: 1 to 200.
+
+        Raises:
+            ValueError: an argument out of its range; an empty query.
+        """
+        return step(self._search.search(query, path, glob, context, max_results))
+
+    def call(self, arguments: Arguments) -> ToolResult:
+        """Run a model's search; never raises for what it sends."""
+        return step(self._search.call(arguments))
+
+    @staticmethod
+    def tool_definition() -> dict[str, object]:
+        """Name, description and JSON schema."""
+        return deepcopy(_DEFINITION)
+
+
+class AsyncMemorySearch:
+    """`MemorySearch` for async callers."""
+
+    def __init__(self, memory: AsyncAgentMemory) -> None:
+        self._search = _Search(memory)
+
+    async def search(
+        self, query: str, path: str = "", *, glob: str | None = None, context: int = 0, max_results: int = RESULTS
+    ) -> SearchResult:
+        return await self._search.search(query, path, glob, context, max_results)
+
+    async def call(self, arguments: Arguments) -> ToolResult:
+        return await self._search.call(arguments)
+
+    tool_definition = staticmethod(MemorySearch.tool_definition)

@@ -1,0 +1,222 @@
+"""history show, append, search: what they print and store, errors, exit codes, JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from agent_memory import AgentMemoryService
+from agent_memory.conversation import ConversationMemory, SearchHistoryTool
+
+Run = Callable[..., Result]
+History = Callable[[bytes], Path]
+NOON = "2026-03-01T12:00:00+00:00"
+EVERY_FIELD = {
+    "role": "assistant",
+    "content": "caf\u00e9\nand more",
+    "timestamp": NOON,
+    "tool_calls": [{"id": "1", "name": "read", "arguments": {"path": "a.md"}}],
+    "tool_call_id": "0",
+    "reasoning_content": "hm",
+    "channel": "slack",
+    "sender_id": "ann",
+    "written_by": {"another": ["program"]},
+}
+
+
+def line(content: object, role: str = "user", timestamp: str = NOON, **fields: object) -> bytes:
+    return json.dumps({"role": role, "content": content, "timestamp": timestamp, **fields}).encode() + b"\n"
+
+
+def stored() -> list[dict[str, Any]]:
+    with AgentMemoryService(".agent-memory") as service:
+        return [json.loads(text) for text in service.agent("default").read("history.jsonl").splitlines()]
+
+
+def shown(result: Result) -> list[str]:
+    return [row.rpartition(" ")[2] for row in result.stdout.splitlines()]
+
+
+def test_show_prints_one_line_a_message(run: Run, history: History) -> None:
+    history(line("hello", channel="slack", sender_id="ann") + line("hi", "assistant", "2026-03-01T12:00:00.5"))
+    assert run("history", "show").stdout == (
+        "2026-03-01T12:00:00+00:00 [slack / ann] USER: hello\n2026-03-01T12:00:00 [unknown / unknown] ASSISTANT: hi\n"
+    )
+
+
+def test_show_prints_the_last_twenty_the_last_n_or_all(run: Run, history: History) -> None:
+    history(b"".join(line(str(number)) for number in range(30)))
+    numbers = [str(number) for number in range(30)]
+    assert shown(run("history", "show")) == numbers[-20:]
+    assert shown(run("history", "show", "-n", "3")) == numbers[-3:]
+    assert shown(run("history", "show", "-n", "99")) == numbers
+    assert shown(run("history", "show", "-n", "0")) == []
+    assert shown(run("history", "show", "--all")) == numbers
+
+
+def test_json_holds_every_field_as_it_is_stored_one_object_a_line(run: Run, history: History) -> None:
+    history(line("x") + json.dumps(EVERY_FIELD).encode() + b"\n")
+    for how in (["--all"], ["-n", "2"]):
+        result = run("history", "show", "--json", *how)
+        assert [json.loads(row) for row in result.stdout.splitlines()] == [json.loads(line("x")), EVERY_FIELD]
+        assert result.stdout.isascii()
+
+
+@pytest.mark.parametrize("how", [[], ["--all"]])
+def test_lines_that_hold_no_message_are_counted_on_stderr(run: Run, history: History, how: list[str]) -> None:
+    history(b"\n" + line("one") + b"\x1b[31m{torn\n" + line("x", sender_id=["ann"]) + line("two"))
+    result = run("history", "show", *how)
+    assert (result.exit_code, shown(result)) == (0, ["one", "two"])
+    assert result.stderr.startswith("Note: history.jsonl: 2 lines without a message skipped; one begins: ")
+    assert result.stderr.count("\n") == 1
+    assert "\x1b" not in result.stderr
+    result = run("history", "show", "--json", *how)
+    assert len([json.loads(row) for row in result.stdout.splitlines()]) == 2
+    assert json.loads(result.stderr)["skipped"] == 2
+
+
+@pytest.mark.parametrize("how", [[], ["--all"], ["--json"]])
+def test_a_history_that_is_not_there_has_no_messages(run: Run, tmp_path: Path, how: list[str]) -> None:
+    result = run("history", "show", *how)
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_append_stores_a_message_of_this_moment(run: Run) -> None:
+    before = datetime.now(UTC)
+    result = run("history", "append", "--role", "user", "--channel", "cli", "--sender", "ann", "- caf\u00e9\nand more")
+    assert (result.exit_code, result.stdout) == (0, "appended to history.jsonl\n")
+    (message,) = stored()
+    assert before <= datetime.fromisoformat(message.pop("timestamp")) <= datetime.now(UTC)
+    assert message == {"role": "user", "content": "- caf\u00e9\nand more", "channel": "cli", "sender_id": "ann"}
+
+
+def test_append_takes_its_content_as_write_does(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "source").write_bytes(b"from a file\r\n")
+    run("history", "append", "--role", "user", "--file", "source")
+    run("history", "append", "--role", "user", given=b"from stdin\n")
+    run("history", "append", "--role", "user", "-", given=b"from stdin too")
+    run("history", "append", "--role", "user", "")
+    assert [message["content"] for message in stored()] == ["from a file\r\n", "from stdin\n", "from stdin too", ""]
+
+
+def test_append_tells_in_json_what_it_stored(run: Run) -> None:
+    told = json.loads(run("history", "append", "--json", "--role", "user", "x").stdout)
+    assert [told] == stored()
+
+
+def test_append_begins_on_a_line_of_its_own_after_a_torn_one(run: Run, history: History) -> None:
+    history(line("one") + b'{"role": "us')
+    run("history", "append", "--role", "user", "two")
+    assert shown(run("history", "show")) == ["one", "two"]
+
+
+@pytest.mark.parametrize(
+    ("args", "given", "code"),
+    [
+        (["x"], b"", 2),
+        (["--role", "user", "x", "--file", "y"], b"", 2),
+        (["--role", "user", "--file", "nowhere"], b"", 1),
+        (["--role", "", "x"], b"", 5),
+        (["--role", "user"], b"caf\xe9", 5),
+        (["--role", "user"], b"x" * 17_000_000, 5),
+        (["--role", "user", "\udce9"], b"", 5),
+        (["--role", "\udce9", "x"], b"", 5),
+    ],
+)
+def test_a_message_that_cannot_be_stored_is_refused_in_one_line(
+    run: Run, tmp_path: Path, args: list[str], given: bytes, code: int
+) -> None:
+    result = run("history", "append", *args, given=given)
+    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (code, "", 1)
+    assert result.stderr.startswith("Error: ")
+    assert json.loads(run("history", "append", "--json", *args, given=given).stderr)["error"]["exit_code"] == code
+    assert not (tmp_path / ".agent-memory").exists()
+
+
+def test_search_prints_what_the_tool_answers(run: Run, history: History) -> None:
+    history(line("before", "system") + line("Tea?", channel="slack", sender_id="ann") + line("x" * 400, "assistant"))
+    with AgentMemoryService(".agent-memory") as service:
+        tool = SearchHistoryTool(ConversationMemory(service.agent("default")))
+        found, nothing = (tool.call({"query": query}).output for query in ("TEA", "coffee"))
+    result = run("history", "search", " TEA ")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, found + "\n", "")
+    result = run("history", "search", "coffee")
+    assert (result.exit_code, result.stdout, result.stderr) == (1, nothing + "\n", "")
+
+
+def test_search_gives_json(run: Run, history: History) -> None:
+    history(line("before", "system") + json.dumps(EVERY_FIELD).encode() + b"\n" + line("other"))
+    result = run("history", "search", "CAF\u00c9", "--json")
+    before = json.loads(line("before", "system"))
+    assert json.loads(result.stdout) == {
+        "matches": [{"before": before, "hit": EVERY_FIELD, "after": json.loads(line("other"))}]
+    }
+    result = run("history", "search", "other", "--json", "--max-results", "1")
+    assert json.loads(result.stdout)["matches"][0]["after"] is None
+    result = run("history", "search", "coffee", "--json")
+    assert (result.exit_code, json.loads(result.stdout), result.stderr) == (1, {"matches": []}, "")
+
+
+def test_search_is_bounded_by_days_and_by_results(run: Run, history: History) -> None:
+    yesterday = (datetime.now(UTC) - timedelta(days=1, hours=1)).isoformat()
+    history(line("old x", timestamp="1999-01-01T00:00:00") + line("new x", timestamp=yesterday) * 3)
+
+    def hits(*args: str) -> list[str]:
+        return [
+            match["hit"]["content"]
+            for match in json.loads(run("history", "search", "x", "--json", *args).stdout)["matches"]
+        ]
+
+    assert hits() == hits("--days", "0") == hits("--days", "9" * 400) == ["old x", "new x", "new x", "new x"]
+    assert hits("--days", "2") == ["new x"] * 3
+    assert hits("--days", "1") == []
+    assert hits("--max-results", "2") == ["old x", "new x"]
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        [],
+        ["nosuchcommand"],
+        ["show", "-n", "-1"],
+        ["show", "-n", "x"],
+        ["show", "-n", "9" * 5000],
+        ["show", "-n", "1", "--all"],
+        ["show", "extra"],
+        ["search"],
+        ["search", ""],
+        ["search", " \n"],
+        ["search", "x", "--max-results", "0"],
+        ["search", "x", "--max-results", "51"],
+        ["search", "x", "--days", "-1"],
+    ],
+)
+def test_what_makes_no_sense_is_wrong_usage(run: Run, args: list[str]) -> None:
+    result = run("history", *args)
+    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
+    assert json.loads(run("--json", "history", *args).stderr)["error"]["kind"] == "usage"
+
+
+def test_global_options_stand_anywhere(run: Run) -> None:
+    run("--url", "elsewhere", "history", "--agent", "ann", "append", "--role", "user", "x")
+    run("history", "append", "--role", "user", "y", "--url", "elsewhere", "--agent", "ann")
+    run("history", "--url", "elsewhere", "append", "--agent", "ann", "--role", "user", "z")
+    with AgentMemoryService("elsewhere") as service:
+        messages = ConversationMemory(service.agent("ann")).load_history()
+    assert [message.content for message in messages] == ["x", "y", "z"]
+    assert run("history", "--json", "--url", "elsewhere", "show", "--agent", "ann").stdout.count('"role"') == 3
+
+
+@pytest.mark.parametrize("args", [["--agent", "a b"], ["--url", "nosuchscheme://x"], ["--url", "s3://"]])
+@pytest.mark.parametrize("command", [["show"], ["show", "--all"], ["append", "--role", "user", "x"], ["search", "x"]])
+def test_a_store_that_does_not_open_is_one_line(run: Run, args: list[str], command: list[str]) -> None:
+    result = run("history", *command, *args)
+    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (run("ls", *args).exit_code, "", 1)
+    assert result.stderr.startswith("Error: ")

@@ -1,0 +1,234 @@
+"""``agent-memory mcp`` as a process, with real clients over stdio and over HTTP; nothing but the protocol on stdout."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TextIO
+
+import pytest
+from mcp import MCPError
+
+from agent_memory import AgentMemoryService
+from tests.mcp_clients import all_of, both_eras, called, hold_session, insert_forty_lines, over_http, over_stdio
+from tests.mcp_processes import INITIALIZE, Server, serving, shared_server, started
+
+Spawn = Callable[..., subprocess.CompletedProcess[bytes]]
+
+PING = b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n'
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    yield from shared_server(tmp_path_factory)
+
+
+@pytest.fixture
+def errors(tmp_path: Path) -> Iterator[TextIO]:
+    """What servers over stdio print on stderr: nothing."""
+    with (tmp_path / "stderr").open("w+") as file:
+        yield file
+        file.seek(0)
+        assert file.read() == ""
+
+
+@pytest.mark.asyncio
+@both_eras
+async def test_a_client_over_stdio_completes_a_session(script: str, errors: TextIO, mode: str) -> None:
+    async with over_stdio([script, "--url", "root", "--agent", "a", "mcp"], errors, mode) as client:
+        await hold_session(client)
+
+
+@pytest.mark.asyncio
+@both_eras
+async def test_a_client_over_http_completes_a_session(server: Server, mode: str) -> None:
+    async with over_http(server.url, server.token, mode) as client:
+        await hold_session(client)
+
+
+@pytest.mark.asyncio
+async def test_forty_inserts_of_clients_over_stdio_and_http_at_once_keep_forty_lines(
+    script: str, errors: TextIO
+) -> None:
+    with serving(script) as server:
+        ours = [over_http(server.url, server.token, mode) for mode in ("auto", "legacy", "auto")]
+        theirs = [over_stdio([script, "--url", "root", "mcp"], errors) for _ in range(2)]
+        async with all_of([*ours, *theirs]) as clients:
+            await insert_forty_lines(clients)
+
+
+@pytest.mark.asyncio
+@both_eras
+async def test_what_a_client_gets_wrong_is_an_error_and_the_server_lives_on(
+    script: str, server: Server, errors: TextIO, mode: str
+) -> None:
+    stdio = over_stdio([script, "--url", "root", "mcp"], errors, mode)
+    async with all_of([stdio, over_http(server.url, server.token, mode)]) as clients:
+        for client in clients:
+            told = await called(client, "create", path="/memories/12:30 meeting.md", file_text="x")
+            assert told.is_error
+            assert told.text.endswith("try /memories/12-30 meeting.md")
+            told = await called(client, "view", path="/memories/../../etc/passwd")
+            assert told.text.endswith("try /memories/etc/passwd")
+            assert (await called(client, "view", path=7)).is_error
+            assert (await called(client, "insert")).is_error
+            with pytest.raises(MCPError, match=r"try 'x\.md'"):
+                await client.read_resource("memory://%2e%2e/x.md")
+        told = await called(clients[0], "append", path="/memories/big.md", text="x" * 50_000_001)
+        assert (told.is_error, "50,000,000" in told.text) == (True, True)
+        with pytest.raises(MCPError):  # a request of 4 MiB or more is not even read
+            await called(clients[1], "append", path="/memories/big.md", text="x" * 4_200_000)
+        for client in clients:
+            assert (await called(client, "view", path="/memories")).text.endswith("0B\t/memories")
+
+
+def test_lines_that_are_no_messages_are_passed_over(script: str) -> None:
+    with started([script, "mcp"]) as process:
+        assert process.stdin
+        assert process.stdout
+        process.stdin.write(b"nonsense\n\xff\xfe\n\n[]\n7\n" + b'{"jsonrpc":"2.0"}\n' + json.dumps(INITIALIZE).encode())
+        process.stdin.write(b"\n" + PING)
+        process.stdin.flush()
+        answers = [json.loads(process.stdout.readline()) for _ in range(2)]
+        assert [answer["id"] for answer in answers] == [1, 1]
+        output, errors = process.communicate(timeout=60)
+    assert (process.returncode, output, errors) == (0, b"", b"")
+
+
+@pytest.mark.parametrize("redirected", ["</dev/null", "<input", "<&0"])
+def test_the_end_of_stdin_ends_it(script: str, tmp_path: Path, redirected: str) -> None:
+    (tmp_path / "input").write_bytes(b"no message\n")
+    command = ["sh", "-c", f'exec "$0" mcp {redirected}', script]
+    done = subprocess.run(command, input=b"", capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+def test_an_interrupt_ends_it_quietly_while_the_client_is_silent(script: str) -> None:
+    with started([script, "mcp"]) as process:
+        assert process.stdin
+        assert process.stdout
+        process.stdin.write(json.dumps(INITIALIZE).encode() + b"\n")
+        process.stdin.flush()
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        process.wait(60)
+        assert (process.returncode, process.stdout.read(), process.stderr and process.stderr.read()) == (130, b"", b"")
+
+
+def test_a_client_that_no_longer_reads_ends_it_quietly(script: str) -> None:
+    with started([script, "mcp"]) as process:
+        assert process.stdin
+        assert process.stdout
+        process.stdout.close()
+        process.stdin.write(json.dumps(INITIALIZE).encode() + b"\n")
+        process.stdin.flush()
+        process.wait(60)
+        assert (process.returncode, process.stderr and process.stderr.read()) == (141, b"")
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-"])
+def test_a_closed_end_is_wrong_usage(script: str, closed: str) -> None:
+    done = subprocess.run(["sh", "-c", f'exec "$0" mcp {closed}', script], capture_output=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith(b"Error: stdin and stdout are the connection")
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "told"),
+    [
+        (["--port", "80"], 2, b"go with --http"),
+        (["--token-env", "HOME"], 2, b"go with --http"),
+        (["--http", "--host", "0.0.0.0"], 2, b"'0.0.0.0' is not one of '127.0.0.1', '::1'"),
+        (["--http", "--host", "localhost"], 2, b"'localhost' is not one of"),
+        (["--http", "--port", "65536"], 2, b"65536 is not in the range"),
+        (["--http", "--token-env", "NO_SUCH_VARIABLE"], 2, b"'NO_SUCH_VARIABLE' holds no token"),
+        (["--http", "--token-env", "HOME", "--token-file", "x"], 2, b"exclude each other"),
+        (["--http", "--token-file", "absent"], 1, b"'absent' cannot be read"),
+        (["--http", "--token-file", "short"], 2, b"a token is 16 or more"),
+        (["--agent", "../x"], 5, b"is no agent id"),
+    ],
+)
+def test_wrong_usage_is_one_line(spawn: Spawn, tmp_path: Path, args: list[str], code: int, told: bytes) -> None:
+    (tmp_path / "short").write_text("short")
+    done = spawn("mcp", *args)
+    assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (code, b"", 1)
+    assert told in done.stderr
+
+
+def test_a_port_that_is_taken_is_one_line(script: str, spawn: Spawn) -> None:
+    with serving(script) as server:
+        done = spawn("mcp", "--http", "--port", server.url.split(":")[2].removesuffix("/mcp"))
+    assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (1, b"", 1)
+    assert b"in use" in done.stderr
+
+
+def test_without_its_extra_the_command_names_what_to_install() -> None:
+    program = "import sys; sys.modules['mcp'] = None; from agent_memory.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", program, "mcp"], capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (6, b"")
+    assert done.stderr == b"Error: the MCP SDK is missing: pip install 'agent-memory[mcp]'\n"
+
+
+def test_without_its_extra_the_library_names_what_to_install() -> None:
+    program = "import sys; sys.modules['mcp'] = None; import agent_memory.mcp_server"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False, text=True)
+    assert done.stderr.splitlines()[-1] == (
+        "agent_memory.errors.BackendNotAvailableError: the MCP SDK is missing: pip install 'agent-memory[mcp]'"
+    )
+
+
+def test_the_other_commands_do_not_import_the_sdk() -> None:
+    program = "import sys; import agent_memory.cli.app; sys.exit('mcp' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+@pytest.mark.asyncio
+async def test_what_a_plugin_prints_does_not_reach_the_client(tmp_path: Path) -> None:
+    program = """
+import asyncio
+from agent_memory import AsyncAgentMemory, hookimpl
+from agent_memory.mcp_server import mcp_server, serve_stdio
+
+class Loud:
+    @hookimpl
+    def agent_memory_after_operation(self):
+        print("printed")
+
+asyncio.run(serve_stdio(mcp_server(AsyncAgentMemory.open("memory://", plugins=[Loud()]))))
+print("at last")
+"""
+    with (tmp_path / "stderr").open("w+") as errors:
+        async with over_stdio([sys.executable, "-c", program], errors) as client:
+            assert not (await called(client, "view", path="/memories")).is_error
+        errors.seek(0)
+        assert errors.read() == "printed\n"
+
+
+@pytest.mark.asyncio
+async def test_the_memory_is_that_of_the_agent_in_the_options(script: str, errors: TextIO) -> None:
+    async with over_stdio([script, "--url", "root", "--agent", "ann", "mcp"], errors) as client:
+        await called(client, "append", path="/memories/a.md", text="x")
+    with AgentMemoryService("root") as service:
+        assert service.read_memory_file("ann", "a.md") == "x"
+
+
+@pytest.mark.asyncio
+async def test_the_configurations_in_the_docs_connect(script: str, server: Server, errors: TextIO) -> None:
+    page = (Path(__file__).parents[2] / "docs/mcp.md").read_text()
+    blocks = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
+    stdio, http = (json.loads(block)["mcpServers"]["memory"] for block in blocks)
+    assert stdio["command"] == "agent-memory"
+    assert http["url"].endswith("/mcp")
+    token = http["headers"]["Authorization"].removeprefix("Bearer ").replace("${MEMORY_TOKEN}", server.token)
+    ours = over_stdio(["env", f"HOME={Path.cwd()}", script, *stdio["args"]], errors)
+    async with all_of([ours, over_http(server.url, token)]) as clients:
+        for client in clients:
+            await hold_session(client)
+        await called(clients[0], "append", path="/memories/a.md", text="x")
+    with AgentMemoryService("memories") as service:
+        assert service.read_memory_file("ann", "a.md") == "x"

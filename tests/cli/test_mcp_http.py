@@ -1,0 +1,106 @@
+"""``agent-memory mcp --http``: who is served, and who is not."""
+
+from __future__ import annotations
+
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx2
+import pytest
+from mcp import MCPError
+
+from tests.mcp_clients import over_http
+from tests.mcp_processes import ACCEPT, INITIALIZE, TOKEN, Server, serving, shared_server
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    yield from shared_server(tmp_path_factory)
+
+
+@pytest.mark.parametrize(
+    "authorization",
+    ["", "Bearer", f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}", TOKEN, f"Basic {TOKEN}", "Bearer \u00e9"],
+)
+def test_without_the_token_nothing_is_served(server: Server, authorization: str) -> None:
+    headers = {**ACCEPT, "Authorization": authorization.encode("latin-1")} if authorization else ACCEPT
+    base = server.url.removesuffix("/mcp")
+    with httpx2.Client() as client:
+        for method in ("GET", "POST", "DELETE", "OPTIONS", "PUT"):
+            for url in (server.url, base, f"{base}/other"):
+                refused = client.request(method, url, headers=headers)  # type: ignore[arg-type]  # bytes are fine
+                assert (refused.status_code, refused.content) == (401, b"")
+                assert refused.headers["WWW-Authenticate"] == 'Bearer realm="agent-memory"'
+
+
+def test_two_tokens_are_none(server: Server) -> None:
+    headers = [*ACCEPT.items(), ("Authorization", f"Bearer {TOKEN}"), ("Authorization", f"Bearer {TOKEN}")]
+    with httpx2.Client() as client:
+        assert client.post(server.url, json=INITIALIZE, headers=headers).status_code == 401
+
+
+@pytest.mark.asyncio
+async def test_a_client_without_the_token_does_not_connect(server: Server) -> None:
+    with pytest.raises(ExceptionGroup) as raised:
+        async with over_http(server.url, "wrong"):
+            pytest.fail("it connected")
+    assert raised.value.subgroup(MCPError)
+
+
+@pytest.mark.parametrize("era", ["2025-06-18", "2026-07-28"])
+def test_a_request_by_another_name_is_refused(server: Server, era: str) -> None:
+    for host in ("evil.example", "evil.example:80", "127.0.0.1", "127.0.0.1:1", "127.0.0.1.evil.example"):
+        assert server.post(Host=host, **{"MCP-Protocol-Version": era}).status_code == 421
+    for origin in ("http://evil.example", "null", "https://127.0.0.1", "http://127.0.0.1:1"):
+        assert server.post(Origin=origin, **{"MCP-Protocol-Version": era}).status_code == 403
+
+
+def test_a_request_by_its_own_name_is_served(server: Server) -> None:
+    port = server.url.split(":")[2].removesuffix("/mcp")
+    assert server.post().status_code == 200
+    assert server.post(Authorization=f"bearer {TOKEN}").status_code == 200
+    assert server.post(Host=f"localhost:{port}", Origin=f"http://localhost:{port}").status_code == 200
+
+
+def test_a_token_is_made_up_and_told_once(script: str) -> None:
+    with serving(script, token=None) as first, serving(script, token=None) as second:
+        assert first.token != second.token
+        assert len(first.token) >= 43
+        assert first.post().status_code == 200
+        assert first.post(Authorization=f"Bearer {second.token}").status_code == 401
+
+
+def test_a_token_is_read_from_a_file(script: str, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text(f"{TOKEN}\n")
+    with serving(script, "--token-file", "token", token=None) as server:
+        server.token = TOKEN
+        assert server.post().status_code == 200
+
+
+def test_ipv6_is_served(script: str) -> None:
+    with serving(script, "--host", "::1") as server:
+        assert server.url.startswith("http://[::1]:")
+        assert server.post().status_code == 200
+
+
+def test_an_open_stream_does_not_keep_it(script: str) -> None:
+    with serving(script) as server, httpx2.Client() as client:
+        opened = server.post()
+        session = {"Mcp-Session-Id": opened.headers["Mcp-Session-Id"], "Authorization": f"Bearer {TOKEN}"}
+        with client.stream("GET", server.url, headers={**session, "Accept": "text/event-stream"}, timeout=30) as stream:
+            assert stream.status_code == 200
+            server.process.send_signal(signal.SIGINT)
+            server.process.wait(60)
+
+
+def test_a_request_that_never_ends_does_not_keep_it(script: str) -> None:
+    with serving(script) as server, socket.create_connection(("127.0.0.1", urlsplit(server.url).port or 0)) as client:
+        lines = ["POST /mcp HTTP/1.1", f"Host: {client.getpeername()[0]}", f"Authorization: Bearer {TOKEN}",
+                 "Expect: 100-continue", "Content-Length: 100", "", ""]  # fmt: skip
+        client.sendall("\r\n".join(lines).encode())
+        assert client.recv(100).startswith(b"HTTP/1.1 100")  # the server is waiting for the rest by now
+        server.process.send_signal(signal.SIGINT)
+        server.process.wait(60)

@@ -1,0 +1,312 @@
+"""view and search: what they show, exit codes, and names and contents that would harm whoever looks at them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+from agent_memory import AgentMemoryService
+from agent_memory.tools import MemoryTool
+
+Run = Callable[..., Result]
+Spawn = Callable[..., subprocess.CompletedProcess[bytes]]
+FILES = {
+    "MEMORY.md": "# Tea\nloose leaf\n",
+    "notes/a.md": "one\nTEA\nthree\nfour\ntea, again",
+    "notes/deep/b.txt": "coffee\r\ntea\r\n",
+}
+
+
+@pytest.fixture
+def files(run: Run) -> None:
+    for path, content in FILES.items():
+        run("write", path, content)
+
+
+def put(path: str, data: bytes) -> None:
+    with AgentMemoryService(".agent-memory") as service:
+        service.agent("default").write_bytes(path, data)
+
+
+@pytest.mark.usefixtures("files")
+@pytest.mark.parametrize(
+    ("paths", "named"),
+    [
+        (["", "/memories", "/memories/", "."], "/memories"),
+        (["notes", "notes/", "/memories/notes"], "/memories/notes"),
+        (["notes/a.md", "/memories/notes/a.md"], "/memories/notes/a.md"),
+    ],
+)
+def test_view_shows_what_the_tool_shows_however_the_path_is_given(run: Run, paths: list[str], named: str) -> None:
+    with AgentMemoryService(".agent-memory") as service:
+        answer = MemoryTool(service.agent("default")).call({"command": "view", "path": named})
+    assert not answer.is_error
+    for path in paths:
+        result = run("view", path)
+        assert (result.exit_code, result.stdout, result.stderr) == (0, answer.output + "\n", "")
+        assert json.loads(run("view", path, "--json").stdout)["output"] == answer.output
+
+
+def test_view_of_an_empty_memory_shows_its_root_and_makes_nothing(run: Run, tmp_path: Path) -> None:
+    result = run("view")
+    assert (result.exit_code, result.stdout.splitlines()[-1]) == (0, "0B\t/memories")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("files")
+@pytest.mark.parametrize(
+    ("lines", "numbers"), [("2:3", [2, 3]), ("4:", [4, 5]), ("4:-1", [4, 5]), ("5:99", [5]), ("99:", []), ("2:2", [2])]
+)
+def test_view_shows_the_lines_asked_for(run: Run, lines: str, numbers: list[int]) -> None:
+    result = run("view", "notes/a.md", "--lines", lines)
+    assert result.exit_code == 0
+    assert [int(row.split("\t")[0]) for row in result.stdout.splitlines()[1:] if row] == numbers
+
+
+@pytest.mark.parametrize(
+    "lines", ["", "3", ":3", "0:3", "3:2", "-1:3", "1:-2", "1:2:3", "x:y", "1:\u0663", "9" * 5000 + ":"]
+)
+def test_lines_that_make_no_sense_are_wrong_usage(run: Run, lines: str) -> None:
+    result = run("view", "a.md", "--lines", lines)
+    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
+    assert "START:END" in result.stderr
+
+
+@pytest.mark.usefixtures("files")
+@pytest.mark.parametrize(
+    ("path", "code", "kind"),
+    [
+        ("missing.md", 3, "file_not_found"),
+        ("/memories/missing/deep", 3, "file_not_found"),
+        ("memories/notes", 3, "file_not_found"),
+        ("../x", 5, "path_traversal"),
+        ("/memories/../x", 5, "path_traversal"),
+        ("/memories/%2e%2e/x", 5, "path_traversal"),
+        ("/memoriesX/a", 5, "path_traversal"),
+        ("/etc/passwd", 5, "path_traversal"),
+        ("notes/a.md?", 5, "invalid_path"),
+        ("a\x1b[2J.md", 5, "invalid_path"),
+        ("\udce9.md", 5, "invalid_path"),
+        ("x" * 10_000, 5, "invalid_path"),
+    ],
+)
+def test_a_failed_view_is_an_error_with_its_exit_code(
+    run: Run, tmp_path: Path, path: str, code: int, kind: str
+) -> None:
+    result = run("view", path)
+    assert (result.exit_code, result.stdout) == (code, "")
+    assert result.stderr.startswith("Error: ")
+    assert "\x1b" not in result.stderr
+    assert str(tmp_path) not in result.stderr
+    error = json.loads(run("view", path, "--json").stderr)["error"]
+    assert (error["kind"], error["exit_code"]) == (kind, code)
+
+
+def test_a_file_that_is_no_text_is_not_shown(run: Run, tmp_path: Path) -> None:
+    put("raw", bytes(range(256)))
+    result = run("view", "raw")
+    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (1, "", 1)
+    assert str(tmp_path) not in result.stderr
+
+
+def test_a_file_of_too_many_lines_is_refused_in_the_tools_words(run: Run) -> None:
+    put("long.md", b"\n" * 1_000_000)
+    result = run("view", "long.md")
+    assert result.exit_code == 1
+    assert result.stderr == "Error: File /memories/long.md exceeds maximum line limit of 999,999 lines.\n"
+
+
+def test_a_link_is_refused_and_tells_no_host_path(run: Run, tmp_path: Path) -> None:
+    put("a.md", b"x")
+    (tmp_path / ".agent-memory/agent_memory/default/link.md").symlink_to(tmp_path / "secret")
+    (tmp_path / "secret").write_text("secret")
+    result = run("view", "link.md")
+    assert (result.exit_code, result.stdout) == (5, "")
+    assert str(tmp_path) not in result.stderr
+    assert "secret" not in run("search", "secret").output
+
+
+def test_no_stored_content_drives_the_terminal(run: Run) -> None:
+    put("a.md", "red \x1b[31m \x9b1A \u202e \x00 \x7f \u2028 over\rwrite\r\nnext\ttab".encode())
+    text = run("view", "a.md").stdout_bytes.decode()
+    assert r"red \x1b[31m \x9b1A \u202e \x00 \x7f \u2028 over\rwrite" + "\r\n     2\tnext\ttab\n" in text
+    assert "\x1b[31m" in json.loads(run("view", "a.md", "--json").stdout)["output"]
+    found = run("search", "red").stdout
+    assert found.startswith("a.md:1: red ")
+    assert found.count("\n") == 1
+    assert not set(found) & set("\x1b\x9b\u202e\x00\x7f\u2028\r")
+
+
+@pytest.mark.usefixtures("files")
+def test_search_prints_path_line_and_text(run: Run) -> None:
+    result = run("search", "tEa")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout == (
+        "MEMORY.md:1: # Tea\nnotes/a.md:2: TEA\nnotes/a.md:5: tea, again\nnotes/deep/b.txt:2: tea\n"
+    )
+
+
+@pytest.mark.usefixtures("files")
+@pytest.mark.parametrize(
+    ("args", "paths"),
+    [
+        (["notes"], ["notes/a.md", "notes/a.md", "notes/deep/b.txt"]),
+        (["notes/"], ["notes/a.md", "notes/a.md", "notes/deep/b.txt"]),
+        (["notes/deep/b.txt"], ["notes/deep/b.txt"]),
+        (["."], ["MEMORY.md", "notes/a.md", "notes/a.md", "notes/deep/b.txt"]),
+        (["--glob", "*.md"], ["MEMORY.md", "notes/a.md", "notes/a.md"]),
+        (["--glob", "notes/*.txt"], ["notes/deep/b.txt"]),
+    ],
+)
+def test_search_is_narrowed_by_path_and_glob(run: Run, args: list[str], paths: list[str]) -> None:
+    assert [row.split(":")[0] for row in run("search", "tea", *args).stdout.splitlines()] == paths
+    found = json.loads(run("search", "tea", "--json", *args).stdout)
+    assert [match["path"] for match in found["matches"]] == paths
+
+
+@pytest.mark.usefixtures("files")
+def test_search_shows_lines_around_a_match(run: Run) -> None:
+    expected = "notes/a.md-1- one\nnotes/a.md:2: TEA\nnotes/a.md-3- three\n--\n"
+    for option in (["-C", "1"], ["-C1"], ["--context", "1"]):
+        assert run("search", "tea", *option, "notes").stdout.startswith(expected)
+    (match, *_) = json.loads(run("search", "tea", "-C1", "notes", "--json").stdout)["matches"]
+    assert match == {"path": "notes/a.md", "line": 2, "text": "TEA", "before": ["one"], "after": ["three"]}
+
+
+@pytest.mark.usefixtures("files")
+def test_search_tells_if_there_is_more_than_it_shows(run: Run) -> None:
+    result = run("search", "tea", "--max-results", "2")
+    assert (result.exit_code, result.stdout.count("\n")) == (0, 2)
+    assert result.stderr.startswith("Note: there are more than these 2; ")
+    found = json.loads(run("search", "tea", "--max-results", "2", "--json").stdout)
+    assert (len(found["matches"]), found["more"], found["skipped"]) == (2, True, 0)
+    assert json.loads(run("search", "tea", "--json").stdout)["more"] is False
+
+
+@pytest.mark.usefixtures("files")
+@pytest.mark.parametrize("args", [["nothing like it"], ["loose", "notes"], ["loose", "--glob", "*.txt"], ["a.*b"]])
+def test_search_that_finds_nothing_ends_with_1_like_grep_and_without_an_error(run: Run, args: list[str]) -> None:
+    result = run("search", *args)
+    assert (result.exit_code, result.stdout, result.stderr) == (1, "", "")
+    result = run("search", "--json", *args)
+    assert (result.exit_code, result.stderr) == (1, "")
+    assert json.loads(result.stdout) == {"matches": [], "more": False, "skipped": 0}
+
+
+def test_search_of_an_empty_memory_finds_nothing(run: Run, tmp_path: Path) -> None:
+    assert run("search", "x").exit_code == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("files")
+@pytest.mark.parametrize(
+    ("args", "code"),
+    [
+        (["tea", "nowhere"], 3),
+        (["tea", "notes/a.md/x"], 3),
+        (["tea", "../x"], 5),
+        (["tea", "/etc"], 5),
+        (["tea", "x" * 10_000], 5),
+        (["tea", "\udce9"], 5),
+        ([], 2),
+        ([""], 2),
+        (["tea", "-C", "11"], 2),
+        (["tea", "-C", "x"], 2),
+        (["tea", "--max-results", "0"], 2),
+        (["tea", "--max-results", "201"], 2),
+        (["tea", "notes", "more"], 2),
+    ],
+)
+def test_a_search_that_cannot_be_made_is_one_error(run: Run, tmp_path: Path, args: list[str], code: int) -> None:
+    result = run("search", *args)
+    assert (result.exit_code, result.stdout) == (code, "")
+    assert result.stderr.startswith("Error: ")
+    assert str(tmp_path) not in result.stderr
+    assert json.loads(run("search", "--json", *args).stderr)["error"]["exit_code"] == code
+
+
+@pytest.mark.parametrize("query", ["- [ ] buy tea", "--- rule", "[x", "(", "\\", "\x1b[31m"])
+def test_a_query_is_a_text_and_no_pattern(run: Run, query: str) -> None:
+    put("a.md", f"other\n{query}\n".encode())
+    assert run("search", query).stdout.startswith("a.md:2: ")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [bytes(range(256)) * 100, b"\xef\xbb\xbftea", b"tea\xff", b"x" * 5_000_000 + b"tea", b"\ntea" * 1000, b"\0tea\0"],
+    ids=["binary", "byte order mark", "latin", "a long line", "many", "NUL"],
+)
+def test_search_takes_any_content(run: Run, data: bytes) -> None:
+    put("a.md", data)
+    result = run("search", "tea", "-C2")
+    assert result.exit_code == (0 if b"tea" in data else 1)
+    assert "Error" not in result.stderr
+    assert max(map(len, result.stdout.splitlines()), default=0) < 400
+
+
+def test_spaces_and_joiners_of_any_script_are_shown_as_they_are(run: Run) -> None:
+    text = (
+        "tea \u30e1\u3000\u30e2 \u0645\u06cc\u200c\u0631\u0648\u0645 10\u202f000\u00a0\u20ac \U0001f469\u200d\U0001f4bb"
+    )
+    put("a.md", text.encode())
+    assert run("search", "tea").stdout == f"a.md:1: {text}\n"
+    assert text in run("view", "a.md").stdout
+
+
+@pytest.mark.parametrize("command", [["view"], ["search", "x"], ["search", "nothing"]])
+def test_names_that_no_path_can_name_are_mentioned(run: Run, tmp_path: Path, command: list[str]) -> None:
+    put("a.md", b"x")
+    (tmp_path / ".agent-memory/agent_memory/default/what?.md").write_text("x")
+    result = run(*command)
+    assert "what" not in result.stdout
+    assert "1 name in storage left out" in result.stderr
+    assert json.loads(run(*command, "--json").stdout)["skipped"] == 1
+
+
+@pytest.mark.usefixtures("files")
+def test_global_options_stand_before_or_after(run: Run) -> None:
+    run("--url", "elsewhere", "--agent", "ann", "write", "a.md", "tea")
+    for args in (
+        ["--url", "elsewhere", "search", "--agent", "ann", "tea"],
+        ["search", "tea", "--url", "elsewhere", "--agent", "ann"],
+    ):
+        assert run(*args).stdout == "a.md:1: tea\n"
+    assert "3B\t/memories/a.md" in run("view", "--agent", "ann", "--url", "elsewhere").stdout
+    assert run("view", "--agent", "../x").exit_code == run("search", "x", "--agent", "../x").exit_code == 5
+
+
+@pytest.mark.parametrize("command", [["view"], ["view", "--json"], ["search", "x"], ["search", "x", "--json"]])
+def test_a_reader_that_goes_away_ends_the_command_in_silence(script: str, tmp_path: Path, command: list[str]) -> None:
+    put("a.md", b"x" * 100 + b"\nx" * 1000)
+    source, target = os.pipe()
+    os.close(source)
+    try:
+        done = subprocess.run([script, *command], stdout=target, stderr=subprocess.PIPE, cwd=tmp_path, check=False)
+    finally:
+        os.close(target)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+@pytest.mark.parametrize("command", [["view"], ["view", "\u30e1.md"], ["search", "\u30e1"]])
+def test_a_terminal_that_lacks_a_character_shows_it_escaped(spawn: Spawn, command: list[str]) -> None:
+    put("\u30e1.md", "caf\u00e9 \u30e1".encode())
+    done = spawn(*command, env={"PYTHONIOENCODING": "latin-1", "PYTHONUTF8": "1"})
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert rb"\u30e1" in done.stdout
+
+
+def test_the_examples_of_the_page_print_what_it_says(run: Run) -> None:
+    run("write", "notes/today.md", "# Today\n- learnt to pipe\n")
+    page = (Path(__file__).parents[2] / "docs/cli.md").read_text()
+    examples = re.findall(r"^\$ agent-memory ((?:view|search) .*)\n((?:[^$`].*\n|\n)+)", page, re.MULTILINE)
+    assert len(examples) >= 2
+    for command, output in examples:
+        assert run(*shlex.split(command)).stdout == output

@@ -1,0 +1,28 @@
+"""An empty memory on every backend, and a conversation in it; whatever a test opened is closed after it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from agent_memory import AgentMemory
+from agent_memory.conversation import ConversationMemory
+from tests.conversation.histories import close_all, opened
+from tests.servers import Root
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    yield
+    close_all()
+
+
+@pytest.fixture
+def memory(root: Root) -> AgentMemory:
+    return opened(root)
+
+
+@pytest.fixture
+def conversation(memory: AgentMemory) -> ConversationMemory:
+    return ConversationMemory(memory)

@@ -1,0 +1,120 @@
+"""What history and search have to give, written plainly: every line is parsed, and nothing is passed over.
+
+Written from the description of the other project's behaviour, not from our code, which it is compared with.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import datetime
+from typing import Any
+
+from agent_memory.conversation import Match, Message
+
+OPTIONAL_TEXTS = ("tool_call_id", "reasoning_content", "channel", "sender_id")
+KNOWN = ("role", "content", "timestamp", "tool_calls", *OPTIONAL_TEXTS)
+
+
+def message_in(line: bytes) -> Message | None:
+    """The message of a line, if it holds one."""
+    try:
+        values: Any = json.loads(line.decode("utf-8"))
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(values, dict) or not has_the_shape_of_a_message(values):
+        return None
+    return Message(
+        role=values["role"],
+        content=values.get("content", ""),
+        timestamp=datetime.fromisoformat(values["timestamp"]),
+        tool_calls=values.get("tool_calls"),
+        tool_call_id=values.get("tool_call_id"),
+        reasoning_content=values.get("reasoning_content"),
+        channel=values.get("channel"),
+        sender_id=values.get("sender_id"),
+        extra={name: value for name, value in values.items() if name not in KNOWN},
+    )
+
+
+def has_the_shape_of_a_message(values: dict[str, Any]) -> bool:
+    role = values.get("role")
+    return (
+        isinstance(role, str)
+        and role != ""
+        and isinstance(values.get("content", ""), str)
+        and is_time(values.get("timestamp"))
+        and isinstance(values.get("tool_calls"), list | None)
+        and all(isinstance(values.get(name), str | None) for name in OPTIONAL_TEXTS)
+    )
+
+
+def is_time(value: object) -> bool:
+    try:
+        return isinstance(value, str) and bool(datetime.fromisoformat(value))
+    except ValueError:
+        return False
+
+
+def messages(data: bytes) -> list[Message]:
+    """All messages of a history."""
+    return [message for line in data.split(b"\n") if (message := message_in(line)) is not None]
+
+
+def last_messages(data: bytes, last_n: int | None) -> list[Message]:
+    """What `load_history` gives."""
+    found = messages(data)
+    if last_n is None:
+        return found
+    return found[-last_n:] if last_n > 0 else []
+
+
+def bad_lines(data: bytes) -> int:
+    """How many lines are neither blank nor a message."""
+    return sum(1 for line in data.split(b"\n") if line.strip() and message_in(line) is None)
+
+
+def search(data: bytes, query: str, since: float | None = None, max_results: int = 10) -> list[Match]:
+    """The earliest matches, each with its neighbours."""
+    seen = [message for message in messages(data) if since is None or message.timestamp.timestamp() >= since]
+    matches = []
+    for number, message in enumerate(seen):
+        if is_shown(message) and query.lower() in message.content.lower():
+            before = seen[number - 1] if number > 0 else None
+            after = seen[number + 1] if number + 1 < len(seen) else None
+            matches.append(Match(before, message, after))
+    return matches[:max_results]
+
+
+def is_shown(message: Message) -> bool:
+    return message.role in {"user", "assistant"} and message.content != ""
+
+
+def answer(query: str, matches: list[Match]) -> str:
+    """The text that the tool gives for these matches."""
+    if not matches:
+        return as_unicode(f"No matches found for '{query}'.")
+    return as_unicode("\n".join(block(number, match) for number, match in enumerate(matches, 1)))
+
+
+def as_unicode(text: str) -> str:
+    """A text with a replacement character for each surrogate that is no half of a pair."""
+    joined = re.sub("[\ud800-\udbff][\udc00-\udfff]", lambda pair: json.loads(json.dumps(pair[0])), text)
+    return re.sub("[\ud800-\udfff]", "\ufffd", joined)
+
+
+def block(number: int, match: Match) -> str:
+    hit = match.hit
+    time = hit.timestamp.strftime("%Y-%m-%d %H:%M")
+    text = f"## Match {number} — [{hit.channel or 'unknown'} / {hit.sender_id or 'unknown'}] | {time}\n\n"
+    if match.before is not None and is_shown(match.before):
+        text += spoken(match.before) + "\n"
+    text += f"**{spoken(hit)}**\n"
+    if match.after is not None and is_shown(match.after):
+        text += spoken(match.after) + "\n"
+    return text + "---"
+
+
+def spoken(message: Message) -> str:
+    shown = message.content[:300] + ("..." if len(message.content) > 300 else "")
+    return f"{message.role.upper()}: {shown}"

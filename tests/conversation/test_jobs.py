@@ -1,0 +1,99 @@
+"""The schedule: what is damaged is kept, what is no job is refused, and what others wrote survives."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_memory import AgentMemory, InvalidContentError
+from agent_memory.conversation import ConversationMemory, CronJob
+from tests.conversation.histories import COLOURS, JOBS, Colour, opened, root_on, warnings
+from tests.servers import Root
+
+both_colours = pytest.mark.parametrize("colour", COLOURS.values(), ids=COLOURS)
+JOB = CronJob("1", "tea", "Make tea", "0 16 * * *")
+DAMAGED = [b"\xff[]", b'[{"id": "1", "name": "te', b'{"jobs": []}', b'[{"id": 1}]', b"", b"\xef\xbb\xbf[]"]
+
+
+@pytest.fixture(params=["local", "memory", "ministack"])
+def root(request: pytest.FixtureRequest, tmp_path: Path) -> Root:
+    return root_on(request, tmp_path)
+
+
+def directory(root: Root) -> dict[str, bytes]:
+    memory = opened(root)
+    return {entry.path: memory.read_bytes(entry.path) for entry in memory.list("cron")}
+
+
+@both_colours
+def test_saving_keeps_every_damaged_file_under_a_number_of_its_own(
+    root: Root, colour: Colour, caplog: pytest.LogCaptureFixture
+) -> None:
+    conversation = colour(root).conversation
+    for number, damaged in enumerate(DAMAGED, 1):
+        opened(root).write_bytes(JOBS, damaged)
+        conversation.save_cron_jobs([JOB])
+        (warning,) = warnings(caplog)
+        assert warning.startswith("WARNING")
+        assert warning.endswith(f"{JOBS}.damaged-{number}")
+    stored = directory(root)
+    assert [stored.pop(f"{JOBS}.damaged-{number}") for number in range(1, len(DAMAGED) + 1)] == DAMAGED
+    assert list(stored) == [JOBS]
+    assert conversation.load_cron_jobs() == [JOB]
+
+
+def test_saving_over_a_list_of_jobs_keeps_nothing(root: Root, caplog: pytest.LogCaptureFixture) -> None:
+    conversation = ConversationMemory(opened(root))
+    for jobs in ([], [JOB], [JOB, replace(JOB, id="2")], []):
+        conversation.save_cron_jobs(jobs)
+        assert conversation.load_cron_jobs() == jobs
+    assert list(directory(root)) == [JOBS]
+    assert warnings(caplog) == []
+
+
+def test_what_is_no_job_is_refused_and_the_stored_jobs_stay() -> None:
+    memory = AgentMemory.open("memory://")
+    conversation = ConversationMemory(memory)
+    conversation.save_cron_jobs([JOB])
+    before = memory.read_bytes(JOBS)
+    wrong: list[dict[str, Any]] = [
+        {"id": 5}, {"enabled": "yes"}, {"last_run": 5}, {"metadata": []}, {"name": "\ud800"},
+        {"metadata": {"a": {1}}}, {"metadata": {"a": float("nan")}}, {"extra": {"a": b""}},
+    ]  # fmt: skip
+    for fields in wrong:
+        with pytest.raises(InvalidContentError):
+            conversation.save_cron_jobs([JOB, replace(JOB, **fields)])
+    assert memory.read_bytes(JOBS) == before
+
+
+def test_a_damaged_file_is_not_kept_for_jobs_that_are_refused() -> None:
+    memory = AgentMemory.open("memory://")
+    memory.write_bytes(JOBS, b"[{")
+    with pytest.raises(InvalidContentError):
+        ConversationMemory(memory).save_cron_jobs([replace(JOB, id="\ud800")])
+    assert [entry.path for entry in memory.list("cron")] == [JOBS]
+
+
+def test_the_fields_of_other_writers_survive_a_save() -> None:
+    memory = AgentMemory.open("memory://")
+    stored = {"id": "1", "name": "n", "message": "m", "schedule": "@daily", "owner": {"id": 5}, "tags": ["é"]}
+    memory.write(JOBS, json.dumps([stored]))
+    conversation = ConversationMemory(memory)
+    jobs = conversation.load_cron_jobs()
+    assert jobs == [CronJob("1", "n", "m", "@daily", extra={"owner": {"id": 5}, "tags": ["é"]})]
+    conversation.save_cron_jobs(jobs)
+    (again,) = json.loads(memory.read(JOBS))
+    defaults = {"channel": "cli:local", "enabled": True, "timezone": "local", "last_run": None, "metadata": {}}
+    assert again == {**stored, **defaults}
+
+
+@pytest.mark.parametrize("stored", [b"[" * 100_000, b"1" * 5000, b"[" + b"1" * 5000 + b"]", b'["\\ud800"]', b"\x00"])
+def test_hostile_jobs_are_none(stored: bytes) -> None:
+    memory = AgentMemory.open("memory://")
+    memory.write_bytes(JOBS, stored)
+    assert ConversationMemory(memory).load_cron_jobs() == []
+    assert memory.read_bytes(JOBS) == stored

@@ -1,0 +1,78 @@
+"""Search passes most lines over unparsed, and gives what parsing every line gives."""
+
+from __future__ import annotations
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from agent_memory import AgentMemory
+from agent_memory.conversation import ConversationMemory, Match, SearchHistoryTool
+from agent_memory.conversation.search import Search
+from agent_memory.tools import ToolResult
+from agent_memory_memory import MemoryBackend
+from tests.conversation import naive
+from tests.conversation.histories import HISTORY, line
+from tests.conversation.strategies import BETWEEN, cases
+
+blocks = st.sampled_from([1, 7, 64, 200, 1024 * 1024])
+sinces = st.sampled_from([None, None, BETWEEN])
+
+
+def found(data: bytes, search: Search) -> list[Match]:
+    with AgentMemory.open(MemoryBackend()) as memory:
+        memory.write_bytes(HISTORY, data)
+        return memory.scan(HISTORY, search.run)
+
+
+def answered(data: bytes, arguments: dict[str, object]) -> ToolResult:
+    with AgentMemory.open(MemoryBackend()) as memory:
+        memory.write_bytes(HISTORY, data)
+        return SearchHistoryTool(ConversationMemory(memory)).call(arguments)
+
+
+@settings(deadline=None, max_examples=250)
+@given(cases(), sinces, st.integers(1, 3), blocks)
+@example((line("\u212a"), "k"), None, 1, 1)
+@example((line("\u0130"), "\u0307"), None, 1, 1)
+@example((line("a\u03a3"), "\u03c2"), None, 1, 1)
+@example((line("k").replace(b"k", b"\\u004B"), "K"), None, 1, 1)
+@example((line("a/b").replace(b"/", b"\\/"), "A/B"), None, 1, 1)
+@example((line("\ud83d\ude00"), "\U0001f600"), None, 1, 1)
+@example((line("\ud83d"), "\ud83d"), None, 1, 1)
+@example((line("k") * 3, "k"), None, 2, 1)
+@example((line("k", channel=5) + line("k"), "k"), None, 1, 1)
+@example((line("old", timestamp="2000-01-01") + line("k"), "k"), BETWEEN, 1, 1)
+def test_search_gives_what_parsing_every_line_gives(
+    case: tuple[bytes, str], since: float | None, most: int, block: int
+) -> None:
+    data, query = case
+    search = Search(query, since=since, max_results=most, block=block)
+    assert found(data, search) == naive.search(data, query, since, most)
+
+
+@settings(deadline=None, max_examples=120)
+@given(cases(), st.sampled_from([0, 5]), st.integers(1, 3))
+def test_the_tool_says_what_parsing_every_line_finds(case: tuple[bytes, str], days: int, most: int) -> None:
+    data, query = case
+    given = {"query": query, "days": days, "max_results": most}
+    if stripped := query.strip():
+        matches = naive.search(data, stripped, BETWEEN if days else None, most)
+        assert answered(data, given) == ToolResult(naive.answer(stripped, matches))
+    else:
+        assert answered(data, given) == ToolResult("Error: query is required", is_error=True)
+
+
+@settings(deadline=None, max_examples=120)
+@given(cases(), st.data(), blocks)
+def test_every_part_of_a_message_is_found_in_any_case(case: tuple[bytes, str], draw: st.DataObject, block: int) -> None:
+    data, query = case
+    whole = draw.draw(st.sampled_from([query, *(m.content for m in naive.messages(data) if naive.is_shown(m))]))
+    begin = draw.draw(st.integers(0, len(whole) - 1))
+    part = whole[begin : draw.draw(st.integers(begin + 1, len(whole)))]
+    for spelled in {part, part.upper(), part.lower(), part.swapcase()}:
+        assert found(data, Search(spelled, max_results=100, block=block)) == naive.search(data, spelled, None, 100)
+
+
+def test_one_search_runs_twice_and_finds_the_same() -> None:
+    data, search = line("before") + line("k") + line("after"), Search("k")
+    assert found(data, search) == found(data, search) == naive.search(data, "k")

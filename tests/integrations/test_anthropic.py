@@ -1,0 +1,162 @@
+"""The memory tool in the Claude SDK's own tool runner, against a local server that plays the API."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import anthropic
+import pytest
+from stand_in import Api, Turn, serving
+
+from agent_memory import AgentMemory, AsyncAgentMemory
+from agent_memory.integrations.anthropic import AgentMemoryTool, AsyncAgentMemoryTool
+from tests.servers import Root
+
+LOOP = Path(__file__).parents[2] / "examples" / "claude-loop" / "loop.py"
+SESSION: Sequence[Turn] = [
+    [{"command": "view", "path": "/memories"}],
+    [{"command": "create", "path": "/memories/notes.md", "file_text": "one\ntwo\n"}],
+    [{"command": "str_replace", "path": "/memories/notes.md", "old_str": "two", "new_str": "zwei"}],
+    [{"command": "insert", "path": "/memories/notes.md", "insert_line": 2, "insert_text": "three"}],
+    [{"command": "rename", "old_path": "/memories/notes.md", "new_path": "/memories/old/notes.md"}],
+    [{"command": "view", "path": "/memories/old/notes.md"}],
+    [{"command": "delete", "path": "/memories/old/notes.md"}],
+]
+ANSWERS = [
+    (
+        "Here're the files and directories up to 2 levels deep in /memories, excluding hidden items and node_modules:"
+        "\n0B\t/memories",
+        False,
+    ),
+    ("File created successfully at: /memories/notes.md", False),
+    ("The memory file has been edited.\n     1\tone\n     2\tzwei\n     3\t", False),
+    ("The file /memories/notes.md has been edited.", False),
+    ("Successfully renamed /memories/notes.md to /memories/old/notes.md", False),
+    (
+        "Here's the content of /memories/old/notes.md with line numbers:\n"
+        "     1\tone\n     2\tzwei\n     3\tthree\n     4\t",
+        False,
+    ),
+    ("Successfully deleted /memories/old/notes.md", False),
+]
+MALFORMED: Turn = [
+    {"command": "view"},
+    {"command": "view", "path": 7},
+    {"command": "view", "path": "/memories/../../etc/passwd"},
+    {"command": "view", "path": "/memories/a\0b"},
+    {"command": "insert", "path": "/memories/a.md", "insert_line": "1", "insert_text": "x"},
+    {"command": "str_replace", "path": "/memories/a.md"},
+    {"command": "format_disk"},
+    {},
+]
+
+
+def run(tool: AgentMemoryTool, api: Api) -> str:
+    with anthropic.Anthropic(base_url=api.url, api_key="none", max_retries=0) as client:
+        runner = client.beta.messages.tool_runner(
+            model="claude", max_tokens=99, messages=[{"role": "user", "content": "go"}], tools=[tool]
+        )
+        return _said(runner.until_done().content)
+
+
+async def arun(tool: AsyncAgentMemoryTool, api: Api) -> str:
+    async with anthropic.AsyncAnthropic(base_url=api.url, api_key="none", max_retries=0) as client:
+        runner = client.beta.messages.tool_runner(
+            model="claude", max_tokens=99, messages=[{"role": "user", "content": "go"}], tools=[tool]
+        )
+        return _said((await runner.until_done()).content)
+
+
+def _said(content: Sequence[object]) -> str:
+    return "".join(getattr(block, "text", "") for block in content)
+
+
+def test_the_tool_runner_completes_a_session_of_all_six_commands(root: Root) -> None:
+    with AgentMemory.open(root.url, storage_options=root.options) as memory, serving(SESSION) as api:
+        assert run(AgentMemoryTool(memory), api) == "done"
+        assert api.results == ANSWERS
+        assert memory.list() == ()
+    assert api.requests[0]["tools"] == [{"type": "memory_20250818", "name": "memory"}]
+
+
+@pytest.mark.asyncio
+async def test_the_async_tool_runner_completes_a_session_of_all_six_commands(root: Root) -> None:
+    async with AsyncAgentMemory.open(root.url, storage_options=root.options) as memory:
+        with serving(SESSION) as api:
+            assert await arun(AsyncAgentMemoryTool(memory), api) == "done"
+            assert api.results == ANSWERS
+        assert await memory.list() == ()
+
+
+@pytest.mark.asyncio
+async def test_forty_concurrent_inserts_keep_forty_lines_none_refused(root: Root) -> None:
+    inserts = [
+        {"command": "insert", "path": "/memories/log.md", "insert_line": 0, "insert_text": f"line {number}"}
+        for number in range(40)
+    ]
+    async with AsyncAgentMemory.open(root.url, storage_options=root.options) as memory:
+        await memory.create("log.md", "")
+        tool = AsyncAgentMemoryTool(memory)
+        answers = await asyncio.gather(*(tool.call(arguments) for arguments in inserts))
+        assert set(answers) == {"The file /memories/log.md has been edited."}
+        lines = (await memory.read("log.md")).splitlines()
+    assert sorted(lines) == sorted(f"line {number}" for number in range(40))
+
+
+def test_two_sessions_at_once_lose_nothing(root: Root) -> None:
+    async def sessions() -> None:
+        turns = [[{"command": "insert", "path": "/memories/log.md", "insert_line": 0, "insert_text": "x"}]] * 10
+        async with AsyncAgentMemory.open(root.url, storage_options=root.options) as memory:
+            await memory.create("log.md", "")
+            with serving(turns) as first, serving(turns) as second:
+                tool = AsyncAgentMemoryTool(memory)
+                await asyncio.gather(arun(tool, first), arun(tool, second))
+            assert await memory.read("log.md") == "x\n" * 20
+
+    asyncio.run(sessions())
+
+
+def test_what_a_model_gets_wrong_is_an_error_text_and_the_session_goes_on(root: Root) -> None:
+    with AgentMemory.open(root.url, storage_options=root.options) as memory, serving([MALFORMED]) as api:
+        memory.write("a.md", "kept")
+        assert run(AgentMemoryTool(memory), api) == "done"
+        assert memory.read("a.md") == "kept"
+    assert len(api.results) == len(MALFORMED)
+    for text, is_error in api.results:
+        assert is_error
+        assert text
+        assert "Traceback" not in text
+        assert "(" not in text.partition("is refused")[0], "a repr of an exception"
+
+
+def test_the_sdk_s_own_command_objects_work_too() -> None:
+    from anthropic.types.beta import BetaMemoryTool20250818CreateCommand as Create
+
+    with AgentMemory.open("memory://") as memory:
+        tool = AgentMemoryTool(memory)
+        command = Create(command="create", path="/memories/a.md", file_text="x")
+        assert tool.create(command) == "File created successfully at: /memories/a.md"
+        assert tool.clear_all_memory() == "All memory cleared"
+        assert memory.list() == ()
+
+
+def test_without_the_sdk_the_extra_to_install_is_named() -> None:
+    code = (
+        "import sys; sys.modules['anthropic'] = None\n"
+        "try:\n    import agent_memory.integrations.anthropic\n"
+        "except ImportError as error:\n    print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "pip install 'agent-memory[anthropic]'" in done.stdout
+
+
+def test_the_example_loop_runs_as_it_stands(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, LOOP], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "the model says: done" in done.stdout
+    assert "try /memories/12-30 walk.md" in done.stdout
+    assert done.stdout.endswith("on disk:\n  12-30 walk.md\n  likes.md\n")
+    assert (tmp_path / "memories" / "likes.md").read_text() == "- coffee\n- walks at 12:30\n"

@@ -1,0 +1,88 @@
+"""``agent-memory mcp`` as processes of the tests."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sysconfig
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+TOKEN = "correct-horse-battery"
+INITIALIZE: dict[str, Any] = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": "tester", "version": "1"},
+    },
+}
+ACCEPT = {"Accept": "application/json, text/event-stream"}
+
+
+@dataclass
+class Server:
+    """A server over HTTP: where it is, its token, and its process."""
+
+    url: str
+    token: str
+    process: subprocess.Popen[bytes]
+
+    def post(self, message: object = INITIALIZE, **headers: str) -> httpx2.Response:
+        shown = {**ACCEPT, "Authorization": f"Bearer {self.token}", **headers}
+        with httpx2.Client() as client:
+            return client.post(self.url, json=message, headers={key: value for key, value in shown.items() if value})
+
+
+@contextmanager
+def started(
+    command: list[str], env: Mapping[str, str] | None = None, cwd: Path | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that an interrupt reaches, even where the tests themselves run with interrupts ignored."""
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(
+        command,
+        stdin=pipe,
+        stdout=pipe,
+        stderr=pipe,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        env=env,
+        cwd=cwd,
+    )
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@contextmanager
+def serving(script: str, *args: str, token: str | None = TOKEN, cwd: Path | None = None) -> Iterator[Server]:
+    """A server over HTTP that ends, quietly, when it is interrupted."""
+    command = [script, "--url", "root", "--json", "mcp", "--http", *args]
+    if token:
+        command += ["--token-env", "MEMORY_TOKEN"]
+    with started(command, env={**os.environ, "MEMORY_TOKEN": token or ""}, cwd=cwd) as process:
+        assert process.stderr
+        told = json.loads(process.stderr.readline())
+        yield Server(told["url"], told.get("token", token), process)
+        process.send_signal(signal.SIGINT)
+        output, errors = process.communicate(timeout=60)
+    assert (process.returncode, output, errors) == (130, b"", b"")
+
+
+def shared_server(directories: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server for many tests, each of which leaves its memory empty."""
+    script = str(Path(sysconfig.get_path("scripts"), "agent-memory"))
+    with serving(script, cwd=directories.mktemp("served")) as server:
+        yield server

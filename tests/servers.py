@@ -1,0 +1,44 @@
+"""Where tests open a memory: the S3 servers that `conftest` starts, and roots of any backend.
+
+Not in ``conftest`` itself, which pytest may import more than once: a class of it would not be one class.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from typing import Any, NamedTuple
+
+KEY, SECRET = "test-access-key", "test-secret-key"
+
+
+class S3Server:
+    """A running S3 server with one bucket; every URL it gives out is a fresh prefix."""
+
+    def __init__(self, endpoint: str) -> None:
+        self.endpoint = endpoint
+        self.options: dict[str, object] = {"endpoint_url": endpoint, "key": KEY, "secret": SECRET}
+        self._numbers = itertools.count(1)
+        self.make_bucket("memories")
+
+    def new_url(self) -> str:
+        return f"s3://memories/{os.getpid()}-{next(self._numbers)}"
+
+    def new_backend(self) -> Any:
+        from agent_memory_s3 import S3Backend
+
+        return S3Backend("memories", self.new_url().rpartition("/")[2], self.options)
+
+    def make_bucket(self, name: str) -> None:
+        from s3fs import S3FileSystem
+
+        options: dict[str, Any] = {**self.options, "skip_instance_cache": True}
+        fs = S3FileSystem(**options)
+        fs.call_s3("create_bucket", Bucket=name)
+
+
+class Root(NamedTuple):
+    """Where a service can be opened: a URL and its storage options."""
+
+    url: str
+    options: dict[str, object]

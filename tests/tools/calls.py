@@ -1,0 +1,66 @@
+"""The tools as plain functions, and what a memory holds, byte for byte."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Literal
+
+from agent_memory import AgentMemory, AsyncAgentMemory
+from agent_memory.tools import AsyncMemoryTool, MemoryTool, ToolResult
+from tests.servers import Root
+
+Call = Callable[..., ToolResult]
+"""``call(command, **parameters)`` of a memory tool."""
+Colour = Literal["sync", "async"]
+
+
+def caller(memory: AgentMemory, **options: Any) -> Call:
+    """The six commands over a memory; keyword arguments are the tool's."""
+    tool = MemoryTool(memory, **options)
+    return lambda command, **parameters: tool.call({"command": command, **parameters})
+
+
+def async_caller(memory: AsyncAgentMemory, **options: Any) -> Call:
+    """As `caller`, of the async tool, each call in an event loop of its own."""
+    tool = AsyncMemoryTool(memory, **options)
+    return lambda command, **parameters: asyncio.run(tool.call({"command": command, **parameters}))
+
+
+@contextmanager
+def opened(root: Root, colour: Colour) -> Iterator[Callable[..., Call]]:
+    """A function that gives a `caller` of either colour over a root, for the tool's options."""
+    if colour == "sync":
+        with AgentMemory.open(root.url, storage_options=root.options) as memory:
+            yield lambda **options: caller(memory, **options)
+    else:
+        other = AsyncAgentMemory.open(root.url, storage_options=root.options)
+        yield lambda **options: async_caller(other, **options)
+        asyncio.run(other.aclose())
+
+
+def everything(memory: AgentMemory) -> dict[str, bytes]:
+    """Every file's bytes by its path."""
+    return {entry.path: memory.read_bytes(entry.path) for entry in memory.list()}
+
+
+def fill(memory: AgentMemory, files: Mapping[str, str | bytes]) -> AgentMemory:
+    """Write files; the memory again."""
+    for path, content in files.items():
+        memory.write_bytes(path, content.encode() if isinstance(content, str) else content)
+    return memory
+
+
+def succeeded(result: ToolResult) -> str:
+    """The output of a call that has to succeed."""
+    assert not result.is_error, result.output
+    assert result.status == "success"
+    return result.output
+
+
+def refused(result: ToolResult) -> str:
+    """The output of a call that has to be an error."""
+    assert result.is_error, result.output
+    assert result.status == "error"
+    return result.output

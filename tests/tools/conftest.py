@@ -1,0 +1,18 @@
+"""A memory in this process, empty, and the memory tool over it."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent_memory import AgentMemory
+from tests.tools.calls import Call, caller
+
+
+@pytest.fixture
+def memory() -> AgentMemory:
+    return AgentMemory.open("memory://")
+
+
+@pytest.fixture
+def call(memory: AgentMemory) -> Call:
+    return caller(memory)

@@ -1,0 +1,152 @@
+"""Which names `FileSystemManager` takes: Markdown's, never git's own, and nothing that leads outside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from agent_memory import (
+    AgentMemory,
+    InvalidContentError,
+    InvalidPathError,
+    Operation,
+    PathTraversalError,
+    WriteResult,
+    hookimpl,
+)
+from agent_memory.tools import FileSystemManager
+from tests.tools.calls import everything, fill
+from tests.tools.hostile import HUGE
+
+Handle = Callable[[str, Any], WriteResult]
+IN_GIT = [
+    ".git/a.md",
+    ".git/hooks/pre-commit",
+    ".GIT/a.md",
+    ".gIt/a.md",
+    "vendor/lib/.git/a.md",
+    ".git/deep/er/a.md",
+    "./.git/a.md",
+    "docs//.Git//a.md",
+    "GIT~1/a.md",
+    ".git",
+    ".g\u200cit/a.md",
+]
+
+
+@pytest.fixture
+def manager(memory: AgentMemory) -> FileSystemManager:
+    return FileSystemManager(memory)
+
+
+def both(manager: FileSystemManager) -> list[Handle]:
+    return [manager.handle_create, manager.handle_append]
+
+
+def test_nothing_inside_git_is_written_at_any_depth_in_any_case(
+    manager: FileSystemManager, memory: AgentMemory
+) -> None:
+    before = everything(fill(memory, {".git/a.md": "a", "vendor/lib/.git/a.md": "a"}))
+    for handle in both(manager):
+        for path in IN_GIT:
+            with pytest.raises(InvalidPathError) as refused:
+                handle(path, "x")
+            assert refused.value.rule == "git", path
+    assert everything(memory) == before
+
+
+def test_names_that_merely_look_like_gits_are_names(manager: FileSystemManager, memory: AgentMemory) -> None:
+    names = [".gitignore.md", ".github/a.md", "git/a.md", "a.git/a.md", "git~2/a.md", ".git.md"]
+    for name in names:
+        manager.handle_create(name, "x")
+    assert sorted(everything(memory)) == sorted(names)
+
+
+def test_a_name_that_ends_in_something_else_is_refused_with_one_that_works(
+    manager: FileSystemManager, memory: AgentMemory
+) -> None:
+    for path in ("notes.txt", "notes", "docs/notes.md.exe", "md", "docs/.mdx", "notes.md~"):
+        with pytest.raises(InvalidPathError, match=r"names end in \.md; try ") as refused:
+            manager.handle_create(path, "x")
+        with pytest.raises(InvalidPathError):
+            manager.handle_append(path, "x")
+        assert refused.value.rule == "suffix"
+        assert everything(memory) == {}
+        manager.handle_create(refused.value.suggestion, "x")
+        memory.delete(refused.value.suggestion)
+
+
+def test_suffixes_are_of_any_case(manager: FileSystemManager, memory: AgentMemory) -> None:
+    for name in ("README.MD", "Notes.Md"):
+        manager.handle_create(name, "x")
+        manager.handle_append(name, "y")
+    assert everything(memory) == {"README.MD": b"x\n\ny", "Notes.Md": b"x\n\ny"}
+
+
+@pytest.mark.parametrize("path", [None, 3, b"a.md", ["a.md"], "", "a.md/", "a\x00.md", "\ud800.md", "x" * HUGE + ".md"])
+def test_a_path_that_is_no_name_is_an_invalid_path_error(path: Any) -> None:
+    memory = AgentMemory.open("memory://")
+    for handle in both(FileSystemManager(memory)):
+        with pytest.raises(InvalidPathError):
+            handle(path, "x")
+    assert everything(memory) == {}
+
+
+@pytest.mark.parametrize("content", [None, 3, b"bytes", ["x"], "\ud800"])
+def test_content_that_is_no_text_is_an_invalid_content_error(content: Any) -> None:
+    memory = fill(AgentMemory.open("memory://"), {"a.md": "a"})
+    with pytest.raises(InvalidContentError):
+        FileSystemManager(memory).handle_create("new.md", content)
+    with pytest.raises(InvalidContentError):
+        FileSystemManager(memory).handle_append("a.md", content)
+    assert everything(memory) == {"a.md": b"a"}
+
+
+def test_other_suffixes_are_the_callers_to_allow() -> None:
+    manager = FileSystemManager(AgentMemory.open("memory://"), suffixes=[".md", ".Txt"])
+    manager.handle_create("a.txt", "x")
+    manager.handle_append("a.txt", "x")
+    with pytest.raises(InvalidPathError, match=r"names end in \.md, \.txt; try 'a\.py\.md'"):
+        manager.handle_create("a.py", "x")
+
+
+@pytest.mark.parametrize("suffixes", [".md", ["md"], [".md", ""], [], ()])
+def test_suffixes_that_are_none_are_refused(suffixes: Any) -> None:
+    with pytest.raises(ValueError, match="each with its dot"):
+        FileSystemManager(AgentMemory.open("memory://"), suffixes=suffixes)
+
+
+class Recorder:
+    """Notes every operation, and every name that was refused."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    @hookimpl
+    def agent_memory_before_operation(self, operation: Operation) -> None:
+        self.seen.append(f"{operation.kind} {operation.path}")
+
+    @hookimpl
+    def agent_memory_key_rejected(self, reason: str) -> None:
+        self.seen.append(f"refused: {reason}")
+
+
+def test_an_append_is_one_operation_that_decides_itself_whether_the_file_exists() -> None:
+    recorder = Recorder()
+    manager = FileSystemManager(AgentMemory.open("memory://", plugins=[recorder]))
+    with pytest.raises(FileNotFoundError):
+        manager.handle_append("a.md", "x")
+    manager.handle_create("a.md", "x")
+    manager.handle_append("a.md", "x")
+    assert recorder.seen == ["append a.md", "create a.md", "append a.md"]
+
+
+def test_an_escape_is_told_to_the_hooks_whatever_its_suffix() -> None:
+    recorder = Recorder()
+    manager = FileSystemManager(AgentMemory.open("memory://", plugins=[recorder]))
+    for path in ("../a.md", "../a.txt", "../.git/a.md"):
+        with pytest.raises(PathTraversalError):
+            manager.handle_create(path, "x")
+    assert recorder.seen == ["refused: parent"] * 3

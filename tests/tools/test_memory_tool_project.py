@@ -1,0 +1,112 @@
+"""`MemoryTool.for_project`: a project's memories lie in its git work tree, as git itself says."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from agent_memory.tools import AsyncMemoryTool, MemoryTool
+from tests.tools.calls import refused, succeeded
+
+VIEW = {"command": "view", "path": "/memories"}
+CREATE = {"command": "create", "path": "/memories/foo.txt", "file_text": "x"}
+
+
+@pytest.fixture(autouse=True)
+def _no_other_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("GIT_DIR", "GIT_WORK_TREE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    directory = tmp_path / "répo with spaces"
+    subprocess.run(["git", "init", "--quiet", str(directory)], check=True)
+    return directory
+
+
+def memories_made_in(start: str | Path, above: Path) -> list[str]:
+    """Where the first write puts its file; nothing is made before it."""
+    tool = MemoryTool.for_project(start)
+    before = sorted(above.rglob("*"))
+    succeeded(tool.call(VIEW))
+    refused(tool.call({"command": "view", "path": "/memories/foo.txt"}))
+    assert sorted(above.rglob("*")) == before
+    succeeded(tool.call(CREATE))
+    return [str(path.relative_to(above)) for path in above.rglob("foo.txt")]
+
+
+def test_the_memories_are_at_the_top_of_the_work_tree(repository: Path) -> None:
+    assert memories_made_in(repository, repository) == [".claude/memories/foo.txt"]
+
+
+@pytest.mark.parametrize("name", ["src", "src/deep/er", "line\nbreak"])
+def test_a_directory_below_has_the_memories_of_the_work_tree(repository: Path, name: str) -> None:
+    (repository / name).mkdir(parents=True)
+    assert memories_made_in(repository / name, repository) == [".claude/memories/foo.txt"]
+
+
+def test_a_work_tree_whose_name_ends_with_a_newline_is_found(tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "--quiet", str(tmp_path / "odd\n")], check=True)
+    assert memories_made_in(tmp_path / "odd\n", tmp_path) == ["odd\n/.claude/memories/foo.txt"]
+
+
+def test_a_work_tree_added_to_a_repository_has_memories_of_its_own(repository: Path, tmp_path: Path) -> None:
+    identity = ["-c", "user.name=a", "-c", "user.email=a@example.com"]
+    subprocess.run(["git", *identity, "commit", "--quiet", "--allow-empty", "-m", "x"], cwd=repository, check=True)
+    subprocess.run(["git", "worktree", "add", "--quiet", str(tmp_path / "other")], cwd=repository, check=True)
+    assert memories_made_in(tmp_path / "other", tmp_path) == ["other/.claude/memories/foo.txt"]
+
+
+def test_outside_git_the_directory_itself_has_the_memories(tmp_path: Path) -> None:
+    (tmp_path / "plain").mkdir()
+    assert memories_made_in(tmp_path / "plain", tmp_path) == ["plain/.claude/memories/foo.txt"]
+
+
+def test_without_git_the_directory_itself_has_the_memories(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (repository / "src").mkdir()
+    monkeypatch.setenv("PATH", "")
+    assert memories_made_in(repository / "src", repository) == ["src/.claude/memories/foo.txt"]
+
+
+def test_the_current_directory_is_where_it_starts(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (repository / "src").mkdir()
+    monkeypatch.chdir(repository / "src")
+    assert memories_made_in(".", repository) == [".claude/memories/foo.txt"]
+    other = MemoryTool.for_project()
+    assert "/memories/foo.txt" in succeeded(other.call(VIEW))
+
+
+def test_the_project_is_found_once(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(repository)
+    tool = MemoryTool.for_project()
+    monkeypatch.chdir(tmp_path)
+    succeeded(tool.call(CREATE))
+    assert (repository / ".claude" / "memories" / "foo.txt").read_text() == "x"
+
+
+def test_the_async_tool_has_the_same_memories(repository: Path) -> None:
+    succeeded(asyncio.run(AsyncMemoryTool.for_project(repository).call(CREATE)))
+    assert "/memories/foo.txt" in succeeded(MemoryTool.for_project(repository).call(VIEW))
+
+
+def test_nothing_outside_the_memories_is_reached(repository: Path) -> None:
+    (repository / ".claude" / "memories").mkdir(parents=True)
+    (repository / ".claude" / "settings.json").write_text("{}")
+    (repository / ".claude" / "memories" / "up").symlink_to(repository)
+    tool = MemoryTool.for_project(repository)
+    for path in ("/memories/../settings.json", "/memories/up/.claude/settings.json", str(repository), "/memoriesX"):
+        refused(tool.call({"command": "view", "path": path}))
+    assert "settings.json" not in tool.call(VIEW).output
+
+
+def test_a_hook_of_git_s_does_not_move_the_memories(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (repository / "src").mkdir()
+    monkeypatch.setenv("GIT_DIR", str(repository / ".git"))
+    assert memories_made_in(repository / "src", repository) == [".claude/memories/foo.txt"]

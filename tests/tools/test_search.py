@@ -1,0 +1,285 @@
+"""``memory_search`` finds what reading every line in turn would find, whatever the blocks it reads in."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from agent_memory import AgentMemory, AsyncAgentMemory, InvalidPathError
+from agent_memory import lines as lines_module
+from agent_memory.lines import BLOCK, forwards
+from agent_memory.reader import Reader
+from agent_memory.tools import AsyncMemorySearch, MemorySearch
+from agent_memory.tools import search as search_module
+from agent_memory.tools.search import LineMatch, SearchResult
+from tests.servers import Root
+from tests.tools.calls import fill, refused, succeeded
+
+FAMILIES = ["kK\u212a", "iI\u0130\u0131\u0307", "sS\u017f\u00df\u1e9e", "σςΣa ", "éÉ", "a\\.*", "日本\ufffd", "ab"]
+GARBAGE = [b"\xff", b"\xe2\x84", b"\xc3", b"\xed\xa0\x80"]
+
+
+def naive(data: bytes, query: str, context: int = 0, path: str = "a.md") -> list[LineMatch]:
+    """Every line in turn, with those around it."""
+    rows = [line.decode(errors="replace") for line in data.split(b"\n")]
+    if not rows[-1]:
+        rows.pop()
+    return [
+        LineMatch(path, at + 1, row, rows[max(0, at - context) : at], rows[at + 1 : at + 1 + context])
+        for at, row in enumerate(rows)
+        if query.lower() in row.lower()
+    ]
+
+
+def found(memory: AgentMemory, query: str, **options: Any) -> tuple[LineMatch, ...]:
+    return MemorySearch(memory).search(query, **options).matches
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[bytes, str]:
+    """A file, and a query of the letters that it is of."""
+    letters = draw(st.sampled_from(FAMILIES))
+    pieces = [*(letter.encode() for letter in letters), *GARBAGE, b"\n", b"\n"]
+    data = b"".join(draw(st.lists(st.sampled_from(pieces), max_size=40)))
+    return data, draw(st.text(letters, min_size=1, max_size=3))
+
+
+@settings(deadline=None, max_examples=500)
+@given(cases(), st.integers(0, 4), st.integers(1, 30))
+@example((b"1\n2\n3\n4 k\n5\n", "k"), 3, 2)
+@example((b"a\nb\nk\n", "K"), 4, 1)
+@example((b"k\nk\nk\nx\ny\n", "k"), 3, 1)
+@example(("\u212a\n".encode(), "k"), 0, 30)
+@example((b"\\section\n", "\\S"), 0, 30)
+@example((b"caf\xe9\n", "\ufffd"), 0, 3)
+def test_it_finds_what_a_naive_search_finds(case: tuple[bytes, str], context: int, block: int) -> None:
+    data, query = case
+    memory = fill(AgentMemory.open("memory://"), {"a.md": data})
+    expected = naive(data, query, context)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(search_module, "forwards", partial(forwards, block=block))
+        assert found(memory, query, context=context, max_results=200) == tuple(expected)
+        for most in range(1, len(expected) + 1):
+            result = MemorySearch(memory).search(query, context=context, max_results=most)
+            assert result == SearchResult(tuple(expected[:most]), most < len(expected))
+
+
+@pytest.mark.parametrize("context", [0, 1, 10])
+def test_lines_around_a_match_are_found_across_blocks(context: int) -> None:
+    rows = [f"{number} {'x' * 90}" for number in range(4 * BLOCK // 100)]
+    for number in range(0, len(rows), 997):
+        rows[number] += " Needle"
+    data = "\n".join(rows).encode()
+    assert len(data) > 3 * BLOCK
+    memory = fill(AgentMemory.open("memory://"), {"a.md": data})
+    expected = naive(data, "nEEDLE", context)
+    assert len(expected) > 40
+    assert found(memory, "nEEDLE", context=context, max_results=200) == tuple(expected)
+
+
+def test_the_first_match_after_a_block_has_all_lines_before_it() -> None:
+    half = "x" * (BLOCK // 2 - 1)
+    data = f"1\n2\n3 {half}\n4 {half}\n5 needle\n6\n".encode()
+    (match,) = found(fill(AgentMemory.open("memory://"), {"a.md": data}), "needle", context=5)
+    assert [line[:2].strip() for line in match.before] == ["1", "2", "3", "4"]
+    assert (match.line, match.after) == (5, ["6"])
+
+
+@pytest.fixture
+def _short_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines_module, "MAX_LINE", 64)
+    monkeypatch.setattr(search_module, "forwards", partial(forwards, block=16))
+
+
+@pytest.mark.usefixtures("_short_lines")
+def test_a_line_too_long_is_passed_over_and_counted(memory: AgentMemory) -> None:
+    memory.write("a.md", f"needle 1\n{'needle ' * 1000}\nneedle 3\n4\n{'x' * 1000} needle")
+    matches = found(memory, "needle", context=1)
+    assert [(match.line, match.text) for match in matches] == [(1, "needle 1"), (3, "needle 3")]
+    assert matches[1].after == ["4"]
+    assert matches[0].after == matches[1].before
+    assert matches[1].before[0].startswith("needle needle ")
+
+
+def test_a_long_line_is_cut_around_the_match(memory: AgentMemory) -> None:
+    memory.write("a.md", f"{'a' * 1000}NEEDLE{'b' * 1000}\n{'c' * 300}\n{'d' * 301}\n")
+    (match,) = found(memory, "needle", context=2)
+    assert match.text == f"...{'a' * 100}NEEDLE{'b' * 194}..."
+    assert match.after == ["c" * 300, "d" * 300 + "..."]
+
+
+def test_a_cut_line_shows_the_match_even_if_lower_case_is_longer(memory: AgentMemory) -> None:
+    memory.write("a.md", "\u0130" * 1000 + "needle")
+    (match,) = found(memory, "needle")
+    assert "needle" in match.text
+
+
+def test_what_is_not_printable_is_replaced(memory: AgentMemory) -> None:
+    memory.write_bytes("a.md", b"\x1b[2Jneedle\x00\t\xff\xe2\x80\xae\r\n")
+    (match,) = found(memory, "needle")
+    assert match.text == "\ufffd[2Jneedle\ufffd\t\ufffd\ufffd"
+    assert MemorySearch(memory).call({"query": "needle"}).output == f"a.md:1: {match.text}"
+
+
+def test_binary_garbage_is_searched_too(memory: AgentMemory) -> None:
+    memory.write_bytes("a.bin", bytes(range(256)) * 1000 + b"\nneedle\n" + bytes(range(255, -1, -1)) * 1000)
+    assert [match.text for match in found(memory, "NEEDLE")] == ["needle"]
+
+
+FILES = {
+    "a.md": "needle\n",
+    "b.txt": "needle\n",
+    "notes/a.md": "needle\n",
+    "notes/b.txt": "Needle\n",
+    "notes/deep/c.md": "NEEDLE\n",
+    "notes2/a.md": "needle\n",
+    ".hidden/a.md": "needle\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("options", "paths"),
+    [
+        ({}, sorted(FILES)),
+        ({"path": "notes"}, ["notes/a.md", "notes/b.txt", "notes/deep/c.md"]),
+        ({"path": "notes/"}, ["notes/a.md", "notes/b.txt", "notes/deep/c.md"]),
+        ({"path": "notes/deep"}, ["notes/deep/c.md"]),
+        ({"path": "missing"}, []),
+        ({"glob": "*.txt"}, ["b.txt", "notes/b.txt"]),
+        ({"glob": "a.*"}, [".hidden/a.md", "a.md", "notes/a.md", "notes2/a.md"]),
+        ({"glob": "A.md"}, []),
+        ({"glob": "[!a].md"}, ["notes/deep/c.md"]),
+        ({"glob": "notes/*"}, ["notes/a.md", "notes/b.txt", "notes/deep/c.md"]),
+        ({"glob": "notes/?.md"}, ["notes/a.md"]),
+        ({"path": "notes", "glob": "*.md"}, ["notes/a.md", "notes/deep/c.md"]),
+        ({"glob": ""}, []),
+    ],
+)
+def test_a_path_and_a_glob_choose_the_files(memory: AgentMemory, options: dict[str, Any], paths: list[str]) -> None:
+    assert [match.path for match in found(fill(memory, FILES), "needle", **options)] == paths
+
+
+def test_a_glob_is_what_fnmatch_takes_it_for(memory: AgentMemory) -> None:
+    fill(memory, FILES)
+    for glob in ("*", "**", "[", "[]", "[]a].md", "[z-a]*", "[a--b].md", "[[a]*", "[a[b]*", "a&&b~~[a||b]*", "?.??"):
+        expected = [path for path in sorted(FILES) if fnmatchcase(path.rpartition("/")[2], glob)]
+        assert [match.path for match in found(memory, "needle", glob=glob)] == expected
+
+
+@pytest.fixture
+def many(memory: AgentMemory) -> AgentMemory:
+    return fill(memory, {f"{number}.md": "needle 1\nneedle 2\n" for number in range(5)})
+
+
+@pytest.mark.parametrize(("most", "more"), [(1, True), (2, True), (9, True), (10, False), (200, False)])
+def test_it_says_whether_there_are_more(many: AgentMemory, most: int, more: bool) -> None:
+    result = MemorySearch(many).search("needle", max_results=most)
+    everywhere = [(f"{number}.md", line) for number in range(5) for line in (1, 2)]
+    assert [(match.path, match.line) for match in result.matches] == everywhere[:most]
+    assert result.more == more
+    assert str(result).endswith("there are more: narrow the query, path or glob]") == more
+    answer = MemorySearch(many).call({"query": "needle", "max_results": most})
+    assert succeeded(answer) == str(result)
+    assert answer.data == {
+        "matches": [
+            {"path": path, "line": line, "text": f"needle {line}", "before": [], "after": []}
+            for path, line in everywhere[:most]
+        ],
+        "more": more,
+    }
+
+
+def test_matches_are_shown_as_grep_shows_them(memory: AgentMemory) -> None:
+    fill(memory, {"a.md": "1\n2\nneedle\n4\n5\n6\nNeedle", "b.md": "needle"})
+    assert succeeded(MemorySearch(memory).call({"query": "needle", "context": 2})) == "\n".join(
+        [
+            *("a.md-1- 1", "a.md-2- 2", "a.md:3: needle", "a.md-4- 4", "a.md-5- 5", "--"),
+            *("a.md-5- 5", "a.md-6- 6", "a.md:7: Needle", "--", "b.md:1: needle"),
+        ]
+    )
+    assert succeeded(MemorySearch(memory).call({"query": "needle", "path": "b.md"})) == "b.md:1: needle"
+
+
+def test_nothing_found_is_said(memory: AgentMemory) -> None:
+    answer = MemorySearch(fill(memory, FILES)).call({"query": 'no "such"\n'})
+    assert succeeded(answer) == 'No matches found for "no \\"such\\"\\n".'
+    assert answer.data == {"matches": [], "more": False}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"query": ""}, "query is a text of one character or more"),
+        ({"context": -1}, "context is 0 to 10"),
+        ({"context": 11}, "context is 0 to 10"),
+        ({"max_results": 0}, "max_results is 1 to 200"),
+        ({"max_results": 201}, "max_results is 1 to 200"),
+        ({"glob": "x" * 1001}, "glob has at most 1,000 characters"),
+    ],
+)
+def test_what_is_out_of_bounds_is_refused(memory: AgentMemory, options: dict[str, Any], message: str) -> None:
+    arguments: dict[str, Any] = {"query": "x", **options}
+    with pytest.raises(ValueError, match=message):
+        MemorySearch(memory).search(**arguments)
+    assert refused(MemorySearch(memory).call(arguments)) == f"Error: {message}"
+
+
+@pytest.mark.parametrize("path", ["../other", "/etc", "notes/../..", "a:b/c"])
+def test_a_path_outside_is_refused(memory: AgentMemory, path: str) -> None:
+    with pytest.raises(InvalidPathError):
+        MemorySearch(memory).search("x", path)
+    assert "; try " in refused(MemorySearch(memory).call({"query": "x", "path": path}))
+
+
+@pytest.fixture
+def stored(root: Root) -> Iterator[AgentMemory]:
+    with AgentMemory.open(root.url, storage_options=root.options) as memory:
+        yield memory
+
+
+def test_it_searches_every_storage_in_both_colours(root: Root, stored: AgentMemory) -> None:
+    data = b"".join(b"%d %s\n" % (number, b"x" * 100) for number in range(12_000)) + "K\u0130\n".encode()
+    assert len(data) > BLOCK
+    fill(stored, {"notes/long.md": data, "notes/b.md": "none"})
+    result = MemorySearch(stored).search("KI\u0307", context=1)
+    assert result.matches == (LineMatch("notes/long.md", 12_001, "K\u0130", [f"11999 {'x' * 100}"], []),)
+
+    async def search() -> SearchResult:
+        async with AsyncAgentMemory.open(root.url, storage_options=root.options) as memory:
+            search = AsyncMemorySearch(memory)
+            answer = await search.call({"query": "KI\u0307", "context": 1})
+            assert answer == MemorySearch(stored).call({"query": "KI\u0307", "context": 1})
+            return await search.search("KI\u0307", context=1)
+
+    assert asyncio.run(search()) == result
+
+
+def test_a_subtree_is_searched_by_its_own_names(memory: AgentMemory) -> None:
+    view = fill(memory, FILES).subtree("notes")
+    assert [match.path for match in found(view, "needle", glob="*.md")] == ["a.md", "deep/c.md"]
+    assert replace(found(view, "needle")[0], path="notes/a.md") == found(memory, "needle", path="notes")[0]
+
+
+def test_a_file_rewritten_while_it_is_read_is_read_once_more(tmp_path: Path) -> None:
+    read, left = Reader.read, ["once"]
+
+    async def rewriting(reader: Reader, start: int, end: int) -> bytes:
+        if start and left:
+            left.clear()
+            (tmp_path / "a.md").write_bytes(b"y" * (2 * BLOCK) + b"\nneedle\n")
+        return await read(reader, start, end)
+
+    with AgentMemory.open(tmp_path) as memory, pytest.MonkeyPatch.context() as patch:
+        memory.write("a.md", "x\n" * BLOCK)
+        patch.setattr(Reader, "read", rewriting)
+        assert [match.line for match in found(memory, "needle")] == [2]
+    assert not left
