@@ -65,6 +65,7 @@ def test_a_separator_that_is_no_text_leaves_the_file_alone(memory: AgentMemory) 
     assert memory.read("log.md") == "a"
 
 
+@pytest.mark.parametrize("root", ["local", "memory", "ministack", "seaweedfs"], indirect=True)  # moto is not atomic
 def test_concurrent_appends_with_a_separator_are_each_a_line_of_their_own(memory: AgentMemory) -> None:
     barrier = threading.Barrier(8)
 

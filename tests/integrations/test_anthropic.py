@@ -92,6 +92,7 @@ async def test_the_async_tool_runner_completes_a_session_of_all_six_commands(roo
         assert await memory.list() == ()
 
 
+@pytest.mark.parametrize("root", ["local", "memory", "ministack", "seaweedfs"], indirect=True)  # moto is not atomic
 @pytest.mark.asyncio
 async def test_forty_concurrent_inserts_keep_forty_lines_none_refused(root: Root) -> None:
     inserts = [
@@ -107,6 +108,7 @@ async def test_forty_concurrent_inserts_keep_forty_lines_none_refused(root: Root
     assert sorted(lines) == sorted(f"line {number}" for number in range(40))
 
 
+@pytest.mark.parametrize("root", ["local", "memory", "ministack", "seaweedfs"], indirect=True)  # moto is not atomic
 def test_two_sessions_at_once_lose_nothing(root: Root) -> None:
     async def sessions() -> None:
         turns = [[{"command": "insert", "path": "/memories/log.md", "insert_line": 0, "insert_text": "x"}]] * 10
