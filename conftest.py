@@ -23,7 +23,7 @@ from pathlib import Path
 import pytest
 
 from agent_memory.testing import FunctionalContract
-from tests.servers import KEY, SECRET, Root, S3Server
+from tests.servers import KEY, ROOTS, SECRET, Root, S3Server
 
 pytest_plugins = ["pytester"]
 
@@ -46,9 +46,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker(pytest.mark.skip(reason="a figure of the long run: --long"))
 
 
-@pytest.fixture(params=["local", "memory", "moto", "ministack", "seaweedfs"])
+@pytest.fixture(params=ROOTS)
 def root(request: pytest.FixtureRequest, tmp_path: Path) -> Root:
-    """An empty root on every backend, S3 on every server."""
+    """An empty root on every backend; see `tests.servers.ROOTS`."""
     name: str = request.param
     if name == "local":
         return Root(str(tmp_path / "root"), {})

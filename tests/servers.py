@@ -9,6 +9,14 @@ import itertools
 import os
 from typing import Any, NamedTuple
 
+import pytest
+
+_LONG = pytest.mark.long
+ATOMIC = ["local", "memory", "ministack", pytest.param("seaweedfs", marks=_LONG)]
+"""The parameters of the fixture ``root`` for a race: all backends, and S3 on servers that are atomic."""
+ROOTS = [*ATOMIC, pytest.param("moto", marks=_LONG)]
+"""All of them. What differs between the servers is the contract's matter, which every run tries on each."""
+
 KEY, SECRET = "test-access-key", "test-secret-key"
 
 

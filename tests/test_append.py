@@ -10,7 +10,7 @@ from hashlib import sha256
 import pytest
 
 from agent_memory import AgentMemory, AgentMemoryFileNotFoundError, AppendError, InvalidContentError
-from tests.servers import Root, S3Server
+from tests.servers import ATOMIC, Root, S3Server
 
 
 @pytest.fixture
@@ -29,6 +29,14 @@ def test_a_separator_goes_in_unless_the_file_is_empty_or_ends_with_it(
     memory.write("log.md", before)
     memory.append("log.md", "x", separator="\n")
     assert memory.read("log.md") == after
+
+
+def test_any_bytes_are_appended(memory: AgentMemory) -> None:
+    memory.append_bytes("log", b"\xff", separator=b"\0")
+    memory.append_bytes("log", b"\xfe", separator=b"\0", must_exist=True)
+    assert memory.read_bytes("log") == b"\xff\0\xfe"
+    with pytest.raises(InvalidContentError):
+        memory.append_bytes("log", "text")  # type: ignore[arg-type]
 
 
 def test_a_separator_does_not_begin_a_new_file(memory: AgentMemory) -> None:
@@ -65,7 +73,7 @@ def test_a_separator_that_is_no_text_leaves_the_file_alone(memory: AgentMemory) 
     assert memory.read("log.md") == "a"
 
 
-@pytest.mark.parametrize("root", ["local", "memory", "ministack", "seaweedfs"], indirect=True)  # moto is not atomic
+@pytest.mark.parametrize("root", ATOMIC, indirect=True)
 def test_concurrent_appends_with_a_separator_are_each_a_line_of_their_own(memory: AgentMemory) -> None:
     barrier = threading.Barrier(8)
 

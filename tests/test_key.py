@@ -17,7 +17,7 @@ from typing import NamedTuple
 from urllib.parse import unquote
 
 import pytest
-from hypothesis import assume, example, given, settings
+from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 from agent_memory import InvalidPathError, PathTraversalError, _grammar
@@ -364,7 +364,7 @@ def test_a_text_has_a_normal_form_or_is_refused_with_a_suggestion_that_has_one(t
     assert unicodedata.is_normalized("NFC", path)
 
 
-@settings(deadline=None, max_examples=500)
+@settings(deadline=None, max_examples=500, suppress_health_check=[HealthCheck.filter_too_much])  # most are no names
 @given(TEXTS)
 def test_a_key_is_still_a_name_within_its_tree_after_somebody_decodes_it(text: str) -> None:
     key = parsed(text)

@@ -26,7 +26,7 @@ from tests.mcp_clients import (
     memory_at,
     resource,
 )
-from tests.servers import Root
+from tests.servers import ATOMIC, Root
 
 pytestmark = pytest.mark.asyncio
 
@@ -102,7 +102,7 @@ async def test_a_client_completes_a_session_of_all_tools_and_resources(root: Roo
         assert await memory.list() == ()
 
 
-@pytest.mark.parametrize("root", ["local", "memory", "ministack", "seaweedfs"], indirect=True)  # moto is not atomic
+@pytest.mark.parametrize("root", ATOMIC, indirect=True)
 async def test_forty_inserts_of_several_clients_at_once_keep_forty_lines(root: Root) -> None:
     async with memory_at(root) as memory, all_of([Client(mcp_server(memory)) for _ in range(4)]) as clients:
         await insert_forty_lines(clients)

@@ -12,7 +12,7 @@ from agent_memory import AgentMemory, OperationDenied
 from agent_memory.conversation import ConversationMemory, MemoryContext, Message
 from tests.conversation.histories import COLOURS, HISTORY, Colour, Failing, Recorder, contents, line, opened, root_on
 from tests.processes import in_processes
-from tests.servers import Root
+from tests.servers import ATOMIC, Root
 
 both_colours = pytest.mark.parametrize("colour", COLOURS.values(), ids=COLOURS)
 MANY = [Message("user", "a"), Message("assistant", "b"), Message("tool", "c")]
@@ -83,7 +83,7 @@ def test_an_append_leaves_what_is_there_as_it_is(root: Root) -> None:
 # Many writers.
 
 
-@pytest.fixture(params=["local", "memory", "ministack", "seaweedfs"])
+@pytest.fixture(params=ATOMIC)
 def racing_root(request: pytest.FixtureRequest, tmp_path: Path) -> Root:
     """An empty root on every backend whose writes are atomic."""
     return root_on(request, tmp_path)

@@ -14,7 +14,7 @@ from stand_in import Api, Turn, serving
 
 from agent_memory import AgentMemory, AsyncAgentMemory
 from agent_memory.integrations.anthropic import AgentMemoryTool, AsyncAgentMemoryTool
-from tests.servers import Root
+from tests.servers import ATOMIC, Root
 
 LOOP = Path(__file__).parents[2] / "examples" / "claude-loop" / "loop.py"
 SESSION: Sequence[Turn] = [
@@ -92,7 +92,7 @@ async def test_the_async_tool_runner_completes_a_session_of_all_six_commands(roo
         assert await memory.list() == ()
 
 
-@pytest.mark.parametrize("root", ["local", "memory", "ministack", "seaweedfs"], indirect=True)  # moto is not atomic
+@pytest.mark.parametrize("root", ATOMIC, indirect=True)
 @pytest.mark.asyncio
 async def test_forty_concurrent_inserts_keep_forty_lines_none_refused(root: Root) -> None:
     inserts = [
@@ -108,7 +108,7 @@ async def test_forty_concurrent_inserts_keep_forty_lines_none_refused(root: Root
     assert sorted(lines) == sorted(f"line {number}" for number in range(40))
 
 
-@pytest.mark.parametrize("root", ["local", "memory", "ministack", "seaweedfs"], indirect=True)  # moto is not atomic
+@pytest.mark.parametrize("root", ATOMIC, indirect=True)
 def test_two_sessions_at_once_lose_nothing(root: Root) -> None:
     async def sessions() -> None:
         turns = [[{"command": "insert", "path": "/memories/log.md", "insert_line": 0, "insert_text": "x"}]] * 10

@@ -14,7 +14,7 @@ import pytest
 from agent_memory import AgentMemory, AgentMemoryService, AsyncAgentMemory
 from agent_memory.testing import race
 from agent_memory.tools import AgentMemoryTools, AsyncAgentMemoryTools, ToolResult
-from tests.servers import Root
+from tests.servers import ATOMIC, Root
 from tests.tools.calls import everything, fill, refused, succeeded
 
 AnyCall = Callable[..., ToolResult]
@@ -111,7 +111,7 @@ def test_a_directory_is_neither_written_nor_appended_to(memory: AgentMemory, cal
     assert everything(memory) == {"d/a.md": b"a"}
 
 
-@pytest.mark.parametrize("root", ["local", "memory", "ministack", "seaweedfs"], indirect=True)
+@pytest.mark.parametrize("root", ATOMIC, indirect=True)
 def test_concurrent_appends_are_all_there_each_on_its_line(memory: AgentMemory) -> None:
     tools = AgentMemoryTools(memory)
     appends = [{"file_path": "log.md", "content_to_append_base64": encoded(f"line {number}")} for number in range(8)]

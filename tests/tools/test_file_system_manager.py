@@ -24,7 +24,7 @@ from agent_memory import (
 )
 from agent_memory.testing import race
 from agent_memory.tools import AsyncFileSystemManager, FileSystemManager
-from tests.servers import Root, S3Server
+from tests.servers import ATOMIC, ROOTS, Root, S3Server
 from tests.tools.calls import everything, fill
 
 Handle = Callable[[str, Any], WriteResult]
@@ -134,7 +134,7 @@ def broken(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> AgentMe
     return AgentMemory.open("s3://no-such-bucket/repository", storage_options=server.options)
 
 
-@pytest.mark.parametrize("name", ["local", "moto", "ministack", "seaweedfs"])
+@pytest.mark.parametrize("name", [name for name in ROOTS if name != "memory"])
 def test_a_storage_that_fails_to_create_is_a_write_error(
     name: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -144,7 +144,7 @@ def test_a_storage_that_fails_to_create_is_a_write_error(
     assert str(tmp_path) not in str(failed.value)
 
 
-@pytest.mark.parametrize("name", ["local", "moto", "ministack", "seaweedfs"])
+@pytest.mark.parametrize("name", [name for name in ROOTS if name != "memory"])
 def test_a_storage_that_fails_to_append_is_an_append_error(
     name: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -154,7 +154,7 @@ def test_a_storage_that_fails_to_append_is_an_append_error(
     assert str(tmp_path) not in str(failed.value)
 
 
-atomic = pytest.mark.parametrize("root", ["local", "memory", "ministack", "seaweedfs"], indirect=True)
+atomic = pytest.mark.parametrize("root", ATOMIC, indirect=True)
 
 
 @atomic

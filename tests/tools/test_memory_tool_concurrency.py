@@ -10,7 +10,7 @@ import pytest
 from agent_memory import AgentMemory, AsyncAgentMemory
 from agent_memory.testing import race
 from agent_memory.tools import AsyncMemoryTool, MemoryTool, ToolResult
-from tests.servers import Root
+from tests.servers import ATOMIC, Root
 from tests.tools.calls import succeeded
 
 SESSIONS = 40
@@ -18,7 +18,7 @@ NOTES = {"command": "create", "path": "/memories/notes.md", "file_text": "# Note
 DONE = ToolResult("The file /memories/notes.md has been edited.")
 CREATED = "File created successfully at: /memories/notes.md"
 TAKEN = "Error: File /memories/notes.md already exists"
-on_every_atomic_backend = pytest.mark.parametrize("root", ["local", "memory", "ministack", "seaweedfs"], indirect=True)
+on_every_atomic_backend = pytest.mark.parametrize("root", ATOMIC, indirect=True)
 
 
 def insert(number: int) -> dict[str, object]:
