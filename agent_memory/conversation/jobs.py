@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from agent_memory.conversation.messages import refuse_constant
@@ -28,7 +28,6 @@ class CronJob:
 
 
 _FIELDS = {f.name: f for f in fields(CronJob) if f.name != "extra"}
-_REQUIRED = [name for name, f in _FIELDS.items() if f.default is MISSING and f.default_factory is MISSING]
 _TYPES: dict[str, type | tuple[type, ...]] = {"enabled": bool, "last_run": (str, type(None)), "metadata": dict}
 
 
@@ -60,7 +59,7 @@ def load_jobs(data: bytes) -> list[CronJob]:
         if not isinstance(values, list):
             raise TypeError("not a list")
         return [_job(value) for value in values]
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise ValueError(f"not a list of jobs ({type(error).__name__})") from None
 
 
@@ -68,8 +67,6 @@ def _job(value: Any) -> CronJob:
     if not isinstance(value, dict):
         raise TypeError("a job is an object")
     known = {name: value.pop(name) for name in _FIELDS if name in value}
-    for name in _REQUIRED:
-        known[name]
     for name, given in known.items():
         if not isinstance(given, _TYPES.get(name, str)):
             raise TypeError(f"{name} has another type")

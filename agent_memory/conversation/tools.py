@@ -10,10 +10,8 @@ from typing import Final
 from agent_memory.conversation.memory import MEMORY, AsyncConversationMemory, Conversation, ConversationMemory
 from agent_memory.conversation.search import Search, formatted
 from agent_memory.runners import step
-from agent_memory.tools.arguments import Parameter, as_mapping, object_schema
+from agent_memory.tools.arguments import Arguments, Parameter, as_mapping, object_schema
 from agent_memory.tools.results import Malformed, Refused, ToolResult, answered
-
-Arguments = Mapping[str, object] | str
 
 MAX_RESULTS = 50
 RESULTS = 10

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -12,10 +11,8 @@ from agent_memory.colours import awaitable
 from agent_memory.errors import AgentMemoryFileNotFoundError
 from agent_memory.memory import AgentMemory, AsyncAgentMemory
 from agent_memory.runners import step
-from agent_memory.tools.arguments import Parameter, Parameters, Values, as_mapping, checked, object_schema
+from agent_memory.tools.arguments import Arguments, Parameter, Parameters, Values, as_mapping, checked, object_schema
 from agent_memory.tools.results import Malformed, ToolResult, answered
-
-Arguments = Mapping[str, object] | str
 
 _HINTS: Final = {".yaml": "YAML", ".yml": "YAML", ".md": "MARKDOWN", ".markdown": "MARKDOWN", ".txt": "TEXT"}
 _ALL_HINTS: Final = ("YAML", "MARKDOWN", "TEXT", "UNKNOWN")

@@ -11,6 +11,8 @@ from agent_memory.tools.results import Malformed
 
 JsonType = Literal["string", "integer", "boolean", "range"]
 Values = dict[str, object]
+Arguments = Mapping[str, object] | str
+"""What a model sent: an object, or its JSON."""
 
 _SHOWN = 100
 _TOO_LARGE = 10**1000  # Python prints no integer of more than 4,300 digits

@@ -6,7 +6,6 @@ import json
 import unicodedata
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
@@ -20,10 +19,8 @@ from agent_memory.memory import AgentMemory, AsyncAgentMemory
 from agent_memory.needle import Needle
 from agent_memory.reader import Reader
 from agent_memory.runners import step
-from agent_memory.tools.arguments import Parameter, Values, as_mapping, checked, object_schema
+from agent_memory.tools.arguments import Arguments, Parameter, Values, as_mapping, checked, object_schema
 from agent_memory.tools.results import Malformed, ToolResult, answered
-
-Arguments = Mapping[str, object] | str
 
 MAX_RESULTS: Final = 200
 MAX_CONTEXT: Final = 10
