@@ -102,6 +102,13 @@ class Appended(NamedTuple):
     version: Version | None = None
 
 
+class DeletedTree(NamedTuple):
+    """How many files were deleted, and how many names were left because no key can name them."""
+
+    files: int
+    skipped: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class Capabilities:
     """What a backend keeps, whoever else writes to the same storage at the same time."""

@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
+from operator import attrgetter
 from typing import ClassVar, Final, Literal, Protocol, TypeAlias, runtime_checkable
 
 import pluggy
@@ -27,6 +29,7 @@ from agent_memory._values import (
     Appended,
     AppendWhen,
     Capabilities,
+    DeletedTree,
     Entry,
     Page,
     ReadWhen,
@@ -42,6 +45,7 @@ from agent_memory.errors import (
     FileAlreadyExistsError,
     FileOperationError,
     FileTooLargeError,
+    PartialOperationError,
 )
 from agent_memory.key import RESERVED, TEMPORARY_SUFFIX, Key
 
@@ -59,8 +63,10 @@ __all__ = [
     "BackendFactory",
     "BlockingBackend",
     "Capabilities",
+    "DeletedTree",
     "Entry",
     "Key",
+    "MovesTrees",
     "Page",
     "PageBuilder",
     "ReadWhen",
@@ -68,11 +74,15 @@ __all__ = [
     "Version",
     "When",
     "WriteWhen",
+    "by_path",
+    "content_sha256",
     "content_version",
     "hookimpl",
     "not_found",
+    "raise_failures",
     "refuse_larger",
     "require",
+    "storage_failure",
     "taken_name",
     "translating",
 ]
@@ -210,24 +220,87 @@ class Appends(Protocol):
         ...
 
 
-def content_version(data: bytes) -> Version:
+@runtime_checkable
+class MovesTrees(Protocol):
+    """Two optional verbs: a directory moved in one step, and one deleted while nobody changes what is in it."""
+
+    def move_tree(self, source: Key, target: Key) -> int | Awaitable[int | None] | None:
+        """Give a directory a name that is free, and return how many files it holds.
+
+        None says that nothing was done because it cannot be done in one step here: the directory holds names that
+        no key can name, which would move along. The caller then goes file by file.
+
+        Raises:
+            AgentMemoryFileNotFoundError: no files below that name.
+            FileAlreadyExistsError: the new name is taken, or lies below a file.
+            InvalidPathError: a file's new name would be no name; nothing was done.
+            WriteError: the storage failed.
+        """
+        ...
+
+    def delete_tree(self, prefix: Key) -> DeletedTree | Awaitable[DeletedTree]:
+        """Delete every file below a prefix; names that no key can name are left, and counted.
+
+        Raises:
+            PartialOperationError: some files could not be deleted; running it again goes on.
+            WriteError: the storage failed.
+        """
+        ...
+
+
+_CONTENT = "sha256:"
+
+
+class ContentVersion(Version):
+    """A version that is the content's SHA-256; made by `content_version`."""
+
+
+def content_version(data: bytes) -> ContentVersion:
     """The version of stores that have none of their own: the content's SHA-256."""
-    return Version("sha256:" + hashlib.sha256(data).hexdigest())
+    return ContentVersion(_CONTENT + hashlib.sha256(data).hexdigest())
+
+
+def content_sha256(data: bytes, version: Version) -> str:
+    """The digest of what was written, as hexadecimal digits; a `content_version` has it already."""
+    if isinstance(version, ContentVersion):
+        return version.token.removeprefix(_CONTENT)
+    return hashlib.sha256(data).hexdigest()
 
 
 @contextmanager
 def translating(key: Key, error: type[FileOperationError], *foreign: type[Exception]) -> Iterator[None]:
-    """Raise a storage's own exceptions as ours, the cause attached; ours pass.
-
-    Of a cause only an `OSError`'s ``strerror``, else its type, is told: a message may carry host paths.
-    """
+    """Raise a storage's own exceptions as ours; ours pass; see `storage_failure`."""
     try:
         yield
     except AgentMemoryError:
         raise
     except foreign as cause:
-        detail = getattr(cause, "strerror", None) or type(cause).__name__
-        raise error(f"{key.path!r}: the storage failed: {detail}") from cause
+        raise storage_failure(key, error, cause) from cause
+
+
+def storage_failure(key: Key, error: type[FileOperationError], cause: Exception) -> FileOperationError:
+    """The error for a storage's own exception, to be raised from it.
+
+    Of a cause only an `OSError`'s ``strerror``, else its type, is told: a message may carry host paths.
+    """
+    detail = getattr(cause, "strerror", None) or type(cause).__name__
+    return error(f"{key.path!r}: the storage failed: {detail}")
+
+
+def raise_failures(entries: Sequence[Entry], errors: Sequence[AgentMemoryError | None]) -> None:
+    """Raise for the files of an operation on many that failed, if any: the error itself if no file was done.
+
+    Raises:
+        PartialOperationError: some files are done and some are left.
+    """
+    first = next(filter(None, errors), None)
+    if first is None:
+        return
+    done = tuple(e.path for e, error in zip(entries, errors, strict=True) if error is None)
+    left = tuple(e.path for e, error in zip(entries, errors, strict=True) if error is not None)
+    if not done:
+        raise first
+    raise PartialOperationError(f"{len(left)} of {len(entries)} files are left: {first}", done, left) from first
 
 
 def refuse_larger(key: Key, size: int, limit: int) -> None:
@@ -258,6 +331,11 @@ def require(key: Key, state: Version | Callable[[], Version] | None, *conditions
                 raise ConflictError(f"{key.path!r}: the file changed since it was read")
 
 
+_entry = partial(tuple.__new__, Entry)  # the same as Entry(...), at half the price: a listing makes thousands
+by_path = attrgetter("key.storage")
+"""The order of listings: code points, which is the order of UTF-8 bytes."""
+
+
 class PageBuilder:
     """Makes a page of the names a backend found below a prefix: parses, skips, counts, orders.
 
@@ -269,27 +347,34 @@ class PageBuilder:
     def __init__(self, prefix: Key, recursive: bool = True) -> None:
         self._prefix = prefix
         self._recursive = recursive
+        self._stored = prefix.stored
         self._directories: set[str] = set()
         self._found: list[Entry] = []
+        self._add = self._found.append
         self.skipped = 0
 
     def file(self, name: str, size: int, modified: float, version: Version | None = None) -> None:
         """Add a file."""
         if not self._recursive and "/" in name:
             self.directory(name.partition("/")[0])
-        elif key := self._key(name):
-            self._found.append(Entry(key, size, modified, version))
+        elif key := self._stored(name):
+            self._add(_entry((key, size, modified, version, False)))
+        else:
+            self._count(name)
 
     def directory(self, name: str) -> None:
         """Add a directory name (for ``recursive=False``), once however often it is found."""
         if name not in self._directories:
             self._directories.add(name)
-            if key := self._key(name):
+            if key := self._stored(name):
                 self._found.append(Entry(key, 0, 0.0, None, True))
+            else:
+                self._count(name)
 
     def page(self, after: str | None, limit: int) -> Page:
         """The names after ``after``, cut at ``limit``, of a backend that always finds all of them."""
-        found = sorted((e for e in self._found if after is None or e.key.storage > after), key=_order)
+        found = self._found if after is None else [e for e in self._found if e.key.storage > after]
+        found = sorted(found, key=by_path)
         more = len(found) > limit
         if after is not None:
             self.skipped = 0  # counted on the first page
@@ -297,22 +382,17 @@ class PageBuilder:
 
     def whole_page(self, next_token: str | None) -> Page:
         """Everything added, for a storage that pages by itself."""
-        return self._page(sorted(self._found, key=_order), next_token)
+        return self._page(sorted(self._found, key=by_path), next_token)
 
     def _page(self, found: list[Entry], next_token: str | None) -> Page:
-        files = tuple(e for e in found if not e.is_directory)
-        return Page(files, tuple(e.key for e in found if e.is_directory), next_token, self.skipped)
+        if not self._directories:
+            return Page(tuple(found), (), next_token, self.skipped)
+        files = tuple([e for e in found if not e.is_directory])
+        return Page(files, tuple([e.key for e in found if e.is_directory]), next_token, self.skipped)
 
-    def _key(self, name: str) -> Key | None:
-        if name.endswith(TEMPORARY_SUFFIX) or (not self._prefix.storage and name.partition("/")[0] == RESERVED):
-            return None
-        key = self._prefix.stored(name)
-        self.skipped += key is None
-        return key
-
-
-def _order(entry: Entry) -> str:
-    return entry.key.storage  # code point order is the order of UTF-8 bytes
+    def _count(self, name: str) -> None:
+        ours = name.endswith(TEMPORARY_SUFFIX) or (not self._prefix.storage and name.partition("/")[0] == RESERVED)
+        self.skipped += not ours
 
 
 def not_found(key: Key) -> AgentMemoryFileNotFoundError:

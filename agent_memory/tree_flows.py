@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Awaitable, Callable
+from typing import cast
 
-from agent_memory.backend import ABSENT, Backend, Entry, Version
+from agent_memory.backend import (
+    ABSENT,
+    Backend,
+    DeletedTree,
+    Entry,
+    Version,
+    by_path,
+    content_sha256,
+    not_found,
+    raise_failures,
+)
 from agent_memory.errors import (
     AgentMemoryError,
     AgentMemoryFileNotFoundError,
     ConflictError,
     FileAlreadyExistsError,
     InvalidPathError,
-    PartialOperationError,
     UnsupportedOperationError,
     WriteError,
 )
-from agent_memory.flows import Effect, exists, sha256
+from agent_memory.flows import Effect, exists, moves_trees
 from agent_memory.key import RULES, Key
 from agent_memory.runners import Run
 
@@ -28,37 +39,61 @@ async def list_all(store: Backend, run: Run, prefix: Key, recursive: bool = True
     found: list[Entry] = []
     skipped = 0
     after: str | None = None
-    while True:
+    for pages in itertools.count(1):
         page = await run.call(store.list, prefix, recursive=recursive, after=after, limit=_LIST_LIMIT)
         found += page.entries
         found += (Entry(key, 0, 0.0, None, True) for key in page.directories)
         skipped += page.skipped
         after = page.next
         if after is None:
+            if pages > 1 or page.directories:
+                found.sort(key=by_path)
             break
-    found.sort(key=lambda entry: entry.key.storage)
     return Effect(entries=tuple(found), files=len(found), skipped=skipped)
 
 
 async def copy(store: Backend, run: Run, source: Key, target: Key) -> Effect:
     """Copy a file, or a directory file by file, to a name that must be free."""
-    return await _transfer(store, run, source, target, _copy_file)
+    try:
+        _refuse_into_itself(source, target)
+        return await _copy_file(store, run, source, target)
+    except AgentMemoryFileNotFoundError:
+        return await _transfer_tree(store, run, source, target, _copy_file)
 
 
 async def rename(store: Backend, run: Run, source: Key, target: Key) -> Effect:
     """Move a file, or a directory file by file, to a name that must be free.
 
     A file is copied if the target is absent, then exactly the copied version is deleted; if the source
-    changed meanwhile, the copy is withdrawn. A crash may leave both names, never neither.
+    changed meanwhile, the copy is withdrawn. A crash may leave both names, never neither. A directory moves in
+    one step where the backend can.
     """
-    return await _transfer(store, run, source, target, _rename_file)
+    try:
+        _refuse_into_itself(source, target)
+        return await _rename_file(store, run, source, target)
+    except AgentMemoryFileNotFoundError:
+        files = await _moved_in_one_step(store, run, source, target)
+        if files is not None:
+            return Effect(files=files)
+    return await _transfer_tree(store, run, source, target, _rename_file)
+
+
+async def _moved_in_one_step(store: Backend, run: Run, source: Key, target: Key) -> int | None:
+    if not moves_trees(store):
+        return None
+    return await run.call(cast("Callable[[Key, Key], Awaitable[int | None]]", store.move_tree), source, target)
 
 
 async def delete_tree(store: Backend, run: Run, prefix: Key, missing_ok: bool) -> Effect:
     """Delete every file below a prefix."""
+    if moves_trees(store):
+        deleted = await run.call(cast("Callable[[Key], Awaitable[DeletedTree]]", store.delete_tree), prefix)
+        if not deleted.files and not missing_ok:
+            raise _nothing_below(prefix)
+        return Effect(files=deleted.files, skipped=deleted.skipped)
     listing = await list_all(store, run, prefix)
     if not listing.entries and not missing_ok:
-        raise AgentMemoryFileNotFoundError(f"{prefix.path!r}: no files below that name")
+        raise _nothing_below(prefix)
 
     async def one(entry: Entry) -> None:
         try:
@@ -70,18 +105,22 @@ async def delete_tree(store: Backend, run: Run, prefix: Key, missing_ok: bool) -
     return Effect(files=len(listing.entries), skipped=listing.skipped)
 
 
+def _nothing_below(prefix: Key) -> AgentMemoryFileNotFoundError:
+    return AgentMemoryFileNotFoundError(f"{prefix.path!r}: no files below that name")
+
+
 Transfer = Callable[[Backend, Run, Key, Key], Awaitable[Effect]]
 
 
-async def _transfer(store: Backend, run: Run, source: Key, target: Key, file: Transfer) -> Effect:
+def _refuse_into_itself(source: Key, target: Key) -> None:
     if target.is_below(source):
         raise InvalidPathError(f"{source.path!r} to {target.path!r}: {RULES['into-itself']}", "into-itself")
-    try:
-        return await file(store, run, source, target)
-    except AgentMemoryFileNotFoundError:
-        listing = await list_all(store, run, source)
-        if not listing.entries:
-            raise
+
+
+async def _transfer_tree(store: Backend, run: Run, source: Key, target: Key, file: Transfer) -> Effect:
+    listing = await list_all(store, run, source)
+    if not listing.entries:
+        raise not_found(source)
     await _refuse_taken(store, run, target)
 
     async def one(entry: Entry) -> None:
@@ -100,7 +139,7 @@ async def _refuse_taken(store: Backend, run: Run, target: Key) -> None:
 async def _copy_file(store: Backend, run: Run, source: Key, target: Key) -> Effect:
     snapshot = await run.call(store.read, source)
     version = await run.call(store.write, target, snapshot.data, when=ABSENT)
-    return Effect(size=snapshot.size, sha256=sha256(snapshot.data), version=version, files=1)
+    return Effect(size=snapshot.size, sha256=content_sha256(snapshot.data, version), version=version, files=1)
 
 
 async def _rename_file(store: Backend, run: Run, source: Key, target: Key) -> Effect:
@@ -114,7 +153,7 @@ async def _rename_file(store: Backend, run: Run, source: Key, target: Key) -> Ef
     except (ConflictError, AgentMemoryFileNotFoundError) as error:
         await _withdraw(store, run, target, version)
         raise ConflictError(f"{source.path!r}: the file changed while it was renamed; it stays where it is") from error
-    digest = sha256(snapshot.data)
+    digest = content_sha256(snapshot.data, version)
     return Effect(size=snapshot.size, sha256=digest, before_sha256=digest, version=version, files=1)
 
 
@@ -133,10 +172,4 @@ async def _each(run: Run, entries: tuple[Entry, ...], one: Callable[[Entry], Awa
             return error
         return None
 
-    errors = await run.map(attempt, entries, _AT_ONCE)
-    if first := next(filter(None, errors), None):
-        done = tuple(e.path for e, error in zip(entries, errors, strict=True) if error is None)
-        left = tuple(e.path for e, error in zip(entries, errors, strict=True) if error is not None)
-        if not done:
-            raise first
-        raise PartialOperationError(f"{len(left)} of {len(entries)} files are left: {first}", done, left) from first
+    raise_failures(entries, await run.map(attempt, entries, _AT_ONCE))

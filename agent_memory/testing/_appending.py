@@ -47,6 +47,10 @@ class AppendingContract(ContractBase):
         with pytest.raises(AgentMemoryFileNotFoundError):
             appending.append("dir/log", b"x", when=PRESENT)
         assert appending.level() == ([], [])
+        appending.write("dir/log", b"")
+        with pytest.raises(AgentMemoryFileNotFoundError):
+            appending.append("dir", b"a directory is no file", when=PRESENT)
+        appending.delete("dir/log")
         appending.write("dir", b"the name is free")
         appending.delete("dir")
         appending.write("dir/log", b"")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from agent_memory.testing._appending import AppendingContract
 from agent_memory.testing._listing import ListingContract
+from agent_memory.testing._moving import MovingContract
 from agent_memory.testing._names import NamesContract
 from agent_memory.testing._operations import OperationsContract
 from agent_memory.testing._reading import ReadingContract
@@ -19,6 +20,7 @@ class FunctionalContract(
     DeletingContract,
     AppendingContract,
     ListingContract,
+    MovingContract,
     NamesContract,
     OperationsContract,
 ):

@@ -21,6 +21,7 @@ from agent_memory.backend import (
     BackendFactory,
     BlockingBackend,
     Capabilities,
+    DeletedTree,
     Entry,
     Page,
     PageBuilder,
@@ -94,8 +95,8 @@ class MemoryBackend(BlockingBackend):
     def append(self, key: Key, data: bytes, *, separator: bytes = b"", when: AppendWhen = ANY) -> Appended:
         path = self._path(key)
         with self._lock:
-            self._refuse_taken(key)
             require(key, self._state(key), when)
+            self._refuse_taken(key)
             file = self._fs.store.setdefault(path, MemoryFile(self._fs, path))
             if file.size and separator:
                 file.seek(-min(file.size, len(separator)), 2)
@@ -110,14 +111,41 @@ class MemoryBackend(BlockingBackend):
             require(key, self._state(key), PRESENT, when)
             del self._fs.store[self._path(key)]
 
+    def move_tree(self, source: Key, target: Key) -> int | None:
+        with self._lock:
+            page = self._below(source).whole_page(None)
+            if not page.entries:
+                raise not_found(source)
+            if page.skipped:
+                return None
+            moved = [(entry.key, target.join(entry.key.relative_to(source).path)) for entry in page.entries]
+            if self._state(target) or self._below(target).whole_page(None).entries:
+                raise taken_name(target)
+            self._refuse_taken(target)
+            for old, new in moved:
+                file = self._fs.store.pop(self._path(old))
+                file.path = self._path(new)
+                self._fs.store[file.path] = file
+        return len(moved)
+
+    def delete_tree(self, prefix: Key) -> DeletedTree:
+        with self._lock:
+            page = self._below(prefix).whole_page(None)
+            for entry in page.entries:
+                del self._fs.store[self._path(entry.key)]
+        return DeletedTree(len(page.entries), page.skipped)
+
     def list(self, prefix: Key, *, recursive: bool = True, after: str | None = None, limit: int = 1000) -> Page:
+        with self._lock:
+            return self._below(prefix, recursive).page(after, limit)
+
+    def _below(self, prefix: Key, recursive: bool = True) -> PageBuilder:
         builder = PageBuilder(prefix, recursive)
         top = self._path(prefix).rstrip("/") + "/"
-        with self._lock:
-            for path in [path for path in self._fs.store if path.startswith(top)]:
-                file = self._fs.store[path]
+        for path, file in self._fs.store.items():
+            if path.startswith(top):
                 builder.file(path[len(top) :], file.size, file.modified.timestamp())
-        return builder.page(after, limit)
+        return builder
 
     def _path(self, key: Key) -> str:
         return self._root + key.storage
