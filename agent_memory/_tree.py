@@ -12,7 +12,7 @@ import re
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from typing import TypeVar, cast
+from typing import NamedTuple, TypeVar, cast
 
 from agent_memory import flows, tree_flows
 from agent_memory.backend import ANY, PRESENT, AnyBackend, AppendWhen, Backend, Entry
@@ -45,8 +45,7 @@ def _new_process() -> None:
 os.register_at_fork(after_in_child=_new_process)
 
 
-@dataclass(frozen=True, slots=True)
-class WriteResult:
+class WriteResult(NamedTuple):
     """What a writing call did.
 
     Attributes:
@@ -75,21 +74,41 @@ class TreeResult:
     skipped: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Call:
     """One operation under way: what a flow is given."""
 
+    tree: Tree
     store: Backend
     run: Run
+    kind: OperationKind
     key: Key
     target: Key | None
-    operation: Operation
+    size: int | None
     data: bytes
+    time: float
+    _operation: Operation | None = None
+
+    @property
+    def operation(self) -> Operation:
+        """The facts for the hooks, put together when the first of them is to be called."""
+        if self._operation is None:
+            self._operation = Operation(
+                id=f"{_process}-{next(_sequence)}",
+                time=self.time,
+                kind=self.kind,
+                agent=self.tree.agent,
+                path=self.key.path,
+                target=self.target.path if self.target else None,
+                size=self.size,
+                actor=self.tree.actor,
+                tool_call_id=self.tree.tool_call_id,
+            )
+        return self._operation
 
 
 T = TypeVar("T")
 Flow = Callable[[Call], Awaitable[Effect]]
-Names = Callable[[], tuple[Key, Key | None]]
 Content = Callable[[], bytes]
 
 
@@ -114,11 +133,11 @@ class Tree:
             raise
 
     async def read(self, run: Run, path: str) -> bytes:
-        effect = await self._operate(run, "read", self._file(path), lambda c: flows.read(c.store, c.run, c.key))
+        effect = await self._operate(run, "read", path, lambda c: flows.read(c.store, c.run, c.key))
         return effect.data
 
     async def read_text(self, run: Run, path: str) -> str:
-        effect = await self._operate(run, "read", self._file(path), lambda c: flows.read_text(c.store, c.run, c.key))
+        effect = await self._operate(run, "read", path, lambda c: flows.read_text(c.store, c.run, c.key))
         return effect.text
 
     async def scan(self, run: Run, path: str, work: Callable[[Reader], Awaitable[T]]) -> T:
@@ -129,26 +148,26 @@ class Tree:
             results.append(await work(reader))
             return Effect(size=reader.size)
 
-        await self._operate(run, "read", self._file(path), flow)
+        await self._operate(run, "read", path, flow)
         return results[0]
 
     async def stat(self, run: Run, path: str) -> Entry:
-        effect = await self._operate(run, "stat", self._file(path), lambda c: flows.stat(c.store, c.run, c.key))
+        effect = await self._operate(run, "stat", path, lambda c: flows.stat(c.store, c.run, c.key))
         return self._seen(effect.entries)[0]
 
     async def exists(self, run: Run, path: str) -> bool:
-        effect = await self._operate(run, "exists", self._file(path), lambda c: flows.exists(c.store, c.run, c.key))
+        effect = await self._operate(run, "exists", path, lambda c: flows.exists(c.store, c.run, c.key))
         return bool(effect.entries)
 
     async def list(self, run: Run, path: str, recursive: bool) -> tuple[Entry, ...]:
         effect = await self._operate(
-            run, "list", self._directory(path), lambda c: tree_flows.list_all(c.store, c.run, c.key, recursive)
+            run, "list", path, lambda c: tree_flows.list_all(c.store, c.run, c.key, recursive), directory=True
         )
         return self._seen(effect.entries)
 
     async def agent_ids(self, run: Run) -> tuple[str, ...]:
         effect = await self._operate(
-            run, "agent_ids", self._directory(""), lambda c: tree_flows.list_all(c.store, c.run, c.key, recursive=False)
+            run, "agent_ids", "", lambda c: tree_flows.list_all(c.store, c.run, c.key, recursive=False), directory=True
         )
         return tuple(entry.path for entry in effect.entries if entry.is_directory and is_agent_id(entry.path))
 
@@ -174,25 +193,21 @@ class Tree:
     async def edit(self, run: Run, path: str, change: Callable[[str], str], expected: str | None) -> WriteResult:
         def flow(c: Call) -> Awaitable[Effect]:
             async def check(data: bytes) -> None:
-                await self._check(c.run, c.operation, data)
+                await self._check(c, data)
 
             return flows.edit(c.store, c.run, c.key, change, check, _digest(expected))
 
         return await self._write(run, "edit", path, flow)
 
     async def delete(self, run: Run, path: str, expected: str | None) -> None:
-        await self._operate(
-            run, "delete", self._file(path), lambda c: flows.delete(c.store, c.run, c.key, _digest(expected))
-        )
+        await self._operate(run, "delete", path, lambda c: flows.delete(c.store, c.run, c.key, _digest(expected)))
 
     async def delete_tree(self, run: Run, path: str) -> TreeResult:
-        names = self._directory(path)
-
         def flow(c: Call) -> Awaitable[Effect]:
             return tree_flows.delete_tree(c.store, c.run, c.key, missing_ok=c.key == self.top)
 
-        effect = await self._operate(run, "delete_tree", names, flow)
-        return TreeResult(self._path(names()[0]), effect.files or 0, effect.skipped)
+        effect = await self._operate(run, "delete_tree", path, flow, directory=True)
+        return TreeResult(self._path(self.top.join_prefix(path)), effect.files or 0, effect.skipped)
 
     async def rename(self, run: Run, path: str, new_path: str) -> TreeResult:
         return await self._transfer(run, "rename", path, new_path, tree_flows.rename)
@@ -206,83 +221,73 @@ class Tree:
         def flow(c: Call) -> Awaitable[Effect]:
             return transfer(c.store, c.run, c.key, cast(Key, c.target))
 
-        effect = await self._operate(run, kind, lambda: (self.top.join(path), self.top.join(new_path)), flow)
+        effect = await self._operate(run, kind, path, flow, new_path=new_path)
         return TreeResult(self._path(self.top.join(new_path)), effect.files or 0, effect.skipped)
 
     async def _write(
         self, run: Run, kind: OperationKind, path: str, flow: Flow, content: Content | None = None
     ) -> WriteResult:
-        effect = await self._operate(run, kind, self._file(path), flow, content)
-        return WriteResult(self._path(self.top.join(path)), effect.size or 0, effect.sha256 or "")
+        effect = await self._operate(run, kind, path, flow, content)
+        key = self.top.join(path)
+        return WriteResult(self._path(key) if self.top.path else key.path, effect.size or 0, effect.sha256 or "")
 
     async def _operate(
-        self, run: Run, kind: OperationKind, names: Names, flow: Flow, content: Content | None = None
+        self,
+        run: Run,
+        kind: OperationKind,
+        path: str,
+        flow: Flow,
+        content: Content | None = None,
+        *,
+        directory: bool = False,
+        new_path: str | None = None,
     ) -> Effect:
         """The choke point: every operation of every surface passes here, exactly once."""
-        key, target = await self._parsed(run, names)
-        data, fault = _encoded(content)
-        operation = self._operation(kind, key, target, None if fault or content is None else len(data))
-        call = Call(cast(Backend, self.backend), run, key, target, operation, data)
+        try:
+            key = self.top.join_prefix(path) if directory else self.top.join(path)
+            target = None if new_path is None else self.top.join(new_path)
+        except InvalidPathError as error:
+            refused = error
+            await run.offload(lambda: self.hooks.key_rejected(self.agent, refused, self.actor))
+            raise
+        data, fault = _encoded(content) if content else (b"", None)
+        size = None if fault or content is None else len(data)
+        call = Call(self, cast(Backend, self.backend), run, kind, key, target, size, data, time.time())
         started = run.now()
         at_work = False
         try:
-            self._permit(kind)
+            if not self.writable:
+                self._permit(kind)
             if fault:
                 raise fault
             if self.hooks.guards:
-                await run.offload(lambda: self.hooks.before(operation))
-            if content is not None:
-                await self._check(run, operation, data)
+                await run.offload(lambda: self.hooks.before(call.operation))
+            if content is not None and self.hooks.content_guards:
+                await self._check(call, data)
             at_work = True
             effect = await flow(call)
         except BaseException as error:
             self._show_own_paths(error)
             try:
-                await self._tell(run, operation, _failed(error, at_work, run.now() - started))
+                await self._tell(call, _failed(error, at_work, run.now() - started))
             except OutcomeUnknownError as unreported:
                 error.add_note(f"and it could not be reported: {unreported}")
             raise
-        await self._tell(run, operation, _succeeded(effect, run.now() - started))
+        if effect.skipped or self.hooks.hear_successes():
+            await self._tell(call, _succeeded(effect, run.now() - started))
         return effect
 
-    async def _parsed(self, run: Run, names: Names) -> tuple[Key, Key | None]:
-        try:
-            return names()
-        except InvalidPathError as error:
-            refused = error
-            await run.offload(lambda: self.hooks.key_rejected(self.agent, refused, self.actor))
-            raise
-
     def _permit(self, kind: OperationKind) -> None:
-        if not self.writable and kind not in _READING:
+        if kind not in _READING:
             raise OperationDenied(f"{kind}: this view is read-only")
 
-    async def _check(self, run: Run, operation: Operation, data: bytes) -> None:
+    async def _check(self, call: Call, data: bytes) -> None:
         if self.hooks.content_guards:
-            await run.offload(lambda: self.hooks.check(operation, data))
+            await call.run.offload(lambda: self.hooks.check(call.operation, data))
 
-    async def _tell(self, run: Run, operation: Operation, outcome: Outcome) -> None:
+    async def _tell(self, call: Call, outcome: Outcome) -> None:
         if self.hooks.observers:
-            await run.offload(lambda: self.hooks.after(operation, outcome))
-
-    def _operation(self, kind: OperationKind, key: Key, target: Key | None, size: int | None) -> Operation:
-        return Operation(
-            id=f"{_process}-{next(_sequence)}",
-            time=time.time(),
-            kind=kind,
-            agent=self.agent,
-            path=key.path,
-            target=target.path if target else None,
-            size=size,
-            actor=self.actor,
-            tool_call_id=self.tool_call_id,
-        )
-
-    def _file(self, path: str) -> Names:
-        return lambda: (self.top.join(path), None)
-
-    def _directory(self, path: str) -> Names:
-        return lambda: (self.top.join_prefix(path), None)
+            await call.run.offload(lambda: self.hooks.after(call.operation, outcome))
 
     def _show_own_paths(self, error: BaseException) -> None:
         """Let an error name paths as this view does: what lies above is not its business."""
@@ -304,9 +309,9 @@ class Tree:
         return tuple(entry._replace(key=entry.key.relative_to(self.top)) for entry in entries)
 
 
-def _encoded(content: Content | None) -> tuple[bytes, InvalidContentError | None]:
+def _encoded(content: Content) -> tuple[bytes, InvalidContentError | None]:
     try:
-        return content() if content else b"", None
+        return content(), None
     except InvalidContentError as error:
         return b"", error
 

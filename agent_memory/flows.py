@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from typing import TypeVar, cast
+from functools import cache
+from typing import Any, TypeGuard, TypeVar, cast
 
 from agent_memory.backend import (
     ABSENT,
@@ -21,8 +22,10 @@ from agent_memory.backend import (
     AppendWhen,
     Backend,
     Entry,
+    MovesTrees,
     Snapshot,
     Version,
+    content_sha256,
     not_found,
     refuse_larger,
 )
@@ -49,7 +52,7 @@ _LONGEST_DELAY = 0.5
 _MOST_CLASHES = 2
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: that would triple the price of one, and every operation makes one
 class Effect:
     """What an operation did, as far as it learned it anyway: sizes in bytes, digests as hexadecimal SHA-256.
 
@@ -62,14 +65,10 @@ class Effect:
     version: Version | None = None
     attempts: int = 1
     data: bytes = b""
+    text: str = ""
     entries: tuple[Entry, ...] = ()
     files: int | None = None
     skipped: int = 0
-
-    @property
-    def text(self) -> str:
-        """The data, which `read_text` has proved to be UTF-8."""
-        return self.data.decode()
 
 
 async def read(store: Backend, run: Run, key: Key) -> Effect:
@@ -80,9 +79,8 @@ async def read(store: Backend, run: Run, key: Key) -> Effect:
 
 async def read_text(store: Backend, run: Run, key: Key) -> Effect:
     """Read a whole file that has to be UTF-8."""
-    effect = await read(store, run, key)
-    _decode(key, effect.data)
-    return effect
+    snapshot = await run.call(store.read, key)
+    return Effect(text=_decode(key, snapshot.data), size=snapshot.size)
 
 
 async def stat(store: Backend, run: Run, key: Key) -> Effect:
@@ -104,17 +102,17 @@ async def write(store: Backend, run: Run, key: Key, data: bytes, expected: str |
     refuse_larger(key, len(data), store.max_bytes)
     if expected is None:
         version = await run.call(store.write, key, data)
-        return Effect(size=len(data), sha256=sha256(data), version=version)
+        return Effect(size=len(data), sha256=content_sha256(data, version), version=version)
     snapshot = await _read_expected(store, run, key, expected, missing=ConflictError)
     version = await run.call(store.write, key, data, when=snapshot.version)
-    return Effect(size=len(data), sha256=sha256(data), before_sha256=expected, version=version)
+    return Effect(size=len(data), sha256=content_sha256(data, version), before_sha256=expected, version=version)
 
 
 async def create(store: Backend, run: Run, key: Key, data: bytes) -> Effect:
     """Write a file that must not exist."""
     refuse_larger(key, len(data), store.max_bytes)
     version = await run.call(store.write, key, data, when=ABSENT)
-    return Effect(size=len(data), sha256=sha256(data), version=version)
+    return Effect(size=len(data), sha256=content_sha256(data, version), version=version)
 
 
 async def append(
@@ -131,8 +129,8 @@ async def append(
     refuse_larger(key, len(data), store.max_bytes)
     if expected is not None:
         return await _append_once(store, run, key, data, separator, expected)
-    if isinstance(store, Appends):
-        in_place = cast(Callable[..., Awaitable[Appended]], store.append)
+    if appends(store):
+        in_place = cast("Callable[..., Awaitable[Appended]]", store.append)  # quoted: else made anew each time
         appended = await run.call(in_place, key, data, separator=separator, when=when)
         return Effect(size=appended.size, sha256=sha256(data), version=appended.version)
 
@@ -140,6 +138,21 @@ async def append(
         return await _append_by_swapping(store, run, key, data, separator, when)
     except (ReadError, WriteError) as error:
         raise AppendError(str(error)) from error
+
+
+def appends(store: Any) -> TypeGuard[Appends]:
+    """Whether a backend appends in place."""
+    return _supports(cast(Any, type(store)), Appends)
+
+
+def moves_trees(store: Any) -> TypeGuard[MovesTrees]:
+    """Whether a backend moves and deletes whole directories."""
+    return _supports(cast(Any, type(store)), MovesTrees)
+
+
+@cache  # asking a protocol is slow
+def _supports(backend: Any, protocol: Any) -> bool:
+    return issubclass(backend, protocol)
 
 
 async def _append_by_swapping(
@@ -202,7 +215,7 @@ async def edit(
         await check(data)
         refuse_larger(key, len(data), store.max_bytes)
         version = await run.call(store.write, key, data, when=before.version)
-        return Effect(size=len(data), sha256=sha256(data), before_sha256=digest, version=version)
+        return Effect(size=len(data), sha256=content_sha256(data, version), before_sha256=digest, version=version)
 
     try:
         return await _until_won(run, attempt) if expected is None else await attempt()

@@ -37,7 +37,12 @@ class Hooks:
         self._rejected = hook.agent_memory_key_rejected
         self.guards = bool(self._before.get_hookimpls())
         self.content_guards = bool(self._check.get_hookimpls())
-        self.observers = bool(self._after.get_hookimpls())
+        observers = [implementation.plugin for implementation in self._after.get_hookimpls()]
+        self.observers = bool(observers)
+        self._ask = tuple(getattr(plugin, "listening", _always) for plugin in observers)
+        for plugin, ask in zip(observers, self._ask, strict=True):
+            if not callable(ask):
+                raise pluggy.PluginValidationError(plugin, f"{_label(plugin)!r}: listening is a method, not {ask!r}")
 
     def register_backends(self, register: Callable[[str, BackendFactory], None]) -> None:
         """Let the plugins add backends."""
@@ -54,6 +59,20 @@ class Hooks:
     def check(self, operation: Operation, content: bytes) -> None:
         """Ask the guards of content; errors as `before`."""
         _guard(lambda: self._check(operation=operation, content=content))
+
+    def hear_successes(self) -> bool:
+        """Whether an observer wants to be told of an operation that did what it was asked, and nothing else.
+
+        An observer that does not always want it has a method ``listening() -> bool``.
+        """
+        try:
+            for listening in self._ask:
+                if listening():
+                    return True
+        except Exception:  # noqa: BLE001 - an observer may fail in any way
+            _log.exception("a plugin failed in listening()")
+            return True
+        return False
 
     def after(self, operation: Operation, outcome: Outcome) -> None:
         """Tell every observer, each on its own.
@@ -85,6 +104,10 @@ class Hooks:
             raise OutcomeUnknownError(
                 f"the storage did its part, but the required plugin {name!r} could not report it"
             ) from error
+
+
+def _always() -> bool:
+    return True
 
 
 def manager_with(plugins: Iterable[object]) -> pluggy.PluginManager:

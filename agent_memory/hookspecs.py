@@ -96,7 +96,8 @@ def agent_memory_after_operation(operation: Operation, outcome: Outcome) -> None
 
     Each implementation is called on its own. One that raises is logged and silences nobody, unless its
     plugin sets ``required = True``: then the caller gets `OutcomeUnknownError`, with the cause attached; or, of
-    an operation that failed anyway, its own error with a note.
+    an operation that failed anyway, its own error with a note. While every observer has a method
+    ``listening() -> bool`` that returns False, plain successes (status "ok", nothing skipped) are told to none.
     """
 
 

@@ -69,7 +69,7 @@ class Key:
     @staticmethod
     def internal(path: str) -> Key:
         """A name for this package's own data, which no tree's text can reach."""
-        return _make(RESERVED, _parse(path))
+        return _joined(RESERVED, "", _plain(path))
 
     def join(self, text: str) -> Key:
         """Parse the name of a file below this key: the door.
@@ -78,7 +78,7 @@ class Key:
             PathTraversalError: the text reaches, or once decoded would reach, outside the tree.
             InvalidPathError: the text breaks another rule of the grammar (`RULES`).
         """
-        return _make(self.base, _parse(_plain(text), self.path))
+        return _joined(self.base, self.path, text if type(text) is str else _plain(text))
 
     def join_prefix(self, text: str) -> Key:
         """Parse the name of a directory below this key; ``""``, ``.`` and a trailing ``/`` are fine here."""
@@ -90,8 +90,16 @@ class Key:
 
     def stored(self, name: str) -> Key | None:
         """The key of a name found in storage below this key, or None where the grammar has no such name."""
+        room = _grammar.MAX_BYTES - len(self.path) - 1
+        if len(name) <= room and _grammar.PLAIN.match(whole := f"{self.path}/{name}" if self.path else name):
+            # Past the cache, which a listing would fill with names nobody asks for.
+            key = _new(Key)
+            _set_base(key, self.base)
+            _set_path(key, whole)
+            _set_storage(key, f"{self.storage}/{name}" if self.storage else name)
+            return key
         try:
-            key = self.join(name)
+            key = _make(self.base, _parse.__wrapped__(name, self.path))
         except InvalidPathError:
             return None
         return key if len(key.path) == len(name) + (len(self.path) + 1 if self.path else 0) else None
@@ -170,7 +178,12 @@ def _plain(text: str) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _parse(text: str, below: str = "") -> str:
+def _joined(base: str, below: str, text: str) -> Key:
+    return _make(base, _parse(text, below))
+
+
+@lru_cache(maxsize=4096)  # many agents have the same names
+def _parse(text: str, below: str) -> str:
     if len(text) <= _grammar.MAX_BYTES:
         whole = f"{below}/{text}" if below else text
         if len(whole) <= _grammar.MAX_BYTES and _grammar.PLAIN.match(whole):

@@ -9,17 +9,19 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Self, TypeVar
 
 from agent_memory._tree import Tree, TreeResult, WriteResult
 from agent_memory.backend import AnyBackend, Capabilities, Entry
+from agent_memory.filesystem import AgentMemoryFileSystem
 from agent_memory.flows import raw_bytes, text_bytes
 from agent_memory.hooks import Hooks
 from agent_memory.key import Key
 from agent_memory.plugins.logging import LoggingPlugin
 from agent_memory.reader import Reader
 from agent_memory.registry import open_backend
-from agent_memory.runners import Run, aclose_backend, close_backend, run_async, run_sync
+from agent_memory.runners import Run, aclose_backend, close_backend, run_async, step, sync_run
 
 __all__ = ["AgentMemory", "AsyncAgentMemory", "TreeResult", "WriteResult"]
 
@@ -89,6 +91,10 @@ class AgentMemory(_View):
     beside them only what it lists.
     """
 
+    def __init__(self, tree: Tree) -> None:
+        super().__init__(tree)
+        self._run = sync_run(tree.backend)
+
     def read(self, path: str) -> str:
         """Read a text file.
 
@@ -97,11 +103,11 @@ class AgentMemory(_View):
             ReadError: the file is not UTF-8; `read_bytes` still works.
             FileTooLargeError: over the backend's ``max_bytes`` (50 MB unless configured).
         """
-        return self._do(lambda run: self._tree.read_text(run, path))
+        return step(self._tree.read_text(self._run, path))
 
     def read_bytes(self, path: str) -> bytes:
         """Read a file as it is stored; errors as `read`."""
-        return self._do(lambda run: self._tree.read(run, path))
+        return step(self._tree.read(self._run, path))
 
     def scan(self, path: str, work: Callable[[Reader], Awaitable[T]]) -> T:
         """Read a file in ranges, in bounded memory, within one operation.
@@ -114,7 +120,7 @@ class AgentMemory(_View):
             AgentMemoryFileNotFoundError: no such file.
             ConflictError: the file was rewritten meanwhile; appends do not disturb.
         """
-        return self._do(lambda run: self._tree.scan(run, path, work))
+        return step(self._tree.scan(self._run, path, work))
 
     def write(self, path: str, content: str, *, expected_sha256: str | None = None) -> WriteResult:
         """Replace or create a text file, and the directories above it, in one atomic step.
@@ -132,11 +138,11 @@ class AgentMemory(_View):
             FileAlreadyExistsError: the name is a directory, or lies below a file.
             FileTooLargeError: over the backend's ``max_bytes``.
         """
-        return self._do(lambda run: self._tree.write(run, path, _text(content), expected_sha256))
+        return step(self._tree.write(self._run, path, _text(content), expected_sha256))
 
     def write_bytes(self, path: str, content: bytes, *, expected_sha256: str | None = None) -> WriteResult:
         """Replace or create a file of any bytes; as `write`."""
-        return self._do(lambda run: self._tree.write(run, path, _bytes(content), expected_sha256))
+        return step(self._tree.write(self._run, path, _bytes(content), expected_sha256))
 
     def append(
         self,
@@ -164,9 +170,21 @@ class AgentMemory(_View):
             ConflictError: another content than expected, or every race lost for
                 `agent_memory.flows.CONTENTION_SECONDS`; nothing was written.
         """
-        return self._do(
-            lambda run: self._tree.append(run, path, _text(content), _text(separator), must_exist, expected_sha256)
-        )
+        flow = self._tree.append(self._run, path, _text(content), _text(separator), must_exist, expected_sha256)
+        return step(flow)
+
+    def append_bytes(
+        self,
+        path: str,
+        content: bytes,
+        *,
+        separator: bytes = b"",
+        must_exist: bool = False,
+        expected_sha256: str | None = None,
+    ) -> WriteResult:
+        """Append any bytes to a file, or create it; as `append`."""
+        flow = self._tree.append(self._run, path, _bytes(content), _bytes(separator), must_exist, expected_sha256)
+        return step(flow)
 
     def create(self, path: str, content: str) -> WriteResult:
         """Write a file that does not exist yet; of racing creators exactly one wins.
@@ -174,11 +192,11 @@ class AgentMemory(_View):
         Raises:
             FileAlreadyExistsError: the name is taken; nothing was written.
         """
-        return self._do(lambda run: self._tree.create(run, path, _text(content)))
+        return step(self._tree.create(self._run, path, _text(content)))
 
     def create_bytes(self, path: str, content: bytes) -> WriteResult:
         """Write a file of any bytes that does not exist yet; as `create`."""
-        return self._do(lambda run: self._tree.create(run, path, _bytes(content)))
+        return step(self._tree.create(self._run, path, _bytes(content)))
 
     def edit(self, path: str, change: Callable[[str], str], *, expected_sha256: str | None = None) -> WriteResult:
         """Replace a file's text by a function of it, without losing what others write meanwhile.
@@ -193,7 +211,7 @@ class AgentMemory(_View):
             AgentMemoryFileNotFoundError: no such file.
             ConflictError: another content than expected, or every race lost; nothing was written.
         """
-        return self._do(lambda run: self._tree.edit(run, path, change, expected_sha256))
+        return step(self._tree.edit(self._run, path, change, expected_sha256))
 
     def delete(self, path: str, *, expected_sha256: str | None = None) -> None:
         """Delete a file; a directory emptied by it is gone too.
@@ -202,7 +220,7 @@ class AgentMemory(_View):
             AgentMemoryFileNotFoundError: no such file.
             ConflictError: another content than expected; nothing was deleted.
         """
-        self._do(lambda run: self._tree.delete(run, path, expected_sha256))
+        step(self._tree.delete(self._run, path, expected_sha256))
 
     def delete_tree(self, path: str) -> TreeResult:
         """Delete every file below a directory; ``""`` is the whole tree, which may be empty.
@@ -213,7 +231,7 @@ class AgentMemory(_View):
             AgentMemoryFileNotFoundError: no files below that name.
             PartialOperationError: some files could not be deleted; running it again goes on.
         """
-        return self._do(lambda run: self._tree.delete_tree(run, path))
+        return step(self._tree.delete_tree(self._run, path))
 
     def rename(self, path: str, new_path: str) -> TreeResult:
         """Move a file or a directory to a name that is free; never overwrites.
@@ -228,11 +246,11 @@ class AgentMemory(_View):
             PartialOperationError: a directory moved in part; the new name is taken now, so move the files
                 in ``left`` one by one.
         """
-        return self._do(lambda run: self._tree.rename(run, path, new_path))
+        return step(self._tree.rename(self._run, path, new_path))
 
     def copy(self, path: str, new_path: str) -> TreeResult:
         """Copy a file or a directory to a name that is free; never overwrites; errors as `rename`."""
-        return self._do(lambda run: self._tree.copy(run, path, new_path))
+        return step(self._tree.copy(self._run, path, new_path))
 
     def list(self, path: str = "", *, recursive: bool = True) -> tuple[Entry, ...]:
         """The files below a directory in the order of their paths' UTF-8 bytes; empty if there are none.
@@ -240,7 +258,7 @@ class AgentMemory(_View):
         With ``recursive=False``: this level's files, and its directories with ``is_directory`` set. Names in
         storage that no key can name are skipped, and logged with their count.
         """
-        return self._do(lambda run: self._tree.list(run, path, recursive))
+        return step(self._tree.list(self._run, path, recursive))
 
     def stat(self, path: str) -> Entry:
         """A file's size in bytes and time of change in POSIX seconds.
@@ -248,18 +266,22 @@ class AgentMemory(_View):
         Raises:
             AgentMemoryFileNotFoundError: no such file.
         """
-        return self._do(lambda run: self._tree.stat(run, path))
+        return step(self._tree.stat(self._run, path))
 
     def exists(self, path: str) -> bool:
         """Whether a file has this name; a directory is no file."""
-        return self._do(lambda run: self._tree.exists(run, path))
+        return step(self._tree.exists(self._run, path))
+
+    def filesystem(self) -> AgentMemoryFileSystem:
+        """This view as an fsspec filesystem, confined as it is: for pandas and whatever else speaks fsspec.
+
+        Every call of it passes the hooks. It is closed with the memory. See `agent_memory.filesystem`.
+        """
+        return AgentMemoryFileSystem(self)
 
     def close(self) -> None:
         """Release what the backend holds; every view of it is closed with it."""
         close_backend(self._tree.backend)
-
-    def _do(self, start: Callable[[Run], Coroutine[Any, Any, T]]) -> T:
-        return run_sync(self._tree.backend, start)
 
     def __enter__(self) -> Self:
         return self
@@ -302,6 +324,19 @@ class AsyncAgentMemory(_View):
             lambda run: self._tree.append(run, path, _text(content), _text(separator), must_exist, expected_sha256)
         )
 
+    async def append_bytes(
+        self,
+        path: str,
+        content: bytes,
+        *,
+        separator: bytes = b"",
+        must_exist: bool = False,
+        expected_sha256: str | None = None,
+    ) -> WriteResult:
+        return await self._do(
+            lambda run: self._tree.append(run, path, _bytes(content), _bytes(separator), must_exist, expected_sha256)
+        )
+
     async def create(self, path: str, content: str) -> WriteResult:
         return await self._do(lambda run: self._tree.create(run, path, _text(content)))
 
@@ -332,6 +367,10 @@ class AsyncAgentMemory(_View):
     async def exists(self, path: str) -> bool:
         return await self._do(lambda run: self._tree.exists(run, path))
 
+    def filesystem(self) -> AgentMemoryFileSystem:
+        """As `AgentMemory.filesystem`: its calls block, so they belong into a thread (`asyncio.to_thread`)."""
+        return AgentMemoryFileSystem(AgentMemory(self._tree))
+
     async def aclose(self) -> None:
         """Release what the backend holds; every view of it is closed with it."""
         await aclose_backend(self._tree.backend)
@@ -347,8 +386,8 @@ class AsyncAgentMemory(_View):
 
 
 def _text(content: str) -> Callable[[], bytes]:
-    return lambda: text_bytes(content)
+    return partial(text_bytes, content) if content != "" else bytes
 
 
 def _bytes(content: bytes) -> Callable[[], bytes]:
-    return lambda: raw_bytes(content)
+    return partial(raw_bytes, content)

@@ -2,34 +2,41 @@
 
 from __future__ import annotations
 
-from agent_memory.backend import Backend, Snapshot
+from agent_memory.backend import Backend, Snapshot, Version
 from agent_memory.errors import ConflictError
 from agent_memory.key import Key
 from agent_memory.runners import Run
 
 _MARK = 1024
+_MOST_BEGINNINGS = 100
 
 
 class Reader:
     """One file, read in ranges; what a function given to `agent_memory.AgentMemory.scan` awaits, and nothing else.
 
-    The first read pins the file's state and its size. If the file changes afterwards, reading goes on as long as
-    a mark of what was read last (1,024 bytes) is still in its place, as after an append; otherwise `ConflictError`.
-    A file rewritten with the same mark in the same place is not told apart from one appended to.
+    The first read pins the file's state and its size; if it did not reach the end, the last 1,024 bytes are read too.
+    If the file changes afterwards, reading goes on as long as it grew and those bytes, and the first 1,024 of what was
+    read last, are still in their places, as after an append; otherwise `ConflictError`. A file that grew and has the
+    same bytes in both places, though others changed, is not told apart from one appended to.
     """
 
     def __init__(self, store: Backend, run: Run, key: Key) -> None:
         self._store = store
         self._run = run
         self._key = key
-        self._first: Snapshot | None = None
         self._last: Snapshot | None = None
-        self._mark = (0, b"")
+        self._size = 0
+        self._marks: tuple[tuple[int, bytes], ...] = ()
 
     @property
     def size(self) -> int:
         """The file's size in bytes when it was first read; 0 before that."""
-        return self._first.size if self._first else 0
+        return self._size
+
+    @property
+    def version(self) -> Version | None:
+        """The version of the state read last, appends included; None before the first read."""
+        return self._last.version if self._last else None
 
     async def read(self, start: int, end: int) -> bytes:
         """The bytes ``[start:end]`` of the file, fewer where it ends.
@@ -38,31 +45,50 @@ class Reader:
             AgentMemoryFileNotFoundError: no such file.
             ConflictError: the file was rewritten since it was first read.
         """
-        return await self._read(start, end if self._first is None else min(end, self.size))
+        return await self._read(start, end if self._last is None else min(end, self._size))
 
     async def read_tail(self, size: int) -> bytes:
         """The last ``size`` bytes of the file; for a first read."""
         return await self._read(-size, None)
 
     async def _read(self, start: int, end: int | None) -> bytes:
-        if self._last is None:
-            snapshot = await self._run.call(self._store.read, self._key, start, end)
-        else:
-            snapshot = await self._read_on(self._last, start, end)
-        self._first = self._first or snapshot
+        snapshot = await (self._read_first(start, end) if self._last is None else self._read_on(self._last, start, end))
         self._last = snapshot
         if snapshot.data:
-            at = max(0, start if start >= 0 else snapshot.size + start)
-            self._mark = (at, snapshot.data[:_MARK])
+            at = max(0, start if start >= 0 else self._size + start)
+            self._marks = (self._marks[0], (at, snapshot.data[:_MARK]))
         return snapshot.data
+
+    async def _read_first(self, start: int, end: int | None) -> Snapshot:
+        for _ in range(_MOST_BEGINNINGS):
+            snapshot = await self._run.call(self._store.read, self._key, start, end)
+            size = snapshot.size
+            at = max(0, size - _MARK)
+            began = min(size, max(0, start if start >= 0 else size + start))
+            try:
+                if began <= at and began + len(snapshot.data) == size:
+                    tail = snapshot.data[at - began :]
+                else:
+                    tail = (await self._run.call(self._store.read, self._key, at, size, when=snapshot.version)).data
+            except ConflictError:
+                continue  # nothing was handed out yet: begin again with what is there now
+            self._size = size
+            self._marks = ((at, tail),)
+            return snapshot
+        raise self._rewritten()
 
     async def _read_on(self, last: Snapshot, start: int, end: int | None) -> Snapshot:
         try:
             return await self._run.call(self._store.read, self._key, start, end, when=last.version)
         except ConflictError:
             snapshot = await self._run.call(self._store.read, self._key, start, end)
-            at, mark = self._mark
+        if snapshot.size <= last.size:
+            raise self._rewritten()
+        for at, mark in self._marks:
             again = await self._run.call(self._store.read, self._key, at, at + len(mark))
-            if again.data != mark or snapshot.size < last.size:
-                raise ConflictError(f"{self._key.path!r}: the file was rewritten while it was read") from None
-            return snapshot
+            if again.data != mark:
+                raise self._rewritten()
+        return snapshot
+
+    def _rewritten(self) -> ConflictError:
+        return ConflictError(f"{self._key.path!r}: the file was rewritten while it was read")

@@ -141,9 +141,14 @@ def step(flow: Coroutine[Any, Any, T]) -> T:
     raise RuntimeError("a flow awaited something that is neither a primitive nor its Run")
 
 
+def sync_run(backend: AnyBackend) -> Run:
+    """The run of a sync caller's flows; `step` runs them."""
+    return _BLOCKING if isinstance(backend, BlockingBackend) else _HOPPING
+
+
 def run_sync(backend: AnyBackend, start: Callable[[Run], Coroutine[Any, Any, T]]) -> T:
     """Run a flow for a sync caller."""
-    return step(start(_BLOCKING if isinstance(backend, BlockingBackend) else _HOPPING))
+    return step(start(sync_run(backend)))
 
 
 async def run_async(backend: AnyBackend, start: Callable[[Run], Coroutine[Any, Any, T]]) -> T:

@@ -46,6 +46,7 @@ from agent_memory.backend import (
     AppendWhen,
     Backend,
     BlockingBackend,
+    DeletedTree,
     Entry,
     Page,
     ReadWhen,
@@ -103,6 +104,7 @@ ON_A_TREE = {
     "create": case("create", "new.md", "\u00e9", size=2, content="\u00e9".encode()),
     "create_bytes": case("create", "new.md", b"\xff", size=1, content=b"\xff"),
     "append": case("append", "a.md", "new", size=3, content=b"new"),
+    "append_bytes": case("append", "a.md", b"\xff\0", size=2, content=b"\xff\0"),
     "edit": case("edit", "a.md", str.upper, content=b"OLD"),
     "delete": case("delete", "a.md"),
     "delete_tree": case("delete_tree", "dir"),
@@ -121,8 +123,8 @@ ON_A_SERVICE = {
     "agent_ids": case("agent_ids"),
 }
 NO_OPERATIONS = {
-    AgentMemory: {"open", "subtree", "read_only", "acting_as", "capabilities", "close"},
-    AsyncAgentMemory: {"open", "subtree", "read_only", "acting_as", "capabilities", "aclose"},
+    AgentMemory: {"open", "subtree", "read_only", "acting_as", "capabilities", "filesystem", "close"},
+    AsyncAgentMemory: {"open", "subtree", "read_only", "acting_as", "capabilities", "filesystem", "aclose"},
     AgentMemoryService: {"agent", "capabilities", "close"},
     AsyncAgentMemoryService: {"agent", "capabilities", "aclose"},
 }
@@ -194,6 +196,14 @@ class Counting(MemoryBackend):
         self.requests["delete"] += 1
         super().delete(key, when)
 
+    def move_tree(self, source: Key, target: Key) -> int | None:
+        self.requests["move_tree"] += 1
+        return super().move_tree(source, target)
+
+    def delete_tree(self, prefix: Key) -> DeletedTree:
+        self.requests["delete_tree"] += 1
+        return super().delete_tree(prefix)
+
     def list(self, prefix: Key, *, recursive: bool = True, after: str | None = None, limit: int = 1000) -> Page:
         self.requests["list"] += 1
         return super().list(prefix, recursive=recursive, after=after, limit=limit)
@@ -205,7 +215,7 @@ class Broken(Counting):
     broken = False
 
     def __getattribute__(self, name: str) -> Any:
-        if name in ("read", "stat", "write", "append", "delete", "list") and self.broken:
+        if name in ("read", "stat", "write", "append", "delete", "delete_tree", "list") and self.broken:
             return self._fail
         return super().__getattribute__(name)
 
@@ -988,3 +998,39 @@ def test_a_hook_without_its_mark_is_refused_instead_of_never_called() -> None:
 
     with pytest.raises(pluggy.PluginValidationError, match="without @hookimpl"):
         AgentMemory.open("memory://", plugins=[Unmarked()])
+
+
+class Choosy:
+    """An observer that wants to hear of successes only now and then."""
+
+    def __init__(self, answer: Callable[[], bool]) -> None:
+        self.listening = answer
+        self.heard: list[str] = []
+
+    @hookimpl
+    def agent_memory_after_operation(self, operation: Operation, outcome: Outcome) -> None:
+        self.heard.append(f"{operation.kind} {outcome.status}")
+
+
+def test_an_observer_that_does_not_listen_hears_of_failures_alone() -> None:
+    choosy = Choosy(lambda: False)
+    memory = AgentMemory.open(MemoryBackend(), plugins=[choosy])
+    memory.write("a.md", "x")
+    with pytest.raises(AgentMemoryFileNotFoundError):
+        memory.read("missing.md")
+    assert choosy.heard == ["read error"]
+
+
+def test_an_observer_that_cannot_say_whether_it_listens_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    def fail() -> bool:
+        raise RuntimeError("broken")
+
+    choosy = Choosy(fail)
+    AgentMemory.open(MemoryBackend(), plugins=[choosy]).write("a.md", "x")
+    assert choosy.heard == ["write ok"]
+    assert "failed in listening()" in caplog.text
+
+
+def test_listening_that_is_no_method_is_refused_at_once() -> None:
+    with pytest.raises(pluggy.PluginValidationError, match="listening is a method"):
+        AgentMemory.open(MemoryBackend(), plugins=[Choosy(True)])  # type: ignore[arg-type]

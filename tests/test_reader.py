@@ -61,6 +61,20 @@ def test_a_reader_begins_with_the_tail(memory: AgentMemory) -> None:
         assert memory.scan("a", work) == (DATA[-size:], len(DATA), DATA[:10])
 
 
+def test_a_reader_tells_when_the_file_has_another_state(memory: AgentMemory, other: AgentMemory) -> None:
+    async def work(reader: Reader) -> list[bool]:
+        first = reader.version
+        await reader.read(0, 10)
+        second = reader.version
+        await reader.read(10, 20)
+        third = reader.version
+        other.append("a", "more")
+        await reader.read(10, 20)
+        return [first is None, second == third, third == reader.version]
+
+    assert memory.scan("a", work) == [True, True, False]
+
+
 def test_an_empty_file_is_read(memory: AgentMemory) -> None:
     memory.write_bytes("a", b"")
 
@@ -207,3 +221,19 @@ def test_an_async_scan_does_the_same(root: Root, other: AgentMemory) -> None:
     asyncio.run(scans())
     ended = [(operation.kind, outcome.status) for operation, outcome in recorder.ended]
     assert ended == [("read", "ok"), ("read", "error")]
+
+
+@pytest.mark.parametrize("longer_by", [1, 7, 5000])
+@pytest.mark.parametrize("changed_at", [10, 3000, 7000, 9990])
+def test_an_edit_that_makes_the_file_longer_is_told_from_an_append(
+    memory: AgentMemory, other: AgentMemory, changed_at: int, longer_by: int
+) -> None:
+    """Its beginning, which was read, is the same; what was at its end is not where it was."""
+
+    async def work(reader: Reader) -> None:
+        assert await reader.read(0, 5) == DATA[:5]
+        other.write_bytes("a", DATA[:changed_at] + b"+" * longer_by + DATA[changed_at:])
+        await reader.read(5, len(DATA))
+
+    with pytest.raises(ConflictError):
+        memory.scan("a", work)

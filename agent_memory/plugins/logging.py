@@ -18,6 +18,10 @@ _log = logging.getLogger("agent_memory")
 class LoggingPlugin:
     """Logs every operation and every refused name."""
 
+    def listening(self) -> bool:
+        """Whether a success would be logged at all."""
+        return _log.isEnabledFor(logging.INFO)
+
     @hookimpl
     def agent_memory_after_operation(self, operation: Operation, outcome: Outcome) -> None:
         """Log one line."""
