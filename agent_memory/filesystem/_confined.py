@@ -1,0 +1,143 @@
+"""What a filesystem's names and its identity are: names stay in the tree, and no two filesystems are one."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn, Protocol, TypeVar, cast
+
+from fsspec.spec import AbstractFileSystem
+from fsspec.transaction import Transaction
+from fsspec.utils import stringify_path
+
+from agent_memory.backend import Entry
+from agent_memory.errors import AgentMemoryFileNotFoundError
+from agent_memory.reader import Reader
+
+T = TypeVar("T")
+
+
+class Memory(Protocol):
+    """What of `agent_memory.AgentMemory` a filesystem is made of."""
+
+    def read_bytes(self, path: str) -> bytes: ...
+    def scan(self, path: str, work: Callable[[Reader], Awaitable[T]]) -> T: ...
+    def write_bytes(self, path: str, content: bytes) -> object: ...
+    def create_bytes(self, path: str, content: bytes) -> object: ...
+    def append_bytes(self, path: str, content: bytes) -> object: ...
+    def delete(self, path: str, *, expected_sha256: str | None = None) -> None: ...
+    def delete_tree(self, path: str) -> object: ...
+    def rename(self, path: str, new_path: str) -> object: ...
+    def copy(self, path: str, new_path: str) -> object: ...
+    def list(self, path: str, *, recursive: bool = True) -> tuple[Entry, ...]: ...
+    def stat(self, path: str) -> Entry: ...
+    def exists(self, path: str) -> bool: ...
+    def subtree(self, path: str) -> object: ...
+
+
+class _OneTransaction(Transaction):  # type: ignore[misc]  # fsspec has no types
+    """fsspec's transaction, which would lose what a transaction within it saved."""
+
+    def start(self) -> None:
+        if cast(Any, self.fs)._intrans:
+            raise ValueError("a transaction of this filesystem is under way already; they do not nest")
+        super().start()
+
+
+class Confined(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
+    """A filesystem over a memory, without its verbs."""
+
+    protocol = "agent-memory"
+    cachable = False
+    transaction_type = _OneTransaction
+
+    def __init__(self, memory: Memory) -> None:
+        super().__init__()
+        self._memory = memory
+        self._token = secrets.token_hex(16)
+
+    @classmethod
+    def _strip_protocol(cls, path: Any) -> Any:
+        """The name as listings have it; what must not be a name comes back as it is, to be refused."""
+        if isinstance(path, list):
+            return [cls._strip_protocol(each) for each in path]
+        path = stringify_path(path)
+        if not isinstance(path, str):
+            return path
+        name = path.removeprefix(f"{cls.protocol}://")
+        if "://" in name or name.startswith("//"):
+            return path  # stripped but once, however often fsspec calls this
+        return "/".join(part for part in name.split("/") if part not in ("", "."))
+
+    def _names(self, paths: Any) -> list[str]:
+        return [self._strip_protocol(path) for path in ([paths] if is_path(paths) else paths)]
+
+    @contextmanager
+    def _file(self, path: str) -> Iterator[None]:
+        """Tell a directory from a missing file, by one list more; the root without."""
+        if path != "":
+            try:
+                yield
+                return
+            except AgentMemoryFileNotFoundError:
+                if not self._memory.list(path, recursive=False):
+                    raise
+        raise is_a_directory(path)
+
+    @property
+    def _fs_token(self) -> Any:
+        return self._token
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._token}>"  # fsspec's caches tell filesystems apart by this text
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a filesystem of an agent's memory cannot be pickled; open the memory where it is needed")
+
+    def to_dict(self, **_: object) -> NoReturn:
+        self.__reduce__()
+
+    def to_json(self, **_: object) -> NoReturn:
+        self.__reduce__()
+
+
+def is_path(paths: Any) -> bool:
+    """Whether this is one path, and not several."""
+    return isinstance(paths, str | os.PathLike)
+
+
+def is_a_directory(path: str) -> IsADirectoryError:
+    """The error for a name that is a directory where a file is asked for."""
+    return IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+
+
+def described(entry: Entry) -> dict[str, Any]:
+    """fsspec's description of an entry: size in bytes, ``mtime`` in POSIX seconds."""
+    if entry.is_directory:
+        return directory(entry.path)
+    return {"name": entry.path, "size": entry.size, "type": "file", "mtime": entry.modified}
+
+
+def directory(path: str) -> dict[str, Any]:
+    """fsspec's description of a directory."""
+    return {"name": path, "size": 0, "type": "directory"}
+
+
+def below(
+    path: str, entries: Iterable[Entry], maxdepth: int | None = None, withdirs: bool = False
+) -> dict[str, dict[str, Any]]:
+    """What a listing of a directory holds, by name, at most ``maxdepth`` levels deep; directories only on request."""
+    found: dict[str, dict[str, Any]] = {}
+    skip = len(path) + 1 if path else 0
+    for entry in entries:
+        parts = entry.path[skip:].split("/")
+        if withdirs:
+            tops = ("/".join(parts[:level]) for level in range(1, min(len(parts), (maxdepth or len(parts)) + 1)))
+            names = [path, *(entry.path[:skip] + top for top in tops)]
+            found.update((name, directory(name)) for name in names if name)
+        if (maxdepth is None or len(parts) <= maxdepth) and (withdirs or not entry.is_directory):
+            found[entry.path] = described(entry)
+    return dict(sorted(found.items()))

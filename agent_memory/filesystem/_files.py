@@ -1,0 +1,236 @@
+"""File objects: one reads in ranges, the others keep what is written to them until they are closed."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, NamedTuple, NoReturn, cast
+
+from fsspec.compression import compr
+from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
+
+from agent_memory.backend import Version
+from agent_memory.errors import AgentMemoryFileNotFoundError, ConflictError
+from agent_memory.filesystem._confined import Memory
+from agent_memory.reader import Reader
+
+BLOCK = 4 * 2**20
+"""The most bytes one request of a read in ranges asks for."""
+_HEAD = 256 * 2**10
+_MARK = 1024
+
+
+class _Opened(NamedTuple):
+    """A file's state when it was opened; ``version`` and ``tail`` only where more than the head is to be read."""
+
+    size: int
+    head: bytes
+    tail: bytes = b""
+    version: Version | None = None
+
+
+class RangedFile(AbstractBufferedFile):  # type: ignore[misc]  # fsspec has no types
+    """A file read in ranges, each one operation, through a cache of fsspec's.
+
+    Opening it reads its beginning, which is all there is of a small file. What is read is one state of the file:
+    if it changed after it was opened, other than by appends, reading raises `ConflictError`.
+    """
+
+    def __init__(
+        self,
+        fs: AbstractFileSystem,
+        memory: Memory,
+        path: str,
+        block_size: int | None,
+        cache_type: str,
+        cache_options: dict[str, Any] | None,
+    ) -> None:
+        self._memory = memory
+        self._opened = memory.scan(path, _opened)
+        self._version = self._opened.version
+        super().__init__(
+            fs,
+            path,
+            block_size=cast(Any, block_size or self.DEFAULT_BLOCK_SIZE),
+            cache_type=cache_type,
+            cache_options=cache_options,
+            size=self._opened.size,
+        )
+        self.details = {"name": path, "size": self._opened.size, "type": "file"}
+
+    def _fetch_range(self, start: int, end: int) -> bytes:
+        end = min(end, self._opened.size)  # not every cache of fsspec's minds it
+        head = self._opened.head[start:end]
+        start += len(head)
+        if start >= end:
+            return head
+        try:
+            return head + self._memory.scan(self.path, lambda reader: self._rest(reader, start, end))
+        except AgentMemoryFileNotFoundError:
+            raise ConflictError(f"{self.path!r}: the file was deleted while it was read") from None
+
+    async def _rest(self, reader: Reader, start: int, end: int) -> bytes:
+        size, _, tail, _ = self._opened
+        parts = [await reader.read(start, min(end, start + BLOCK))]
+        changed = reader.version != self._version and reader.size <= size
+        while not changed and (start := start + len(parts[-1])) < end:
+            parts.append(await reader.read(start, min(end, start + BLOCK)))
+        if changed or (reader.version != self._version and await reader.read(size - len(tail), size) != tail):
+            raise ConflictError(f"{self.path!r}: the file was rewritten while it was read")
+        self._version = reader.version
+        return b"".join(parts)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a file of an agent's memory cannot be pickled")
+
+
+async def _opened(reader: Reader) -> _Opened:
+    head = await reader.read(0, _HEAD)
+    if len(head) == reader.size:
+        return _Opened(reader.size, head)
+    tail = await reader.read(reader.size - _MARK, reader.size)  # an append leaves it where it is
+    return _Opened(reader.size, head, tail, reader.version)
+
+
+async def sliced(reader: Reader, start: int | None, end: int | None) -> bytes:
+    """The bytes ``[start:end]`` of a file, as a slice would have them."""
+    if start is not None and start < 0 and end is None:
+        return await reader.read_tail(-start)
+    if start is None or start < 0 or end is None or end < 0:
+        await reader.read(0, 0)  # tells the size
+        start, end, _ = slice(start, end).indices(reader.size)
+    return await reader.read(start, max(start, end))
+
+
+class PendingFile(io.BufferedIOBase):
+    """Keeps what is written to it; closing it saves that by one operation, whole.
+
+    Left by an exception, or forgotten without `close`, it saves nothing. In a transaction of fsspec's it is
+    saved by `commit`. ``flush`` makes nothing visible.
+    """
+
+    def __init__(self, path: str, mode: str, save: Callable[[bytes], object], autocommit: bool = True) -> None:
+        self.path = path
+        self.mode = mode
+        self._save: Callable[[bytes], object] | None = save
+        self._autocommit = autocommit
+        self._kept = io.BytesIO()
+
+    def writable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return self.mode != "ab"  # where an append goes is known when it is done
+
+    def write(self, data: Any, /) -> int:
+        return self._file().write(data)
+
+    def tell(self) -> int:
+        """The position, for an append within what is appended."""
+        return self._file().tell()
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        return self._seekable().seek(offset, whence)
+
+    def truncate(self, size: int | None = None, /) -> int:
+        return self._seekable().truncate(size)
+
+    def close(self) -> None:
+        if not self.closed:
+            super().close()
+            if self._autocommit:
+                self.commit()
+
+    def commit(self) -> None:
+        """Save what was written, once.
+
+        Raises:
+            ValueError: the file is still open.
+        """
+        if not self.closed:
+            self.discard()
+            raise ValueError(f"{self.path!r}: still open at the end of its transaction; nothing was written")
+        if self._save:
+            self._save(self._kept.getvalue())
+        self._save = None  # only now: a save that failed may be tried again
+        self._kept = io.BytesIO()
+
+    def discard(self) -> None:
+        """Forget what was written."""
+        self._save = None
+        self._kept = io.BytesIO()
+        super().close()
+
+    def _file(self) -> io.BytesIO:
+        if self.closed:
+            raise ValueError("I/O operation on closed file.")
+        return self._kept
+
+    def _seekable(self) -> io.BytesIO:
+        if not self.seekable():
+            raise io.UnsupportedOperation("an append cannot seek")
+        return self._file()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close() if kind is None else self.discard()
+
+    def __del__(self) -> None:
+        if not self.closed:
+            self.discard()
+            warnings.warn(f"{self.path!r} was never closed: nothing was written", ResourceWarning, stacklevel=2)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a file of an agent's memory cannot be pickled")
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.path!r} {self.mode!r}>"
+
+
+class PendingText(io.TextIOWrapper):
+    """A `PendingFile` for text."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close() if kind is None else self._pending.discard()
+
+    def __del__(self) -> None:
+        with suppress(ValueError, AttributeError):  # it never began, or was detached
+            self._pending.__del__()
+
+    @property
+    def _pending(self) -> PendingFile:
+        return cast(PendingFile, self.buffer)
+
+
+def pending_text(file: PendingFile, options: dict[str, Any]) -> PendingText:
+    """A text file over a file; one with bad options discards it."""
+    try:
+        return PendingText(cast(Any, file), **options)
+    except BaseException:
+        file.discard()
+        raise
+
+
+def compressed(data: bytes, compression: str) -> bytes:
+    """The data as one of fsspec's codecs writes it."""
+    out = _Unclosed()
+    with cast(Any, compr)[compression](out, mode="w") as file:
+        file.write(data)
+    return out.getvalue()
+
+
+class _Unclosed(io.BytesIO):
+    def close(self) -> None:
+        return  # some codecs close what they write to, some do not

@@ -1,0 +1,234 @@
+"""What moves and copies files: within the tree, and between it and the local disk."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from glob import has_magic
+from pathlib import Path
+from typing import IO, Any, cast
+
+from fsspec.callbacks import DEFAULT_CALLBACK, Callback
+from fsspec.implementations.local import make_path_posix
+from fsspec.utils import isfilelike, other_paths, stringify_path
+
+from agent_memory.errors import AgentMemoryFileNotFoundError, FileAlreadyExistsError, PathTraversalError
+from agent_memory.filesystem._confined import Confined, is_a_directory, is_path
+from agent_memory.filesystem._files import BLOCK
+from agent_memory.reader import Reader
+
+
+class Transfers(Confined):
+    """A filesystem's verbs that move and copy."""
+
+    def mv(self, path1: Any, path2: Any, recursive: bool = False, maxdepth: int | None = None, **kwargs: Any) -> None:
+        """Move a file or a directory by its very name: one rename.
+
+        Where the new name is taken: into a directory, as is a name with a trailing ``/``; over a file by one read,
+        one write and one delete of exactly what was read, so that a crash may leave both names, never neither.
+        """
+        if maxdepth is not None:
+            raise NotImplementedError("a move has no maxdepth: what is deeper would be lost")
+        if is_path(path1):
+            self._move(path1, path2)
+            return
+        targets = [f"{self._strip_protocol(path2)}/"] * len(path1) if is_path(path2) else path2
+        for source, target in zip(path1, targets, strict=True):
+            self._move(source, target)
+
+    def _move(self, path1: Any, path2: Any) -> None:
+        source, target = self._names([path1, path2])
+        inside = self._strip_protocol(f"{target}/{source.rpartition('/')[2]}")
+        if target == "" or stringify_path(path2).endswith("/"):
+            target = inside
+        if source == target:
+            return
+        try:
+            self._memory.rename(source, target)
+        except FileAlreadyExistsError:
+            if self.isdir(target):
+                self._memory.rename(source, inside)
+            elif not self._memory.exists(source):
+                raise
+            else:
+                digest = hashlib.sha256(self._replace(source, target)).hexdigest()
+                self._memory.delete(source, expected_sha256=digest)
+
+    def _replace(self, source: str, target: str) -> bytes:
+        data = self._memory.read_bytes(source)
+        self._memory.write_bytes(target, data)
+        return data
+
+    def cp_file(self, path1: str, path2: str, **kwargs: Any) -> None:
+        """Copy a file by its very name: one copy, and over a file one read and one write more.
+
+        A directory is copied whole, to a name that is free.
+        """
+        source, target = self._names([path1, path2])
+        if source == target:
+            return
+        try:
+            self._memory.copy(source, target)
+        except FileAlreadyExistsError:
+            if not self._memory.exists(source):
+                raise
+            self._replace(source, target)
+
+    def copy(
+        self,
+        path1: Any,
+        path2: Any,
+        recursive: bool = False,
+        maxdepth: int | None = None,
+        on_error: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Copy files, and directories if ``recursive``, as fsspec's guide to copying says; each is one `cp_file`.
+
+        Globs are expanded, unless both sides are lists.
+        """
+        ignore = "ignore" if recursive else "raise"
+        path2 = stringify_path(path2)
+        for source, target in self._pairs(path1, path2, recursive, maxdepth, self.isdir):
+            try:
+                self.cp_file(source, target)
+            except FileNotFoundError:
+                if (on_error or ignore) != "ignore":
+                    raise
+
+    def get(
+        self,
+        rpath: Any,
+        lpath: Any,
+        recursive: bool = False,
+        callback: Callback = DEFAULT_CALLBACK,
+        maxdepth: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Copy files to the local disk, as fsspec's guide to copying says; each is one `get_file`.
+
+        Globs are expanded, unless both sides are lists.
+
+        Raises:
+            PathTraversalError: a symbolic link would lead out of the local directory; nothing was copied.
+        """
+        lpath = make_path_posix(stringify_path(lpath)) if is_path(lpath) else lpath
+        pairs = self._pairs(rpath, lpath, recursive, maxdepth, os.path.isdir)
+        if is_path(lpath):
+            _refuse_outside(lpath, [target for _, target in pairs])
+        callback.set_size(len(pairs))
+        for source, target in callback.wrap(pairs):
+            with callback.branched(source, target) as child:
+                self.get_file(source, target, callback=child, **kwargs)
+
+    def get_file(
+        self,
+        rpath: str,
+        lpath: Any = None,
+        callback: Callback = DEFAULT_CALLBACK,
+        outfile: IO[bytes] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Copy a file to a local one, or to a file object, in bounded memory: one read."""
+        path = self._strip_protocol(rpath)
+        target = outfile or lpath
+        if outfile is None and not isfilelike(lpath) and Path(lpath).is_dir() and self.isfile(path):
+            raise is_a_directory(os.fspath(lpath))
+
+        async def work(reader: Reader) -> None:
+            data = await reader.read(0, BLOCK)
+            with _opened(target) as out:
+                callback.set_size(reader.size)
+                done = 0
+                while data:
+                    out.write(data)
+                    done += len(data)
+                    callback.relative_update(len(data))
+                    data = await reader.read(done, done + BLOCK)
+
+        try:
+            with self._file(path):
+                self._memory.scan(path, work)
+        except IsADirectoryError:
+            if isfilelike(target):
+                raise
+            Path(cast(Any, lpath)).mkdir(parents=True, exist_ok=True)
+
+    def put_file(
+        self,
+        lpath: Any,
+        rpath: str,
+        callback: Callback = DEFAULT_CALLBACK,
+        mode: str = "overwrite",
+        **kwargs: Any,
+    ) -> None:
+        """Copy a local file into the tree: one write, or with ``mode="create"`` one create."""
+        local = Path(lpath)
+        if local.is_dir():
+            self.makedirs(rpath, exist_ok=True)
+            return
+        data = local.read_bytes()
+        callback.set_size(len(data))
+        self.pipe_file(rpath, data, mode)
+        callback.relative_update(len(data))
+
+    def _pairs(
+        self, source: Any, target: Any, recursive: bool, maxdepth: int | None, is_directory: Callable[[str], bool]
+    ) -> list[tuple[str, str]]:
+        """Which file is copied where."""
+        if not is_path(source) and not is_path(target):
+            return list(zip(source, target, strict=True))
+        found = self._found(source, recursive, maxdepth)
+        text = stringify_path(source) if is_path(source) else None
+        if text is not None and (not recursive or maxdepth is not None):
+            found = {name: is_file for name, is_file in found.items() if is_file}
+        if not found:
+            return []
+        if not is_path(target):
+            targets = target
+        elif text is None:
+            targets = other_paths(list(found), target, flatten=True)
+        else:
+            glob = has_magic(text)
+            into = (glob and len(found) == 1) or (
+                not glob and not text.endswith("/") and (target.endswith("/") or is_directory(target))
+            )
+            # fsspec takes the parent of a name without a slash for the name itself
+            targets = other_paths([f"/{name}" for name in found], target, exists=into)
+        return [pair for pair, is_file in zip(zip(found, targets, strict=True), found.values(), strict=True) if is_file]
+
+    def _found(self, source: Any, recursive: bool, maxdepth: int | None) -> dict[str, bool]:
+        """The names that paths and globs stand for, and whether each is a file."""
+        found: dict[str, bool] = {}
+        for name in self._names(source):
+            glob = has_magic(name)
+            infos: dict[str, Any] = {}
+            infos |= cast(Any, self.glob(name, maxdepth=maxdepth, detail=True)) if glob else {name: self.info(name)}
+            levels = maxdepth - 1 if glob and maxdepth is not None else maxdepth
+            if recursive and levels != 0:
+                for top in [info["name"] for info in infos.values() if info["type"] == "directory"]:
+                    infos |= cast(Any, self.find(top, maxdepth=levels, withdirs=True, detail=True))
+            found |= {info["name"]: info["type"] == "file" for info in infos.values()}
+        if not found:
+            raise AgentMemoryFileNotFoundError("no file has such a name")
+        return dict(sorted(found.items()))
+
+
+@contextmanager
+def _opened(target: Any) -> Iterator[IO[bytes]]:
+    """A local file and the directories above it, or a file object, which stays open."""
+    if isfilelike(target):
+        yield target
+        return
+    path = Path(target)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        yield file
+
+
+def _refuse_outside(directory: str, targets: list[str]) -> None:
+    top = Path(directory).resolve()
+    if not all(Path(target).resolve().is_relative_to(top) for target in targets):
+        raise PathTraversalError("a local link leads out of the directory that files are copied to", "parent")

@@ -1,0 +1,68 @@
+"""fsspec's own suite for filesystems, on three backends."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fsspec.tests import abstract
+
+from agent_memory import AgentMemory
+from agent_memory.filesystem import AgentMemoryFileSystem
+from tests.servers import S3Server
+
+EXCEPTIONS: dict[str, str] = {}
+"""The cases that have to fail, and why; every other one has to pass. None needs an escape or an empty directory, once
+`supports_empty_directories` says that there are none."""
+
+
+class Fixtures(abstract.AbstractFixtures):  # type: ignore[misc]  # fsspec has no types
+    @pytest.fixture(params=["local", "memory", "ministack"])
+    def fs(self, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[AgentMemoryFileSystem]:
+        if request.param == "ministack" and "glob_edge" in request.node.name and not request.config.getoption("--long"):
+            pytest.skip("a glob is the same on every backend, and these cases are many: --long")
+        if reason := EXCEPTIONS.get(request.node.name):
+            request.node.add_marker(pytest.mark.xfail(reason=reason, strict=True))
+        options: dict[str, Any] = {}
+        url = f"memory://{tmp_path.name}-{os.getpid()}" if request.param == "memory" else str(tmp_path / "root")
+        if request.param == "ministack":
+            server: S3Server = request.getfixturevalue("ministack")
+            url, options = server.new_url(), server.options
+        with AgentMemory.open(url, storage_options=options) as memory:
+            yield memory.filesystem()
+
+    @pytest.fixture
+    def fs_path(self) -> str:
+        return ""
+
+    @pytest.fixture
+    def supports_empty_directories(self) -> bool:
+        return False
+
+
+class TestCopy(Fixtures, abstract.AbstractCopyTests):  # type: ignore[misc]
+    pass
+
+
+class TestGet(Fixtures, abstract.AbstractGetTests):  # type: ignore[misc]
+    pass
+
+
+class TestPut(Fixtures, abstract.AbstractPutTests):  # type: ignore[misc]
+    pass
+
+
+class TestOpen(Fixtures, abstract.AbstractOpenTests):  # type: ignore[misc]
+    pass
+
+
+class TestPipe(Fixtures, abstract.AbstractPipeTests):  # type: ignore[misc]
+    pass
+
+
+def test_the_whole_suite_is_run() -> None:
+    suite = {name for name in vars(abstract) if name.startswith("Abstract") and name.endswith("Tests")}
+    assert suite == {base.__name__ for each in Fixtures.__subclasses__() for base in each.__bases__[1:]}
