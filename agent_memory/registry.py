@@ -17,6 +17,7 @@ from agent_memory.hookspecs import BackendFactory
 
 GROUP = "agent_memory"
 FALLBACK = "*"
+_DISK = ("file", "local")  # never by the fallback: what follows links is not confined
 _log = logging.getLogger("agent_memory")
 
 
@@ -56,8 +57,11 @@ def _factory(scheme: str, hooks: Hooks | None) -> BackendFactory:
     found = dict(installed_backends())
     if hooks is not None:
         hooks.register_backends(_registrar(found))
-    if factory := found.get(scheme.lower()) or found.get(FALLBACK):
+    fallback = None if scheme.lower() in _DISK else found.get(FALLBACK)
+    if factory := found.get(scheme.lower()) or fallback:
         return factory
+    if reason := _broken.get("local") if scheme.lower() in _DISK else None:
+        raise BackendNotAvailableError(f"the backend for {scheme}:// does not load here: {reason}")
     raise BackendNotAvailableError(f"no backend is installed for {scheme}://; installed: {', '.join(sorted(found))}")
 
 

@@ -1,51 +1,75 @@
-"""The price of confinement, locks and hooks on local disk, beside plain `pathlib`, in one run, as ratios.
+"""What confinement, locks, durability and hooks cost on local disk, side by side in one run, as ratios.
 
-    python benchmarks/local.py [directory]
+    python benchmarks/local.py [--long] [DIRECTORY]
 
-Each line is the median of interleaved rounds of the plain call and of ours, on the same 1 KB file, all hooks and
-logging at their defaults. "durable" is beside the bare sequence temp + write + fsync + rename + fsync(directory).
+Every row is the median of interleaved rounds of the plain call and of ours, all hooks and logging at their defaults.
+"read" is beside `Path.read_text`; "append" beside a bare ``open(path, "a").write``, with the system calls alone as the
+floor; "replace, durable" beside temp + write + fsync + rename + fsync(directory); "list" beside a recursion of
+`os.scandir` that stats each file; "async" beside the sync call and an empty hop to a thread. Peers that are installed
+(anthropic's local memory tool, deepagents' FilesystemBackend, fsspec's local filesystem) do what they have for it.
+``--long`` makes the large append 1 GB instead of 16 MB.
 """
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import os
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
-from agent_memory import AgentMemoryService
-from agent_memory.key import Key, _parse
+from agent_memory import AgentMemory, AgentMemoryService, AsyncAgentMemoryService
+from agent_memory.key import Key, _joined
 
-ROUNDS, CALLS = 15, 300
-TEXT = "x" * 1023 + "\n"
+ROUNDS = 15
+LINE = "one line of a log\n"
+TEXTS = {"1 KB": "x" * 1023 + "\n", "100 KB": ("x" * 1023 + "\n") * 100}
+Call = Callable[[], object]
 
 
-def microseconds(call: Callable[[], object], calls: int) -> float:
+def microseconds(call: Call, calls: int) -> float:
     started = time.perf_counter()
     for _ in range(calls):
         call()
     return (time.perf_counter() - started) / calls * 1e6
 
 
-def compare(name: str, plain: Callable[[], object], ours: Callable[[], object], calls: int = CALLS) -> None:
-    pairs = [(microseconds(plain, calls), microseconds(ours, calls)) for _ in range(ROUNDS)]
-    base, mine = (statistics.median(column) for column in zip(*pairs, strict=True))
-    ratio = statistics.median(mine / base for base, mine in pairs)
-    print(f"{name:<28} plain {base:9.1f} µs   agent-memory {mine:9.1f} µs   ratio {ratio:5.2f}")
+def compare(row: str, plain: Call, ours: Call, others: dict[str, Call] | None = None, calls: int = 300) -> None:
+    """Print one row: the plain call, ours and its ratio, then every other's ratio to the plain call."""
+    contenders = {"plain": plain, "agent-memory": ours, **(others or {})}
+    for call in contenders.values():
+        call()
+    rounds = [{name: microseconds(call, calls) for name, call in contenders.items()} for _ in range(ROUNDS)]
+    shown = [f"{row:<34}", f"plain {statistics.median(r['plain'] for r in rounds):9.1f} µs"]
+    for name in contenders:
+        if name != "plain":
+            cost = statistics.median(r[name] for r in rounds)
+            ratio = statistics.median(r[name] / r["plain"] for r in rounds)
+            shown.append(f"{name} {cost:9.1f} µs = {ratio:5.2f}x")
+    print("   ".join(shown), flush=True)
 
 
 def append_plainly(path: Path) -> None:
-    with path.open("a") as file:
-        file.write("one line of a log\n")
+    with open(path, "a") as file:  # noqa: PTH123 - quicker than Path.open, so the harder mark
+        file.write(LINE)
 
 
-def replace_durably(path: Path) -> None:
+def append_by_system_calls(path: Path) -> None:
+    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC)
+    os.write(file, LINE.encode())
+    os.close(file)
+
+
+def replace_durably(path: Path, text: str) -> None:
     temporary = path.with_suffix(".tmp")
     with temporary.open("w") as file:
-        file.write(TEXT)
+        file.write(text)
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
@@ -54,33 +78,227 @@ def replace_durably(path: Path) -> None:
     os.close(directory)
 
 
+def scan_plainly(directory: str) -> int:
+    found = 0
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                found += scan_plainly(entry.path)
+            else:
+                entry.stat(follow_symlinks=False)
+                found += 1
+    return found
+
+
+class Peers:
+    """What can be had of the peers, each on a directory of its own."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._names = itertools.count()
+        self._anthropic = self._made("anthropic", self._new_anthropic)
+        self._deepagents = self._made("deepagents", self._new_deepagents)
+        self._fsspec = self._made("fsspec", self._new_fsspec)
+
+    def _made(self, package: str, make: Callable[[Path], Any]) -> Any:
+        try:
+            found = make(self._directory / package)
+            print(f"peer: {package} {version(package)}")
+        except (ImportError, PackageNotFoundError):
+            print(f"peer: {package} is not installed")
+            return None
+        return found
+
+    def _new_anthropic(self, root: Path) -> Any:
+        from anthropic.tools import BetaLocalFilesystemMemoryTool
+
+        return BetaLocalFilesystemMemoryTool(str(root))
+
+    def _new_deepagents(self, root: Path) -> Any:
+        from deepagents.backends import FilesystemBackend
+
+        root.mkdir()
+        return FilesystemBackend(root_dir=str(root), virtual_mode=True)
+
+    def _new_fsspec(self, root: Path) -> Any:
+        from fsspec.implementations.local import LocalFileSystem
+
+        root.mkdir()
+        return LocalFileSystem(skip_instance_cache=True)
+
+    def create(self, text: str) -> Iterator[tuple[str, Call]]:
+        """Make a new file."""
+        if tool := self._anthropic:
+            yield (
+                "anthropic",
+                lambda: self._view_checked(
+                    tool.execute(_command("create", path=f"/memories/new-{next(self._names)}.md", file_text=text))
+                ),
+            )
+        if backend := self._deepagents:
+            yield "deepagents", lambda: backend.write(f"/new-{next(self._names)}.md", text)
+        if fs := self._fsspec:
+            data, where = text.encode(), self._directory / "fsspec"
+            yield "fsspec", lambda: fs.pipe_file(f"{where}/new-{next(self._names)}.md", data)
+
+    def read(self, path: str, text: str) -> Iterator[tuple[str, Call]]:
+        """Read the file of a path, made first."""
+        for name, root in (("anthropic", "anthropic/memories"), ("deepagents", "deepagents"), ("fsspec", "fsspec")):
+            file = self._directory / root / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+            if name == "anthropic" and (tool := self._anthropic):
+                command = _command("view", path=f"/memories/{path}")
+                yield name, lambda tool=tool, command=command: tool.execute(command)
+            if name == "deepagents" and (backend := self._deepagents):
+                yield name, lambda backend=backend: backend.read(f"/{path}")
+            if name == "fsspec" and (fs := self._fsspec):
+                yield name, lambda fs=fs, file=str(file): fs.cat_file(file)
+
+    def append(self) -> Iterator[tuple[str, Call]]:
+        """Add a line at the end."""
+        if fs := self._fsspec:
+            log = str(self._directory / "fsspec" / "log")
+
+            def append() -> None:
+                with fs.open(log, "ab") as file:
+                    file.write(LINE.encode())
+
+            yield "fsspec", append
+
+    def list(self, directory: Path) -> Iterator[tuple[str, Call]]:
+        """List all files of a directory with their sizes."""
+        if fs := self._fsspec:
+            yield "fsspec", lambda: fs.find(str(directory), detail=True)
+
+    def _view_checked(self, answer: object) -> object:
+        assert "rror" not in str(answer), answer
+        return answer
+
+
+def _command(name: str, **arguments: object) -> Any:
+    from anthropic.types.beta import (
+        BetaMemoryTool20250818CreateCommand as Create,
+    )
+    from anthropic.types.beta import (
+        BetaMemoryTool20250818ViewCommand as View,
+    )
+
+    return {"create": Create, "view": View}[name](command=name, **arguments)
+
+
 def keys() -> None:
     names = [f"notes/2026/file-{number}.md" for number in range(100_000)]
-    _parse.cache_clear()
-    fresh = iter(names)
-    cold = microseconds(lambda: Key.tree().join(next(fresh)), len(names))
-    warm = microseconds(lambda: Key.tree().join(names[-1]), len(names))
-    print(f"key, first time {cold:.2f} µs, from the cache {warm:.2f} µs")
+    _joined.cache_clear()
+    fresh, tree = iter(names), Key.tree()
+    cold = microseconds(lambda: tree.join(next(fresh)), len(names))
+    warm = microseconds(lambda: tree.join(names[-1]), len(names))
+    print(f"key: first time {cold:.2f} µs, from the cache {warm:.2f} µs")
 
 
-def main(directory: str) -> None:
-    plain, root = Path(directory) / "plain", Path(directory) / "root"
-    plain.mkdir()
-    scratch = AgentMemoryService(f"{root.as_uri()}?durability=process").agent("bench")
-    durable = AgentMemoryService(root).agent("bench")
-    keys()
-    for depth in (1, 3, 6):
-        path = "/".join(["d"] * (depth - 1) + ["file.md"])
+def reads(plain: Path, scratch: AgentMemory, peers: Peers) -> None:
+    for (size, text), depth in itertools.product(TEXTS.items(), (1, 3, 6)):
+        path = "/".join(["d"] * (depth - 1) + [f"file-{size[:-3]}.md"])
         (plain / path).parent.mkdir(parents=True, exist_ok=True)
-        (plain / path).write_text(TEXT)
-        scratch.write(path, TEXT)
-        compare(f"read, depth {depth}", (plain / path).read_text, lambda path=path: scratch.read(path))
+        (plain / path).write_text(text)
+        scratch.write(path, text)
+
+        def cold(path: str = path) -> str:
+            _joined.cache_clear()
+            return scratch.read(path)
+
+        others = {"key cold": cold, **dict(peers.read(path, text))}
+        compare(f"read {size}, depth {depth}", (plain / path).read_text, lambda path=path: scratch.read(path), others)
+
+
+def appends(plain: Path, scratch: AgentMemory, peers: Peers, large: int) -> None:
+    log = plain / "log"
+    for depth in (1, 3, 6):
+        path = "/".join(["d"] * (depth - 1) + ["log"])
+        others: dict[str, Call] = {"system calls": lambda: append_by_system_calls(log), **dict(peers.append())}
+        compare(
+            f"append, depth {depth}", lambda: append_plainly(log), lambda path=path: scratch.append(path, LINE), others
+        )
+    scratch.write("small", TEXTS["1 KB"])
+    for _ in range(large // 50_000_000 + 1):
+        scratch.append("large", "x" * min(large, 50_000_000))
     compare(
-        "append, process", lambda: append_plainly(plain / "log"), lambda: scratch.append("log", "one line of a log\n")
+        f"append at 1 KB, at {scratch.stat('large').size // 1_000_000} MB",
+        lambda: scratch.append("small", LINE),
+        lambda: scratch.append("large", LINE),
     )
-    compare("write, durable", lambda: replace_durably(plain / "whole"), lambda: durable.write("whole", TEXT), 30)
+
+
+def writes(plain: Path, scratch: AgentMemory, durable: AgentMemory, peers: Peers) -> None:
+    whole = plain / "whole"
+    for size, text in TEXTS.items():
+        names = itertools.count()
+        compare(
+            f"replace {size}, durable",
+            lambda text=text: replace_durably(whole, text),
+            lambda text=text: durable.write("whole", text),
+            calls=20,
+        )
+
+        def plainly(text: str = text, size: str = size, names: Iterator[int] = names) -> None:
+            with (plain / f"new-{size}-{next(names)}").open("x") as file:
+                file.write(text)
+
+        compare(
+            f"create {size}, process",
+            plainly,
+            lambda text=text, size=size, names=names: scratch.create(f"new-{size}-{next(names)}", text),
+            dict(peers.create(text)),
+            calls=100,
+        )
+
+
+def listings(root: Path, service: AgentMemoryService, peers: Peers) -> None:
+    memory = service.agent("list")
+    for number in range(10_000):
+        memory.create(f"d{number % 100}/file-{number}.md", "x")
+    directory = root / "agent_memory" / "list"
+    assert len(memory.list()) == scan_plainly(str(directory)) == 10_000
+    others = dict(peers.list(directory))
+    compare("list 10,000 files", lambda: scan_plainly(str(directory)), memory.list, others, calls=1)
+
+
+async def hops(url: str, scratch: AgentMemory) -> None:
+    """An async call beside the sync call and an empty hop, in one table of medians."""
+    memory = AsyncAgentMemoryService(url).agent("bench")
+    loop = asyncio.get_running_loop()
+    costs: dict[str, list[float]] = {"sync": [], "hop": [], "async": []}
+    await memory.read("small")
+    for _ in range(ROUNDS):
+        costs["sync"].append(microseconds(lambda: scratch.read("small"), 200))
+        for name, call in (
+            ("hop", lambda: loop.run_in_executor(None, int)),
+            ("async", lambda: memory.read("small")),
+        ):
+            started = time.perf_counter()
+            for _ in range(200):
+                await call()
+            costs[name].append((time.perf_counter() - started) / 200 * 1e6)
+    sync, hop, ours = (statistics.median(costs[name]) for name in ("sync", "hop", "async"))
+    print(f"async read {ours:.1f} µs; sync {sync:.1f} + an empty hop {hop:.1f}: {ours / (sync + hop):.2f}x of the sum")
+
+
+def main(directory: Path, large: int) -> None:
+    plain, root = directory / "plain", directory / "root"
+    plain.mkdir()
+    url = f"{root.as_uri()}?durability=process"
+    service = AgentMemoryService(url)
+    scratch, durable = service.agent("bench"), AgentMemoryService(root).agent("bench")
+    peers = Peers(directory)
+    keys()
+    reads(plain, scratch, peers)
+    appends(plain, scratch, peers, large)
+    writes(plain, scratch, durable, peers)
+    listings(root, service, peers)
+    asyncio.run(hops(url, scratch))
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory(dir=sys.argv[1] if len(sys.argv) > 1 else None) as scratch_directory:
-        main(scratch_directory)
+    given = [argument for argument in sys.argv[1:] if argument != "--long"]
+    with tempfile.TemporaryDirectory(dir=given[0] if given else None) as scratch_directory:
+        main(Path(scratch_directory), 1_000_000_000 if "--long" in sys.argv else 16_000_000)

@@ -1,23 +1,20 @@
-"""`LocalBackend`: the five verbs and append in place, each under the lock of one directory."""
+"""`LocalBackend`: the five verbs, append in place, and whole directories moved or deleted."""
 
 from __future__ import annotations
 
-import fcntl
 import os
-import stat
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from functools import partial
 from typing import Literal, TypeVar
 
 from agent_memory.backend import (
-    ABSENT,
     ANY,
     PRESENT,
     Appended,
     AppendWhen,
     BlockingBackend,
     Capabilities,
+    DeletedTree,
     Entry,
     Page,
     PageBuilder,
@@ -26,10 +23,9 @@ from agent_memory.backend import (
     Version,
     WriteWhen,
     content_version,
-    not_found,
     refuse_larger,
     require,
-    taken_name,
+    storage_failure,
     translating,
 )
 from agent_memory.errors import (
@@ -38,17 +34,19 @@ from agent_memory.errors import (
     AppendError,
     FileOperationError,
     ReadError,
-    UnsupportedOperationError,
     WriteError,
 )
 from agent_memory.key import Key
-from agent_memory_local import _files
+from agent_memory_local import _files, _trees
+from agent_memory_local._hollow import remove_empty
+from agent_memory_local._links import refuse_other_names
+from agent_memory_local._locks import Moved, close, patiently, settled_size
+from agent_memory_local._place import STATE, Place, state_version
 from agent_memory_local._scan import scan
-from agent_memory_local._walk import Walker, on_disk, require_regular, subdirectory
+from agent_memory_local._tree_locks import TreeLocks
+from agent_memory_local._walk import OPEN_FILE, Walker, require_regular
 
-_MOST_WALKS = 1000
-_PARTIAL = "stat:"
-_NameError = Callable[[Key], AgentMemoryError]
+_ONE_READ = 1 << 20
 T = TypeVar("T")
 
 
@@ -58,15 +56,25 @@ class LocalBackend(BlockingBackend):
     Args:
         root: the directory; made, with mode 0700, by the first write.
         durability: "full" survives a crash of the machine (``fsync``), "process" one of this process.
+        allow_hard_links: read files that have another name too, which may lie outside the root: for backups
+            made of links. Such a file is never changed in place.
     """
 
-    def __init__(self, root: str | os.PathLike[str], *, durability: Literal["full", "process"] = "full") -> None:
-        if sys.platform == "win32":
-            raise UnsupportedOperationError("the local backend is not tested on Windows, so it does not run there")
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        *,
+        durability: Literal["full", "process"] = "full",
+        allow_hard_links: bool = False,
+    ) -> None:
         if durability not in ("full", "process"):
             raise ValueError(f"durability is 'full' or 'process', not {durability!r}")
+        if not isinstance(allow_hard_links, bool):
+            raise TypeError(f"allow_hard_links is true or false, not {allow_hard_links!r}")
         self._walker = Walker(os.fspath(root))
+        self._locks = TreeLocks(self._walker)
         self._sync = durability == "full"
+        self._allow_hard_links = allow_hard_links
         self.capabilities = Capabilities(
             atomic_write=True,
             atomic_create=True,
@@ -78,38 +86,44 @@ class LocalBackend(BlockingBackend):
         )
 
     def read(self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY) -> Snapshot:
-        with self._opened(key) as file:
-            return self._snapshot(key, file, start, end, when)
+        try:
+            file = self._walker.open(key.storage, OPEN_FILE)
+            if file < 0:
+                file = self._walked(key)
+            try:
+                if start is None and end is None and when is ANY:
+                    return self._whole(key, file)
+                return self._snapshot(key, file, start, end, when)
+            finally:
+                close(file)
+        except AgentMemoryError:
+            raise
+        except OSError as error:
+            raise storage_failure(key, ReadError, error) from error
 
     def stat(self, key: Key) -> Entry:
-        with self._opened(key) as file:
-            found = os.fstat(file)
-            return Entry(key, found.st_size, found.st_mtime)
+        with translating(key, ReadError, OSError):
+            file = self._walked(key)
+            try:
+                found, size = self._settled(key, file)
+            finally:
+                close(file)
+        return Entry(key, size, found.st_mtime)
 
     def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
-        with translating(key, WriteError, OSError):
-            if isinstance(when, Version):
-                self._replace(key, data, when)
-            else:
-                self._change(key, lambda directory: self._write(directory, key, data, when))
+        try:
+            self._change(key, WriteError, lambda: self._write(key, data, when))
+        except AgentMemoryFileNotFoundError:
+            require(key, None, when)  # for a version nothing is made: the file's directory is gone
+            raise
         return content_version(data)
 
     def append(self, key: Key, data: bytes, *, separator: bytes = b"", when: AppendWhen = ANY) -> Appended:
-        with translating(key, AppendError, OSError):
-            if when is PRESENT:
-                with self._directory(key) as directory, _locked(directory):
-                    return Appended(self._append(directory, key, data, separator, when))
-            return Appended(self._change(key, lambda directory: self._append(directory, key, data, separator, when)))
+        return Appended(self._change(key, AppendError, lambda: self._append(key, data, separator, when)))
 
     def delete(self, key: Key, when: ReadWhen = ANY) -> None:
-        with translating(key, WriteError, OSError):
-            with self._directory(key) as directory, _locked(directory):
-                self._walker.refuse_other_case(directory, on_disk(key.name), key)
-                found = self._target(directory, key, WriteError, not_found)
-                require(key, self._state(directory, key, found), PRESENT, when)
-                os.unlink(on_disk(key.name), dir_fd=directory)
-                _files.sync_directory(directory, self._sync)
-            self._remove_empty(key)
+        self._change(key, WriteError, lambda: self._delete(key, when))
+        remove_empty(self._walker, key.segments[:-1], key)
 
     def list(self, prefix: Key, *, recursive: bool = True, after: str | None = None, limit: int = 1000) -> Page:
         builder = PageBuilder(prefix, recursive)
@@ -121,167 +135,156 @@ class LocalBackend(BlockingBackend):
             try:
                 scan(directory, builder, recursive, len(prefix.path.split("/")) if prefix.path else 0)
             finally:
-                os.close(directory)
+                close(directory)
         return builder.page(after, limit)
 
-    def _write(self, directory: int, key: Key, data: bytes, when: WriteWhen) -> None:
-        require(key, self._state(directory, key, self._target(directory, key, WriteError)), when)
-        change = _files.create if when is ABSENT else _files.replace
-        change(directory, on_disk(key.name), data, self._sync)
+    def move_tree(self, source: Key, target: Key) -> int | None:
+        with translating(source, WriteError, OSError):
+            move = partial(_trees.move_tree, self._walker, source, target, self._sync)
+            return patiently(source, WriteError, move)
 
-    def _replace(self, key: Key, data: bytes, when: Version) -> None:
-        try:
-            with self._directory(key) as directory, _locked(directory):
-                self._write(directory, key, data, when)
-        except AgentMemoryFileNotFoundError:
-            require(key, None, when)
+    def delete_tree(self, prefix: Key) -> DeletedTree:
+        with translating(prefix, WriteError, OSError):
+            delete = partial(_trees.delete_tree, self._walker, prefix, self._sync)
+            return patiently(prefix, WriteError, delete)
 
-    def _append(self, directory: int, key: Key, data: bytes, separator: bytes, when: AppendWhen) -> int:
-        found = self._target(directory, key, AppendError)
-        require(key, self._state(directory, key, found), when)
-        if found is None:
-            _files.create(directory, on_disk(key.name), data, self._sync)
-            return len(data)
-        file = self._walker.file(directory, key, os.O_RDWR | os.O_APPEND)
+    def close(self) -> None:
+        self._locks.forget()
+        self._walker.close()
+
+    def _change(self, key: Key, error: type[FileOperationError], attempt: Callable[[], T]) -> T:
         try:
-            if separator and found.st_size:
-                tail = _files.read_range(file, max(0, found.st_size - len(separator)), found.st_size)
-                data = data if tail == separator else separator + data
-            if found.st_nlink == 1:
-                return _files.append(file, data, self._sync)
-            # The file has another name, perhaps outside the root: what is read there must not change.
-            whole = _files.read_range(file, 0, found.st_size) + data
+            return patiently(key, error, attempt)
+        except BaseException as failure:
+            if not isinstance(failure, AgentMemoryFileNotFoundError):
+                remove_empty(self._walker, key.segments[:-1], key)  # what was made for it
+            if isinstance(failure, OSError) and not isinstance(failure, AgentMemoryError):
+                raise storage_failure(key, error, failure) from failure
+            raise
+
+    def _walked(self, key: Key) -> int:
+        """A descriptor of a file to read, walked to; the caller closes it."""
+        directory = self._walker.directory(key.segments[:-1], key)
+        try:
+            return self._walker.file(directory, key)
         finally:
-            os.close(file)
-        _files.replace(directory, on_disk(key.name), whole, self._sync)
-        return len(whole)
+            close(directory)
+
+    def _settled(self, key: Key, file: int) -> tuple[os.stat_result, int]:
+        """What an open file is, with a size that is not of the middle of an append."""
+        found = self._readable(key, file)
+        while True:
+            if (size := settled_size(file)) is not None:
+                return found, size
+            now = os.fstat(file)
+            if now.st_size == found.st_size:
+                return now, now.st_size
+            found = now  # an append ended between the two, and may have been half-way at the first
+
+    def _readable(self, key: Key, file: int) -> os.stat_result:
+        found = os.fstat(file)
+        require_regular(key, found, ReadError)
+        if found.st_nlink > 1 and not self._allow_hard_links:
+            self._refuse_other_names(key, file)
+        return found
+
+    def _refuse_other_names(self, key: Key, file: int) -> None:
+        directory = self._walker.directory(key.segments[:-1], key)
+        try:
+            refuse_other_names(directory, key, file, ReadError)
+        finally:
+            close(directory)
 
     def _snapshot(self, key: Key, file: int, start: int | None, end: int | None, when: ReadWhen) -> Snapshot:
-        found = os.fstat(file)
-        size = found.st_size
+        found, size = self._settled(key, file)
         span = range(*slice(start, end).indices(size))
         refuse_larger(key, len(span), self.max_bytes)
         data = _files.read_range(file, span.start, span.stop)
         whole = len(data) == size
-        version: Version | Callable[[], Version] = lambda: content_version(data)  # noqa: E731
-        if not whole:
-            version = _partial_version(found)
-        if _is_partial(when):
-            require(key, _partial_version(found), when)
-        elif when is not ANY:
+        if isinstance(when, Version) and (when.token.startswith(STATE) or size > self.max_bytes):
+            require(key, state_version(found, size), when)
+        else:
             require(key, lambda: content_version(data if whole else _files.read_range(file, 0, size)), when)
-        return Snapshot(data, version, size)
+        return Snapshot(data, (lambda: content_version(data)) if whole else state_version(found, size), size)
 
-    def _state(self, directory: int, key: Key, found: os.stat_result | None) -> Callable[[], Version] | None:
-        def version() -> Version:
-            file = self._walker.file(directory, key, os.O_RDONLY)
-            try:
-                return content_version(_files.read_range(file, 0, os.fstat(file).st_size))
-            finally:
-                os.close(file)
+    def _write(self, key: Key, data: bytes, when: WriteWhen) -> None:
+        with self._place(key, make=not isinstance(when, Version)) as place:
+            found = place.open_file(WriteError)
+            require(key, found and (lambda: self._version(place)), when)
+            self._put(place, data, WriteError)
 
-        return version if found else None
+    def _append(self, key: Key, data: bytes, separator: bytes, when: AppendWhen) -> int:
+        with self._place(key, make=when is ANY) as place:
+            found = place.open_file(AppendError, must_exist=when is PRESENT)
+            if found is None:
+                self._put(place, data, AppendError)
+                return len(data)
+            file, size = place.file, found.st_size
+            if separator and size:
+                tail = _files.read_range(file, max(0, size - len(separator)), size)
+                data = data if tail == separator else separator + data
+            if found.st_nlink > 1:  # what is read by its other name must not change
+                self._put(place, place.content(AppendError, self._allow_hard_links) + data, AppendError)
+                return size + len(data)
+            _files.append(file, data, size)
+            place.release()
+            place.release_file()
+            _files.sync_written(file, self._sync)
+            return size + len(data)
 
-    def _target(
-        self, directory: int, key: Key, error: type[FileOperationError], is_directory: _NameError = taken_name
-    ) -> os.stat_result | None:
-        """What is to be changed: a regular file, or nothing yet."""
-        if self._walker.taken_by_other_case(directory, on_disk(key.name)):
-            raise taken_name(key)
-        found = self._walker.kind(directory, key)
-        if found is not None and stat.S_ISDIR(found.st_mode):
-            raise is_directory(key)
-        if found is not None:
-            require_regular(key, found, error)
-        return found
+    def _delete(self, key: Key, when: ReadWhen) -> None:
+        with self._place(key, make=False) as place:
+            place.open_file(WriteError, must_exist=True)
+            if when is not ANY:
+                require(key, lambda: self._version(place), when)
+            os.unlink(place.name, dir_fd=place.directory)
+            place.release()
+            _files.sync_written(place.directory, self._sync)
 
-    def _change(self, key: Key, change: Callable[[int], T]) -> T:
-        """Run a change under the lock of the key's directory, which is made if it is missing."""
+    def _put(self, place: Place, data: bytes, error: type[FileOperationError]) -> None:
+        """Put a new file in the place of the one that is open there, or of none.
+
+        While the disk works the tree is not locked; then the key is walked to again, to see that it still leads here.
+        """
+        if self._sync:
+            place.release()
+        new = place.prepared(data, self._sync)
         try:
-            return self._change_in_directory(key, change)
-        except BaseException as error:
-            self._remove_empty(key)
-            if isinstance(error, FileExistsError | IsADirectoryError) and not isinstance(error, AgentMemoryError):
-                raise taken_name(key) from None  # made a directory, on somebody's walk, while we held the lock
-            raise
-
-    def _change_in_directory(self, key: Key, change: Callable[[int], T]) -> T:
-        for _ in range(_MOST_WALKS):
-            try:
-                directory = self._walker.made_directory(key.segments[:-1], key, self._sync)
-            except FileNotFoundError:
-                continue  # a delete emptied and removed a directory on our way
-            try:
-                with _locked(directory):
-                    if os.fstat(directory).st_nlink:
-                        return change(directory)
-            finally:
-                os.close(directory)
-        raise WriteError(f"{key.path!r}: its directory kept disappearing")
-
-    @contextmanager
-    def _opened(self, key: Key) -> Iterator[int]:
-        """A file to read, no append being half-way: an append excludes readers for its one write, no longer."""
-        with translating(key, ReadError, OSError), self._directory(key) as directory:
-            file = self._walker.file(directory, key, os.O_RDONLY)
-            try:
-                require_regular(key, os.fstat(file), ReadError)
-                fcntl.flock(file, fcntl.LOCK_SH)  # given back by close()
-                yield file
-            finally:
-                os.close(file)
-
-    @contextmanager
-    def _directory(self, key: Key) -> Iterator[int]:
-        directory = self._walker.directory(key.segments[:-1], key)
-        try:
-            yield directory
+            if self._sync:
+                with self._walked_again(place, error):
+                    place.give_name(new)
+            else:
+                place.give_name(new)
+            _files.sync_written(place.directory, self._sync)
         finally:
-            os.close(directory)
+            new.close()
 
-    def _remove_empty(self, key: Key) -> None:
-        """Remove the directories that a delete left empty, from the deepest up, unless somebody uses them."""
-        segments = key.segments[:-1]
-        for depth in range(len(segments) - 1, -1, -1):
-            try:
-                parent = self._walker.directory(segments[:depth], key)
-            except (AgentMemoryError, OSError):
-                return  # the file is deleted all the same
-            try:
-                if not _remove_if_empty(parent, on_disk(segments[depth])):
-                    return
-            finally:
-                os.close(parent)
+    def _walked_again(self, place: Place, error: type[FileOperationError]) -> Place:
+        try:
+            now = patiently(place.key, error, lambda: self._place(place.key, make=False))
+        except AgentMemoryFileNotFoundError:
+            raise Moved from None
+        try:
+            now.require_same(place)
+        except BaseException:
+            now.close()
+            raise
+        return now
 
+    def _whole(self, key: Key, file: int) -> Snapshot:
+        found = self._readable(key, file)
+        size = found.st_size
+        if size <= min(_ONE_READ, self.max_bytes) and settled_size(file) is None:
+            data = os.read(file, size + 1)
+            if len(data) == size:
+                return Snapshot(data, lambda: content_version(data), size)
+        size = self._settled(key, file)[1]  # large, or being changed: its end is to be found with more care
+        refuse_larger(key, size, self.max_bytes)
+        data = _files.read_range(file, 0, size)
+        return Snapshot(data, lambda: content_version(data), size)
 
-def _remove_if_empty(parent: int, name: str) -> bool:
-    directory = subdirectory(parent, name)
-    if directory is None:
-        return False
-    try:
-        # A writer that holds the lock is about to put a file here; one that waits for it walks again.
-        fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.rmdir(name, dir_fd=parent)
-    except OSError:
-        return False
-    finally:
-        os.close(directory)
-    return True
+    def _version(self, place: Place) -> Version:
+        return place.version(WriteError, self._allow_hard_links, self.max_bytes)
 
-
-@contextmanager
-def _locked(directory: int) -> Iterator[None]:
-    fcntl.flock(directory, fcntl.LOCK_EX)
-    try:
-        yield
-    finally:
-        fcntl.flock(directory, fcntl.LOCK_UN)  # a forked child shares the lock: closing would not give it back
-
-
-def _is_partial(when: ReadWhen) -> bool:
-    return isinstance(when, Version) and when.token.startswith(_PARTIAL)
-
-
-def _partial_version(found: os.stat_result) -> Version:
-    """Pins partial reads of one state; equals no content's version, so no write can be conditional on it."""
-    return Version(f"{_PARTIAL}{found.st_dev}:{found.st_ino}:{found.st_size}:{found.st_mtime_ns}:{found.st_ctime_ns}")
+    def _place(self, key: Key, *, make: bool) -> Place:
+        return Place(self._walker, self._locks, key, make=make, sync=self._sync)

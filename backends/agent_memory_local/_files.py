@@ -1,63 +1,124 @@
-"""Whole files in one open directory: created, replaced, appended to, so that a reader never sees a part."""
+"""Whole files in one open directory: prepared aside, given their name in one step, appended to, synced.
+
+What is prepared is locked until whoever prepares it is done, so a sweeper tells a live writer's file from a dead one's.
+"""
 
 from __future__ import annotations
 
 import errno
 import fcntl
 import os
+import re
 import secrets
+import stat
+import sys
 from contextlib import suppress
 
 from agent_memory.errors import OutcomeUnknownError
 from agent_memory.key import TEMPORARY_SUFFIX
+from agent_memory_local._descriptor import Descriptor
+from agent_memory_local._locks import Busy, Moved, close, leave_file, take_file, take_new_file
 
 FILE_MODE = 0o600
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_EXISTING = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _NO_TMPFILE = {errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL, errno.EPERM, errno.ENOSYS}
+_NO_FULL_SYNC = {errno.ENOTSUP, errno.EINVAL, errno.ENOTTY}
 
 
-def create(directory: int, name: str, data: bytes, sync: bool) -> None:
-    """Make a file with its content, or raise `FileExistsError`; it has one link and no other name, ever."""
+_TEMPORARY = re.compile(rf"\.[0-9a-f]{{16}}{re.escape(TEMPORARY_SUFFIX)}\Z")
+
+
+def is_temporary(name: str) -> bool:
+    """Whether a name is one that `Prepared` gives."""
+    return name.endswith(TEMPORARY_SUFFIX) and _TEMPORARY.match(name) is not None
+
+
+class Prepared:
+    """A new file with all its content, in a directory but without the name it is to have.
+
+    It has no name at all where the system knows such files and only one name is to be given (`create`);
+    otherwise that of a temporary, which is gone afterwards whatever happens.
+    """
+
+    def __init__(self, directory: int, data: bytes, sync: bool, *, nameless: bool) -> None:
+        self._directory = directory
+        self._temporary: str | None = None
+        file = (_nameless(directory) if nameless else None) or self._named()
+        self._file = Descriptor(file)
+        try:
+            take_new_file(file, len(data))
+            _write_all(file, data)
+            if sync:
+                sync_file(file)
+        except BaseException as error:
+            self.close()
+            if isinstance(error, Busy):
+                raise Moved from None  # a sweeper was here before the lock was
+            raise
+
+    def create(self, name: str) -> None:
+        """Give the file a name that is free, or raise `FileExistsError`."""
+        if self._temporary is None:
+            os.link(f"/proc/self/fd/{self._file.number}", name, dst_dir_fd=self._directory, follow_symlinks=True)
+        else:
+            here = self._directory
+            os.link(self._temporary, name, src_dir_fd=here, dst_dir_fd=here, follow_symlinks=False)
+            self._remove_temporary()
+
+    def replace(self, name: str) -> None:
+        """Give the file its name, in the place of the file that has it."""
+        assert self._temporary  # noqa: S101 - `nameless` and `replace` exclude each other
+        os.replace(self._temporary, name, src_dir_fd=self._directory, dst_dir_fd=self._directory)
+        self._temporary = None
+
+    def close(self) -> None:
+        """Remove the temporary name, if there still is one, and let others at the file."""
+        try:
+            if self._temporary is not None:
+                self._remove_temporary()
+        finally:
+            leave_file(self._file.number)
+            del self._file
+
+    def _remove_temporary(self) -> None:
+        assert self._temporary  # noqa: S101
+        with suppress(OSError):  # gone already, or a sweeper will remove it
+            os.unlink(self._temporary, dir_fd=self._directory)
+        self._temporary = None
+
+    def _named(self) -> int:
+        self._temporary = f".{secrets.token_hex(8)}{TEMPORARY_SUFFIX}"
+        return os.open(self._temporary, _NEW, FILE_MODE, dir_fd=self._directory)
+
+
+def _nameless(directory: int) -> int | None:
+    if not hasattr(os, "O_TMPFILE"):
+        return None
     try:
-        _link_nameless(directory, name, data, sync)
-    except FileExistsError:
-        raise
+        return os.open(".", os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, FILE_MODE, dir_fd=directory)
     except OSError as error:
         if error.errno not in _NO_TMPFILE:
             raise
-        _link_temporary(directory, name, data, sync)
-    sync_directory(directory, sync)
+        return None
 
 
-def replace(directory: int, name: str, data: bytes, sync: bool) -> None:
-    """Put a new file in the place of whatever file has the name."""
-    temporary = _write_temporary(directory, data, sync)
-    try:
-        os.replace(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
-    except BaseException:
-        _remove(directory, temporary)
-        raise
-    sync_directory(directory, sync)
+def append(file: int, data: bytes, size: int) -> None:
+    """Append to an open and locked file of ``size`` bytes, all or nothing.
 
-
-def append(file: int, data: bytes, sync: bool) -> int:
-    """Append to an open file, all or nothing, and return its new size.
-
-    Readers hold a shared lock on the file for the moment they read, so they see none of the append or all
-    of it. The lock is given back before the bytes travel to the disk: no reader waits for that.
+    Raises:
+        OutcomeUnknownError: a part was written and could not be taken back.
     """
-    fcntl.flock(file, fcntl.LOCK_EX)
-    size = os.fstat(file).st_size
     try:
-        _write_all(file, data)
-    except BaseException:
-        os.ftruncate(file, size)
+        written = os.write(file, data)
+        if written != len(data):
+            _write_all(file, memoryview(data)[written:])
+    except BaseException as error:
+        try:
+            os.ftruncate(file, size)
+        except OSError:
+            raise OutcomeUnknownError("a part was written, and the disk does not take it back") from error
         raise
-    finally:
-        fcntl.flock(file, fcntl.LOCK_UN)
-    if sync:
-        _sync_or_unknown(file)
-    return size + len(data)
 
 
 def read_range(file: int, start: int, end: int) -> bytes:
@@ -69,68 +130,53 @@ def read_range(file: int, start: int, end: int) -> bytes:
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def sync_directory(directory: int, sync: bool) -> None:
-    """Make a directory's names durable.
+def sweep(directory: int, name: str) -> bool:
+    """Remove a temporary whose writer is dead; False if it lives, or nobody may remove it."""
+    try:
+        file = os.open(name, _EXISTING, dir_fd=directory)
+    except OSError:
+        return False
+    try:
+        if not stat.S_ISREG(take_file(file).st_mode):
+            return False
+        os.unlink(name, dir_fd=directory)
+    except (Busy, Moved, OSError):
+        return False
+    finally:
+        close(file)
+    return True
+
+
+def sync_file(file: int) -> None:
+    """Bring an open file or directory to the disk itself; a failure is not tried again, for it would lie.
+
+    On macOS ``fsync`` stops at the drive's cache; ``F_FULLFSYNC`` does not, where the filesystem knows it.
+    """
+    if sys.platform == "darwin":
+        try:
+            fcntl.fcntl(file, fcntl.F_FULLFSYNC)
+        except OSError as error:
+            if error.errno not in _NO_FULL_SYNC:
+                raise
+        else:
+            return
+    os.fsync(file)
+
+
+def sync_written(descriptor: int, sync: bool) -> None:
+    """Make durable what is visible already: a directory's names, or an append.
 
     Raises:
-        OutcomeUnknownError: the disk refused; what was written is visible, but may not outlive a crash.
+        OutcomeUnknownError: the disk refused; what was written may not outlive a crash.
     """
     if sync:
-        _sync_or_unknown(directory)
+        try:
+            sync_file(descriptor)
+        except OSError as error:
+            raise OutcomeUnknownError(f"written, but not proved durable: {error.strerror}") from error
 
 
-def _sync_or_unknown(descriptor: int) -> None:
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        raise OutcomeUnknownError(f"written, but not proved durable: {error.strerror}") from error
-
-
-def _link_nameless(directory: int, name: str, data: bytes, sync: bool) -> None:
-    if not hasattr(os, "O_TMPFILE"):
-        raise OSError(errno.ENOSYS, "no O_TMPFILE")
-    flags = os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC
-    file = os.open(f"/proc/self/fd/{directory}", flags, FILE_MODE)
-    try:
-        _fill(file, data, sync)
-        os.link(f"/proc/self/fd/{file}", name, dst_dir_fd=directory, follow_symlinks=True)
-    finally:
-        os.close(file)
-
-
-def _link_temporary(directory: int, name: str, data: bytes, sync: bool) -> None:
-    temporary = _write_temporary(directory, data, sync)
-    try:
-        os.link(temporary, name, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
-    finally:
-        os.unlink(temporary, dir_fd=directory)
-
-
-def _write_temporary(directory: int, data: bytes, sync: bool) -> str:
-    temporary = f".{secrets.token_hex(8)}{TEMPORARY_SUFFIX}"
-    file = os.open(temporary, _NEW, FILE_MODE, dir_fd=directory)
-    try:
-        _fill(file, data, sync)
-    except BaseException:
-        _remove(directory, temporary)
-        raise
-    finally:
-        os.close(file)
-    return temporary
-
-
-def _remove(directory: int, temporary: str) -> None:
-    with suppress(FileNotFoundError):  # an interrupt may come after it got its name
-        os.unlink(temporary, dir_fd=directory)
-
-
-def _fill(file: int, data: bytes, sync: bool) -> None:
-    _write_all(file, data)
-    if sync:
-        os.fsync(file)
-
-
-def _write_all(file: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(file, view) :]
+def _write_all(file: int, data: bytes | memoryview) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[os.write(file, left) :]

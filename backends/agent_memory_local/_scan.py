@@ -6,31 +6,34 @@ import os
 
 from agent_memory.backend import PageBuilder
 from agent_memory.key import MAX_SEGMENTS, TEMPORARY_SUFFIX
-from agent_memory_local._walk import from_disk, subdirectory
+from agent_memory_local._files import is_temporary, sweep
+from agent_memory_local._locks import close
+from agent_memory_local._walk import UTF8_LOCALE, from_disk, subdirectory
 
 
 def scan(directory: int, builder: PageBuilder, recursive: bool, depth: int, above: str = "") -> None:
     """Give a builder every regular file below a directory ``depth`` segments down its tree.
 
     Directories are named only if not ``recursive``, and only if a file is somewhere below them. Links and
-    special files count as skipped.
+    special files count as skipped. What dead writers left behind is removed on the way.
     """
+    add = builder.file
     for entry in _entries(directory):
-        name = above + from_disk(entry.name)
-        if entry.is_dir(follow_symlinks=False):
-            _directory(directory, entry.name, name, builder, recursive, depth)
-        elif entry.is_file(follow_symlinks=False):
-            _file(entry, name, builder)
+        segment = entry.name
+        name = above + (segment if UTF8_LOCALE else from_disk(segment))
+        if entry.is_file(follow_symlinks=False):
+            if segment[0] == "." and is_temporary(segment):
+                sweep(directory, segment)
+                continue
+            try:
+                found = entry.stat(follow_symlinks=False)
+            except FileNotFoundError:
+                continue
+            add(name, found.st_size, found.st_mtime)
+        elif entry.is_dir(follow_symlinks=False):
+            _directory(directory, segment, name, builder, recursive, depth)
         else:
             builder.skipped += 1
-
-
-def _file(entry: os.DirEntry[str], name: str, builder: PageBuilder) -> None:
-    try:
-        found = entry.stat(follow_symlinks=False)
-    except FileNotFoundError:
-        return
-    builder.file(name, found.st_size, found.st_mtime)
 
 
 def _directory(parent: int, segment: str, name: str, builder: PageBuilder, recursive: bool, depth: int) -> None:
@@ -45,7 +48,7 @@ def _directory(parent: int, segment: str, name: str, builder: PageBuilder, recur
         else:
             builder.skipped += 1
     finally:
-        os.close(descriptor)
+        close(descriptor)
 
 
 def _holds_a_file(directory: int, depth: int) -> bool:
@@ -67,7 +70,7 @@ def _holds_below(parent: int, segment: str, depth: int) -> bool:
     try:
         return _holds_a_file(descriptor, depth + 1)
     finally:
-        os.close(descriptor)
+        close(descriptor)
 
 
 def _entries(directory: int) -> list[os.DirEntry[str]]:

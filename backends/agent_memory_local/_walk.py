@@ -15,34 +15,64 @@ from collections.abc import Sequence
 from agent_memory.backend import not_found, taken_name
 from agent_memory.errors import FileOperationError, PathTraversalError
 from agent_memory.key import RULES, Key
+from agent_memory_local import _openat2
+from agent_memory_local._descriptor import Descriptor
+from agent_memory_local._locks import Moved, close
+from agent_memory_local._openat2 import HOW_SIZE, OpenBelow
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+OPEN_DIRECTORY = _openat2.how(_DIRECTORY)
+OPEN_FILE = _openat2.how(os.O_RDONLY | _FILE)
+OPEN_FILE_TO_CHANGE = _openat2.how(os.O_RDWR | os.O_APPEND | _FILE)
 DIRECTORY_MODE = 0o700
 
 
-_UTF8_LOCALE = sys.getfilesystemencoding() == "utf-8"
+UTF8_LOCALE = sys.getfilesystemencoding() == "utf-8"
 
 
 def on_disk(name: str) -> str:
     """A key's segment as this process has to give it to the system, so that its bytes are UTF-8 in any locale."""
-    return name if _UTF8_LOCALE else os.fsdecode(name.encode())
+    return name if UTF8_LOCALE else os.fsdecode(name.encode())
 
 
 def from_disk(name: str) -> str:
     """A name as this process got it from the system, with bytes that are not UTF-8 as lone surrogates."""
-    return name if _UTF8_LOCALE else os.fsencode(name).decode("utf-8", "surrogateescape")
+    return name if UTF8_LOCALE else os.fsencode(name).decode("utf-8", "surrogateescape")
 
 
 class Walker:
-    """Opens directories and files below one root.
+    """Opens directories and files below one root, of which it keeps a descriptor.
 
-    The root itself may be reached through symbolic links: they are the operator's, resolved once, here.
+    The root itself may be reached through symbolic links: they are the operator's, resolved once, here. It
+    stays the same directory if it is moved; if it is deleted, it is opened anew by its path.
     """
 
     def __init__(self, root: str) -> None:
-        self.root = os.path.realpath(root)
-        self.folds_case = _folds_case(self.root)
+        self._path = os.path.realpath(root)
+        self._root: Descriptor | None = None
+        self._below: OpenBelow | None = None
+        self.folds_case = _folds_case(self._path)
+
+    def close(self) -> None:
+        """Forget the root's descriptor; whoever works below it goes on, whoever comes later opens it anew."""
+        self._root = None
+
+    def identity(self, path: str) -> tuple[int, int] | None:
+        """The device and inode of the directory a path below the root leads to now, or None; for comparing alone."""
+        root = self._root
+        if root is None:
+            return None
+        try:
+            found = os.stat(on_disk(path), dir_fd=root.number) if path else os.fstat(root.number)
+        except OSError:
+            return None
+        return (found.st_dev, found.st_ino) if found.st_nlink else None
+
+    def open(self, path: str, how: bytes) -> int:
+        """A descriptor of what lies at a path below the root if one system call gives it, else a negative number."""
+        root, below = self._root, self._below
+        return -1 if root is None or below is None else below(root.number, path.encode(), how, HOW_SIZE)
 
     def directory(self, segments: Sequence[str], key: Key) -> int:
         """A descriptor of an existing directory; the caller closes it.
@@ -51,30 +81,66 @@ class Walker:
             AgentMemoryFileNotFoundError: it does not exist, or a file is in its place.
             PathTraversalError: a component is a symbolic link.
         """
+        if (root := self._root) is not None and (found := self._shortcut(root.number, segments)) >= 0:
+            return found
         try:
-            descriptor = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            root = self._opened_root()
         except FileNotFoundError:
             raise not_found(key) from None
+        return self.directory_below(root.number, segments, key)
+
+    def directory_below(self, directory: int, segments: Sequence[str], key: Key) -> int:
+        """The same, below an open directory."""
+        if (found := self._shortcut(directory, segments)) >= 0:
+            return found
+        descriptor = again(directory)
         for segment in segments:
-            descriptor = self._below(descriptor, on_disk(segment), key)
+            descriptor = self._step(descriptor, on_disk(segment), key)
         return descriptor
 
     def made_directory(self, segments: Sequence[str], key: Key, sync: bool) -> int:
-        """The same, making what is missing; each new name is synced to disk if ``sync``.
+        """The same as `directory`, making what is missing; each new name is synced to disk if ``sync``.
 
         Raises:
             FileAlreadyExistsError: a component is a file.
             PathTraversalError: a component is a symbolic link.
-            FileNotFoundError: a directory was removed meanwhile; walk again.
+            Moved: a directory was removed meanwhile.
         """
-        _make_root(self.root, sync)
-        descriptor = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        for segment in segments:
-            descriptor = self._made_below(descriptor, on_disk(segment), key, sync)
+        if (root := self._root) is not None and (found := self._shortcut(root.number, segments)) >= 0:
+            return found
+        _make_root(self._path, sync)
+        try:
+            root = self._opened_root()
+        except FileNotFoundError:
+            raise Moved from None
+        return self.made_below(root.number, segments, key, sync)
+
+    def made_below(self, directory: int, segments: Sequence[str], key: Key, sync: bool) -> int:
+        """The same, below an open directory."""
+        if (found := self._shortcut(directory, segments)) >= 0:
+            return found
+        descriptor = again(directory)
+        try:
+            for segment in segments:
+                descriptor = self._made_step(descriptor, on_disk(segment), key, sync)
+        except FileNotFoundError:
+            raise Moved from None
         return descriptor
 
-    def file(self, directory: int, key: Key, flags: int) -> int:
-        """A descriptor of the key's file in its directory; the caller closes it and checks its type.
+    def _shortcut(self, directory: int, segments: Sequence[str]) -> int:
+        if self._below is None or not segments:
+            return -1
+        return self._below(directory, "/".join(segments).encode(), OPEN_DIRECTORY, HOW_SIZE)
+
+    def _opened_root(self) -> Descriptor:
+        root = self._root
+        if root is None or os.fstat(root.number).st_nlink == 0:
+            self._root = root = Descriptor(os.open(self._path, _DIRECTORY))
+            self._below = None if self.folds_case else _openat2.find(root.number)
+        return root
+
+    def file(self, directory: int, key: Key) -> int:
+        """A descriptor of the key's file in its directory, for reading; the caller closes it and checks its type.
 
         Raises:
             AgentMemoryFileNotFoundError: no such name.
@@ -82,7 +148,7 @@ class Walker:
         """
         self.refuse_other_case(directory, on_disk(key.name), key)
         try:
-            return os.open(on_disk(key.name), flags | _FILE, dir_fd=directory)
+            return os.open(on_disk(key.name), os.O_RDONLY | _FILE, dir_fd=directory)
         except FileNotFoundError:
             raise not_found(key) from None
         except OSError as error:
@@ -92,12 +158,26 @@ class Walker:
                 raise not_found(key) from None
             raise
 
-    def kind(self, directory: int, key: Key) -> os.stat_result | None:
-        """What the key's name is in its directory, without following it; None if it is nothing."""
+    def file_to_change(self, directory: int, key: Key, error: type[FileOperationError]) -> int | None:
+        """A descriptor of the key's file for reading and appending, or None; the caller closes it and checks its type.
+
+        Raises:
+            FileAlreadyExistsError: the name is a directory.
+            PathTraversalError: the name is a symbolic link.
+            FileOperationError: of the type ``error``: nothing can be opened by this name.
+        """
         try:
-            return os.stat(on_disk(key.name), dir_fd=directory, follow_symlinks=False)
+            return os.open(on_disk(key.name), os.O_RDWR | os.O_APPEND | _FILE, dir_fd=directory)
         except FileNotFoundError:
             return None
+        except IsADirectoryError:
+            raise taken_name(key) from None
+        except OSError as refused:
+            if refused.errno == errno.ELOOP:
+                raise symlink(key) from None
+            if refused.errno == errno.ENXIO:
+                raise error(f"{key.path!r}: not a regular file") from None
+            raise
 
     def refuse_other_case(self, directory: int, name: str, key: Key) -> None:
         """On a filesystem that folds case: only the exact spelling is the file."""
@@ -110,7 +190,7 @@ class Walker:
             other != name and other.casefold() == name.casefold() for other in os.listdir(directory)
         )
 
-    def _below(self, descriptor: int, segment: str, key: Key) -> int:
+    def _step(self, descriptor: int, segment: str, key: Key) -> int:
         try:
             self.refuse_other_case(descriptor, segment, key)
             return os.open(segment, _DIRECTORY, dir_fd=descriptor)
@@ -120,9 +200,9 @@ class Walker:
             _refuse_symlink(descriptor, segment, key)
             raise not_found(key) from None
         finally:
-            os.close(descriptor)
+            close(descriptor)
 
-    def _made_below(self, descriptor: int, segment: str, key: Key, sync: bool) -> int:
+    def _made_step(self, descriptor: int, segment: str, key: Key, sync: bool) -> int:
         try:
             if self.taken_by_other_case(descriptor, segment):
                 raise taken_name(key)
@@ -135,7 +215,14 @@ class Walker:
             _refuse_symlink(descriptor, segment, key)
             raise taken_name(key) from None
         finally:
-            os.close(descriptor)
+            close(descriptor)
+
+
+def again(directory: int) -> int:
+    """Another descriptor of an open directory, with a lock and a position of its own; the caller closes it."""
+    return os.open(
+        ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory
+    )  # "." is no name: no link is near
 
 
 def subdirectory(directory: int, name: str) -> int | None:
@@ -153,12 +240,13 @@ def symlink(key: Key) -> PathTraversalError:
 
 def require_regular(key: Key, found: os.stat_result, error: type[FileOperationError]) -> None:
     """Refuse links, pipes, sockets and devices."""
+    if stat.S_ISREG(found.st_mode):
+        return
     if stat.S_ISLNK(found.st_mode):
         raise symlink(key)
     if stat.S_ISDIR(found.st_mode):
         raise not_found(key)
-    if not stat.S_ISREG(found.st_mode):
-        raise error(f"{key.path!r}: not a regular file")
+    raise error(f"{key.path!r}: not a regular file")
 
 
 def _make_root(path: str, sync: bool) -> None:
@@ -174,7 +262,7 @@ def _make_root(path: str, sync: bool) -> None:
         try:
             os.fsync(parent)
         finally:
-            os.close(parent)
+            close(parent)
 
 
 def _make(directory: int, segment: str, sync: bool) -> None:

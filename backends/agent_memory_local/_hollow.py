@@ -1,0 +1,78 @@
+"""Directories without a file: to users there are none, so they are removed, and never stand in anybody's way."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Sequence
+
+from agent_memory.errors import AgentMemoryError, AgentMemoryFileNotFoundError
+from agent_memory.key import MAX_SEGMENTS, Key
+from agent_memory_local._files import is_temporary, sweep
+from agent_memory_local._locks import close
+from agent_memory_local._walk import Walker, on_disk, subdirectory
+
+_IN_USE = {
+    errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EBUSY, errno.EROFS,
+}  # fmt: skip
+
+
+def remove_empty(walker: Walker, segments: Sequence[str], key: Key) -> None:
+    """Remove a directory, and those above it, as far as they are empty or gone.
+
+    A writer that was about to put a file there finds its directory gone, and makes it again.
+    """
+    for depth in range(len(segments) - 1, -1, -1):
+        try:
+            parent = walker.directory(segments[:depth], key)
+        except AgentMemoryFileNotFoundError:
+            continue
+        except (AgentMemoryError, OSError):
+            return  # what was asked for is done all the same
+        try:
+            if not remove_hollow(parent, on_disk(segments[depth])):
+                return
+        except OSError:
+            return  # it stays, unlisted, and in nobody's way
+        finally:
+            close(parent)
+
+
+def remove_hollow(parent: int, name: str, depth: int = MAX_SEGMENTS) -> bool:
+    """Remove a directory in which there is no file, only what writers left that died, or failed, on their way.
+
+    True if nothing has the name now; False if something does, and stays.
+
+    Raises:
+        OSError: the disk failed.
+    """
+    return _removed(parent, name) or (_emptied(parent, name, depth) and _removed(parent, name))
+
+
+def _removed(parent: int, name: str) -> bool:
+    try:
+        os.rmdir(name, dir_fd=parent)
+    except FileNotFoundError:
+        return True
+    except OSError as error:
+        if error.errno in _IN_USE:
+            return False
+        raise
+    return True
+
+
+def _emptied(parent: int, name: str, depth: int) -> bool:
+    directory = subdirectory(parent, name) if depth else None
+    if directory is None:
+        return False
+    try:
+        with os.scandir(directory) as entries:
+            return all(_gone(directory, entry, depth) for entry in entries)
+    finally:
+        close(directory)
+
+
+def _gone(directory: int, entry: os.DirEntry[str], depth: int) -> bool:
+    if entry.is_dir(follow_symlinks=False):
+        return remove_hollow(directory, entry.name, depth - 1)
+    return is_temporary(entry.name) and sweep(directory, entry.name)

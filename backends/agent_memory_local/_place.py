@@ -1,0 +1,174 @@
+"""Where a change happens: a key's directory, open, with its tree locked against being moved meanwhile."""
+
+from __future__ import annotations
+
+import os
+from typing import Self
+
+from agent_memory.backend import Version, content_version, not_found, taken_name
+from agent_memory.errors import FileAlreadyExistsError, FileOperationError
+from agent_memory.key import Key
+from agent_memory_local._descriptor import Descriptor
+from agent_memory_local._files import Prepared, read_range
+from agent_memory_local._hollow import remove_hollow
+from agent_memory_local._links import refuse_other_names
+from agent_memory_local._locks import Moved, leave_file, leave_tree, take_file
+from agent_memory_local._tree_locks import TreeLocks
+from agent_memory_local._walk import OPEN_FILE_TO_CHANGE, Walker, on_disk, require_regular
+
+STATE = "stat:"
+
+
+def state_version(found: os.stat_result, size: int) -> Version:
+    """Pins partial reads of one state; equals no content's version, so no write can be conditional on it."""
+    return Version(f"{STATE}{found.st_dev}:{found.st_ino}:{size}:{found.st_mtime_ns}:{found.st_ctime_ns}")
+
+
+class Place:
+    """Where a key leads, with its tree locked before the first step of the walk: nobody moves what is found.
+
+    Raises:
+        AgentMemoryFileNotFoundError: there is no such tree, and it is not to be made.
+        Busy: somebody moves or deletes directories of the tree just now.
+        Moved: a directory was removed while it was walked to.
+    """
+
+    __slots__ = ("_directory", "_file", "_locks", "_make", "_sync", "_tree", "found", "key", "walker")
+
+    def __init__(self, walker: Walker, locks: TreeLocks, key: Key, *, make: bool, sync: bool) -> None:
+        self.walker = walker
+        self.key = key
+        self.found: os.stat_result | None = None
+        self._locks = locks
+        self._make = make
+        self._sync = sync
+        self._directory: Descriptor | None = None
+        self._file: Descriptor | None = None
+        self._tree: Descriptor | None = locks.share(key, make, sync)
+
+    @property
+    def name(self) -> str:
+        """The file's name in its directory."""
+        return on_disk(self.key.name)
+
+    @property
+    def directory(self) -> int:
+        """The descriptor of the directory, walked to when it is first needed, made if it is missing."""
+        if self._directory is None:
+            above = self.key.segments[:-1]
+            if self._make:
+                self._directory = Descriptor(self.walker.made_directory(above, self.key, self._sync))
+            else:
+                self._directory = Descriptor(self.walker.directory(above, self.key))
+        return self._directory.number
+
+    def open_file(self, error: type[FileOperationError], *, must_exist: bool = False) -> os.stat_result | None:
+        """Open and lock the key's file, to be closed with the place, and return what it is; None if there is none.
+
+        Raises:
+            AgentMemoryFileNotFoundError: ``must_exist``, and no file has the name.
+            FileAlreadyExistsError: the name is a directory, or differs only by case from one that is taken.
+            PathTraversalError: the name is a symbolic link.
+            FileOperationError: of the type ``error``: not a regular file.
+            Busy: somebody else changes the file.
+            Moved: it was replaced or deleted since it was opened.
+        """
+        file = self.walker.open(self.key.storage, OPEN_FILE_TO_CHANGE)
+        opened = file if file >= 0 else self._walk_to_file(error, must_exist)
+        if opened is not None:
+            self._file = Descriptor(opened)
+            self.found = take_file(opened)
+            require_regular(self.key, self.found, error)
+        elif must_exist:
+            raise not_found(self.key)
+        return self.found
+
+    def _walk_to_file(self, error: type[FileOperationError], must_exist: bool) -> int | None:
+        if not self.walker.taken_by_other_case(self.directory, self.name):
+            try:
+                return self.walker.file_to_change(self.directory, self.key, error)
+            except FileAlreadyExistsError:
+                if not must_exist and remove_hollow(self.directory, self.name):
+                    raise Moved from None  # it was a directory without a file, which is none
+        raise not_found(self.key) if must_exist else taken_name(self.key)
+
+    @property
+    def file(self) -> int:
+        """The descriptor of the file that `open_file` found."""
+        assert self._file is not None  # noqa: S101 - asked of a file that was found
+        return self._file.number
+
+    def prepared(self, data: bytes, sync: bool) -> Prepared:
+        """A new file for this directory."""
+        try:
+            return Prepared(self.directory, data, sync, nameless=self.found is None)
+        except FileNotFoundError:
+            raise Moved from None
+
+    def give_name(self, new: Prepared) -> None:
+        """Put a prepared file in the place of the one that is open, or of none.
+
+        Raises:
+            Moved: the directory is gone, or somebody was faster with the name.
+        """
+        try:
+            if self.found is None:
+                new.create(self.name)
+            else:
+                new.replace(self.name)
+        except (FileNotFoundError, FileExistsError, IsADirectoryError):
+            raise Moved from None
+
+    def content(self, error: type[FileOperationError], allow_hard_links: bool) -> bytes:
+        """The open file's bytes.
+
+        Raises:
+            FileOperationError: of the type ``error``: the file has another name, and that is not allowed.
+        """
+        assert self.found is not None  # noqa: S101
+        if self.found.st_nlink > 1 and not allow_hard_links:
+            refuse_other_names(self.directory, self.key, self.file, error)
+        return read_range(self.file, 0, self.found.st_size)
+
+    def version(self, error: type[FileOperationError], allow_hard_links: bool, max_bytes: int) -> Version:
+        """The version of the open file; of one larger than a read may carry, which nobody read, one like no other."""
+        assert self.found is not None  # noqa: S101
+        if self.found.st_size > max_bytes:
+            return state_version(self.found, self.found.st_size)
+        return content_version(self.content(error, allow_hard_links))
+
+    def require_same(self, other: Place) -> None:
+        """Raise `Moved` unless this place, walked to anew, is the directory of another one, its file still in it."""
+        try:
+            here = os.fstat(self.directory)
+            file = os.stat(self.name, dir_fd=self.directory, follow_symlinks=False) if other.found else None
+        except FileNotFoundError:
+            raise Moved from None
+        same = os.path.samestat(here, os.fstat(other.directory))
+        if not same or (file and other.found and not os.path.samestat(file, other.found)):
+            raise Moved
+
+    def release_file(self) -> None:
+        """Give the file's lock back, if it is held."""
+        if self.found is not None:
+            self.found = None
+            leave_file(self.file)
+
+    def release(self) -> None:
+        """Give the tree's lock back, if it is held: what is left to do does not depend on where things are."""
+        if self._tree is not None:
+            tree, self._tree = self._tree, None
+            leave_tree(tree.number)
+            self._locks.keep(self.key, tree)
+
+    def close(self) -> None:
+        """Give back every lock, and close what is open; descriptors close themselves, should we be interrupted here."""
+        self.release()
+        self.release_file()
+        self._file = self._directory = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()

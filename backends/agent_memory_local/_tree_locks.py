@@ -1,0 +1,72 @@
+"""The locks of the trees of one root, each on the tree's own directory.
+
+One open directory a tree is kept for the next change, for to open it costs more than the lock itself. It serves as
+a lock only, and only while the tree's name leads to it: what a change works on is walked to anew, from the root.
+"""
+
+from __future__ import annotations
+
+import os
+from fcntl import LOCK_SH
+from weakref import WeakSet
+
+from agent_memory.key import Key
+from agent_memory_local._descriptor import Descriptor
+from agent_memory_local._locks import Busy, Moved, is_asked_for, leave_tree, take_tree
+from agent_memory_local._walk import Walker
+
+_MOST_IDLE = 32
+
+
+class TreeLocks:
+    """Takes and gives back shared locks of trees."""
+
+    def __init__(self, walker: Walker) -> None:
+        self._walker = walker
+        self._idle: dict[str, Descriptor] = {}
+        _all.add(self)
+
+    def share(self, key: Key, make: bool, sync: bool) -> Descriptor:
+        """Lock the tree of a key, made if it is missing and ``make``, for a change of a file in it.
+
+        Raises:
+            AgentMemoryFileNotFoundError: there is no such tree, and it is not to be made.
+            Busy: somebody moves or deletes directories of it, or waits to.
+            Moved: its directory was removed or replaced meanwhile.
+        """
+        held = self._idle.pop(key.base, None) or self._opened(key, make, sync)
+        if is_asked_for(held.number):
+            self._idle[key.base] = held
+            raise Busy("the directory tree")
+        take_tree(held.number, LOCK_SH)
+        if self._walker.identity(key.base) != held.identity:
+            leave_tree(held.number)
+            raise Moved
+        return held
+
+    def keep(self, key: Key, held: Descriptor) -> None:
+        """Keep a tree's directory, its lock given back, for the next change."""
+        if len(self._idle) >= _MOST_IDLE:
+            self._idle.pop(next(iter(self._idle), ""), None)
+        self._idle[key.base] = held
+
+    def forget(self) -> None:
+        """Close what is kept open."""
+        self._idle = {}
+
+    def _opened(self, key: Key, make: bool, sync: bool) -> Descriptor:
+        segments = key.base.split("/") if key.base else ()
+        if make:
+            return Descriptor(self._walker.made_directory(segments, key, sync))
+        return Descriptor(self._walker.directory(segments, key))
+
+
+_all: WeakSet[TreeLocks] = WeakSet()
+
+
+def _forget_all() -> None:
+    for locks in _all:
+        locks.forget()
+
+
+os.register_at_fork(after_in_child=_forget_all)  # a child shares its parent's open directories, and so its locks

@@ -1,0 +1,193 @@
+"""Whole directories: moved in one step, deleted, and removed when they are empty."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterable
+from itertools import groupby
+from typing import Self
+
+from agent_memory.backend import (
+    DeletedTree,
+    Entry,
+    Page,
+    PageBuilder,
+    not_found,
+    raise_failures,
+    storage_failure,
+    taken_name,
+)
+from agent_memory.errors import AgentMemoryError, AgentMemoryFileNotFoundError, OutcomeUnknownError, WriteError
+from agent_memory.key import Key
+from agent_memory_local._descriptor import Descriptor
+from agent_memory_local._files import sync_written
+from agent_memory_local._hollow import remove_empty, remove_hollow
+from agent_memory_local._locks import Busy, Moved, ask_for_tree, close, leave_tree, patiently, take_tree
+from agent_memory_local._scan import scan
+from agent_memory_local._walk import Walker, on_disk
+
+
+class Tree:
+    """The tree of a key, open, with every change of its files by others excluded.
+
+    Raises:
+        AgentMemoryFileNotFoundError: the tree has no directory yet.
+        WriteError: others did not let go of it for `agent_memory_local._locks.LOCK_SECONDS`.
+        Moved: its directory was removed or replaced meanwhile.
+    """
+
+    __slots__ = ("_directory", "_walker")
+
+    def __init__(self, walker: Walker, key: Key) -> None:
+        self._walker = walker
+        self._directory = Descriptor(walker.directory(_segments_of(key.base), key))
+        try:
+            self._take(key)
+        except BaseException:
+            self._directory.close()
+            raise
+
+    def _take(self, key: Key) -> None:
+        directory = self._directory.number
+        try:
+            take_tree(directory)
+        except Busy:
+            ask_for_tree(directory)
+            patiently(key, WriteError, lambda: take_tree(directory))
+        if self._walker.identity(key.base) != self._directory.identity:
+            raise Moved
+
+    def open(self, prefix: Key) -> int:
+        """A descriptor of a directory of the tree; the caller closes it."""
+        return self._walker.directory_below(self._directory.number, _segments_of(prefix.path), prefix)
+
+    def make(self, prefix: Key, sync: bool) -> int:
+        """The same, making what is missing."""
+        return self._walker.made_below(self._directory.number, _segments_of(prefix.path), prefix, sync)
+
+    def files(self, prefix: Key) -> Page:
+        """All files below a directory of the tree."""
+        builder = PageBuilder(prefix)
+        directory = self.open(prefix)
+        try:
+            scan(directory, builder, recursive=True, depth=len(_segments_of(prefix.path)))
+        finally:
+            close(directory)
+        return builder.whole_page(None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        leave_tree(self._directory.number)
+        self._directory.close()
+
+
+def _segments_of(path: str) -> list[str]:
+    return path.split("/") if path else []
+
+
+def move_tree(walker: Walker, source: Key, target: Key, sync: bool) -> int | None:
+    """See `agent_memory.backend.MovesTrees.move_tree`."""
+    try:
+        with Tree(walker, source) as tree:
+            page = tree.files(source)
+            if not page.entries:
+                raise not_found(source)
+            if page.skipped:
+                return None
+            for entry in page.entries:
+                target.join(entry.key.relative_to(source).path)  # a name that would be too long is refused here
+            if not _move(tree, source, target, sync):
+                return None
+    except BaseException:
+        remove_empty(walker, target.segments[:-1], target)
+        raise
+    remove_empty(walker, source.segments[:-1], source)
+    return len(page.entries)
+
+
+def delete_tree(walker: Walker, prefix: Key, sync: bool) -> DeletedTree:
+    """See `agent_memory.backend.MovesTrees.delete_tree`."""
+    try:
+        with Tree(walker, prefix) as tree:
+            page = tree.files(prefix)
+            try:
+                failures = _delete_files(tree, page.entries, sync)
+            finally:
+                for directory in sorted({entry.key.parent for entry in page.entries}, reverse=True):
+                    remove_empty(walker, directory.segments, prefix)
+    except AgentMemoryFileNotFoundError:
+        return DeletedTree(0, 0)
+    raise_failures(page.entries, [failures.get(entry.path) for entry in page.entries])
+    return DeletedTree(len(page.entries), page.skipped)
+
+
+def _move(tree: Tree, source: Key, target: Key, sync: bool) -> bool:
+    """False if the two names are on different disks, or layers of one."""
+    old = tree.open(source.parent)
+    try:
+        new = tree.make(target.parent, sync)
+    except BaseException:
+        close(old)
+        raise
+    try:
+        if not remove_hollow(new, on_disk(target.name)):
+            raise taken_name(target)  # if it is free now it stays so: our own writers wait for the tree
+        try:
+            os.rename(on_disk(source.name), on_disk(target.name), src_dir_fd=old, dst_dir_fd=new)
+        except OSError as error:
+            if error.errno in (errno.EXDEV, errno.EBUSY):
+                return False
+            raise
+        sync_written(new, sync)
+        sync_written(old, sync)
+        return True
+    finally:
+        close(old)
+        close(new)
+
+
+def _delete_files(tree: Tree, entries: Iterable[Entry], sync: bool) -> dict[str, AgentMemoryError]:
+    """Delete files, syncing each directory once; the failures by path."""
+    failures: dict[str, AgentMemoryError] = {}
+    by_parent = sorted(entries, key=_parent)
+    for _, files in groupby(by_parent, key=_parent):
+        _delete_in_one_directory(tree, list(files), sync, failures)
+    return failures
+
+
+def _parent(entry: Entry) -> str:
+    return entry.key.storage.rpartition("/")[0]
+
+
+def _delete_in_one_directory(tree: Tree, files: list[Entry], sync: bool, failures: dict[str, AgentMemoryError]) -> None:
+    try:
+        directory = tree.open(files[0].key.parent)
+    except AgentMemoryFileNotFoundError:
+        return  # another program's doing: what was asked for is true
+    except (AgentMemoryError, OSError) as error:
+        failures.update((entry.path, _as_ours(entry.key, error)) for entry in files)
+        return
+    try:
+        for entry in files:
+            _delete(directory, entry.key, failures)
+        sync_written(directory, sync)
+    except OutcomeUnknownError as error:
+        failures.update((entry.path, error) for entry in files)
+    finally:
+        close(directory)
+
+
+def _delete(directory: int, key: Key, failures: dict[str, AgentMemoryError]) -> None:
+    try:
+        os.unlink(on_disk(key.name), dir_fd=directory)
+    except FileNotFoundError:
+        return  # another program's doing, too
+    except OSError as error:
+        failures[key.path] = _as_ours(key, error)
+
+
+def _as_ours(key: Key, error: OSError | AgentMemoryError) -> AgentMemoryError:
+    return error if isinstance(error, AgentMemoryError) else storage_failure(key, WriteError, error)
