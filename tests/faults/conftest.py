@@ -1,0 +1,68 @@
+"""Fixtures of the fault tests, and the page of a run: ``--faults-page docs/faults.md``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.faults import shim
+from tests.faults.filesystems import filesystem_of
+from tests.faults.fork_server import Worker, serving
+from tests.faults.page import Results, page
+from tests.faults.plans import Try
+from tests.faults.trials import Trials
+
+_RESULTS = pytest.StashKey[Results]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--faults-page", metavar="FILE", help="write what the run of tests/faults found to a page")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_RESULTS] = Results()
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if file := session.config.getoption("--faults-page", None):
+        long = " --long" if session.config.getoption("--long") else ""
+        command = f"python -m pytest tests/faults{long} --faults-page docs/faults.md"
+        Path(file).write_text(page(session.config.stash[_RESULTS], command))
+
+
+@pytest.fixture(scope="session")
+def results(pytestconfig: pytest.Config) -> Results:
+    """What the run found so far."""
+    return pytestconfig.stash[_RESULTS]
+
+
+@pytest.fixture(scope="session")
+def long(pytestconfig: pytest.Config) -> bool:
+    """Whether every case is asked for."""
+    return bool(pytestconfig.getoption("--long"))
+
+
+@pytest.fixture(scope="session")
+def worker(tmp_path_factory: pytest.TempPathFactory, results: Results) -> Iterator[Worker]:
+    """The fork server with the shim; fails with what to install."""
+    if sys.platform != "linux":
+        pytest.skip("the fault tests use seccomp, which only Linux has")
+    try:
+        library = shim.build(tmp_path_factory.mktemp("shim"))
+    except shim.ShimError as error:
+        pytest.fail(str(error))
+    results.facts["Filesystem, where no other is named"] = filesystem_of(tmp_path_factory.getbasetemp())
+    with serving(library) as worker:
+        report = worker.do(Try(tmp_path_factory.mktemp("first"), "memory://", "append, a new file"))
+        if report.error:
+            pytest.fail(str(report.error))
+        yield worker
+
+
+@pytest.fixture
+def trials(worker: Worker, tmp_path: Path) -> Trials:
+    """Tries operations in a directory of this test's own."""
+    return Trials(worker, tmp_path)

@@ -1,0 +1,180 @@
+"""What has to hold after an operation was stopped, failed or finished; each function returns what does not."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from agent_memory import AgentMemory, AgentMemoryError, FileOperationError, OutcomeUnknownError, PartialOperationError
+from tests.faults.operations import Operation, Tree
+from tests.faults.plans import Report
+
+_SECRET = b"not the memory's\n" * 100
+
+
+@dataclass(frozen=True)
+class Place:
+    """A root, and beside it a directory that is none of the memory's business."""
+
+    base: Path
+
+    @property
+    def root(self) -> Path:
+        return self.base / "root"
+
+    @property
+    def outside(self) -> Path:
+        return self.base / "outside"
+
+    def prepare(self, operation: Operation) -> None:
+        """Put there what the operation starts from, without the memory's help."""
+        self.outside.mkdir(parents=True)
+        (self.outside / "secret.md").write_bytes(_SECRET)
+        if operation.before is not None:
+            self.root.mkdir()
+        for name, text in operation.start.items():
+            path = self.root / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+
+    def memory(self) -> AgentMemory:
+        """The memory as a later process opens it, which need not wait for the disk."""
+        return AgentMemory.open(f"{self.root.as_uri()}?durability=process")
+
+    def remove(self) -> None:
+        shutil.rmtree(self.base)
+
+
+def tree(memory: AgentMemory) -> Tree:
+    """All that a memory shows."""
+    return {entry.path: memory.read_bytes(entry.path).decode(errors="replace") for entry in memory.list()}
+
+
+def after_a_kill(place: Place, operation: Operation, report: Report, *, torn: bool = False) -> list[str]:
+    """The faults after the process died; ``torn``: it may have died, or the machine, in the middle of a write."""
+    with place.memory() as memory:  # closed, so that its filesystem can be unmounted
+        return _after_a_kill(memory, place, operation, report, torn)
+
+
+def _after_a_kill(memory: AgentMemory, place: Place, operation: Operation, report: Report, torn: bool) -> list[str]:
+    faults = list(_outside(place))
+    try:
+        found = tree(memory)
+        if isinstance(report.error, BaseException):
+            faults.append(f"raised {report.error!r}")
+        if report.acknowledged and found != operation.after:
+            faults.append(f"acknowledged, but there is {_shown(found)}")
+        elif found not in operation.allowed:
+            if torn and _is_torn(operation, found):
+                return faults + list(_closes_the_torn_line(memory, operation, found))
+            return [*faults, f"neither old nor new: {_shown(found)}"]
+        return [*faults, *_works_again(memory, operation, found), *_outside(place), *_unswept(place)]
+    except AgentMemoryError as error:
+        return [*faults, f"does not work afterwards: {error!r}"]
+
+
+def after_an_error(
+    place: Place,
+    operation: Operation,
+    report: Report,
+    *,
+    may_leave: bool = False,
+    relieve: Callable[[], object] = lambda: None,
+) -> list[str]:
+    """The faults after a call failed; ``relieve`` puts the cause right before more is asked of the memory.
+
+    ``may_leave``: what failed was the removal of something, which then is still there.
+    """
+    with place.memory() as memory:
+        faults, found = _of_an_error(memory, place, operation, report)
+        faults += [] if may_leave else _left_behind(place, found)
+        relieve()
+        return faults + (list(_works_again(memory, operation, found)) if found in operation.allowed else [])
+
+
+def _of_an_error(memory: AgentMemory, place: Place, operation: Operation, report: Report) -> tuple[list[str], Tree]:
+    faults = list(_outside(place))
+    found = tree(memory)
+    if report.error is None:
+        faults += [] if found == operation.after else [f"returned, but there is {_shown(found)}"]
+    elif not isinstance(report.error, FileOperationError):
+        faults.append(f"raised {report.error!r}")
+    elif str(place.base) in str(report.error):
+        faults.append(f"names a host path: {report.error}")
+    elif isinstance(report.error, OutcomeUnknownError | PartialOperationError):
+        faults += [] if found in operation.allowed else [f"neither old nor new: {_shown(found)}"]
+    elif found != operation.start:
+        faults.append(f"raised {report.error!r}, but there is {_shown(found)}")
+    return faults, found
+
+
+def neither_old_nor_new(place: Place, operation: Operation, _: Report) -> list[str]:
+    """Whether it is torn, whatever was said; for what is known to be careless."""
+    with place.memory() as memory:
+        found = tree(memory)
+    return [] if found in operation.allowed else [f"neither old nor new: {_shown(found)}"]
+
+
+def _works_again(memory: AgentMemory, operation: Operation, found: Tree) -> Iterator[str]:
+    """The same operation again, then another: neither is disturbed by what the first one left."""
+    try:
+        operation.run(memory)
+        raised = None
+    except AgentMemoryError as error:
+        raised = error.with_traceback(None)  # its frames would keep directories open, and the filesystem busy
+    now = tree(memory)
+    if found == operation.start and now != operation.after:
+        yield f"another run from the old state ended with {raised!r} and {_shown(now)}"
+    elif found == operation.after and now not in (operation.after, operation.again):
+        yield f"another run from the new state ended with {raised!r} and {_shown(now)}"
+    elif found not in (operation.start, operation.after) and now not in operation.allowed:
+        yield f"another run from half-way ended with {raised!r} and {_shown(now)}"
+    memory.write("next.md", "next")
+    for name in now:
+        memory.append(name, "")
+    if tree(memory) != {**now, "next.md": "next"}:
+        yield f"a later write ended with {_shown(tree(memory))}"
+
+
+def _is_torn(operation: Operation, found: Tree) -> bool:
+    """Whether only the record being appended is torn: cut, or after a power loss on ext4 zeros in its place."""
+    name = operation.appends
+    if name is None or {**found, name: ""} != {**operation.after, name: ""}:
+        return False
+    old, new = operation.start[name], operation.after[name]
+    zeros = old + "\0" * (len(found[name]) - len(old))
+    return len(old) < len(found[name]) <= len(new) and (new.startswith(found[name]) or found[name] == zeros)
+
+
+def _closes_the_torn_line(memory: AgentMemory, operation: Operation, found: Tree) -> Iterator[str]:
+    name = operation.appends or ""
+    record = "the next record"
+    memory.append(name, record, separator="\n")
+    text = found[name]
+    if memory.read(name) != text + ("" if text.endswith("\n") else "\n") + record:
+        yield "the next record is not on a line of its own"
+
+
+def _outside(place: Place) -> Iterator[str]:
+    names = [path.name for path in place.outside.rglob("*")]
+    if names != ["secret.md"] or (place.outside / "secret.md").read_bytes() != _SECRET:
+        yield "something outside was touched"
+    if {path.name for path in place.base.iterdir()} - {"root", "outside"}:
+        yield "something was made beside the root"
+
+
+def _left_behind(place: Place, found: Tree) -> list[str]:
+    """What is there and should not be. A directory without a file is nothing: see `test_hollow_directories`."""
+    expected = {place.root / name for name in found}
+    paths = [path for path in place.root.rglob("*") if path not in expected and not path.is_dir()]
+    return [f"left behind: {path.name}" for path in paths]
+
+
+def _unswept(place: Place) -> list[str]:
+    return [f"not swept: {path.name}" for path in place.root.rglob("*.agent-memory-tmp")]
+
+
+def _shown(found: Tree) -> str:
+    return ", ".join(f"{name} ({len(text)})" for name, text in found.items()) or "nothing"

@@ -1,0 +1,202 @@
+"""The operations that are killed and failed, each with what has to be there before, in between and after.
+
+They know nothing of how a backend does its work: only the promises of `AgentMemory`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from agent_memory import AgentMemory
+
+Tree = Mapping[str, str]
+
+OLD = "an old line\n" * 600
+NEW = "a newer line\n" * 700
+RECORD = "a record " * 400
+OTHER = "another file, never touched\n"
+LARGEST_FILE = len(OLD) + 1000
+"""Bytes: a limit that `NEW`, and `OLD` with `RECORD` at its end, go over."""
+
+
+@dataclass(frozen=True, repr=False)
+class Operation:
+    """One operation of a memory.
+
+    Attributes:
+        before: what is there when it starts; None is a root that is not there itself.
+        run: the operation; raises `AssertionError` if it returns what is not true.
+        after: what has to be there once it returned.
+        between: what may be there as well if it is stopped on its way.
+        again: what is there after another run on top of ``after``.
+        appends: the file whose end may be torn by a kill in the middle of a write: its next append closes the line.
+    """
+
+    name: str
+    before: Tree | None
+    run: Callable[[AgentMemory], object]
+    after: Tree
+    between: tuple[Tree, ...] = ()
+    again: Tree | None = None
+    appends: str | None = None
+
+    def __repr__(self) -> str:
+        return f"<{self.name}>"
+
+    @property
+    def start(self) -> Tree:
+        return self.before or {}
+
+    @property
+    def allowed(self) -> tuple[Tree, ...]:
+        return (self.start, self.after, *self.between)
+
+    @property
+    def changes(self) -> bool:
+        return self.start != self.after
+
+
+def _expect(found: object, expected: object) -> None:
+    if found != expected:
+        raise AssertionError("returned what is not true")
+
+
+def _names(memory: AgentMemory) -> list[str]:
+    return [entry.path for entry in memory.list()]
+
+
+def _products(states: Iterable[Iterable[Tree]], beside: Tree) -> tuple[Tree, ...]:
+    """Every tree made of one state of each file: a directory that goes file by file may stop anywhere."""
+    return tuple(
+        {**beside, **{k: v for part in parts for k, v in part.items()}} for parts in itertools.product(*states)
+    )
+
+
+_BESIDE = {"other.md": OTHER}
+_TREE = {"d/a.md": OLD, "d/e/b.md": NEW}
+_MOVED = {name.replace("d/", "n/", 1): text for name, text in _TREE.items()}
+_PAIRS = tuple(zip(_TREE, _MOVED, _TREE.values(), strict=True))
+
+OPERATIONS = {
+    operation.name: operation
+    for operation in (
+        Operation("create", _BESIDE, lambda m: m.create("a.md", NEW), {**_BESIDE, "a.md": NEW}),
+        Operation(
+            "write, a new file in new directories", None, lambda m: m.write("new/dir/a.md", NEW), {"new/dir/a.md": NEW}
+        ),
+        Operation(
+            "write, replacing", {**_BESIDE, "a.md": OLD}, lambda m: m.write("a.md", NEW), {**_BESIDE, "a.md": NEW}
+        ),
+        Operation(
+            "write with expected_sha256",
+            {**_BESIDE, "d/a.md": OLD},
+            lambda m: m.write("d/a.md", NEW, expected_sha256=sha256(OLD.encode()).hexdigest()),
+            {**_BESIDE, "d/a.md": NEW},
+        ),
+        Operation(
+            "append, a new file",
+            _BESIDE,
+            lambda m: m.append("log.md", NEW, separator="\n"),
+            {**_BESIDE, "log.md": NEW},
+            again={**_BESIDE, "log.md": NEW + NEW},
+        ),
+        Operation(
+            "append",
+            {**_BESIDE, "log.md": OLD},
+            lambda m: m.append("log.md", RECORD, separator="\n"),
+            {**_BESIDE, "log.md": OLD + RECORD},
+            again={**_BESIDE, "log.md": f"{OLD}{RECORD}\n{RECORD}"},
+            appends="log.md",
+        ),
+        Operation(
+            "append after a torn line",
+            {"d/log.md": f"{OLD}a torn li"},
+            lambda m: m.append("d/log.md", RECORD, separator="\n"),
+            {"d/log.md": f"{OLD}a torn li\n{RECORD}"},
+            again={"d/log.md": f"{OLD}a torn li\n{RECORD}\n{RECORD}"},
+            appends="d/log.md",
+        ),
+        Operation(
+            "edit",
+            {**_BESIDE, "a.md": OLD},
+            lambda m: m.edit("a.md", lambda text: text.replace("old", "edited")),
+            {**_BESIDE, "a.md": OLD.replace("old", "edited")},
+        ),
+        Operation("delete", {**_BESIDE, "a.md": OLD}, lambda m: m.delete("a.md"), _BESIDE),
+        Operation(
+            "delete, the last file of directories",
+            {**_BESIDE, "d/e/a.md": OLD},
+            lambda m: m.delete("d/e/a.md"),
+            _BESIDE,
+        ),
+        Operation(
+            "rename, a file",
+            {**_BESIDE, "d/a.md": OLD},
+            lambda m: m.rename("d/a.md", "n/b.md"),
+            {**_BESIDE, "n/b.md": OLD},
+            between=({**_BESIDE, "d/a.md": OLD, "n/b.md": OLD},),
+        ),
+        Operation(
+            "rename, a directory",
+            {**_BESIDE, **_TREE},
+            lambda m: m.rename("d", "n"),
+            {**_BESIDE, **_MOVED},
+        ),
+        Operation(
+            "copy, a file",
+            {**_BESIDE, "d/a.md": OLD},
+            lambda m: m.copy("d/a.md", "n/b.md"),
+            {**_BESIDE, "d/a.md": OLD, "n/b.md": OLD},
+        ),
+        Operation(
+            "copy, a directory",
+            {**_BESIDE, **_TREE},
+            lambda m: m.copy("d", "n"),
+            {**_BESIDE, **_TREE, **_MOVED},
+            between=_products((({o: t}, {o: t, n: t}) for o, n, t in _PAIRS), _BESIDE),
+        ),
+        Operation(
+            "delete_tree",
+            {**_BESIDE, **_TREE},
+            lambda m: m.delete_tree("d"),
+            _BESIDE,
+            between=_products((({o: t}, {}) for o, _, t in _PAIRS), _BESIDE),
+        ),
+        Operation("list", _TREE, lambda m: _expect(_names(m), sorted(_TREE)), _TREE),
+        Operation("read", {"d/a.md": OLD}, lambda m: _expect(m.read("d/a.md"), OLD), {"d/a.md": OLD}),
+    )
+}
+CHANGES = {name: operation for name, operation in OPERATIONS.items() if operation.changes}
+WRITES = {name: operation for name, operation in CHANGES.items() if not name.startswith(("delete", "rename"))}
+"""What needs room on the disk."""
+
+
+def _naively(change: Callable[[Path], object]) -> Callable[[AgentMemory], object]:
+    """A change without the memory, to a path: a worker stands beside the root."""
+
+    def run(_: AgentMemory) -> None:
+        change(Path("root", "a.md"))
+
+    return run
+
+
+def _temporary_and_rename(path: Path) -> None:
+    temporary = path.with_suffix(".agent-memory-tmp")
+    temporary.write_text(NEW)
+    os.rename(temporary, path)  # noqa: PTH104 - as it is usually written, with nothing synced
+
+
+CONTROLS = {
+    operation.name: operation
+    for operation in (
+        Operation("open and write", {"a.md": OLD}, _naively(lambda path: path.write_text(NEW)), {"a.md": NEW}),
+        Operation("rename without fsync", {"a.md": OLD}, _naively(_temporary_and_rename), {"a.md": NEW}),
+        Operation("unlink without fsync", {"a.md": OLD}, _naively(lambda path: path.unlink()), {}),
+    )
+}
+"""What does not keep the promises, and has to be found out: else the method shows nothing."""

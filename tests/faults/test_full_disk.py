@@ -1,0 +1,51 @@
+"""A filesystem without a free byte, for real: a clear error, the old content, and it goes on once there is room."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.faults import page
+from tests.faults.filesystems import KINDS, Filesystem, NotHereError, mounted
+from tests.faults.fork_server import Worker
+from tests.faults.judging import after_an_error
+from tests.faults.operations import CHANGES, WRITES, Operation
+from tests.faults.page import Results
+from tests.faults.plans import Plan
+from tests.faults.trials import Trials
+
+_SIZES = {"tmpfs": "1m", "ext4": "8M", "XFS": "320M"}
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def filesystem(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, results: Results
+) -> Iterator[Filesystem]:
+    kind: str = request.param
+    try:
+        with mounted(kind, tmp_path_factory.mktemp(kind), _SIZES[kind]) as filesystem:
+            yield filesystem
+    except NotHereError as reason:
+        for name in CHANGES:
+            results.not_run(name, page.FULL.format(kind), str(reason))
+        pytest.skip(f"{kind}: {reason}")
+
+
+@pytest.mark.parametrize("operation", CHANGES.values(), ids=CHANGES)
+def test_a_full_disk_is_a_clear_error_that_leaves_the_old(
+    worker: Worker, results: Results, filesystem: Filesystem, operation: Operation
+) -> None:
+    trials = Trials(worker, filesystem.top)
+    place = trials.place(operation)
+    ballast = filesystem.fill()
+    report = trials.run(place, operation, Plan())
+    relieve: partial[None] = partial(Path.unlink, ballast, missing_ok=True)
+    faults = after_an_error(place, operation, report, relieve=relieve)
+    relieve()
+    place.remove()
+    if operation.name in WRITES and report.error is None:
+        faults.append("found room on a full disk")
+    results.check(operation.name, page.FULL.format(filesystem.kind), [faults])
