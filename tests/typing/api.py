@@ -20,6 +20,7 @@ from agent_memory import (
     external_id,
     hookimpl,
 )
+from agent_memory.filesystem import AgentMemoryFileSystem
 from agent_memory.plugins.audit import AuditPlugin
 from agent_memory.plugins.limits import LimitsPlugin
 
@@ -40,6 +41,8 @@ def sync_api(path: Path) -> None:
     assert_type(memory.write("a", "b", expected_sha256="0" * 64), WriteResult)
     assert_type(memory.edit("a", str.upper), WriteResult)
     assert_type(memory.read_bytes("a"), bytes)
+    assert_type(memory.append_bytes("a", b"b"), WriteResult)
+    assert_type(memory.filesystem(), AgentMemoryFileSystem)
     assert_type(memory.rename("a", "b"), TreeResult)
     assert_type(memory.list("a", recursive=False), tuple[Entry, ...])
     assert_type(memory.subtree("a").read_only().acting_as("me", "call-1"), AgentMemory)
