@@ -11,8 +11,8 @@ Every row is the median of interleaved rounds of the plain call and of ours, all
 - list: beside a recursion of `os.scandir` that stats each file.
 - async: beside the sync call and an empty hop to a thread.
 
-Peers that are installed (anthropic's local memory tool, deepagents' FilesystemBackend, fsspec's local filesystem) do what
-they have for it.
+Peers that are installed (the local memory tool of anthropic, FilesystemBackend of deepagents, the local filesystem of
+fsspec) do what they have for it.
 ``--long`` makes the large append 1 GB instead of 16 MB.
 """
 
