@@ -1,0 +1,50 @@
+"""Filesystems to test: on every kind of backend, in memory alone, and on the local disk alone."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_memory import (
+    AgentMemory,
+)
+from agent_memory.filesystem import AgentMemoryFileSystem
+from tests.filesystem.kit import FileSystem, Recorder
+from tests.servers import S3Server
+
+
+@pytest.fixture
+def recorder() -> Recorder:
+    return Recorder()
+
+
+@pytest.fixture(params=["local", "memory", "ministack"])
+def memory(request: pytest.FixtureRequest, tmp_path: Path, recorder: Recorder) -> Iterator[AgentMemory]:
+    options: dict[str, Any] = {}
+    url = f"memory://{tmp_path.name}-{os.getpid()}" if request.param == "memory" else str(tmp_path / "root")
+    if request.param == "ministack":
+        server: S3Server = request.getfixturevalue("ministack")
+        url, options = server.new_url(), server.options
+    with AgentMemory.open(url, storage_options=options, plugins=[recorder]) as memory:
+        yield memory
+
+
+@pytest.fixture
+def fs(memory: AgentMemory) -> AgentMemoryFileSystem:
+    return memory.filesystem()
+
+
+@pytest.fixture
+def scratch() -> Iterator[AgentMemoryFileSystem]:
+    """For what is the same on every backend."""
+    with AgentMemory.open(f"memory://scratch-{os.urandom(6).hex()}") as memory:
+        yield memory.filesystem()
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> FileSystem:
+    return AgentMemory.open(tmp_path / "plain").filesystem()

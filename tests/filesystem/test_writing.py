@@ -1,0 +1,215 @@
+"""What is written is saved whole when it is closed, or not at all."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_memory import (
+    InvalidContentError,
+)
+from tests.filesystem.kit import Failed, FileSystem, Recorder, contents, written
+
+
+def half_written(fs: FileSystem, path: str, mode: str, **options: Any) -> None:
+    with fs.open(path, mode, **options) as file:
+        file.write(b"half" if "b" in mode else "half")
+        raise Failed
+
+
+@pytest.mark.parametrize("mode", ["wb", "ab", "xb", "w", "a", "x"])
+@pytest.mark.parametrize("compression", [None, "gzip"])
+def test_a_file_left_by_an_exception_is_not_written(scratch: FileSystem, mode: str, compression: str | None) -> None:
+    path = "new" if "x" in mode else "a"
+    scratch.pipe_file("a", b"before")
+    with pytest.raises(Failed):
+        half_written(scratch, path, mode, compression=compression)
+    assert contents(scratch) == {"a": b"before"}
+
+
+@pytest.mark.parametrize("mode", ["wb", "w"])
+def test_a_forgotten_file_is_not_written(scratch: FileSystem, mode: str) -> None:
+    def forgotten() -> None:
+        scratch.open("a", mode).write(b"half" if "b" in mode else "half")
+
+    with pytest.warns(ResourceWarning, match="'a' was never closed: nothing was written"):
+        forgotten()
+    assert contents(scratch) == {}
+
+
+def test_a_file_is_seen_when_it_is_closed_and_saved_once(fs: FileSystem, recorder: Recorder) -> None:
+    file = fs.open("a", "wb")
+    file.write(b"12345")
+    file.seek(1)
+    file.write(bytearray(b"x"))
+    file.truncate(4)
+    file.flush()
+    assert (file.tell(), fs.exists("a")) == (2, False)
+    file.close()
+    file.close()
+    file.discard()
+    assert (contents(fs), recorder.kinds.count("write")) == ({"a": b"1x34"}, 1)
+    with pytest.raises(ValueError, match="closed"):
+        file.write(b"")
+
+
+def test_a_save_that_fails_is_raised_by_close(scratch: FileSystem) -> None:
+    file = scratch.open("a/b", "wb")
+    scratch.touch("a")
+    with pytest.raises(FileExistsError):
+        file.close()
+    file.close()
+    assert contents(scratch) == {"a": b""}
+
+
+def test_bytes_of_any_kind_are_appended(fs: FileSystem) -> None:
+    for mode, data in (("ab", b"\xff\x00"), ("a", "é\n"), ("ab", b"")):
+        with fs.open("log", mode) as file:
+            file.write(data)
+    assert fs.cat("log") == b"\xff\x00\xc3\xa9\n"
+    with fs.open("log", "ab") as file, pytest.raises(OSError, match="cannot seek"):
+        file.seek(0)
+
+
+def test_of_two_creators_one_wins(fs: FileSystem) -> None:
+    first, second = fs.open("a", "xb"), fs.open("a", "xb")
+    first.write(b"first")
+    second.write(b"second")
+    second.close()
+    with pytest.raises(FileExistsError):
+        first.close()
+    with pytest.raises(FileExistsError):
+        fs.open("a", "x")
+    assert contents(fs) == {"a": b"second"}
+
+
+def test_text_is_written_as_open_does(scratch: FileSystem) -> None:
+    with scratch.open("a", "wt", encoding="utf-16-le", newline="\r\n") as file:
+        file.write("é\n")
+    assert scratch.cat("a") == "é\r\n".encode("utf-16-le")
+    assert scratch.read_text("a", encoding="utf-16-le") == "é\n"
+    with pytest.raises(LookupError):
+        scratch.open("b", "w", encoding="none such")
+    with pytest.raises(InvalidContentError):
+        scratch.pipe_file("a", "text")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("suffix", ["gz", "bz2", "xz", "zip"])
+def test_a_compressed_file_is_written_whole(scratch: FileSystem, suffix: str) -> None:
+    for mode in ("b", "t"):
+        with scratch.open(f"a.{suffix}", f"w{mode}", compression="infer") as file:
+            file.write(b"1234" * 1000 if mode == "b" else "1234" * 1000)
+        with scratch.open(f"a.{suffix}", f"r{mode}", compression="infer") as file:
+            assert file.read() == (b"1234" * 1000 if mode == "b" else "1234" * 1000)
+    assert scratch.cat(f"a.{suffix}") != b"1234" * 1000
+
+
+@pytest.mark.parametrize("mode", ["r+b", "w+", "rw", ""])
+def test_other_modes_are_refused(scratch: FileSystem, mode: str) -> None:
+    with pytest.raises(io.UnsupportedOperation):
+        scratch.open("a", mode)
+
+
+def test_touch_sets_no_time(fs: FileSystem) -> None:
+    fs.pipe_file("a", b"1")
+    with pytest.raises(NotImplementedError):
+        fs.touch("a", truncate=False)
+    assert fs.cat("a") == b"1"
+    fs.touch("a")
+    assert fs.cat("a") == b""
+
+
+def test_a_transaction_saves_all_at_its_end_or_nothing(fs: FileSystem) -> None:
+    fs.pipe_file("a", b"before")
+
+    def failing() -> None:
+        with fs.transaction:
+            fs.pipe_file("a", b"1")
+            written(fs, "b", "wb")
+            half_written(fs, "c", "w")
+
+    with pytest.raises(Failed):
+        failing()
+    assert contents(fs) == {"a": b"before"}
+    with fs.transaction:
+        fs.pipe_file("a", b"1")
+        written(fs, "b", "wb")
+        with pytest.raises(Failed):
+            half_written(fs, "c", "w")
+        assert contents(fs) == {"a": b"before"}
+    assert contents(fs) == {"a": b"1", "b": b"xyyyyyyyyyyz"}
+    fs.pipe_file("a", b"2")
+    assert fs.cat("a") == b"2"
+
+
+def test_a_file_still_open_at_the_end_of_its_transaction_is_an_error(scratch: FileSystem) -> None:
+    files = []
+    with pytest.raises(ValueError, match="still open"), scratch.transaction:
+        files.append(scratch.open("a", "wb"))
+    assert files[0].closed
+    assert contents(scratch) == {}
+
+
+def test_a_file_is_not_copied_onto_a_local_directory(plain: FileSystem, tmp_path: Path) -> None:
+    plain.pipe_file("d/a.md", b"x")
+    (tmp_path / "here" / "d" / "a.md").mkdir(parents=True)
+    with pytest.raises(IsADirectoryError):
+        plain.get("d", f"{tmp_path}/here/", recursive=True)
+    with pytest.raises(IsADirectoryError):
+        plain.get_file("d/a.md", str(tmp_path / "here"))
+
+
+def test_a_transaction_within_another_is_refused_and_saves_nothing(plain: FileSystem) -> None:
+    def nested() -> None:
+        with plain.transaction:
+            plain.pipe_file("outer", b"x")
+            with plain.transaction:
+                plain.pipe_file("inner", b"x")
+
+    with pytest.raises(ValueError, match="do not nest"):
+        nested()
+    assert plain.find("") == []
+
+
+def test_text_is_utf8_whatever_the_locale(tmp_path: Path) -> None:
+    program = """
+import sys
+from agent_memory import AgentMemory
+memory = AgentMemory.open(sys.argv[1])
+fs = memory.filesystem()
+with fs.open("a.md", "w") as file:
+    file.write("\\u00e9")
+with fs.open("a.md", "r") as file:
+    assert file.read() == "\\u00e9" == memory.read("a.md")
+"""
+    environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    subprocess.run([sys.executable, "-c", program, str(tmp_path / "root")], check=True, env=environment)
+
+
+def test_a_save_that_failed_may_be_tried_again(plain: FileSystem, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = plain.open("a.md", "wb", autocommit=False)
+    file.write(b"kept")
+    file.close()
+    with monkeypatch.context() as patch:
+        patch.setattr(file, "_save", _fail)
+        with pytest.raises(OSError, match="not now"):
+            file.commit()
+    file.commit()
+    assert plain.cat("a.md") == b"kept"
+
+
+def _fail(_: bytes) -> None:
+    raise OSError("not now")
+
+
+def test_many_files_and_the_directory_above_them_are_removed_once(plain: FileSystem) -> None:
+    for number in range(50):
+        plain.pipe_file(f"d/{number}", b"")
+    plain.rm(["d", *(f"d/{number}" for number in range(50))], recursive=True)
+    assert plain.find("") == []
