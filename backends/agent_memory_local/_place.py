@@ -24,6 +24,10 @@ def state_version(found: os.stat_result, size: int) -> Version:
     return Version(f"{STATE}{found.st_dev}:{found.st_ino}:{size}:{found.st_mtime_ns}:{found.st_ctime_ns}")
 
 
+def _state(found: os.stat_result) -> tuple[int, ...]:
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
 class Place:
     """Where a key leads, with its tree locked before the first step of the walk: nobody moves what is found.
 
@@ -138,14 +142,17 @@ class Place:
         return content_version(self.content(error, allow_hard_links))
 
     def require_same(self, other: Place) -> None:
-        """Raise `Moved` unless this place, walked to anew, is the directory of another one, its file still in it."""
+        """Raise `Moved` unless this place, walked to anew, is the directory of another one, its file in it as it was.
+
+        Our own writers leave a locked file alone; another program, an editor say, does not know of locks.
+        """
         try:
             here = os.fstat(self.directory)
             file = os.stat(self.name, dir_fd=self.directory, follow_symlinks=False) if other.found else None
         except FileNotFoundError:
             raise Moved from None
         same = os.path.samestat(here, os.fstat(other.directory))
-        if not same or (file and other.found and not os.path.samestat(file, other.found)):
+        if not same or (file and other.found and _state(file) != _state(other.found)):
             raise Moved
 
     def release_file(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import stat
 import subprocess
@@ -18,6 +19,7 @@ from agent_memory import (
     AgentMemoryError,
     AgentMemoryFileNotFoundError,
     AppendError,
+    ConflictError,
     FileAlreadyExistsError,
     OutcomeUnknownError,
     ReadError,
@@ -220,6 +222,23 @@ def test_a_failed_fsync_is_an_error_and_never_tried_again(
     assert calls.count(fails_on) == 1
     assert memory.read("log.md") == ("old" if fails_on == "file" else "new")
     assert all_names(root) == ["log.md"]
+
+
+def test_what_another_program_writes_while_the_disk_syncs_is_a_conflict(
+    memory: AgentMemory, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory.write("notes.md", "ours")
+    real_fsync = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            (root / "notes.md").write_text("an editor's")
+        real_fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(ConflictError):
+        memory.write("notes.md", "lost?", expected_sha256=hashlib.sha256(b"ours").hexdigest())
+    assert memory.read("notes.md") == "an editor's"
 
 
 def test_an_append_whose_fsync_fails_is_of_unknown_outcome(
