@@ -121,16 +121,16 @@ def _works_again(memory: AgentMemory, operation: Operation, found: Tree) -> Iter
     """The same operation again, then another: neither is disturbed by what the first one left."""
     try:
         operation.run(memory)
-        raised = None
+        raised = "nothing"
     except AgentMemoryError as error:
-        raised = error.with_traceback(None)  # its frames would keep directories open, and the filesystem busy
+        raised = repr(error)  # not itself: the frames it holds keep directories open, and the filesystem busy
     now = tree(memory)
     if found == operation.start and now != operation.after:
-        yield f"another run from the old state ended with {raised!r} and {_shown(now)}"
+        yield f"another run from the old state ended with {raised} and {_shown(now)}"
     elif found == operation.after and now not in (operation.after, operation.again):
-        yield f"another run from the new state ended with {raised!r} and {_shown(now)}"
+        yield f"another run from the new state ended with {raised} and {_shown(now)}"
     elif found not in (operation.start, operation.after) and now not in operation.allowed:
-        yield f"another run from half-way ended with {raised!r} and {_shown(now)}"
+        yield f"another run from half-way ended with {raised} and {_shown(now)}"
     memory.write("next.md", "next")
     for name in now:
         memory.append(name, "")
