@@ -44,7 +44,7 @@ from agent_memory_local._locks import Moved, close, patiently, settled_size
 from agent_memory_local._place import STATE, Place, state_version
 from agent_memory_local._scan import scan
 from agent_memory_local._tree_locks import TreeLocks
-from agent_memory_local._walk import OPEN_FILE, Walker, require_regular
+from agent_memory_local._walk import OPEN_FILE, Walker, require_regular, segments_of
 
 _ONE_READ = 1 << 20
 T = TypeVar("T")
@@ -133,7 +133,7 @@ class LocalBackend(BlockingBackend):
             except AgentMemoryFileNotFoundError:
                 return Page(())
             try:
-                scan(directory, builder, recursive, len(prefix.path.split("/")) if prefix.path else 0)
+                scan(directory, builder, recursive, len(segments_of(prefix.path)))
             finally:
                 close(directory)
         return builder.page(after, limit)

@@ -13,7 +13,7 @@ from weakref import WeakSet
 from agent_memory.key import Key
 from agent_memory_local._descriptor import Descriptor
 from agent_memory_local._locks import Busy, Moved, is_asked_for, leave_tree, take_tree
-from agent_memory_local._walk import Walker
+from agent_memory_local._walk import Walker, segments_of
 
 _MOST_IDLE = 32
 
@@ -55,7 +55,7 @@ class TreeLocks:
         self._idle = {}
 
     def _opened(self, key: Key, make: bool, sync: bool) -> Descriptor:
-        segments = key.base.split("/") if key.base else ()
+        segments = segments_of(key.base)
         if make:
             return Descriptor(self._walker.made_directory(segments, key, sync))
         return Descriptor(self._walker.directory(segments, key))

@@ -25,7 +25,7 @@ from agent_memory_local._files import sync_written
 from agent_memory_local._hollow import remove_empty, remove_hollow
 from agent_memory_local._locks import Busy, Moved, ask_for_tree, close, leave_tree, patiently, take_tree
 from agent_memory_local._scan import scan
-from agent_memory_local._walk import Walker, on_disk
+from agent_memory_local._walk import Walker, on_disk, segments_of
 
 
 class Tree:
@@ -41,7 +41,7 @@ class Tree:
 
     def __init__(self, walker: Walker, key: Key) -> None:
         self._walker = walker
-        self._directory = Descriptor(walker.directory(_segments_of(key.base), key))
+        self._directory = Descriptor(walker.directory(segments_of(key.base), key))
         try:
             self._take(key)
         except BaseException:
@@ -60,18 +60,18 @@ class Tree:
 
     def open(self, prefix: Key) -> int:
         """A descriptor of a directory of the tree; the caller closes it."""
-        return self._walker.directory_below(self._directory.number, _segments_of(prefix.path), prefix)
+        return self._walker.directory_below(self._directory.number, segments_of(prefix.path), prefix)
 
     def make(self, prefix: Key, sync: bool) -> int:
         """The same, making what is missing."""
-        return self._walker.made_below(self._directory.number, _segments_of(prefix.path), prefix, sync)
+        return self._walker.made_below(self._directory.number, segments_of(prefix.path), prefix, sync)
 
     def files(self, prefix: Key) -> Page:
         """All files below a directory of the tree."""
         builder = PageBuilder(prefix)
         directory = self.open(prefix)
         try:
-            scan(directory, builder, recursive=True, depth=len(_segments_of(prefix.path)))
+            scan(directory, builder, recursive=True, depth=len(segments_of(prefix.path)))
         finally:
             close(directory)
         return builder.whole_page(None)
@@ -82,10 +82,6 @@ class Tree:
     def __exit__(self, *exc_info: object) -> None:
         leave_tree(self._directory.number)
         self._directory.close()
-
-
-def _segments_of(path: str) -> list[str]:
-    return path.split("/") if path else []
 
 
 def move_tree(walker: Walker, source: Key, target: Key, sync: bool) -> int | None:

@@ -41,6 +41,11 @@ def from_disk(name: str) -> str:
     return name if UTF8_LOCALE else os.fsencode(name).decode("utf-8", "surrogateescape")
 
 
+def segments_of(path: str) -> list[str]:
+    """The segments of a path, none of an empty one."""
+    return path.split("/") if path else []
+
+
 class Walker:
     """Opens directories and files below one root, of which it keeps a descriptor.
 
@@ -87,16 +92,12 @@ class Walker:
             root = self._opened_root()
         except FileNotFoundError:
             raise not_found(key) from None
-        return self.directory_below(root.number, segments, key)
+        return self._stepped(root.number, segments, key)
 
     def directory_below(self, directory: int, segments: Sequence[str], key: Key) -> int:
         """The same, below an open directory."""
-        if (found := self._shortcut(directory, segments)) >= 0:
-            return found
-        descriptor = again(directory)
-        for segment in segments:
-            descriptor = self._step(descriptor, on_disk(segment), key)
-        return descriptor
+        found = self._shortcut(directory, segments)
+        return found if found >= 0 else self._stepped(directory, segments, key)
 
     def made_directory(self, segments: Sequence[str], key: Key, sync: bool) -> int:
         """The same as `directory`, making what is missing; each new name is synced to disk if ``sync``.
@@ -113,19 +114,12 @@ class Walker:
             root = self._opened_root()
         except FileNotFoundError:
             raise Moved from None
-        return self.made_below(root.number, segments, key, sync)
+        return self._made_stepped(root.number, segments, key, sync)
 
     def made_below(self, directory: int, segments: Sequence[str], key: Key, sync: bool) -> int:
         """The same, below an open directory."""
-        if (found := self._shortcut(directory, segments)) >= 0:
-            return found
-        descriptor = again(directory)
-        try:
-            for segment in segments:
-                descriptor = self._made_step(descriptor, on_disk(segment), key, sync)
-        except FileNotFoundError:
-            raise Moved from None
-        return descriptor
+        found = self._shortcut(directory, segments)
+        return found if found >= 0 else self._made_stepped(directory, segments, key, sync)
 
     def _shortcut(self, directory: int, segments: Sequence[str]) -> int:
         if self._below is None or not segments:
@@ -190,6 +184,21 @@ class Walker:
             other != name and other.casefold() == name.casefold() for other in os.listdir(directory)
         )
 
+    def _stepped(self, directory: int, segments: Sequence[str], key: Key) -> int:
+        descriptor = again(directory)
+        for segment in segments:
+            descriptor = self._step(descriptor, on_disk(segment), key)
+        return descriptor
+
+    def _made_stepped(self, directory: int, segments: Sequence[str], key: Key, sync: bool) -> int:
+        descriptor = again(directory)
+        try:
+            for segment in segments:
+                descriptor = self._made_step(descriptor, on_disk(segment), key, sync)
+        except FileNotFoundError:
+            raise Moved from None
+        return descriptor
+
     def _step(self, descriptor: int, segment: str, key: Key) -> int:
         try:
             self.refuse_other_case(descriptor, segment, key)
@@ -220,9 +229,7 @@ class Walker:
 
 def again(directory: int) -> int:
     """Another descriptor of an open directory, with a lock and a position of its own; the caller closes it."""
-    return os.open(
-        ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory
-    )  # "." is no name: no link is near
+    return os.open(".", _DIRECTORY, dir_fd=directory)  # "." is no name: no link is near
 
 
 def subdirectory(directory: int, name: str) -> int | None:
