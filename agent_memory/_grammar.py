@@ -84,7 +84,8 @@ _DEVICE = r"(?i:con|prn|aux|nul|clock\$|conin\$|conout\$|(?:com|lpt)[1-9\xb9\xb2
 DEVICE = re.compile(_DEVICE + r"(?:[. ]|\Z)")
 
 _PLAIN_SEGMENT = (
-    rf"(?!{_DEVICE}(?:[. /]|\Z))(?! )[-A-Za-z0-9._~!#$'()+,;=@\[\]^`{{}} ]{{1,{MAX_SEGMENT_BYTES}}}+"
+    # The first alternative only spares most names the list of devices; it halves the price of a match.
+    rf"(?:(?![CcPpAaNnLl ])|(?! |{_DEVICE}(?:[. /]|\Z)))[-A-Za-z0-9._~!#$'()+,;=@\[\]^`{{}} ]{{1,{MAX_SEGMENT_BYTES}}}+"
     rf"(?<![. ])(?<!{re.escape(TEMPORARY_SUFFIX)})"
 )
 PLAIN = re.compile(

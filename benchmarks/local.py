@@ -6,9 +6,10 @@ Every row is the median of interleaved rounds of the plain call and of ours, all
 
 - read: beside `Path.read_text`; "key cold" with no name in the cache.
 - append: beside a bare ``open(path, "a").write``. "our calls" is the floor of ours: its system calls in one straight
-  function, without names, hooks and errors; "three calls" are open, write and close alone.
+  function, without names, hooks and errors; "our backend" is the backend's verb alone, with errors and interruptions
+  cared for; "three calls" are open, write and close alone.
 - replace, durable: beside temp + write + fsync + rename + fsync(directory).
-- list: beside a recursion of `os.scandir` that stats each file.
+- list: beside a recursion of `os.scandir` that stats each file; "our walk" makes no keys, entries and order of it.
 - async: beside the sync call and an empty hop to a thread.
 
 Peers that are installed (the local memory tool of anthropic, FilesystemBackend of deepagents, the local filesystem of
@@ -32,8 +33,10 @@ from pathlib import Path
 from typing import Any
 
 from agent_memory import AgentMemory, AgentMemoryService, AsyncAgentMemoryService
+from agent_memory.backend import PageBuilder, Version
 from agent_memory.key import Key, _joined
-from agent_memory_local import _locks, _openat2
+from agent_memory_local import LocalBackend, _locks, _openat2
+from agent_memory_local._scan import scan
 from agent_memory_local._walk import OPEN_FILE_TO_CHANGE
 
 ROUNDS = 15
@@ -94,6 +97,28 @@ def our_calls_alone(root: Path) -> Call:
         os.close(file)
 
     return append
+
+
+def our_backend_alone(root: Path, path: str) -> Call:
+    """The backend's verb, called with a key that is parsed already."""
+    backend, key, data = LocalBackend(root, durability="process"), Key.agent("bench").join(path), LINE.encode()
+    return lambda: backend.append(key, data)
+
+
+class _NoPage(PageBuilder):
+    def file(self, name: str, size: int, modified: float, version: Version | None = None) -> None:
+        pass
+
+
+def our_walk_alone(directory: Path) -> Call:
+    """The descriptors of a listing, and the stat of each file, and nothing made of them."""
+
+    def walk() -> None:
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+        scan(descriptor, _NoPage(Key.tree()), True, 0)
+        os.close(descriptor)
+
+    return walk
 
 
 def replace_durably(path: Path, text: str) -> None:
@@ -248,6 +273,7 @@ def appends(plain: Path, root: Path, scratch: AgentMemory, peers: Peers, large: 
         scratch.append(path, LINE)
         others: dict[str, Call] = {
             "our calls": our_calls_alone(root),
+            "our backend": our_backend_alone(root, path),
             "three calls": lambda: append_by_system_calls(log),
             **dict(peers.append()),
         }
@@ -294,7 +320,7 @@ def listings(root: Path, service: AgentMemoryService, peers: Peers) -> None:
         memory.create(f"d{number % 100}/file-{number}.md", "x")
     directory = root / "agent_memory" / "list"
     assert len(memory.list()) == scan_plainly(str(directory)) == 10_000
-    others = dict(peers.list(directory))
+    others = {"our walk": our_walk_alone(directory), **dict(peers.list(directory))}
     compare("list 10,000 files", lambda: scan_plainly(str(directory)), memory.list, others, calls=1)
 
 
