@@ -18,16 +18,12 @@ from tests.faults.trials import Trials
 _RESULTS = pytest.StashKey[Results]()
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--faults-page", metavar="FILE", help="write what the run of tests/faults found to a page")
-
-
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_RESULTS] = Results()
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    if file := session.config.getoption("--faults-page", None):
+    if file := session.config.getoption("--faults-page"):
         long = " --long" if session.config.getoption("--long") else ""
         command = f"python -m pytest tests/faults{long} --faults-page docs/faults.md"
         Path(file).write_text(page(session.config.stash[_RESULTS], command))
