@@ -7,6 +7,7 @@ The methods are coroutines over a `Run`; `agent_memory.memory` runs them for syn
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import re
 import time
@@ -15,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar, cast
 
 from agent_memory import flows, tree_flows
-from agent_memory.backend import ANY, PRESENT, AnyBackend, AppendWhen, Backend, Entry
+from agent_memory.backend import ANY, PRESENT, AnyBackend, AppendWhen, Backend, Deadline, Entry, deadline
 from agent_memory.errors import (
     AgentMemoryError,
     InvalidContentError,
@@ -112,9 +113,22 @@ Flow = Callable[[Call], Awaitable[Effect]]
 Content = Callable[[], bytes]
 
 
+def checked_timeout(seconds: float | None, backend: AnyBackend) -> float | None:
+    """The seconds an operation has: the backend's own number where the caller says nothing.
+
+    Raises:
+        ValueError: not a positive number.
+    """
+    if seconds is None:
+        return backend.timeout
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
+        raise ValueError(f"timeout is a positive number of seconds, not {seconds!r}")
+    return float(seconds)
+
+
 @dataclass(frozen=True)
 class Tree:
-    """A tree below ``top`` as somebody sees it: who acts, and whether they may write."""
+    """A tree below ``top`` as somebody sees it: who acts, whether they may write, how many seconds a call has."""
 
     backend: AnyBackend
     hooks: Hooks
@@ -123,6 +137,7 @@ class Tree:
     actor: str | None = None
     tool_call_id: str | None = None
     writable: bool = True
+    timeout: float | None = None
 
     def subtree(self, path: str) -> Tree:
         """The same view below a directory."""
@@ -265,7 +280,7 @@ class Tree:
             if content is not None and self.hooks.content_guards:
                 await self._check(call, data)
             at_work = True
-            effect = await flow(call)
+            effect = await (flow(call) if self.timeout is None else self._in_time(self.timeout, flow, call))
         except BaseException as error:
             self._show_own_paths(error)
             try:
@@ -276,6 +291,10 @@ class Tree:
         if effect.skipped or self.hooks.hear_successes():
             await self._tell(call, _succeeded(effect, run.now() - started))
         return effect
+
+    async def _in_time(self, seconds: float, flow: Flow, call: Call) -> Effect:
+        with deadline(Deadline(seconds, call.run.now() + seconds)):
+            return await flow(call)
 
     def _permit(self, kind: OperationKind) -> None:
         if kind not in _READING:

@@ -20,7 +20,9 @@ from typing import ClassVar, Final, Literal, Protocol, TypeAlias, runtime_checka
 
 import pluggy
 
+from agent_memory._deadline import Deadline, current_deadline, deadline
 from agent_memory._pages import PageBuilder, by_path
+from agent_memory._turns import Turns
 from agent_memory._values import (
     ABSENT,
     ANY,
@@ -62,6 +64,7 @@ __all__ = [
     "BackendFactory",
     "BlockingBackend",
     "Capabilities",
+    "Deadline",
     "DeletedTree",
     "Entry",
     "Key",
@@ -70,12 +73,15 @@ __all__ = [
     "PageBuilder",
     "ReadWhen",
     "Snapshot",
+    "Turns",
     "Version",
     "When",
     "WriteWhen",
     "by_path",
     "content_sha256",
     "content_version",
+    "current_deadline",
+    "deadline",
     "hookimpl",
     "not_found",
     "raise_failures",
@@ -95,6 +101,8 @@ DEFAULT_MAX_BYTES: Final = 50_000_000
 class _Common(ABC):
     max_bytes: int = DEFAULT_MAX_BYTES
     """The most bytes one read or one write carries; a read refuses before it allocates."""
+    timeout: float | None = None
+    """Seconds an operation on one file has if its caller says nothing; None: as many as it takes."""
     capabilities: Capabilities
     """What this storage keeps; every backend states it."""
 
@@ -201,7 +209,7 @@ BackendFactory: TypeAlias = Callable[[str, Mapping[str, object]], AnyBackend]
 
 @runtime_checkable
 class Appends(Protocol):
-    """An optional verb: append in place, at a cost that does not grow with the file."""
+    """An optional verb: append in one step, for a storage that has a better way than read and write."""
 
     def append(
         self, key: Key, data: bytes, *, separator: bytes = b"", when: AppendWhen = ANY

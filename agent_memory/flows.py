@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, TypeGuard, TypeVar, cast
@@ -26,6 +27,8 @@ from agent_memory.backend import (
     Snapshot,
     Version,
     content_sha256,
+    current_deadline,
+    deadline,
     not_found,
     refuse_larger,
 )
@@ -45,8 +48,7 @@ from agent_memory.runners import Run
 T = TypeVar("T")
 Check = Callable[[bytes], Awaitable[None]]
 
-CONTENTION_SECONDS = 120.0
-"""How long an operation that keeps losing races goes on before it gives up with `ConflictError`."""
+_CONTENTION_SECONDS = 60.0  # where the backend sets no deadline
 _FIRST_DELAY = 0.01
 _LONGEST_DELAY = 0.5
 _MOST_CLASHES = 2
@@ -173,7 +175,7 @@ async def _append_by_swapping(
                 raise
             raise ConflictError(f"{key.path!r}: created meanwhile") from error
 
-    return await _until_won(run, attempt)
+    return await _until_won(store, run, key, attempt)
 
 
 async def _append_once(store: Backend, run: Run, key: Key, data: bytes, separator: bytes, expected: str) -> Effect:
@@ -218,7 +220,7 @@ async def edit(
         return Effect(size=len(data), sha256=content_sha256(data, version), before_sha256=digest, version=version)
 
     try:
-        return await _until_won(run, attempt) if expected is None else await attempt()
+        return await (_until_won(store, run, key, attempt) if expected is None else attempt())
     except _ChangeRaisedError as carrier:
         raise carrier.error from None
 
@@ -239,18 +241,27 @@ async def delete(store: Backend, run: Run, key: Key, expected: str | None) -> Ef
     return Effect(files=1, before_sha256=expected)
 
 
-async def _until_won(run: Run, attempt: Callable[[], Awaitable[Effect]]) -> Effect:
+async def _until_won(store: Backend, run: Run, key: Key, attempt: Callable[[], Awaitable[Effect]]) -> Effect:
     """Try again after each lost race: back-off doubles up to its cap, with full jitter, until the deadline."""
-    deadline = run.now() + CONTENTION_SECONDS
+    limit = current_deadline()
+    end = limit.at if limit else run.now() + _CONTENTION_SECONDS
     tries = 1
-    while True:
-        try:
-            return replace(await attempt(), attempts=tries)
-        except ConflictError:
-            if run.now() >= deadline:
-                raise
-        await run.sleep(run.random() * min(_LONGEST_DELAY, _FIRST_DELAY * 2**tries))
-        tries += 1
+    async with run.turn(store, key):
+        while True:
+            try:
+                return replace(await attempt(), attempts=tries)
+            except ConflictError:
+                delay = run.random() * min(_LONGEST_DELAY, _FIRST_DELAY * 2 ** min(tries, 32))
+                if run.now() + delay >= end:
+                    raise
+            await run.sleep(delay)
+            tries += 1
+
+
+def as_much_time_again(run: Run) -> AbstractContextManager[None]:
+    """The deadline of the operation begins anew: it is for one file, one page of a listing, one range."""
+    limit = current_deadline()
+    return deadline(limit.renewed(run.now())) if limit else nullcontext()
 
 
 async def _read_if_present(store: Backend, run: Run, key: Key) -> Snapshot | None:

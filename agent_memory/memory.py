@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Self, TypeVar
 
-from agent_memory._tree import Tree, TreeResult, WriteResult
+from agent_memory._tree import Tree, TreeResult, WriteResult, checked_timeout
 from agent_memory.backend import AnyBackend, Capabilities, Entry
 from agent_memory.filesystem import AgentMemoryFileSystem
 from agent_memory.flows import raw_bytes, text_bytes
@@ -42,6 +42,7 @@ class _View:
         storage_options: Mapping[str, object] | None = None,
         plugins: Iterable[object] = (),
         actor: str | None = None,
+        timeout: float | None = None,
     ) -> Self:
         """Open one tree without agents: a project's ``.claude/memories``, say.
 
@@ -50,12 +51,15 @@ class _View:
             storage_options: what the URL's backend takes; an unknown option is refused.
             plugins: guards and observers, called last first; logging is always on.
             actor: who acts, for the hooks.
+            timeout: see `with_timeout`.
 
         Raises:
             BackendNotAvailableError: nothing installed opens the URL.
+            ValueError: ``timeout`` is not a positive number.
         """
         hooks = Hooks([LoggingPlugin(), *plugins])
-        return cls(Tree(open_backend(root, storage_options, hooks), hooks, Key.tree(), actor=actor))
+        backend = open_backend(root, storage_options, hooks)
+        return cls(Tree(backend, hooks, Key.tree(), actor=actor, timeout=checked_timeout(timeout, backend)))
 
     def subtree(self, path: str) -> Self:
         """A view confined to a directory; its paths are relative to it."""
@@ -68,6 +72,17 @@ class _View:
     def acting_as(self, actor: str | None, tool_call_id: str | None = None) -> Self:
         """A view that tells the hooks who acts, and in which tool call."""
         return type(self)(replace(self._tree, actor=actor, tool_call_id=tool_call_id))
+
+    def with_timeout(self, seconds: float | None) -> Self:
+        """A view whose calls give up after so many seconds, waits for other writers and retries included.
+
+        An operation on many files, or on ranges of one, has them for each file, page of a listing and range. None is
+        the backend's own: 60 on S3; on local disk only a lock that stays taken for 60 ends a call.
+
+        Raises:
+            ValueError: not a positive number.
+        """
+        return type(self)(replace(self._tree, timeout=checked_timeout(seconds, self._tree.backend)))
 
     @property
     def capabilities(self) -> Capabilities:
@@ -86,7 +101,8 @@ class AgentMemory(_View):
     bytes. Instances are immutable and may be shared between threads.
 
     Every method raises `InvalidPathError` for a bad name, `OperationDenied` for a guard's veto,
-    `FileOperationError` if the storage fails, `UnsupportedOperationError` for what the backend does not promise,
+    `FileOperationError` if the storage fails (`OutcomeUnknownError` where it stays open whether a change took
+    effect), `UnsupportedOperationError` for what the backend does not promise,
     `FileTooLargeError` over its ``max_bytes``, and `InvalidContentError` for a malformed ``expected_sha256``;
     beside them only what it lists.
     """
@@ -168,7 +184,7 @@ class AgentMemory(_View):
             AgentMemoryFileNotFoundError: ``must_exist`` and no such file.
             AppendError: the storage failed; what was there before is still there.
             ConflictError: another content than expected, or every race lost for
-                `agent_memory.flows.CONTENTION_SECONDS`; nothing was written.
+                the seconds it had (see `with_timeout`); nothing was written.
         """
         flow = self._tree.append(self._run, path, _text(content), _text(separator), must_exist, expected_sha256)
         return step(flow)

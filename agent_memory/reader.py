@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from agent_memory.backend import Backend, Snapshot, Version
 from agent_memory.errors import ConflictError
+from agent_memory.flows import as_much_time_again
 from agent_memory.key import Key
 from agent_memory.runners import Run
 
@@ -52,7 +53,9 @@ class Reader:
         return await self._read(-size, None)
 
     async def _read(self, start: int, end: int | None) -> bytes:
-        snapshot = await (self._read_first(start, end) if self._last is None else self._read_on(self._last, start, end))
+        with as_much_time_again(self._run):
+            last = self._last
+            snapshot = await (self._read_first(start, end) if last is None else self._read_on(last, start, end))
         self._last = snapshot
         if snapshot.data:
             at = max(0, start if start >= 0 else self._size + start)

@@ -18,15 +18,18 @@ import contextvars
 import os
 import random
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from functools import partial
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 import fsspec.asyn
 
-from agent_memory.backend import AnyBackend, BlockingBackend
+from agent_memory._turns import ThreadTurns
+from agent_memory.backend import AnyBackend, Backend, BlockingBackend, Turns, current_deadline
 from agent_memory.errors import UnsupportedOperationError
+from agent_memory.key import Key
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -50,6 +53,10 @@ class Run(Protocol):
 
     async def map(self, function: Callable[[T], Coroutine[Any, Any, U]], items: Iterable[T], limit: int) -> list[U]:
         """Run a flow for every item, at most ``limit`` at once; results in order, the first error raised."""
+        ...
+
+    def turn(self, store: Backend, key: Key) -> AbstractAsyncContextManager[None]:
+        """One's turn to read a file and write it, behind the others of this process; where a lost race is dear."""
         ...
 
     def now(self) -> float:
@@ -84,6 +91,9 @@ class BlockingRun(_Clock):
     async def map(self, function: Callable[[T], Coroutine[Any, Any, U]], items: Iterable[T], limit: int) -> list[U]:  # noqa: ARG002 - one at a time
         return [await function(item) for item in items]
 
+    def turn(self, store: Backend, key: Key) -> AbstractAsyncContextManager[None]:  # noqa: ARG002 - it is cheap
+        return nullcontext()
+
 
 class HoppingRun(BlockingRun):
     """Runs a flow over an async backend for a sync caller: each primitive runs on the I/O loop."""
@@ -98,8 +108,17 @@ class HoppingRun(BlockingRun):
             raise
 
     async def map(self, function: Callable[[T], Coroutine[Any, Any, U]], items: Iterable[T], limit: int) -> list[U]:
+        def one(item: T, context: contextvars.Context) -> U:
+            return context.run(lambda: step(function(item)))
+
         with ThreadPoolExecutor(limit, "agent-memory-map") as pool:
-            return list(pool.map(lambda item: step(function(item)), items))
+            return list(pool.map(one, items, iter(contextvars.copy_context, None)))
+
+    @asynccontextmanager
+    async def turn(self, store: Backend, key: Key) -> AsyncIterator[None]:
+        limit = current_deadline()
+        with _thread_turns.turn((id(store), key), limit.at - self.now() if limit else _LONGEST_TURN):
+            yield
 
 
 class AsyncRun(_Clock):
@@ -128,6 +147,9 @@ class AsyncRun(_Clock):
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None
         return [task.result() for task in tasks]
+
+    def turn(self, store: Backend, key: Key) -> AbstractAsyncContextManager[None]:
+        return _turns.turn((id(store), key))
 
 
 def step(flow: Coroutine[Any, Any, T]) -> T:
@@ -180,6 +202,9 @@ async def in_thread(function: Callable[[], T]) -> T:
     return await asyncio.get_running_loop().run_in_executor(_executor(), partial(context.run, function))
 
 
+_turns = Turns()
+_thread_turns = ThreadTurns()
+_LONGEST_TURN = 60.0
 _BLOCKING = BlockingRun()
 _HOPPING = HoppingRun()
 _ASYNC = AsyncRun()

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Generic, Self, TypeVar
 
-from agent_memory._tree import Tree, TreeResult, WriteResult
+from agent_memory._tree import Tree, TreeResult, WriteResult, checked_timeout
 from agent_memory.backend import AnyBackend, BlockingBackend, Capabilities, Entry
 from agent_memory.errors import AgentMemoryFileNotFoundError, FileOperationError, InvalidAgentIdError, InvalidPathError
 from agent_memory.hooks import Hooks
@@ -34,6 +34,7 @@ class _Service(Generic[M]):
         storage_options: Mapping[str, object] | None = None,
         plugins: Iterable[object] = (),
         actor: str | None = None,
+        timeout: float | None = None,
     ) -> None:
         """Open a root; nothing is created before the first write.
 
@@ -42,6 +43,7 @@ class _Service(Generic[M]):
             storage_options: what the URL's backend takes; an unknown option is refused.
             plugins: guards and observers, called last first; logging is always on.
             actor: who acts, for the hooks.
+            timeout: seconds a call has; see `AgentMemory.with_timeout`.
 
         Raises:
             BackendNotAvailableError: nothing installed opens the URL.
@@ -50,6 +52,7 @@ class _Service(Generic[M]):
         self._hooks = Hooks([LoggingPlugin(), *plugins])
         self._backend = open_backend(root, storage_options, self._hooks)
         self._actor = actor
+        self._timeout = checked_timeout(timeout, self._backend)
         _refuse_source_checkout(self._backend)
 
     def agent(self, agent_instance_id: str) -> M:
@@ -64,7 +67,7 @@ class _Service(Generic[M]):
             self._hooks.key_rejected(None, error, self._actor)
             raise
         agent = top.base.rpartition("/")[2]  # a str subclass might print as something else
-        return self._memory(Tree(self._backend, self._hooks, top, agent, self._actor))
+        return self._memory(Tree(self._backend, self._hooks, top, agent, self._actor, timeout=self._timeout))
 
     @property
     def capabilities(self) -> Capabilities:
@@ -73,7 +76,7 @@ class _Service(Generic[M]):
 
     @property
     def _agents(self) -> Tree:
-        return Tree(self._backend, self._hooks, AGENTS, actor=self._actor)
+        return Tree(self._backend, self._hooks, AGENTS, actor=self._actor, timeout=self._timeout)
 
 
 class AgentMemoryService(_Service[AgentMemory]):

@@ -26,7 +26,7 @@ from agent_memory.errors import (
     UnsupportedOperationError,
     WriteError,
 )
-from agent_memory.flows import Effect, exists, moves_trees
+from agent_memory.flows import Effect, as_much_time_again, exists, moves_trees
 from agent_memory.key import RULES, Key
 from agent_memory.runners import Run
 
@@ -40,7 +40,8 @@ async def list_all(store: Backend, run: Run, prefix: Key, recursive: bool = True
     skipped = 0
     after: str | None = None
     for pages in itertools.count(1):
-        page = await run.call(store.list, prefix, recursive=recursive, after=after, limit=_LIST_LIMIT)
+        with as_much_time_again(run):
+            page = await run.call(store.list, prefix, recursive=recursive, after=after, limit=_LIST_LIMIT)
         found += page.entries
         found += (Entry(key, 0, 0.0, None, True) for key in page.directories)
         skipped += page.skipped
@@ -167,7 +168,8 @@ async def _withdraw(store: Backend, run: Run, target: Key, version: Version) -> 
 async def _each(run: Run, entries: tuple[Entry, ...], one: Callable[[Entry], Awaitable[None]]) -> None:
     async def attempt(entry: Entry) -> AgentMemoryError | None:
         try:
-            await one(entry)
+            with as_much_time_again(run):
+                await one(entry)
         except AgentMemoryError as error:
             return error
         return None

@@ -24,11 +24,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
 
+from agent_memory.backend import Deadline, current_deadline
 from agent_memory.errors import FileOperationError
 from agent_memory.key import Key
 
 LOCK_SECONDS = 60.0
-"""How long a change waits for others before it gives up."""
+"""How long a change waits for others before it gives up, unless its caller set a deadline."""
 
 _FAR = 1 << 62
 _BUSY = {errno.EAGAIN, errno.EACCES}
@@ -59,13 +60,14 @@ def patiently(key: Key, error: type[FileOperationError], attempt: Callable[[], T
 
 
 def _again_and_again(key: Key, error: type[FileOperationError], attempt: Callable[[], T]) -> T:
-    deadline, delay, walks = time.monotonic() + LOCK_SECONDS, _SHORTEST, 0
+    limit = current_deadline() or Deadline(LOCK_SECONDS, time.monotonic() + LOCK_SECONDS)
+    delay, walks = _SHORTEST, 0
     while True:
         try:
             return attempt()
         except Busy as busy:
-            if time.monotonic() > deadline:
-                waited = f"waited {LOCK_SECONDS:g} s for the lock of {busy}, held by another writer"
+            if time.monotonic() > limit.at:
+                waited = f"waited {limit.seconds:g} s for the lock of {busy}, held by another writer"
                 raise error(f"{key.path!r}: {waited}; nothing was written") from None
             time.sleep(random.random() * delay)  # noqa: S311 - spreads retries
             delay = min(2 * delay, _LONGEST)

@@ -1,48 +1,36 @@
-"""One S3 client: s3fs's session, one request per call, and every foreign error translated in one function."""
+"""`S3Store`: one bucket through s3fs's session, one request per call, none tried twice.
+
+Every condition goes to the server in the request itself (``If-None-Match: *``, ``If-Match: etag``): the paths through
+s3fs that drop conditions in silence (`open`, multipart `pipe_file`) are not used, and no listing is cached.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import cache
+import os
+import time
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
 from inspect import signature
 from typing import Any
 
-from agent_memory.backend import Snapshot, Version, not_found
-from agent_memory.errors import (
-    AgentMemoryError,
-    FileOperationError,
-    OutcomeUnknownError,
-    ReadError,
-    UnsupportedOperationError,
-    WriteError,
-)
-from agent_memory.key import Key
+from agent_memory.errors import UnsupportedOperationError
+from agent_memory.object_store import Failed, Listed, Listing, Object, TooLarge, Unanswered
+from agent_memory_s3._answers import keeps_directories, translated
 
-_CONFIG = {
-    "connect_timeout": 5,
-    "read_timeout": 20,
-    "max_pool_connections": 64,
-    "retries": {"total_max_attempts": 3, "mode": "standard"},
-}
+_CONFIG = {"connect_timeout": 5, "read_timeout": 15, "max_pool_connections": 64}
+_ONE_TRY = {"retries": {"total_max_attempts": 1, "mode": "standard"}}
 _CONDITIONS = {"PutObject": {"IfMatch", "IfNoneMatch"}, "DeleteObject": {"IfMatch"}, "GetObject": {"IfMatch"}}
-_NEVER_SENT = ("NoCredentialsError", "PartialCredentialsError", "EndpointConnectionError", "ConnectTimeoutError",
-               "ParamValidationError", "ProfileNotFound", "ClientConnectorError")  # fmt: skip
+_CLOCK_SECONDS = 30.0
+_MOST_UNREACHABLE = 4
 
 
-class PreconditionFailed(Exception):
-    """The server refused the condition (412)."""
+class S3Store:
+    """An `agent_memory.object_store.ObjectStore` of one bucket. Coroutines run on fsspec's I/O loop.
 
-    def __init__(self, server: str = "") -> None:
-        super().__init__()
-        self.keeps_directories = keeps_directories(server)
-
-
-class Racing(Exception):
-    """The server could not decide the condition while another write was under way (409)."""
-
-
-class Client:
-    """Calls S3 for one bucket. Coroutines run on fsspec's I/O loop.
+    Args:
+        bucket: its name.
+        storage_options: s3fs's; ``max_pool_connections`` and the timeouts in ``config_kwargs`` have defaults, and what
+            they say of retries is not heard.
 
     Raises:
         ImportError: s3fs is not installed.
@@ -50,81 +38,139 @@ class Client:
     """
 
     def __init__(self, bucket: str, storage_options: Mapping[str, object]) -> None:
-        from s3fs import S3FileSystem
+        from agent_memory_s3 import _session
 
-        options: dict[str, Any] = dict(storage_options)
-        _refuse_unknown(options)
-        options.setdefault("session", _session(options))
-        config = {**_CONFIG, **options.pop("config_kwargs", {})}
         self._bucket = bucket
-        self._fs = S3FileSystem(**options, config_kwargs=config, use_listings_cache=False, skip_instance_cache=True)
-        self._fs.retries = 1  # botocore alone retries: the two would multiply
-        self._checked = False
+        self._options: dict[str, Any] = dict(storage_options)
+        _refuse_unknown(self._options)
+        self.trusted = not (self._options.get("endpoint_url") or _configured_endpoint(self._options))
+        self.resends = not _session.can_send_once()
+        self._clock = (0.0, 0.0)
+        self._fs: Any = self._opened()
+        self._process = os.getpid()
+        self._connected = False
+        self._heard = False
+        self._unreachable = 0
 
-    async def call(
-        self, method: str, name: str | None, key: Key, error: type[ReadError | WriteError], **options: Any
-    ) -> Mapping[str, Any]:
-        """One request.
+    def now(self) -> float:
+        return time.time() + self._clock[1]
 
-        Raises:
-            PreconditionFailed, Racing: the condition was refused, or not decided.
-            AgentMemoryFileNotFoundError: no such object.
-            FileOperationError: ``error``, or `OutcomeUnknownError` for a write that may have been applied.
-        """
-        if name is not None:
-            options["Key"] = name
-        try:
-            await self._connected()
-            reply: Mapping[str, Any] = await self._fs._call_s3(method, Bucket=self._bucket, **options)
-        except AgentMemoryError:
-            raise
-        except Exception as cause:
-            raise translated(cause, key, error, options) from cause
-        return reply
-
-    async def get(self, name: str, key: Key, accept: Callable[[int], None], **options: Any) -> Snapshot:
-        """Read an object or a range of it; ``accept`` sees the number of bytes before they are read."""
-        try:
-            reply = await self.call("get_object", name, key, ReadError, **options)
-        except _RangeNotSatisfiable:
-            head = await self.call("head_object", name, key, ReadError)
-            return Snapshot(b"", Version(head["ETag"]), head["ContentLength"])
+    async def get(
+        self, name: str, *, span: str | None = None, if_match: str | None = None, most: int | None = None
+    ) -> Object:
+        reply = await self._call("get_object", Key=name, **_given(Range=span, IfMatch=if_match))
         async with reply["Body"] as body:
-            accept(reply["ContentLength"])
+            length = int(reply["ContentLength"])
+            if most is not None and length > most:
+                raise TooLarge(length)
             try:
                 data: bytes = await body.read()
             except Exception as cause:
-                raise translated(cause, key, ReadError, {}) from cause
-        size = int(reply["ContentRange"].rpartition("/")[2]) if "ContentRange" in reply else len(data)
-        return Snapshot(data, Version(reply["ETag"]), size)
+                raise translated(cause, {}) from cause
+        size = int(reply["ContentRange"].rpartition("/")[2]) if "ContentRange" in reply else length
+        return _object(reply, size, data)
+
+    async def head(self, name: str) -> Object:
+        reply = await self._call("head_object", Key=name)
+        return _object(reply, int(reply["ContentLength"]), b"")
+
+    async def put(
+        self, name: str, data: bytes, metadata: Mapping[str, str], *, if_match: str | None = None, absent: bool = False
+    ) -> str:
+        conditions = _given(IfMatch=if_match, IfNoneMatch="*" if absent else None)
+        reply = await self._call("put_object", Key=name, Body=data, Metadata=dict(metadata), **conditions)
+        return str(reply["ETag"])
+
+    async def delete(self, name: str, *, if_match: str | None = None) -> None:
+        await self._call("delete_object", Key=name, **_given(IfMatch=if_match))
+
+    async def list(self, prefix: str, *, delimited: bool, limit: int, after: str | None = None) -> Listing:
+        options = _given(Delimiter="/" if delimited else None, ContinuationToken=after)
+        reply = await self._call("list_objects_v2", Prefix=prefix, MaxKeys=limit, **options)
+        found = (
+            Listed(each["Key"], each["Size"], each["LastModified"].timestamp(), each["ETag"])
+            for each in reply.get("Contents", ())
+        )
+        prefixes = [common["Prefix"] for common in reply.get("CommonPrefixes", ())]
+        server = str(reply["ResponseMetadata"]["HTTPHeaders"].get("server", ""))
+        return Listing(tuple(found), prefixes, reply.get("NextContinuationToken"), keeps_directories(server))
 
     async def aclose(self) -> None:
-        """Close the connections."""
         if self._fs._s3 is not None:
             await self._fs._s3creator.__aexit__(None, None, None)
             self._fs._s3 = None
 
-    async def _connected(self) -> None:
-        if not self._checked:
+    async def _call(self, method: str, **options: Any) -> Mapping[str, Any]:
+        try:
+            await self._connect()
+            reply: Mapping[str, Any] = await self._fs._call_s3(method, Bucket=self._bucket, **options)
+        except UnsupportedOperationError:
+            raise
+        except Exception as cause:
+            self._hear(getattr(getattr(cause, "__cause__", None), "response", None))
+            raise self._given_up(translated(cause, options)) from cause
+        self._hear(reply)
+        return reply
+
+    def _given_up(self, answer: Exception) -> Exception:
+        """A server that never answered, nor lets us connect, is more likely a wrong address than one that restarts."""
+        if not isinstance(answer, Unanswered) or answer.sent or self._heard:
+            return answer
+        self._unreachable += 1
+        return Failed(str(answer)) if self._unreachable >= _MOST_UNREACHABLE else answer
+
+    def _opened(self) -> Any:
+        from s3fs import S3FileSystem
+
+        from agent_memory_s3 import _session
+
+        options = dict(self._options)
+        options.setdefault("session", _session.session(options))
+        config = {**_CONFIG, **options.pop("config_kwargs", {}), **_ONE_TRY, **_session.sending_once()}
+        fs = S3FileSystem(**options, config_kwargs=config, use_listings_cache=False, skip_instance_cache=True)
+        fs.retries = 1
+        return fs
+
+    async def _connect(self) -> None:
+        if self._process != os.getpid():  # a fork's child has neither the parent's connections nor its loop
+            self._fs, self._process, self._connected = self._opened(), os.getpid(), False
+        if not self._connected:
             _require_conditions(await self._fs.set_session())
-            self._checked = True
+            self._connected = True
+
+    def _hear(self, reply: Any) -> None:
+        """Learn the store's clock from a reply, now and then."""
+        if not isinstance(reply, Mapping):
+            return
+        self._heard = True
+        heard, _ = self._clock
+        local = time.time()
+        if not 0 <= local - heard < _CLOCK_SECONDS:
+            date = reply.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
+            try:
+                self._clock = (local, parsedate_to_datetime(date).timestamp() - local)
+            except (TypeError, ValueError):
+                return  # no date, or none that can be read
 
 
-def _session(options: dict[str, Any]) -> Any:
-    """A session that does not parse botocore's large descriptions of S3 anew; takes its options out of the others."""
-    from aiobotocore.session import AioSession
-
-    own = signature(AioSession.__init__).parameters.keys() & options.keys()
-    session = AioSession(**{name: options.pop(name) for name in own})
-    session.register_component("data_loader", _loader(session.get_config_variable("data_path")))
-    return session
+def _given(**options: str | None) -> dict[str, str]:
+    return {name: value for name, value in options.items() if value is not None}
 
 
-@cache
-def _loader(data_path: str | None) -> Any:
-    from botocore.loaders import create_loader
+def _object(reply: Mapping[str, Any], size: int, data: bytes) -> Object:
+    metadata = {name.lower(): value for name, value in reply.get("Metadata", {}).items()}
+    return Object(reply["ETag"], size, reply["LastModified"].timestamp(), metadata, data)
 
-    return create_loader(data_path)
+
+def _configured_endpoint(options: Mapping[str, Any]) -> bool:
+    """Whether something else than the options may lead to another server than AWS."""
+    return bool(
+        options.get("profile")
+        or options.get("client_kwargs", {}).get("endpoint_url")
+        or os.environ.get("AWS_ENDPOINT_URL")
+        or os.environ.get("AWS_ENDPOINT_URL_S3")
+        or os.environ.get("AWS_PROFILE")
+    )
 
 
 def _refuse_unknown(options: Mapping[str, object]) -> None:
@@ -137,15 +183,6 @@ def _refuse_unknown(options: Mapping[str, object]) -> None:
         raise TypeError(f"s3:// takes s3fs's options, among which is no {', '.join(sorted(unknown))}")
 
 
-def keeps_directories(server: str) -> bool:
-    """Whether a server, by its ``Server`` header, keeps directories that were emptied; on S3 proper there are none."""
-    return "SeaweedFS" in server
-
-
-class _RangeNotSatisfiable(Exception):
-    """The range begins at or after the end (416)."""
-
-
 def _require_conditions(client: Any) -> None:
     """s3fs drops keywords that botocore does not know, conditions among them, without a word."""
     for operation, conditions in _CONDITIONS.items():
@@ -153,49 +190,3 @@ def _require_conditions(client: Any) -> None:
             raise UnsupportedOperationError(
                 f"the installed botocore knows no {', '.join(sorted(missing))} for {operation}: upgrade s3fs"
             )
-
-
-def translated(
-    cause: Exception, key: Key, error: type[ReadError | WriteError], options: Mapping[str, object]
-) -> Exception:
-    """Our error for one of s3fs's, botocore's or aiohttp's; the one place that knows theirs.
-
-    s3fs hides the reply behind `OSError` with reused errno (412 and 416 are both EINVAL), so this branches on
-    the code and the HTTP status of the reply.
-    """
-    response = getattr(cause, "response", None) or getattr(cause.__cause__, "response", None)
-    if not isinstance(response, Mapping):
-        return _without_reply(cause, key, error)
-    code = str(response.get("Error", {}).get("Code", ""))
-    status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-    if code == "NoSuchBucket":
-        return error("the bucket does not exist")
-    if status == 404 and "Key" in options:
-        return not_found(key)
-    conditional = "IfMatch" in options or "IfNoneMatch" in options
-    if status == 412 and conditional:
-        return PreconditionFailed(str(response.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("server", "")))
-    if status == 409 and conditional:
-        return Racing()
-    if status == 416 and "Range" in options:
-        return _RangeNotSatisfiable()
-    return _refused(code, status, key, error)
-
-
-def _refused(
-    code: str, status: int, key: Key, error: type[ReadError | WriteError]
-) -> FileOperationError | AgentMemoryError:
-    if status == 501:
-        return UnsupportedOperationError(f"{key.path!r}: this server does not take conditional requests")
-    if status == 403:
-        return error(f"{key.path!r}: access denied by S3")
-    if status >= 500 and error is WriteError:
-        return OutcomeUnknownError(f"{key.path!r}: S3 answered {code or status}; the write may have been applied")
-    return error(f"{key.path!r}: S3 answered {code or status}")
-
-
-def _without_reply(cause: Exception, key: Key, error: type[ReadError | WriteError]) -> FileOperationError:
-    name = type(cause).__name__
-    if error is WriteError and name not in _NEVER_SENT:
-        return OutcomeUnknownError(f"{key.path!r}: no reply from S3 ({name}); the write may have been applied")
-    return error(f"{key.path!r}: no reply from S3 ({name})")

@@ -1,0 +1,37 @@
+"""How long an operation may take, as whoever starts it tells whatever it awaits; `agent_memory.backend` has it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import NamedTuple
+
+
+class Deadline(NamedTuple):
+    """When an operation has to be over: ``at``, by `time.monotonic`, the clock of event loops, after ``seconds``."""
+
+    seconds: float
+    at: float
+
+    def renewed(self, now: float) -> Deadline:
+        """As much time again."""
+        return Deadline(self.seconds, now + self.seconds)
+
+
+_current: ContextVar[Deadline | None] = ContextVar("agent_memory_deadline", default=None)
+
+
+def current_deadline() -> Deadline | None:
+    """The deadline of the operation that is under way; None if whoever started it set none."""
+    return _current.get()
+
+
+@contextmanager
+def deadline(limit: Deadline | None) -> Iterator[None]:
+    """Set the deadline of what happens inside, in this thread or task and in what it starts."""
+    token = _current.set(limit)
+    try:
+        yield
+    finally:
+        _current.reset(token)

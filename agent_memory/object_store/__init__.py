@@ -1,0 +1,35 @@
+"""Backends on object stores: the logic, for engines that send the requests.
+
+An engine implements `ObjectStore`, one request a method; `ObjectStoreBackend` makes a backend of it: writers that
+settle lost answers, one retry policy with a deadline, queues within the process. ``agent_memory_s3`` is one.
+"""
+
+from agent_memory.object_store._backend import ObjectStoreBackend
+from agent_memory.object_store._store import (
+    Failed,
+    Listed,
+    Listing,
+    Missing,
+    NotSatisfiable,
+    Object,
+    ObjectStore,
+    Racing,
+    Refused,
+    TooLarge,
+    Unanswered,
+)
+
+__all__ = [
+    "Failed",
+    "Listed",
+    "Listing",
+    "Missing",
+    "NotSatisfiable",
+    "Object",
+    "ObjectStore",
+    "ObjectStoreBackend",
+    "Racing",
+    "Refused",
+    "TooLarge",
+    "Unanswered",
+]

@@ -1,0 +1,114 @@
+"""The one retry policy: an operation asks again what was not answered, until its deadline."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from agent_memory.backend import Deadline, current_deadline
+from agent_memory.object_store._store import Unanswered
+
+DEFAULT_SECONDS = 60.0
+"""What an operation has if its caller says nothing; see ``timeout=``."""
+_FIRST, _LONGEST = 0.02, 2.0
+_FIRST_RACE, _LONGEST_RACE = 0.01, 0.5
+T = TypeVar("T")
+
+
+class OutOfTimeError(Exception):
+    """The deadline is over; the message says after how long, and what the last answer was.
+
+    ``races``: the store answered every time, and others were faster every time.
+    """
+
+    def __init__(self, message: str, races: bool = False) -> None:
+        super().__init__(message)
+        self.races = races
+
+
+class Attempts:
+    """The requests of one operation, and how long it goes on sending them.
+
+    Attributes:
+        lost: whether a request that may have taken effect was left without an answer.
+        deadline: when the operation has to be over, by the event loop's clock.
+    """
+
+    def __init__(self, jitter: Callable[[], float]) -> None:
+        self._jitter = jitter
+        self._loop = asyncio.get_running_loop()
+        self.began = self._loop.time()
+        self.deadline = current_deadline() or Deadline(DEFAULT_SECONDS, self.began + DEFAULT_SECONDS)
+        self.lost = False
+        self._requests = 0
+        self._failures = 0
+        self._races = 0
+        self._last = "no answer"
+
+    @property
+    def seconds_ago(self) -> float:
+        """How long ago the operation began."""
+        return self._loop.time() - self.began
+
+    async def in_time(self, turn: Awaitable[T]) -> T:
+        """Wait for other writers of this process; raises `OutOfTimeError`."""
+        try:
+            async with asyncio.timeout_at(self.deadline.at):
+                return await turn
+        except TimeoutError:
+            waited = f"waited {self.deadline.seconds:g} s for other writers of this process"
+            raise OutOfTimeError(waited, races=True) from None
+
+    async def until_answered(self, request: Callable[[], Awaitable[T]]) -> T:
+        """Send a request that may be sent twice, again and again.
+
+        Raises:
+            OutOfTimeError: no answer until the deadline.
+        """
+        while True:
+            try:
+                return await self.once(request)
+            except Unanswered as failure:
+                await self.back_off(failure)
+
+    async def once(self, request: Callable[[], Awaitable[T]]) -> T:
+        """Send a request once, and give it up at the deadline; raises `Unanswered`."""
+        self._requests += 1
+        try:
+            async with asyncio.timeout_at(self.deadline.at):
+                return await request()
+        except TimeoutError:
+            raise Unanswered("no answer in time") from None
+
+    async def back_off(self, failure: Unanswered) -> None:
+        """Note a failure, and wait before the next request: twice as long each time at most, full jitter.
+
+        Raises:
+            OutOfTimeError: there is no time for another one.
+        """
+        self.lost = self.lost or failure.sent
+        self._last = str(failure)
+        self._failures += 1
+        await self._wait(failure.wait + self._jitter() * _window(_FIRST, self._failures, _LONGEST))
+
+    async def lose(self) -> None:
+        """Wait after a lost race; raises as `back_off`."""
+        self._races += 1
+        self._last = f"{self._races} lost races"
+        await self._wait(self._jitter() * _window(_FIRST_RACE, self._races, _LONGEST_RACE), races=not self._failures)
+
+    async def wait_for_room(self) -> None:
+        """Wait until entries of other writers are over; raises as `back_off`."""
+        self._last = "too many processes change the file"
+        await self._wait(_LONGEST * (0.5 + self._jitter() / 2))
+
+    async def _wait(self, seconds: float, races: bool = False) -> None:
+        if self._loop.time() + seconds >= self.deadline.at:
+            spent = f"gave up after {self.deadline.seconds:g} s and {self._requests} requests"
+            raise OutOfTimeError(f"{spent}: {self._last}", races)
+        await asyncio.sleep(seconds)
+
+
+def _window(first: float, tries: int, longest: float) -> float:
+    return min(longest, first * 2 ** min(tries, 32))

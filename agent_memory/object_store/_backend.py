@@ -1,0 +1,391 @@
+"""`ObjectStoreBackend`: the five verbs and append, on any object store with conditional writes."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from typing import TypeVar
+
+from agent_memory.backend import (
+    ABSENT,
+    ANY,
+    PRESENT,
+    Appended,
+    AppendWhen,
+    Backend,
+    Capabilities,
+    Entry,
+    Page,
+    PageBuilder,
+    ReadWhen,
+    Snapshot,
+    Turns,
+    Version,
+    WriteWhen,
+    not_found,
+    refuse_larger,
+    taken_name,
+)
+from agent_memory.errors import (
+    AppendError,
+    ConflictError,
+    FileAlreadyExistsError,
+    FileOperationError,
+    InvalidPathError,
+    OutcomeUnknownError,
+    ReadError,
+    UnsupportedOperationError,
+    WriteError,
+)
+from agent_memory.key import RULES, Key
+from agent_memory.object_store._attempts import DEFAULT_SECONDS, Attempts, OutOfTimeError
+from agent_memory.object_store._conditions import SingleWriterStore, refusal
+from agent_memory.object_store._directories import Directories
+from agent_memory.object_store._kept import Kept
+from agent_memory.object_store._store import (
+    Failed,
+    Listing,
+    Missing,
+    NotSatisfiable,
+    Object,
+    ObjectStore,
+    Racing,
+    Refused,
+    TooLarge,
+    Unanswered,
+)
+from agent_memory.object_store._write import BeatenError, State, Write
+from agent_memory.object_store._writers import Stamped, Table, Writer
+
+_MAX_PREFIX_BYTES = 100
+_MAX_KEYS = 1000
+_EMPTY = "empty"
+_NOT_TRIED = "not tried"
+_CAPABILITIES = Capabilities(
+    atomic_write=True,
+    atomic_create=True,
+    compare_and_swap=True,
+    durability="full",
+    exclusive_names=False,
+    case_sensitive=True,
+    read_after_write=True,
+)
+_SINGLE_WRITER = replace(_CAPABILITIES, atomic_create=False, compare_and_swap=False)
+T = TypeVar("T")
+
+
+class ObjectStoreBackend(Backend):
+    """Objects below ``prefix`` in one bucket.
+
+    Args:
+        store: the engine, which sends one request at a time and tries none twice.
+        prefix: at most 100 bytes of UTF-8, because a key may have 1,024.
+        single_writer: no other process writes there, so that a store without preconditions will do.
+        jitter: numbers in ``[0, 1)`` that spread retries.
+    """
+
+    timeout = DEFAULT_SECONDS
+    capabilities = _CAPABILITIES
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        prefix: str = "",
+        *,
+        single_writer: bool = False,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        prefix = prefix.strip("/")
+        if len(prefix.encode(errors="surrogatepass")) > _MAX_PREFIX_BYTES:
+            raise InvalidPathError(f"the prefix is too long: {RULES['root-too-long']}", "root-too-long")
+        self._prefix = prefix + "/" if prefix else ""
+        self._store = SingleWriterStore(store) if single_writer else store
+        self._unsafe_because: str | None = None if self._store.trusted else _NOT_TRIED
+        if single_writer:
+            self.capabilities = _SINGLE_WRITER
+        self._jitter = jitter
+        self._writer = Writer()
+        self._turns = Turns()
+        self._kept = Kept()
+        self._directories = Directories(self._is_file, self._is_directory, self._subdirectories)
+
+    async def read(self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY) -> Snapshot:
+        span = _span(start, end)
+        if_match = None if when is ANY else when.token
+        async with self._operation(key, ReadError) as attempts:
+            try:
+                if span != _EMPTY:
+                    most = self.max_bytes
+                    return _snapshot(
+                        await attempts.until_answered(
+                            lambda: self._store.get(self._name(key), span=span, if_match=if_match, most=most)
+                        )
+                    )
+            except NotSatisfiable:
+                pass  # a range at or past the end is empty
+            found = await self._head(key, attempts)
+        if when not in (ANY, _version(found)):
+            raise _changed(key)
+        return _snapshot(found)
+
+    async def stat(self, key: Key) -> Entry:
+        async with self._operation(key, ReadError) as attempts:
+            found = await self._head(key, attempts)
+        return Entry(key, found.size, found.modified, _version(found))
+
+    async def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
+        if not isinstance(when, Version):
+            await self._directories.claim(key)
+        async with self._changing(key, WriteError, conditional=when is not ANY) as (write, _):
+            self._kept.forget(self._name(key))
+            if when is ANY:
+                version = await write.overwrite(data)
+            elif when is ABSENT:
+                version = await self._create(key, write, data)
+            else:
+                version = await self._swap(key, write, data, when)
+            self._keep(key, version, data)
+            return version
+
+    async def append(self, key: Key, data: bytes, *, separator: bytes = b"", when: AppendWhen = ANY) -> Appended:
+        """Append by compare-and-swap: the whole object is written anew; see `agent_memory.backend.Appends`."""
+        async with self._changing(key, AppendError) as (write, _):
+            base = self._kept.take(self._name(key)) or await write.look(whole=True)
+            races = 0
+            while True:
+                if base is None and when is PRESENT:
+                    raise not_found(key)
+                whole = _joined(base, separator, data)
+                refuse_larger(key, len(whole), self.max_bytes)
+                try:
+                    version = await self._append_to(key, write, whole, base)
+                    break
+                except BeatenError as beaten:
+                    base = beaten.seen  # it is not in the object now, so it is sent again
+                    races += 1
+            if not races:  # else others write too, and are faster
+                self._keep(key, version, whole)
+            return Appended(len(whole), version)
+
+    async def delete(self, key: Key, when: ReadWhen = ANY) -> None:
+        self._kept.forget(self._name(key))
+        async with self._changing(key, WriteError, conditional=when is not ANY) as (write, attempts):
+            unsafe = await self._unsafe(key, attempts)
+            sent: State | None = None
+            while (seen := await write.look(whole=False)) is not None:
+                if attempts.lost and sent and seen.table.chain != sent.table.chain:
+                    break  # what was to be deleted is gone; this is another file
+                attempts.lost = False
+                if when is not ANY and seen.etag != when.token:
+                    raise _changed(key)
+                sent = seen
+                etag = None if unsafe else seen.etag
+                try:
+                    await attempts.once(lambda etag=etag: self._store.delete(self._name(key), if_match=etag))  # type: ignore[misc]
+                    return
+                except Unanswered as failure:
+                    await attempts.back_off(failure)
+                except (Refused, Racing, Missing):
+                    attempts.lost = attempts.lost or self._store.resends
+                    await attempts.lose()
+            if not attempts.lost:
+                raise not_found(key)
+
+    async def list(self, prefix: Key, *, recursive: bool = True, after: str | None = None, limit: int = 1000) -> Page:
+        top = self._directory(prefix)
+        listing = await self._list(prefix, ReadError, top, deep=recursive, limit=limit, after=after)
+        builder = PageBuilder(prefix)
+        for found in listing.objects:
+            if not found.name.endswith("/"):  # a console's folder marker
+                builder.file(found.name[len(top) :], found.size, found.modified, Stamped(found.etag))
+        for name in await self._directory_names(prefix, top, listing):
+            builder.directory(name)
+        return builder.whole_page(listing.next)
+
+    async def aclose(self) -> None:
+        await self._store.aclose()
+
+    @asynccontextmanager
+    async def _operation(self, key: Key, error: type[FileOperationError]) -> AsyncIterator[Attempts]:
+        """Time to ask in, and our errors for what the store answers."""
+        attempts = Attempts(self._jitter)
+        try:
+            yield attempts
+        except Missing:
+            raise not_found(key) from None
+        except (Refused, Racing) as refused:
+            raise _changed(key) from refused
+        except TooLarge as large:
+            refuse_larger(key, large.size, self.max_bytes)
+            raise
+        except (Failed, OutOfTimeError) as failure:
+            if attempts.lost and error is not ReadError:
+                detail = "whether it was written could not be found out"
+                raise OutcomeUnknownError(f"{key.path!r}: {failure}; {detail}") from failure
+            if isinstance(failure, OutOfTimeError) and failure.races:
+                raise ConflictError(f"{key.path!r}: {failure}; nothing was written") from failure
+            raise error(f"{key.path!r}: {failure}") from failure
+
+    @asynccontextmanager
+    async def _changing(
+        self, key: Key, error: type[FileOperationError], *, conditional: bool = True
+    ) -> AsyncIterator[tuple[Write, Attempts]]:
+        """A write of a file, behind the others of this process: a writer has one under way per file."""
+        async with self._operation(key, error) as attempts, AsyncExitStack() as stack:
+            await attempts.in_time(stack.enter_async_context(self._turns.turn(self._name(key))))
+            if conditional and (unsafe := await self._unsafe(key, attempts)):
+                raise UnsupportedOperationError(f"{key.path!r}: {unsafe}")
+            until = self._store.now() + 2 * attempts.deadline.seconds
+            write = Write(self._store, self._name(key), self._writer.entry(until), attempts, self.max_bytes)
+            yield write, attempts
+
+    async def _unsafe(self, key: Key, attempts: Attempts) -> str | None:
+        """Why nothing can be written here conditionally, or None if all is well; the store is asked once."""
+        if self._unsafe_because == _NOT_TRIED:
+            self._unsafe_because = await refusal(self._store, self._name(key), attempts)
+            if self._unsafe_because:
+                self.capabilities = _SINGLE_WRITER
+        return self._unsafe_because
+
+    async def _create(self, key: Key, write: Write, data: bytes) -> Stamped:
+        while True:
+            try:
+                return await write.send(data, None)
+            except BeatenError as beaten:
+                if beaten.seen is None and await self._freed(key):
+                    continue
+                if beaten.certain:
+                    raise FileAlreadyExistsError(f"{key.path!r}: the file exists") from beaten
+                raise _unknown(key) from beaten
+
+    async def _append_to(self, key: Key, write: Write, whole: bytes, base: State | None) -> Stamped:
+        if base is not None:
+            return await write.send(whole, base, whole=True)
+        await self._directories.claim(key)
+        while True:
+            try:
+                return await write.send(whole, None, whole=True)
+            except BeatenError as beaten:
+                if beaten.seen is None and await self._freed(key):
+                    continue
+                raise
+
+    async def _swap(self, key: Key, write: Write, data: bytes, when: Version) -> Stamped:
+        table = when.table if isinstance(when, Stamped) else None
+        base = State(when.token, table) if table else await write.look(whole=False)
+        if base is None or base.etag != when.token:
+            raise _changed(key) if base else ConflictError(f"{key.path!r}: the file is gone")
+        try:
+            return await write.send(data, base)
+        except BeatenError as beaten:
+            if not beaten.certain:
+                raise _unknown(key) from beaten
+            raise _changed(key) if beaten.seen else ConflictError(f"{key.path!r}: the file is gone") from beaten
+
+    def _keep(self, key: Key, version: Stamped, data: bytes) -> None:
+        if version.table is not None:
+            self._kept.keep(self._name(key), State(version.token, version.table, 0.0, data))
+
+    async def _head(self, key: Key, attempts: Attempts) -> Object:
+        return await attempts.until_answered(lambda: self._store.head(self._name(key)))
+
+    async def _list(
+        self, key: Key, error: type[FileOperationError], top: str, *, deep: bool, limit: int, after: str | None = None
+    ) -> Listing:
+        limit = min(limit, _MAX_KEYS)
+        async with self._operation(key, error) as attempts:
+            return await attempts.until_answered(
+                lambda: self._store.list(top, delimited=not deep, limit=limit, after=after)
+            )
+
+    async def _directory_names(self, prefix: Key, top: str, listing: Listing) -> Sequence[str]:
+        """The directories of a listing that hold files."""
+        found = listing.prefixes
+        if listing.keeps_directories:
+            held = await asyncio.gather(*(self._holds_files(prefix, ReadError, name) for name in found))
+            found = [name for name, holds in zip(found, held, strict=True) if holds]
+        return [name[len(top) : -1] for name in found]
+
+    async def _holds_files(self, key: Key, error: type[FileOperationError], top: str) -> bool:
+        return bool((await self._list(key, error, top, deep=True, limit=1)).objects)
+
+    async def _freed(self, key: Key) -> bool:
+        """Make a name free that a server keeps as an emptied directory; False if a file has it by now.
+
+        Raises:
+            FileAlreadyExistsError: there are files below it.
+        """
+        if await self._is_file(key):
+            return False
+        if await self._is_directory(key):
+            raise taken_name(key)
+        await self._remove_directory(key, self._directory(key))
+        return True
+
+    async def _remove_directory(self, key: Key, top: str) -> None:
+        for below in (await self._list(key, WriteError, top, deep=False, limit=_MAX_KEYS)).prefixes:
+            await self._remove_directory(key, below)
+        async with self._operation(key, WriteError) as attempts:
+            await attempts.until_answered(lambda: self._store.delete(top))  # its name ends in "/": never a file
+
+    async def _is_file(self, key: Key) -> bool:
+        try:
+            async with self._operation(key, WriteError) as attempts:
+                await self._head(key, attempts)
+        except FileNotFoundError:
+            return False
+        return True
+
+    async def _is_directory(self, key: Key) -> bool:
+        return await self._holds_files(key, WriteError, self._directory(key))
+
+    async def _subdirectories(self, directory: Key) -> set[str]:
+        top = self._directory(directory)
+        listing = await self._list(directory, WriteError, top, deep=False, limit=_MAX_KEYS)
+        return {name[len(top) : -1] for name in listing.prefixes}
+
+    def _name(self, key: Key) -> str:
+        return self._prefix + key.storage
+
+    def _directory(self, prefix: Key) -> str:
+        return self._prefix + prefix.storage + "/" if prefix.storage else self._prefix
+
+
+def _span(start: int | None, end: int | None) -> str | None:
+    """The ``Range`` header of a slice; None for the whole object, `_EMPTY` for no bytes at all."""
+    if start is None and end is None:
+        return None
+    if start is not None and start < 0:
+        if end is not None:
+            raise ValueError("a negative start counts from the end and goes without an end")
+        return f"bytes={start}"
+    first = start or 0
+    if end is not None and end <= first:
+        return _EMPTY
+    return f"bytes={first}-{'' if end is None else end - 1}"
+
+
+def _joined(base: State | None, separator: bytes, data: bytes) -> bytes:
+    old = base.data if base else b""
+    return b"".join((old, separator if old and not old.endswith(separator) else b"", data))
+
+
+def _version(found: Object) -> Stamped:
+    return Stamped(found.etag, Table.of(found.metadata, found.etag))
+
+
+def _snapshot(found: Object) -> Snapshot:
+    return Snapshot(found.data, lambda: _version(found), found.size)
+
+
+def _changed(key: Key) -> ConflictError:
+    return ConflictError(f"{key.path!r}: the file changed since it was read; nothing was written")
+
+
+def _unknown(key: Key) -> OutcomeUnknownError:
+    return OutcomeUnknownError(
+        f"{key.path!r}: an answer was lost, and others wrote since; whether it was written could not be found out"
+    )

@@ -1,0 +1,42 @@
+"""The last versions this process wrote, so that an append to one need not read it first; bounded in bytes."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from agent_memory.object_store._write import State
+
+MOST_BYTES = 16 << 20
+
+
+class Kept:
+    """States by name; the one longest unused goes first."""
+
+    def __init__(self) -> None:
+        self._states: OrderedDict[str, State] = OrderedDict()
+        self._bytes = 0
+
+    def keep(self, name: str, state: State) -> None:
+        """Remember a state with its data, unless it would take more than a quarter of the room."""
+        self.forget(name)
+        if len(state.data) <= MOST_BYTES // 4:
+            self._states[name] = state
+            self._bytes += _cost(name, state)
+        while self._bytes > MOST_BYTES:
+            oldest, state = self._states.popitem(last=False)
+            self._bytes -= _cost(oldest, state)
+
+    def take(self, name: str) -> State | None:
+        """The state of a name, which is forgotten with this."""
+        state = self._states.get(name)
+        self.forget(name)
+        return state
+
+    def forget(self, name: str) -> None:
+        """What is known of a name is not true any more."""
+        if (state := self._states.pop(name, None)) is not None:
+            self._bytes -= _cost(name, state)
+
+
+def _cost(name: str, state: State) -> int:
+    return len(state.data) + len(name) + 2_500  # its table, and what Python needs to keep it

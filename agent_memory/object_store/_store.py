@@ -1,0 +1,139 @@
+"""`ObjectStore`: what the logic asks of an engine, one request a call, and the answers that are no results."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+
+class Object(NamedTuple):
+    """One object as a request saw it.
+
+    ``size`` is of the whole, in bytes; ``modified`` in POSIX seconds by the store's clock; ``metadata`` the user's,
+    names in lower case; ``data`` what a GET carried, empty for a HEAD.
+    """
+
+    etag: str
+    size: int
+    modified: float
+    metadata: Mapping[str, str]
+    data: bytes = b""
+
+
+class Listed(NamedTuple):
+    """One object in a listing."""
+
+    name: str
+    size: int
+    modified: float
+    etag: str
+
+
+class Listing(NamedTuple):
+    """One page; ``prefixes`` end in ``/``; ``keeps_directories``: the server may name some that hold no object."""
+
+    objects: Sequence[Listed]
+    prefixes: Sequence[str]
+    next: str | None
+    keeps_directories: bool = False
+
+
+class ObjectStore(Protocol):
+    """One bucket: every method is one request, tried once.
+
+    Raises:
+        Missing: there is no such object.
+        Refused: the precondition does not hold (412).
+        Racing: the store could not decide the precondition while another write was under way (409).
+        NotSatisfiable: the range begins at or after the end of the object (416).
+        Unanswered: no answer, or one that leaves open whether the request took effect; may be tried again.
+        Failed: an answer that would be the same if asked again.
+        UnsupportedOperationError: the store takes no such condition (501).
+    """
+
+    resends: bool
+    """Whether the client may send a request twice without telling, so that its own write may answer `Refused`."""
+
+    trusted: bool
+    """Whether the store is known to keep preconditions; else it is tried, once, before a write that needs them."""
+
+    def now(self) -> float:
+        """The store's clock, POSIX seconds, as far as its answers tell."""
+        ...
+
+    async def get(
+        self, name: str, *, span: str | None = None, if_match: str | None = None, most: int | None = None
+    ) -> Object:
+        """Read an object, or the ``Range`` ``span`` of it; raises `TooLarge` rather than read over ``most`` bytes."""
+        ...
+
+    async def head(self, name: str) -> Object:
+        """What `get` says, without the data."""
+        ...
+
+    async def put(
+        self, name: str, data: bytes, metadata: Mapping[str, str], *, if_match: str | None = None, absent: bool = False
+    ) -> str:
+        """Write a whole object, and return its ETag; ``absent``: only if there is none (``If-None-Match: *``)."""
+        ...
+
+    async def delete(self, name: str, *, if_match: str | None = None) -> None:
+        """Delete an object; without a condition, a missing one is no error."""
+        ...
+
+    async def list(self, prefix: str, *, delimited: bool, limit: int, after: str | None = None) -> Listing:
+        """One page, at most 1,000 names; ``delimited``: only this level, and the prefixes below it."""
+        ...
+
+    async def aclose(self) -> None:
+        """Release connections."""
+        ...
+
+
+class Missing(Exception):
+    """There is no such object."""
+
+
+class Refused(Exception):
+    """The precondition does not hold.
+
+    ``keeps_directories``: the server may mean a directory that holds no object.
+    """
+
+    def __init__(self, keeps_directories: bool = False) -> None:
+        super().__init__()
+        self.keeps_directories = keeps_directories
+
+
+class Racing(Exception):
+    """The precondition could not be decided, because another write was under way."""
+
+
+class NotSatisfiable(Exception):
+    """The range begins at or after the end."""
+
+
+class TooLarge(Exception):
+    """More bytes than the caller takes; ``size`` says how many."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self.size = size
+
+
+class Unanswered(Exception):
+    """No answer that settles a request; its text says why, in a word or two.
+
+    Attributes:
+        sent: whether it may have taken effect; False if it certainly did not.
+        wait: seconds the store asks to wait before the next request.
+    """
+
+    def __init__(self, reason: str, *, sent: bool = True, wait: float = 0.0) -> None:
+        super().__init__(reason)
+        self.sent = sent
+        self.wait = wait
+
+
+class Failed(Exception):
+    """The store's refusal for good; its text says why, without names, hosts and credentials."""

@@ -1,0 +1,29 @@
+"""Runs schedules from the command line; ends with 1 if one of them fails."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from agent_memory.testing.simulation import failures, run_schedule
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m agent_memory.testing.simulation")
+    parser.add_argument("--schedules", type=int, default=2000, metavar="N", help="how many, from the first seed on")
+    parser.add_argument("--first", type=int, default=0, metavar="SEED", help="the first seed")
+    parser.add_argument("--seed", type=int, metavar="SEED", help="show this schedule alone")
+    given = parser.parse_args()
+    if given.seed is not None:
+        schedule = run_schedule(given.seed)
+        sys.stdout.write(f"{schedule}\n")
+        return bool(schedule.faults)
+    found = list(failures(range(given.first, given.first + given.schedules)))
+    for failure in found:
+        sys.stdout.write(f"{failure}\n")
+    sys.stdout.write(f"{given.schedules} schedules, {len(found)} failed\n")
+    return bool(found)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,208 @@
+"""A store in this process, and the network between it and its clients, which loses, delays and repeats."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, Final
+
+from agent_memory.object_store import (
+    Listed,
+    Listing,
+    Missing,
+    Object,
+    Racing,
+    Refused,
+    TooLarge,
+    Unanswered,
+)
+
+EPOCH: Final = 1_700_000_000.0
+_CONDITIONAL_ONLY: Final = frozenset({"repeated", "late", "racing"})
+"""Faults that only a precondition helps against; without one a request takes effect whenever it arrives."""
+READ_TIMEOUT: Final = 3.0
+"""Seconds after which a client gives an answer up."""
+
+
+@dataclass
+class Faults:
+    """How often a request meets each fault, as shares of one; the rest is delayed a little and answered.
+
+    Attributes:
+        lost_before: it never arrives.
+        lost_after: it takes effect, and the answer is lost.
+        resent: the same, and the client sends it again without telling: the answer is the second one's.
+        repeated: it is answered, and takes effect a second time, some time later.
+        late: it arrives after the client gave it up.
+        refused: 500 or 503 instead of being done.
+        racing: 409 instead of being done, if it is conditional.
+        outage: share of schedules in which the store answers nothing from some moment on.
+    """
+
+    lost_before: float = 0.05
+    lost_after: float = 0.08
+    resent: float = 0.0
+    repeated: float = 0.03
+    late: float = 0.02
+    refused: float = 0.03
+    racing: float = 0.03
+    outage: float = 0.0
+
+
+@dataclass
+class SimulatedStore:
+    """The server: objects by name, ETags of their content alone, a clock in whole seconds, all conditions kept."""
+
+    objects: dict[str, Object] = field(default_factory=dict)
+    dark_from: float = float("inf")
+    requests: int = 0
+
+    def put(self, name: str, data: bytes, metadata: Mapping[str, str], if_match: str | None, absent: bool) -> str:
+        there = self.objects.get(name)
+        if absent and there:
+            raise Refused
+        if if_match is not None and (there is None or there.etag != if_match):
+            raise Refused if there else Missing
+        size = sum(len(key) + len(value) for key, value in metadata.items())
+        assert size <= 2048, f"{size} bytes of metadata: S3 would refuse them"
+        etag = f'"{hashlib.md5(data, usedforsecurity=False).hexdigest()}"'
+        modified = float(int(EPOCH + asyncio.get_running_loop().time()))
+        self.objects[name] = Object(etag, len(data), modified, dict(metadata), data)
+        return etag
+
+    def get(self, name: str, if_match: str | None) -> Object:
+        there = self.objects.get(name)
+        if there is None:
+            raise Missing
+        if if_match is not None and there.etag != if_match:
+            raise Refused
+        return there
+
+    def delete(self, name: str, if_match: str | None) -> None:
+        if if_match is not None:
+            self.get(name, if_match)
+        self.objects.pop(name, None)
+
+
+class SimulatedClient:
+    """One process's client: an `agent_memory.object_store.ObjectStore`.
+
+    Args:
+        store: the server.
+        random: decides delays and faults.
+        faults: how often.
+        resends: whether the client admits that it may send a request twice.
+    """
+
+    def __init__(self, store: SimulatedStore, random: Random, faults: Faults, *, resends: bool = False) -> None:
+        self.trusted = True
+        self.resends = resends
+        self._store = store
+        self._random = random
+        self._faults = faults
+        self._skew = random.uniform(-1, 1)
+
+    def now(self) -> float:
+        return EPOCH + asyncio.get_running_loop().time() + self._skew
+
+    async def get(
+        self, name: str, *, span: str | None = None, if_match: str | None = None, most: int | None = None
+    ) -> Object:
+        assert span is None, "ranges are not simulated"
+        found: Object = await self._sent(lambda: self._store.get(name, if_match), conditional=if_match is not None)
+        if most is not None and found.size > most:
+            raise TooLarge(found.size)
+        return found
+
+    async def head(self, name: str) -> Object:
+        found: Object = await self._sent(lambda: self._store.get(name, None), conditional=False)
+        return found._replace(data=b"")
+
+    async def put(
+        self, name: str, data: bytes, metadata: Mapping[str, str], *, if_match: str | None = None, absent: bool = False
+    ) -> str:
+        conditional = absent or if_match is not None
+        etag: str = await self._sent(
+            lambda: self._store.put(name, data, metadata, if_match, absent), conditional=conditional
+        )
+        return etag
+
+    async def delete(self, name: str, *, if_match: str | None = None) -> None:
+        await self._sent(lambda: self._store.delete(name, if_match), conditional=if_match is not None)
+
+    async def list(self, prefix: str, *, delimited: bool, limit: int, after: str | None = None) -> Listing:  # noqa: ARG002 - one page
+        def listing() -> Listing:
+            found = sorted(item for item in self._store.objects.items() if item[0].startswith(prefix))
+            if delimited:
+                found = [item for item in found if "/" not in item[0][len(prefix) :]]
+            return Listing([Listed(name, o.size, o.modified, o.etag) for name, o in found[:limit]], (), None)
+
+        answer: Listing = await self._sent(listing, conditional=False)
+        return answer
+
+    async def aclose(self) -> None:
+        return
+
+    async def _sent(self, request: Callable[[], object], *, conditional: bool) -> Any:
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[object] = loop.create_future()
+        fault = self._fault(conditional)
+        self._store.requests += 1
+        give_up = loop.call_later(READ_TIMEOUT, _fail, answer, Unanswered("no answer"))
+        delay = self._random.expovariate(50)
+        if fault == "late":
+            delay += READ_TIMEOUT + self._random.expovariate(0.2)
+        loop.call_later(delay, self._arrive, request, answer, fault)
+        try:
+            return await answer
+        finally:
+            give_up.cancel()
+
+    def _fault(self, conditional: bool) -> str | None:
+        faults, drawn = self._faults, self._random.random()
+        for name in ("lost_before", "lost_after", "resent", "repeated", "late", "refused", "racing"):
+            drawn -= getattr(faults, name)
+            if drawn < 0:
+                return None if name in _CONDITIONAL_ONLY and not conditional else name
+        return None
+
+    def _arrive(self, request: Callable[[], object], answer: asyncio.Future[object], fault: str | None) -> None:
+        loop = asyncio.get_running_loop()
+        back = self._random.expovariate(50)
+        if fault == "lost_before" or loop.time() >= self._store.dark_from:
+            return
+        if fault == "refused":
+            loop.call_later(back, _fail, answer, Unanswered("503", wait=self._random.choice((0.0, 0.1))))
+            return
+        if fault == "racing":
+            loop.call_later(back, _fail, answer, Racing())
+            return
+        reply = _done(request)
+        if fault == "resent":
+            loop.call_later(self._random.expovariate(20), lambda: _tell(answer, _done(request)))
+        elif fault != "lost_after":
+            loop.call_later(back, _tell, answer, reply)
+        if fault == "repeated":
+            loop.call_later(self._random.expovariate(1), _done, request)
+
+
+def _done(request: Callable[[], object]) -> object:
+    try:
+        return request()
+    except (Missing, Refused) as refused:
+        return refused
+
+
+def _tell(answer: asyncio.Future[object], reply: object) -> None:
+    if isinstance(reply, Exception):
+        _fail(answer, reply)
+    elif not answer.done():
+        answer.set_result(reply)
+
+
+def _fail(answer: asyncio.Future[object], error: Exception) -> None:
+    if not answer.done():
+        answer.set_exception(error)

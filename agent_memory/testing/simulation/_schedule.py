@@ -1,0 +1,237 @@
+"""One schedule: writers made of a seed, run to their end, and what is wrong with what they did."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from functools import partial
+from random import Random
+from typing import Any, Final, ParamSpec, TypeVar
+
+from agent_memory import flows
+from agent_memory.backend import Backend, Deadline, Turns, deadline
+from agent_memory.errors import (
+    AgentMemoryError,
+    AgentMemoryFileNotFoundError,
+    OutcomeUnknownError,
+)
+from agent_memory.key import Key
+from agent_memory.object_store import ObjectStore, ObjectStoreBackend
+from agent_memory.testing.simulation._history import File, Kind, Step, explained
+from agent_memory.testing.simulation._loop import VirtualLoop
+from agent_memory.testing.simulation._network import Faults, SimulatedClient, SimulatedStore
+
+P = ParamSpec("P")
+T = TypeVar("T")
+U = TypeVar("U")
+MakeBackend = Callable[[ObjectStore, Callable[[], float]], Backend]
+SECONDS: Final = 30.0
+"""The deadline of every operation."""
+
+_KEY = Key.tree().join("log.md")
+_MOST_WRITERS = 6
+_KINDS: list[Kind] = ["append", "append", "append", "prepend", "prepend", "swap", "swap", "create", "read", "write"]
+_LATE = 1.1
+_AFTERWARDS = 300.0
+
+
+def _backend(store: ObjectStore, jitter: Callable[[], float]) -> Backend:
+    return ObjectStoreBackend(store, jitter=jitter)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A schedule whose check failed: its seed, what is wrong, and what happened."""
+
+    seed: int
+    faults: tuple[str, ...]
+    schedule: str
+
+    def __str__(self) -> str:
+        return f"seed {self.seed}: {'; '.join(self.faults)}\n{self.schedule}"
+
+
+@dataclass
+class Schedule:
+    """What happened in one schedule."""
+
+    seed: int
+    history: list[Step] = field(default_factory=list)
+    requests: int = 0
+    faults: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        lines = [f"seed {self.seed}: {self.requests} requests", *map(str, sorted(self.history, key=lambda s: s.began))]
+        return "\n".join([*lines, *(f"WRONG: {fault}" for fault in self.faults)])
+
+
+def failures(
+    seeds: Iterable[int], make_backend: MakeBackend = _backend, faults: Faults | None = None
+) -> Iterator[Failure]:
+    """Run the schedules of many seeds, and yield those that fail.
+
+    Args:
+        seeds: which.
+        make_backend: makes one process's backend of its engine and its numbers in ``[0, 1)``.
+        faults: how often each fault; by default another mixture for every seed.
+    """
+    for seed in seeds:
+        schedule = run_schedule(seed, make_backend, faults)
+        if schedule.faults:
+            yield Failure(seed, tuple(schedule.faults), str(schedule))
+
+
+def run_schedule(seed: int, make_backend: MakeBackend = _backend, faults: Faults | None = None) -> Schedule:
+    """Run the schedule of one seed, and check it."""
+    random = Random(seed)  # noqa: S311 - a schedule is to be made again
+    schedule = Schedule(seed)
+    loop = VirtualLoop()  # type: ignore[abstract]  # what is missing is never called
+    store = SimulatedStore()
+    loop.run(_play(random, schedule, store, make_backend, faults or _mixture(random)))
+    schedule.requests = store.requests
+    _judge(schedule, store)
+    schedule.faults += [f"an error nobody saw: {error!r}" for error in loop.errors]
+    return schedule
+
+
+def _mixture(random: Random) -> Faults:
+    """Some schedules are calm, some rough, and in some the client sends again what nobody asked it to."""
+    much = random.choice((0.0, 0.5, 1.0, 1.0, 2.0))
+    resent = random.choice((0.0, 0.0, 0.1))
+    return Faults(
+        0.05 * much, 0.08 * much, resent, 0.03 * much, 0.02 * much, 0.04 * much, 0.03 * much, random.choice((0, 0, 0.2))
+    )
+
+
+async def _play(
+    random: Random, schedule: Schedule, store: SimulatedStore, make_backend: MakeBackend, faults: Faults
+) -> None:
+    if random.random() < faults.outage:
+        store.dark_from = random.uniform(0, 2)
+    lines = (f"{number}\n" for number in range(1, 1000))
+    wipes = random.random() < 0.3  # few schedules have a write that looks at nothing: it hides, and is dear to check
+    kinds = [kind for kind in _KINDS if wipes or kind != "write"]
+    backends: list[Backend] = []
+    tasks = []
+    for number in range(random.randint(2, 3 if wipes else _MOST_WRITERS)):
+        if not backends or random.random() < 0.7:  # else another task of the process before
+            client = SimulatedClient(store, random, faults, resends=faults.resent > 0)
+            backends.append(make_backend(client, random.random))
+        writer = _Writer(f"w{number}", backends[-1], _Run(random), schedule.history)
+        plan = [(random.choice(kinds), next(lines)) for _ in range(random.randint(1, 3 if wipes else 4))]
+        task = asyncio.create_task(writer.run(plan, random.expovariate(2)))
+        tasks.append(task)
+        if random.random() < 0.1:
+            asyncio.get_running_loop().call_later(random.uniform(0, 2), task.cancel)
+    await asyncio.gather(*tasks, return_exceptions=True)
+    for task in tasks:
+        if not task.cancelled() and (error := task.exception()):
+            schedule.faults.append(f"an error that is not ours: {error!r}")
+    await asyncio.sleep(_AFTERWARDS)  # whatever is still under way arrives
+
+
+@dataclass
+class _Writer:
+    name: str
+    backend: Backend
+    run_: _Run
+    history: list[Step]
+
+    async def run(self, plan: list[tuple[Kind, str]], wait: float) -> None:
+        await asyncio.sleep(wait)
+        known: File = None
+        for kind, line in plan:
+            known = await self._do(kind, line, known)
+
+    async def _do(self, kind: Kind, line: str, known: File) -> File:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        seen: File = ()
+        record = partial(Step, self.name, kind, line.strip(), began)
+        if kind == "swap":
+            seen = known
+        try:
+            with deadline(Deadline(SECONDS, began + SECONDS)):
+                found = await self._operate(kind, line, known)
+        except AgentMemoryFileNotFoundError as error:
+            if kind == "read":
+                self.history.append(record(loop.time(), "done", None))
+                return None
+            self.history.append(record(loop.time(), "nothing", seen, repr(error)))
+        except OutcomeUnknownError as error:
+            self.history.append(record(loop.time(), "unknown", seen, repr(error)))
+        except AgentMemoryError as error:
+            self.history.append(record(loop.time(), "nothing", seen, repr(error)))
+        except asyncio.CancelledError:
+            self.history.append(record(float("inf"), "unknown", seen))
+            raise
+        else:
+            seen = found if kind == "read" else seen
+            self.history.append(record(loop.time(), "done", seen))
+            return found if kind == "read" else known
+        return known
+
+    async def _operate(self, kind: Kind, line: str, known: File) -> File:
+        store, run, data = self.backend, self.run_, line.encode()
+        if kind == "append":
+            await flows.append(store, run, _KEY, data)
+        elif kind == "prepend":
+            await flows.edit(store, run, _KEY, lambda text: line + text, _unchecked, None)
+        elif kind == "swap":
+            old = "".join(f"{each}\n" for each in known or ()).encode()
+            await flows.write(store, run, _KEY, old + data, hashlib.sha256(old).hexdigest())
+        elif kind == "create":
+            await flows.create(store, run, _KEY, data)
+        elif kind == "write":
+            await flows.write(store, run, _KEY, data, None)
+        else:
+            return tuple((await flows.read(store, run, _KEY)).data.decode().split())
+        return None
+
+
+async def _unchecked(_: bytes) -> None:
+    return
+
+
+class _Run:
+    """A flow's run in the simulated time."""
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self._turns = Turns()
+
+    async def call(self, primitive: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await primitive(*args, **kwargs)
+
+    async def offload(self, function: Callable[[], T]) -> T:
+        return function()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    async def map(self, function: Callable[[T], Coroutine[Any, Any, U]], items: Iterable[T], limit: int) -> list[U]:  # noqa: ARG002
+        return [await function(item) for item in items]
+
+    def turn(self, store: Backend, key: Key) -> AbstractAsyncContextManager[None]:
+        return self._turns.turn((id(store), key))
+
+    def now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def random(self) -> float:
+        return self._random.random()
+
+
+def _judge(schedule: Schedule, store: SimulatedStore) -> None:
+    found = store.objects.get(_KEY.storage)
+    end: File = tuple(found.data.decode().split()) if found else None
+    for step in schedule.history:
+        if step.ended - step.began > SECONDS * _LATE and step.ended < float("inf"):
+            schedule.faults.append(f"{step.kind} {step.line} took {step.ended - step.began:.1f} s of {SECONDS:g}")
+        if step.kind in ("append", "prepend") and step.result == "nothing" and "ConflictError" in step.why:
+            schedule.faults.append(f"{step.kind} {step.line} was refused because others wrote")
+    if not explained(schedule.history, end):
+        schedule.faults.append(f"no order of these explains the end: {end}")

@@ -1,0 +1,58 @@
+"""A session of aiobotocore that starts quickly, and a connection that sends nothing twice."""
+
+from __future__ import annotations
+
+from functools import cache
+from inspect import signature
+from typing import Any
+
+
+def session(options: dict[str, Any]) -> Any:
+    """A session that does not parse botocore's large descriptions of S3 anew; takes its options out of the others."""
+    from aiobotocore.session import AioSession
+
+    own = signature(AioSession.__init__).parameters.keys() & options.keys()
+    made = AioSession(**{name: options.pop(name) for name in own})
+    made.register_component("data_loader", _loader(made.get_config_variable("data_path")))
+    return made
+
+
+@cache
+def _loader(data_path: str | None) -> Any:
+    from botocore.loaders import create_loader
+
+    return create_loader(data_path)
+
+
+@cache
+def can_send_once() -> bool:
+    """Whether aiohttp can be told not to send a request again by itself when a kept connection was dropped."""
+    from aiobotocore.config import AioConfig
+    from aiobotocore.httpsession import AIOHTTPSession
+    from aiohttp import ClientSession
+
+    return (
+        "_retry_connection" in ClientSession.ATTRS
+        and hasattr(AIOHTTPSession, "_get_session")
+        and "http_session_cls" in signature(AioConfig.__init__).parameters
+    )
+
+
+def sending_once() -> dict[str, Any]:
+    """The options of aiobotocore's configuration that do so; none where it cannot be done."""
+    return {"http_session_cls": _sending_once()} if can_send_once() else {}
+
+
+@cache
+def _sending_once() -> type:
+    from aiobotocore.httpsession import AIOHTTPSession
+
+    class SendingOnce(AIOHTTPSession):  # type: ignore[misc]  # untyped
+        """aiohttp sends a PUT again when a kept connection turns out to be closed, and tells nobody."""
+
+        async def _get_session(self, proxy_url: Any) -> Any:
+            made = await super()._get_session(proxy_url)
+            made._retry_connection = False
+            return made
+
+    return SendingOnce
