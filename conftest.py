@@ -32,6 +32,7 @@ _SECONDS_TO_START = 60
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help='run the figures of "Done when", too')
+    parser.addoption("--s3-faults-page", metavar="FILE", help="write what the run of tests/s3 found to a page")
     parser.addoption("--faults-page", metavar="FILE", help="write what the run of tests/faults found to a page")
 
 

@@ -53,7 +53,7 @@ def test_both_colours_have_the_same_methods_and_arguments(sync: type, asynchrono
     for name in here.keys() - {"agent"}:
         assert here[name].parameters == there[name].parameters, name
     waits = {name for name in there if inspect.iscoroutinefunction(getattr(asynchronous, name))}
-    assert there.keys() - waits <= {"open", "agent", "subtree", "read_only", "acting_as", "filesystem"}
+    assert there.keys() - waits <= {"open", "agent", "subtree", "read_only", "acting_as", "with_timeout", "filesystem"}
 
 
 def test_the_async_service_does_what_the_sync_one_does(root: Root) -> None:

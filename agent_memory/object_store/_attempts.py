@@ -111,4 +111,4 @@ class Attempts:
 
 
 def _window(first: float, tries: int, longest: float) -> float:
-    return min(longest, first * 2 ** min(tries, 32))
+    return min(longest, first * 2.0 ** min(tries, 32))

@@ -39,7 +39,7 @@ class Faults:
         late: it arrives after the client gave it up.
         refused: 500 or 503 instead of being done.
         racing: 409 instead of being done, if it is conditional.
-        outage: share of schedules in which the store answers nothing from some moment on.
+        outage: share of schedules in which the store answers nothing for a while, or for longer than anybody waits.
     """
 
     lost_before: float = 0.05
@@ -57,7 +57,7 @@ class SimulatedStore:
     """The server: objects by name, ETags of their content alone, a clock in whole seconds, all conditions kept."""
 
     objects: dict[str, Object] = field(default_factory=dict)
-    dark_from: float = float("inf")
+    dark: tuple[float, float] = (0.0, 0.0)
     requests: int = 0
 
     def put(self, name: str, data: bytes, metadata: Mapping[str, str], if_match: str | None, absent: bool) -> str:
@@ -172,7 +172,7 @@ class SimulatedClient:
     def _arrive(self, request: Callable[[], object], answer: asyncio.Future[object], fault: str | None) -> None:
         loop = asyncio.get_running_loop()
         back = self._random.expovariate(50)
-        if fault == "lost_before" or loop.time() >= self._store.dark_from:
+        if fault == "lost_before" or self._store.dark[0] <= loop.time() < self._store.dark[1]:
             return
         if fault == "refused":
             loop.call_later(back, _fail, answer, Unanswered("503", wait=self._random.choice((0.0, 0.1))))

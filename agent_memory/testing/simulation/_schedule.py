@@ -36,6 +36,7 @@ _MOST_WRITERS = 6
 _KINDS: list[Kind] = ["append", "append", "append", "prepend", "prepend", "swap", "swap", "create", "read", "write"]
 _LATE = 1.1
 _AFTERWARDS = 300.0
+_PATIENCE = 20 * SECONDS
 
 
 def _backend(store: ObjectStore, jitter: Callable[[], float]) -> Backend:
@@ -110,7 +111,8 @@ async def _play(
     random: Random, schedule: Schedule, store: SimulatedStore, make_backend: MakeBackend, faults: Faults
 ) -> None:
     if random.random() < faults.outage:
-        store.dark_from = random.uniform(0, 2)
+        begins = random.uniform(0, 2)
+        store.dark = begins, begins + random.uniform(1, 3 * SECONDS)
     lines = (f"{number}\n" for number in range(1, 1000))
     wipes = random.random() < 0.3  # few schedules have a write that looks at nothing: it hides, and is dear to check
     kinds = [kind for kind in _KINDS if wipes or kind != "write"]
@@ -126,8 +128,11 @@ async def _play(
         tasks.append(task)
         if random.random() < 0.1:
             asyncio.get_running_loop().call_later(random.uniform(0, 2), task.cancel)
-    await asyncio.gather(*tasks, return_exceptions=True)
-    for task in tasks:
+    ended, endless = await asyncio.wait(tasks, timeout=_PATIENCE)
+    schedule.faults += [f"{len(endless)} writers were still at work after {_PATIENCE:g} s"] * bool(endless)
+    for task in endless:
+        task.cancel()
+    for task in ended:
         if not task.cancelled() and (error := task.exception()):
             schedule.faults.append(f"an error that is not ours: {error!r}")
     await asyncio.sleep(_AFTERWARDS)  # whatever is still under way arrives

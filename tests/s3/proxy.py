@@ -1,0 +1,169 @@
+"""A proxy in front of an S3 server that counts requests and injects faults."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from random import Random
+from typing import Literal, Self, TypeAlias
+from xml.sax.saxutils import escape
+
+import aiohttp
+from aiohttp import web
+from yarl import URL
+
+Fault: TypeAlias = Literal[
+    "reply lost", "reset", "500", "503", "409", "500 after it was done", "slow", "truncated body", "hangs"
+]
+FAULTS: tuple[Fault, ...] = (
+    "reply lost", "reset", "500", "503", "409", "500 after it was done", "slow", "truncated body", "hangs"
+)  # fmt: skip
+Chooser: TypeAlias = Callable[[str], Fault | None]
+"""Says for a request, by the name of its S3 operation, which fault it meets."""
+
+_CODES = {"500": "InternalError", "503": "SlowDown", "409": "ConditionalRequestConflict"}
+_SLOW_SECONDS = 0.3
+_HOP = {"connection", "keep-alive", "transfer-encoding", "content-length"}
+_MOST_METADATA = 2048
+
+
+def at_random(share: float, seed: int, faults: tuple[Fault, ...]) -> Chooser:
+    """The share of requests that meets one of some faults."""
+    random = Random(seed)
+    return lambda _: random.choice(faults) if random.random() < share else None
+
+
+def nothing(_: str) -> Fault | None:
+    return None
+
+
+class Proxy:
+    """Forwards to an endpoint, in a thread of its own.
+
+    Attributes:
+        endpoint: where it listens.
+        counts: requests by S3 operation, as they arrived.
+        sent: bytes of the bodies that clients sent.
+        choose: decides the faults; may be exchanged at any time.
+    """
+
+    def __init__(self, upstream: str) -> None:
+        self.endpoint = ""
+        self.counts: Counter[str] = Counter()
+        self.sent = 0
+        self.choose: Chooser = nothing
+        self._upstream = upstream
+        self._loop = asyncio.new_event_loop()
+        self._stop = asyncio.Event()
+        self._started = threading.Event()
+        self._thread = threading.Thread(target=self._loop.run_until_complete, args=(self._serve(),), daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        assert self._started.wait(30)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(30)
+        self._loop.close()
+
+    @contextmanager
+    def counting(self) -> Iterator[Counter[str]]:
+        """The requests of what happens inside."""
+        before = Counter(self.counts)
+        seen: Counter[str] = Counter()
+        yield seen
+        seen.update(self.counts - before)
+
+    async def _serve(self) -> None:
+        connector = aiohttp.TCPConnector(limit=200)
+        async with aiohttp.ClientSession(connector=connector, auto_decompress=False) as self._session:
+            app = web.Application(client_max_size=1 << 30)
+            app.router.add_route("*", "/{path:.*}", self._handle)
+            runner = web.AppRunner(app, access_log=None, handler_cancellation=False, shutdown_timeout=0.1)
+            await runner.setup()
+            site = web.TCPSite(runner, "127.0.0.1", 0)
+            await site.start()
+            self.endpoint = f"http://127.0.0.1:{runner.addresses[0][1]}"
+            self._started.set()
+            await self._stop.wait()
+            await runner.cleanup()
+            await asyncio.sleep(0.05)  # what hung ends by itself
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        operation = _operation(request)
+        self.counts[operation] += 1
+        body = await request.read()
+        self.sent += len(body)
+        metadata = [name + value for name, value in request.headers.items() if name.lower().startswith("x-amz-meta-")]
+        if sum(len(text) - len("x-amz-meta-") for text in metadata) > _MOST_METADATA:
+            return _error(400, "MetadataTooLarge")
+        fault = self.choose(operation)
+        if fault in ("500", "503") or (fault == "409" and _is_conditional(request)):
+            return _error(int(fault), _CODES[fault])
+        if fault == "reset":
+            return _cut(request)
+        if fault == "hangs":
+            await self._stop.wait()
+            return _cut(request)
+        if fault == "slow":
+            await asyncio.sleep(_SLOW_SECONDS)
+        status, headers, answer = await self._forward(request, body)
+        if fault == "reply lost":
+            return _cut(request)
+        if fault == "500 after it was done":
+            return _error(500, "InternalError")
+        if fault == "truncated body" and request.method == "GET" and len(answer) > 1:
+            return await _truncated(request, status, headers, answer)
+        if request.method == "HEAD":
+            return web.Response(status=status, headers={**headers, "Content-Length": headers["X-Length"]})
+        return web.Response(status=status, headers=headers, body=answer)
+
+    async def _forward(self, request: web.Request, body: bytes) -> tuple[int, dict[str, str], bytes]:
+        headers = {name: value for name, value in request.headers.items() if name.lower() not in _HOP}
+        url = URL(self._upstream + request.raw_path, encoded=True)
+        while True:
+            try:
+                async with self._session.request(
+                    request.method, url, headers=headers, data=body or None, skip_auto_headers=["Content-Type"]
+                ) as reply:
+                    answer = await reply.read()
+                    kept = {name: value for name, value in reply.headers.items() if name.lower() not in _HOP}
+                    kept["X-Length"] = reply.headers.get("Content-Length", "0")
+                    return reply.status, kept, answer
+            except aiohttp.ServerDisconnectedError:
+                if request.method not in ("GET", "HEAD"):
+                    raise
+
+
+def _operation(request: web.Request) -> str:
+    if request.method == "GET":
+        return "LIST" if "list-type" in request.query else "GET"
+    return request.method
+
+
+def _is_conditional(request: web.Request) -> bool:
+    return "If-Match" in request.headers or "If-None-Match" in request.headers
+
+
+def _error(status: int, code: str) -> web.Response:
+    text = f"<?xml version='1.0'?><Error><Code>{escape(code)}</Code><Message>injected</Message></Error>"
+    return web.Response(status=status, text=text, content_type="application/xml")
+
+
+def _cut(request: web.Request) -> web.Response:
+    if request.transport is not None:
+        request.transport.abort()
+    return web.Response()
+
+
+async def _truncated(request: web.Request, status: int, headers: dict[str, str], answer: bytes) -> web.StreamResponse:
+    reply = web.StreamResponse(status=status, headers={**headers, "Content-Length": str(len(answer))})
+    await reply.prepare(request)
+    await reply.write(answer[: len(answer) // 2])
+    _cut(request)
+    return reply

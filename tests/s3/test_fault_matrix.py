@@ -1,0 +1,45 @@
+"""Every fault on every operation: a result that is true, in time."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.s3.matrix import OPERATIONS, WRONG, Cells, try_out
+from tests.s3.proxy import FAULTS, Fault
+from tests.servers import S3Server
+
+SECONDS = 3.0
+LATE = 1.1
+"""No operation outlives its deadline by more than a tenth: a promise, hence tested."""
+
+_ALWAYS = [fault if fault in ("hangs", "reply lost") else pytest.param(fault, marks=pytest.mark.long)
+           for fault in FAULTS]  # fmt: skip
+_ENDS_WELL = {"hangs": 20.0}
+"""What to wait for a request that hangs once: longer than the client waits for an answer."""
+
+
+@pytest.mark.parametrize("fault", [f if f != "hangs" else pytest.param(f, marks=pytest.mark.long) for f in FAULTS])
+def test_a_fault_that_passes_is_not_noticed(fault: Fault, ministack: S3Server, cells: Cells) -> None:
+    _try_all(fault, False, ministack, cells, _ENDS_WELL.get(fault, 10.0))
+    ends = {operation.name: cells[operation.name, fault, False].result for operation in OPERATIONS}
+    assert set(ends.values()) == {"done"}, ends
+
+
+@pytest.mark.parametrize("fault", _ALWAYS)
+def test_a_fault_that_stays_ends_in_a_true_error_in_time(fault: Fault, ministack: S3Server, cells: Cells) -> None:
+    _try_all(fault, True, ministack, cells, SECONDS)
+    for operation in OPERATIONS:
+        cell = cells[operation.name, fault, True]
+        assert not cell.result.startswith(WRONG), f"{operation.name}: {cell}"
+        assert cell.seconds <= SECONDS * LATE, f"{operation.name}: {cell}"
+
+
+def _try_all(fault: Fault, always: bool, server: S3Server, cells: Cells, seconds: float) -> None:
+    def one(number: int) -> None:
+        operation = OPERATIONS[number]
+        cells[operation.name, fault, always] = try_out(operation, fault, always, server, seconds)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(one, range(len(OPERATIONS))))

@@ -1,0 +1,99 @@
+"""Behind a network that fails every fifth request: nothing lost, nothing twice, nobody told a conflict that is none."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+
+from agent_memory import AgentMemoryService, FileAlreadyExistsError, OutcomeUnknownError
+from tests.processes import in_processes
+from tests.s3.proxy import Fault, Proxy, at_random
+from tests.servers import Root, S3Server
+from tests.test_concurrency import Barrier, append_lines, assert_all_once_and_in_order, lines_of
+
+os.environ.setdefault("AWS_DEFAULT_REGION", "us-east-1")  # the workers are other processes
+
+SHARE = 0.2
+FAULTS: tuple[Fault, ...] = ("reply lost", "reset", "500", "503", "409", "500 after it was done", "slow",
+                             "truncated body")  # fmt: skip
+long = pytest.mark.long
+
+
+@pytest.fixture
+def proxy(request: pytest.FixtureRequest) -> Iterator[Proxy]:
+    """A proxy that fails a fifth of the requests to the server that the test names."""
+    server: S3Server = request.getfixturevalue(getattr(request, "param", "ministack"))
+    with Proxy(server.endpoint) as proxy:
+        proxy.choose = at_random(SHARE, 1, FAULTS)
+        yield proxy
+
+
+def roots(proxy: Proxy, server: S3Server) -> tuple[Root, Root]:
+    """The same root through the proxy, and directly."""
+    url = server.new_url()
+    return Root(url, {**server.options, "endpoint_url": proxy.endpoint}), Root(url, server.options)
+
+
+@pytest.mark.parametrize(("writers", "each"), [(4, 10), pytest.param(16, 50, marks=long)])
+def test_every_append_is_there_once(proxy: Proxy, ministack: S3Server, writers: int, each: int) -> None:
+    faulty, direct = roots(proxy, ministack)
+    in_processes(writers, append_lines, faulty, each)
+    assert_all_once_and_in_order(lines_of(direct), writers, each)
+
+
+@long
+@pytest.mark.parametrize("proxy", ["seaweedfs"], indirect=True)
+def test_every_append_is_there_once_on_a_distributed_store(proxy: Proxy, seaweedfs: S3Server) -> None:
+    faulty, direct = roots(proxy, seaweedfs)
+    in_processes(8, append_lines, faulty, 25)
+    assert_all_once_and_in_order(lines_of(direct), 8, 25)
+
+
+def create_in_rounds(number: int, barrier: Barrier, root: Root, rounds: int) -> list[str]:
+    """How each round ended for this creator."""
+    ends = []
+    with AgentMemoryService(root.url, storage_options=root.options) as service:
+        for turn in range(rounds):
+            barrier.wait(300)
+            try:
+                service.create_memory_file("team", f"{turn}/claimed.txt", f"{number}")
+                ends.append("won")
+            except FileAlreadyExistsError:
+                ends.append("lost")
+            except OutcomeUnknownError:
+                ends.append("unknown")
+    return ends
+
+
+@pytest.mark.parametrize(("creators", "rounds"), [(4, 5), pytest.param(16, 100, marks=long)])
+def test_of_racing_creators_one_wins(proxy: Proxy, ministack: S3Server, creators: int, rounds: int) -> None:
+    faulty, direct = roots(proxy, ministack)
+    ends = in_processes(creators, create_in_rounds, faulty, rounds)
+    with AgentMemoryService(direct.url, storage_options=direct.options) as service:
+        for turn, round_ in enumerate(zip(*ends, strict=True)):
+            assert round_.count("won") == 1, f"round {turn}: {Counter(round_)}"
+            assert service.read_memory_file("team", f"{turn}/claimed.txt") == f"{round_.index('won')}"
+
+
+def add(line: str, text: str) -> str:
+    return text + line
+
+
+def edit_lines(number: int, _: object, root: Root, lines: int) -> None:
+    with AgentMemoryService(root.url, storage_options=root.options) as service:
+        memory = service.agent("team")
+        for line in range(lines):
+            memory.edit("log.txt", partial(add, f"{number}:{line}\n"))
+
+
+@pytest.mark.parametrize(("writers", "each"), [(4, 5), pytest.param(16, 20, marks=long)])
+def test_concurrent_edits_lose_nothing(proxy: Proxy, ministack: S3Server, writers: int, each: int) -> None:
+    faulty, direct = roots(proxy, ministack)
+    with AgentMemoryService(direct.url, storage_options=direct.options) as service:
+        service.write_memory_file("team", "log.txt", "")
+    in_processes(writers, edit_lines, faulty, each)
+    assert_all_once_and_in_order(lines_of(direct), writers, each)

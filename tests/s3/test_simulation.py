@@ -1,0 +1,108 @@
+"""The simulation finds nothing wrong with the real thing, and finds what is planted."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import islice
+from typing import Any
+
+import pytest
+
+from agent_memory.object_store import Missing, Racing, Refused, Unanswered
+from agent_memory.object_store._attempts import Attempts
+from agent_memory.object_store._write import BeatenError, Write
+from agent_memory.object_store._writers import Stamped, Table
+from agent_memory.testing.simulation import failures, run_schedule
+from agent_memory.testing.simulation._history import File, Step, explained
+
+SHORT, LONG, PLANTED = 2_000, 100_000, 1_000
+
+
+def test_no_schedule_fails(pytestconfig: pytest.Config) -> None:
+    seeds = LONG if pytestconfig.getoption("--long") else SHORT
+    found = list(islice(failures(range(seeds)), 3))
+    assert not found, "\n".join(map(str, found))
+
+
+def test_a_seed_makes_the_same_schedule_again() -> None:
+    assert str(run_schedule(17)) == str(run_schedule(17)) != str(run_schedule(18))
+
+
+async def a_refusal_is_a_conflict(self: Any, data: bytes, base: Any, *, whole: bool = False) -> Stamped:
+    table = await self._stamped(base)
+    while True:
+        try:
+            return Stamped(await self._attempts.once(lambda: self._put(data, table, base)), table)
+        except Unanswered as failure:
+            await self._attempts.back_off(failure)
+        except (Refused, Racing, Missing):
+            raise BeatenError(await self.look(whole=whole), True, False) from None
+
+
+async def nothing_is_compared(self: Any, data: bytes, table: Table, base: Any) -> Any:  # noqa: ARG001
+    return await self._store.put(self._name, data, table.metadata)
+
+
+def only_the_last_writer_is_kept(self: Table, entry: Any, now: float) -> Table:  # noqa: ARG001
+    return self._replace(entries=(entry,))
+
+
+_stamped = Table.stamped
+
+
+def entries_are_dropped_early(self: Table, entry: Any, now: float) -> Table | None:
+    return _stamped(self, entry, now + 60)  # which is what an operation has, twice
+
+
+async def there_is_no_deadline(_: Any, seconds: float, races: bool = False) -> None:  # noqa: ARG001
+    await asyncio.sleep(seconds)
+
+
+def what_was_read_again_is_forgotten(self: Any, seen: Any, base: Any, keeps_directories: bool) -> BeatenError:  # noqa: ARG001
+    return BeatenError(base, True, keeps_directories)
+
+
+DEFECTS: list[tuple[type, str, Any]] = [
+    (Write, "send", a_refusal_is_a_conflict),
+    (Write, "_put", nothing_is_compared),
+    (Table, "stamped", only_the_last_writer_is_kept),
+    (Table, "stamped", entries_are_dropped_early),
+    (Attempts, "_wait", there_is_no_deadline),
+    (Write, "_beaten", what_was_read_again_is_forgotten),
+]
+
+
+@pytest.mark.parametrize(("where", "name", "defect"), DEFECTS, ids=[defect.__name__ for *_, defect in DEFECTS])
+def test_a_planted_defect_is_found(where: type, name: str, defect: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(where, name, defect)
+    assert next(failures(range(PLANTED)), None), "1,000 schedules did not find it"
+
+
+def step(kind: Any, line: str, began: float, ended: float, result: Any = "done", seen: File = ()) -> Step:
+    return Step("w", kind, line, began, ended, result, seen)
+
+
+@pytest.mark.parametrize(
+    ("history", "end", "expected"),
+    [
+        ([step("append", "1", 0, 1), step("append", "2", 0, 1)], ("2", "1"), True),
+        ([step("append", "1", 0, 1), step("append", "2", 2, 3)], ("2", "1"), False),
+        ([step("append", "1", 0, 1)], ("1", "1"), False),
+        ([step("append", "1", 0, 1)], None, False),
+        ([step("append", "1", 0, 1, "nothing")], ("1",), False),
+        ([step("append", "1", 0, 1, "unknown")], ("1",), True),
+        ([step("append", "1", 0, 1, "unknown")], None, True),
+        ([step("create", "1", 0, 1), step("create", "2", 0, 1)], ("1",), False),
+        ([step("create", "1", 0, 1), step("create", "2", 0, 1, "nothing")], ("1",), True),
+        ([step("append", "1", 0, 1), step("read", "", 2, 3, "done", None)], ("1",), False),
+        ([step("append", "1", 0, 1), step("swap", "2", 2, 3, "done", ("1",))], ("1", "2"), True),
+        ([step("append", "1", 0, 1), step("swap", "2", 2, 3, "done", ())], ("1", "2"), False),
+        ([step("write", "1", 0, 9), step("append", "2", 1, 2)], ("1",), True),
+        ([step("write", "1", 0, 1), step("append", "2", 2, 3)], ("1",), False),
+        ([step("append", "1", 0, 1), step("prepend", "2", 2, 3)], ("2", "1"), True),
+    ],
+)
+def test_the_check_accepts_what_one_order_explains_and_nothing_else(
+    history: list[Step], end: File, expected: bool
+) -> None:
+    assert explained(history, end) is expected
