@@ -19,7 +19,10 @@ _REMEMBERED = 1024
 
 
 class Directories:
-    """Directories this process has written into, each with the subdirectories it had (the first 1,000)."""
+    """Directories that are known to be no files, each with the subdirectories it had (the first 1,000).
+
+    Those are asked for when this process first writes a file into the directory itself; None before that.
+    """
 
     def __init__(
         self,
@@ -30,7 +33,7 @@ class Directories:
         self._is_file = is_file
         self._is_directory = is_directory
         self._subdirectories = subdirectories
-        self._known: OrderedDict[Key, set[str]] = OrderedDict()
+        self._known: OrderedDict[Key, set[str] | None] = OrderedDict()
 
     async def claim(self, key: Key) -> None:
         """Make sure the name can be a file.
@@ -40,8 +43,10 @@ class Directories:
         """
         parents = _parents(key)
         for directory in parents[1:]:
-            if directory not in self._known and await self._is_file(directory):
-                raise taken_name(key)
+            if directory not in self._known:
+                if await self._is_file(directory):
+                    raise taken_name(key)
+                self._remember(directory, None)
         children = await self._children(parents[-1])
         if key.name in children:
             if await self._is_directory(key):
@@ -50,15 +55,22 @@ class Directories:
             children.discard(key.name)
         self._forget_directory(key)
         for directory, below in pairwise(parents):
-            self._known.get(directory, set()).add(below.name)
+            if (others := self._known.get(directory)) is not None:
+                others.add(below.name)
 
     async def _children(self, directory: Key) -> set[str]:
-        if directory not in self._known:
-            self._known[directory] = await self._subdirectories(directory)
-            if len(self._known) > _REMEMBERED:
-                self._known.popitem(last=False)
+        children = self._known.get(directory)
+        if children is None:
+            children = await self._subdirectories(directory)
+            children |= self._known.get(directory) or set()  # what others of this process have made meanwhile
+        self._remember(directory, children)
+        return children
+
+    def _remember(self, directory: Key, children: set[str] | None) -> None:
+        self._known[directory] = children
         self._known.move_to_end(directory)
-        return self._known[directory]
+        if len(self._known) > _REMEMBERED:
+            self._known.popitem(last=False)
 
     def _forget_directory(self, key: Key) -> None:
         if key in self._known:

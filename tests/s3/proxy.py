@@ -7,6 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from io import BytesIO
 from random import Random
 from typing import Literal, Self, TypeAlias
 from xml.sax.saxutils import escape
@@ -129,7 +130,11 @@ class Proxy:
         while True:
             try:
                 async with self._session.request(
-                    request.method, url, headers=headers, data=body or None, skip_auto_headers=["Content-Type"]
+                    request.method,
+                    url,
+                    headers=headers,
+                    data=BytesIO(body) if body else None,
+                    skip_auto_headers=["Content-Type"],
                 ) as reply:
                     answer = await reply.read()
                     kept = {name: value for name, value in reply.headers.items() if name.lower() not in _HOP}
