@@ -103,6 +103,7 @@ def seaweedfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     options = [
         "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-s3.autoCreateBucket=false", "-webdav=false", "-admin.ui=false",
         "-s3.port.iceberg=0", "-s3.port.lance=0", "-master.telemetry=false", "-master.volumeSizeLimitMB=64",
+        "-s3.iam.readOnly=false",  # tests of policies make users
         f"-s3.config={directory / 's3.json'}", f"-dir={directory}", *(f"-{port}={{port}}" for port in ports),
     ]  # fmt: skip
     command = [_script("weed"), "mini", *options]

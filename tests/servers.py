@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import itertools
 import os
+from collections.abc import Mapping
+from contextlib import closing
 from typing import Any, NamedTuple
 
 import pytest
@@ -36,6 +38,27 @@ class S3Server:
         from agent_memory_s3 import S3Backend
 
         return S3Backend("memories", self.new_url().rpartition("/")[2], self.options)
+
+    def new_user(self, policy: str) -> dict[str, object]:
+        """Storage options of a new user, to whom an IAM policy applies; only SeaweedFS enforces it."""
+        name = f"user-{os.getpid()}-{next(self._numbers)}"
+        with closing(self.client("iam")) as iam:
+            iam.create_user(UserName=name)
+            iam.put_user_policy(UserName=name, PolicyName="policy", PolicyDocument=policy)
+            key = iam.create_access_key(UserName=name)["AccessKey"]
+        return {**self.options, "key": key["AccessKeyId"], "secret": key["SecretAccessKey"]}
+
+    def client(self, service: str, options: Mapping[str, object] | None = None) -> Any:
+        """A bare client of ``s3`` or ``iam``, by default with the rights of the administrator."""
+        from botocore.session import get_session
+
+        options = options or self.options
+        return get_session().create_client(
+            service,
+            endpoint_url=self.endpoint,
+            aws_access_key_id=options["key"],
+            aws_secret_access_key=options["secret"],
+        )
 
     def make_bucket(self, name: str) -> None:
         from s3fs import S3FileSystem

@@ -17,6 +17,7 @@ from agent_memory.cli.editing import edit
 from agent_memory.cli.history import history
 from agent_memory.cli.mcp import mcp
 from agent_memory.cli.output import Exit, report
+from agent_memory.cli.policy import s3_policy
 from agent_memory.cli.settings import Command, global_options, log_to
 
 _HELP = """Storage for what AI agents remember: small text files on local disk, in memory and on S3.
@@ -111,6 +112,6 @@ def app(ctx: click.Context) -> None:
 for _command in (
     files.read, files.write, files.append, files.create, edit, listing.ls, listing.tree, files.rm, files.mv, files.cp,
     listing.agents, viewing.view, viewing.search, history, transfer.import_, transfer.export, transfer.copy,
-    doctor.doctor, mcp, demo,
+    doctor.doctor, s3_policy, mcp, demo,
 ):  # fmt: skip
     app.add_command(_command)

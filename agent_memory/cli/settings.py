@@ -20,6 +20,7 @@ from agent_memory.registry import open_backend
 from agent_memory.service import AgentMemoryService
 
 DEFAULT_URL = "./.agent-memory"
+DEFAULT_AGENT = "default"
 OPTIONS_VARIABLE = "AGENT_MEMORY_STORAGE_OPTIONS"
 
 
@@ -47,11 +48,16 @@ class Settings:
     """What the global options say."""
 
     url: str = DEFAULT_URL
-    agent: str = "default"
+    chosen_agent: str | None = None
     actor: str | None = None
     json: bool = False
     options: dict[str, object] = field(default_factory=dict)
     skipped: SkippedNames = field(default_factory=SkippedNames)
+
+    @property
+    def agent(self) -> str:
+        """Whose memory, if a command is about one agent's."""
+        return DEFAULT_AGENT if self.chosen_agent is None else self.chosen_agent
 
     @contextmanager
     def store(self) -> Iterator[Store]:
@@ -131,7 +137,7 @@ def global_options(*, again: bool) -> list[click.Parameter]:
     return [
         option("--url", envvar=None if again else "AGENT_MEMORY_URL", show_envvar=not again,
                help=f"Path or URL of the store.  [default: {DEFAULT_URL}]"),
-        option("--agent", help="Whose memory.  [default: default]"),
+        option("--agent", "chosen_agent", help=f"Whose memory.  [default: {DEFAULT_AGENT}]"),
         option("--actor", help="Who acts, for the audit log."),
         option("--json", is_flag=True, help="Print one JSON document instead of text."),
         option("-o", "--option", "options", multiple=True, type=key_value, metavar="KEY=VALUE",

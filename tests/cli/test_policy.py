@@ -1,0 +1,108 @@
+"""s3-policy: what it prints. What a server makes of that: `tests/backends/test_s3_policy.py`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+Run = Callable[..., Result]
+URL = "s3://my-bucket/memories"
+
+
+def policy(run: Run, *args: str) -> Any:
+    result = run("s3-policy", *args)
+    assert (result.exit_code, result.stderr) == (0, "")
+    return json.loads(result.stdout)
+
+
+def patterns(policy: Any) -> tuple[list[str], list[str]]:
+    """The resources of the objects, and the prefixes of the listings."""
+    objects, listing = policy["Statement"]
+    return objects["Resource"], listing["Condition"]["StringLike"]["s3:prefix"]
+
+
+def test_the_policy_of_an_agent_allows_its_objects_and_listings_of_its_prefix(run: Run) -> None:
+    assert policy(run, "--url", URL, "--agent", "agent-1") == {
+        "Version": "2012-10-17",
+        "Statement": [
+            {
+                "Effect": "Allow",
+                "Action": ["s3:GetObject", "s3:PutObject", "s3:DeleteObject"],
+                "Resource": ["arn:aws:s3:::my-bucket/memories/agent_memory/agent-1/*"],
+            },
+            {
+                "Effect": "Allow",
+                "Action": ["s3:ListBucket"],
+                "Resource": ["arn:aws:s3:::my-bucket"],
+                "Condition": {"StringLike": {"s3:prefix": ["memories/agent_memory/agent-1/*"]}},
+            },
+        ],
+    }
+
+
+def test_without_an_agent_it_is_the_policy_of_the_service(run: Run) -> None:
+    resources, prefixes = patterns(policy(run, "--url", URL))
+    assert prefixes == ["memories/agent_memory/*", "memories/.agent-memory/*"]
+    assert resources == [f"arn:aws:s3:::my-bucket/{prefix}" for prefix in prefixes]
+
+
+def test_the_default_agent_is_meant_only_if_it_is_named(run: Run) -> None:
+    assert patterns(policy(run, "--url", URL, "--agent", "default"))[1] == ["memories/agent_memory/default/*"]
+
+
+@pytest.mark.parametrize("url", ["s3://my-bucket", "s3://my-bucket/", "S3://my-bucket//"])
+def test_a_bucket_without_prefix_is_a_root(run: Run, url: str) -> None:
+    resources, prefixes = patterns(policy(run, "--url", url, "--agent", "ann"))
+    assert (resources, prefixes) == (["arn:aws:s3:::my-bucket/agent_memory/ann/*"], ["agent_memory/ann/*"])
+
+
+def test_slashes_around_the_prefix_are_none_of_it(run: Run) -> None:
+    assert (
+        policy(run, "--url", f"{URL}/") == policy(run, "--url", "s3://my-bucket//memories") == policy(run, "--url", URL)
+    )
+
+
+def test_what_iam_reads_as_wildcard_or_variable_stands_for_itself(run: Run) -> None:
+    resources, prefixes = patterns(policy(run, "--url", "s3://my-bucket/a*b/${aws:username}/$", "--agent", "ann"))
+    assert prefixes == ["a${*}b/${$}{aws:username}/${$}/agent_memory/ann/*"]
+    assert resources == [f"arn:aws:s3:::my-bucket/{prefixes[0]}" for _ in resources]
+
+
+def test_the_url_may_come_from_the_environment(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = policy(run, "--url", URL)
+    monkeypatch.setenv("AGENT_MEMORY_URL", URL)
+    assert policy(run) == expected
+
+
+def test_json_is_the_same_policy_in_one_line(run: Run) -> None:
+    result = run("s3-policy", "--url", URL, "--json")
+    assert result.stdout.count("\n") == 1
+    assert json.loads(result.stdout) == policy(run, "--url", URL)
+
+
+def test_it_needs_neither_s3fs_nor_credentials(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("s3fs", "aiobotocore", "botocore"):
+        monkeypatch.setitem(sys.modules, module, None)
+    assert policy(run, "--url", URL)
+
+
+@pytest.mark.parametrize(
+    "url", ["./memories", "memory://x", "file:///s3://b", "s3://", "s3:///x", "s3://b?x=1", "s3://b/x?y", "s3://b/x#y"]
+)
+def test_a_url_of_no_s3_root_is_wrong_usage(run: Run, url: str) -> None:
+    result = run("s3-policy", "--url", url)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "s3" in result.stderr.lower()
+
+
+@pytest.mark.parametrize("agent", ["", "*", "ann/*", "..", "${aws:username}"])
+def test_an_id_no_agent_can_have_is_refused_as_everywhere(run: Run, agent: str) -> None:
+    for command in ("s3-policy", "ls"):
+        result = run("--url", URL if command == "s3-policy" else "memory://x", "--agent", agent, command, "--json")
+        assert (result.exit_code, result.stdout) == (5, "")
+        assert json.loads(result.stderr)["error"]["rule"] == "agent-id"
