@@ -2,7 +2,8 @@
 
 S3 means three servers, each started by the first test that asks for it: moto in server mode (functional
 tests; it is not atomic), ministack (fast and atomic: every race) and SeaweedFS (a real distributed store:
-the whole contract). A server that does not start fails the run with its log.
+the whole contract); and rclone, which is not safe for several writers. A server that does not start fails the run
+with its log.
 """
 
 from __future__ import annotations
@@ -108,6 +109,16 @@ def seaweedfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     ]  # fmt: skip
     command = [_script("weed"), "mini", *options]
     yield from _serving("seaweedfs", command, directory, {"GOMEMLIMIT": "200MiB"})
+
+
+@pytest.fixture(scope="session")
+def rclone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """A server that takes conditional requests, and ignores their conditions."""
+    directory = tmp_path_factory.mktemp("rclone")
+    (directory / "kept").mkdir()
+    options = ["--addr", "127.0.0.1:{port}", "--auth-key", f"{KEY},{SECRET}", "--vfs-cache-mode", "off"]
+    command = [_script("rclone"), "serve", "s3", *options, "--config", str(directory / "none"), str(directory / "kept")]
+    yield from _serving("rclone", command, directory)
 
 
 def _serving(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from agent_memory.backend import AnyBackend, Appends, Capabilities
+from agent_memory.backend import AnyBackend, Capabilities
 from agent_memory.cli.inspection import Agents, AgentTree, agents_of, tree_of
 from agent_memory.cli.output import Exit, counted, draw, progress, show_json
 from agent_memory.cli.probes import PROBES, Scratch, Sight, look
@@ -42,6 +42,11 @@ class Diagnosis:
     agents: Agents
     trees: list[AgentTree]
     left: str | None
+
+    @property
+    def single_writer(self) -> bool:
+        """Whether what several writers need is stated to be missing."""
+        return any(finding.promise == "compare_and_swap" and not finding.stated for finding in self.findings)
 
     @property
     def faults(self) -> list[str]:
@@ -84,7 +89,6 @@ def diagnosed(backend: AnyBackend, rounds: int) -> Diagnosis:
     agents = agents_of(backend)
     trees = [tree_of(backend, agent) for agent in agents.ids]
     findings = [_finding(promise, capabilities, sights) for promise in asdict(capabilities)]
-    findings.append(_appends(backend))
     return Diagnosis([*findings, *_doubles(capabilities, trees)], agents, trees, left)
 
 
@@ -111,12 +115,6 @@ def _finding(promise: str, capabilities: Capabilities, sights: dict[str, Sight])
         return Finding(promise, stated, "not tried", "only a crash can show it", broken=False)
     broken = sight.seen == "failed" or (stated is True and sight.seen == "no")
     return Finding(promise, stated, sight.seen, sight.detail, broken)
-
-
-def _appends(backend: AnyBackend) -> Finding:
-    in_place = isinstance(backend, Appends)
-    detail = "the cost does not grow with the file" if in_place else "an append reads and replaces the file"
-    return Finding("append_in_place", in_place, "not tried", detail, broken=False)
 
 
 def _doubles(capabilities: Capabilities, trees: Sequence[AgentTree]) -> list[Finding]:
@@ -152,6 +150,8 @@ def _print(diagnosis: Diagnosis) -> None:
         click.echo(f"Not kept: {fault}")
     if diagnosis.faults:
         click.echo("Verdict: this store does not keep what its backend states.")
+    elif diagnosis.single_writer:
+        click.echo("Verdict: a store for a single writer; what would need more is refused.")
     else:
         click.echo("Verdict: as far as was tried, the store keeps what its backend states.")
 

@@ -81,8 +81,8 @@ def look(probe: Probe, scratch: Scratch, rounds: int) -> Sight:
     """Run one probe; a store that refuses is honest, one that fails is a finding."""
     try:
         return probe(scratch, rounds)
-    except UnsupportedOperationError:
-        return Sight("refused", "the store refuses it")
+    except UnsupportedOperationError as error:
+        return Sight("refused", str(error).rpartition("': ")[2])
     except AgentMemoryError as error:
         return Sight("failed", f"could not be probed: {error}")
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from inspect import signature
-from typing import Any
+from typing import Any, NoReturn
 
 from agent_memory.errors import UnsupportedOperationError
 from agent_memory.object_store import Failed, Listed, Listing, Object, TooLarge, Unanswered
@@ -51,6 +51,9 @@ class S3Store:
         self._connected = False
         self._heard = False
         self._unreachable = 0
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("an S3 backend holds credentials and connections, and is not pickled: open its URL again")
 
     def now(self) -> float:
         return time.time() + self._clock[1]

@@ -28,6 +28,7 @@ Chooser: TypeAlias = Callable[[str], Fault | None]
 _CODES = {"500": "InternalError", "503": "SlowDown", "409": "ConditionalRequestConflict"}
 _SLOW_SECONDS = 0.3
 _HOP = {"connection", "keep-alive", "transfer-encoding", "content-length"}
+_USERS = "x-amz-meta-"
 _MOST_METADATA = 2048
 
 
@@ -49,6 +50,7 @@ class Proxy:
         counts: requests by S3 operation, as they arrived.
         sent: bytes of the bodies that clients sent.
         choose: decides the faults; may be exchanged at any time.
+        refuses_conditions: every conditional request is answered with 501.
     """
 
     def __init__(self, upstream: str) -> None:
@@ -56,6 +58,7 @@ class Proxy:
         self.counts: Counter[str] = Counter()
         self.sent = 0
         self.choose: Chooser = nothing
+        self.refuses_conditions = False
         self._upstream = upstream
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
@@ -100,12 +103,9 @@ class Proxy:
         self.counts[operation] += 1
         body = await request.read()
         self.sent += len(body)
-        metadata = [name + value for name, value in request.headers.items() if name.lower().startswith("x-amz-meta-")]
-        if sum(len(text) - len("x-amz-meta-") for text in metadata) > _MOST_METADATA:
-            return _error(400, "MetadataTooLarge")
         fault = self.choose(operation)
-        if fault in ("500", "503") or (fault == "409" and _is_conditional(request)):
-            return _error(int(fault), _CODES[fault])
+        if code := self._refused(request, fault):
+            return _error(*code)
         if fault == "reset":
             return _cut(request)
         if fault == "hangs":
@@ -124,16 +124,28 @@ class Proxy:
             return web.Response(status=status, headers={**headers, "Content-Length": headers["X-Length"]})
         return web.Response(status=status, headers=headers, body=answer)
 
+    def _refused(self, request: web.Request, fault: Fault | None) -> tuple[int, str] | None:
+        """The status and code of a request that is not forwarded."""
+        metadata = [name + value for name, value in request.headers.items() if name.lower().startswith(_USERS)]
+        if sum(len(text) - len(_USERS) for text in metadata) > _MOST_METADATA:
+            return 400, "MetadataTooLarge"
+        if self.refuses_conditions and _is_conditional(request):
+            return 501, "NotImplemented"
+        if fault in ("500", "503") or (fault == "409" and _is_conditional(request)):
+            return int(fault), _CODES[fault]
+        return None
+
     async def _forward(self, request: web.Request, body: bytes) -> tuple[int, dict[str, str], bytes]:
         headers = {name: value for name, value in request.headers.items() if name.lower() not in _HOP}
         url = URL(self._upstream + request.raw_path, encoded=True)
+        data = BytesIO(body) if body else None
         while True:
             try:
                 async with self._session.request(
                     request.method,
                     url,
                     headers=headers,
-                    data=BytesIO(body) if body else None,
+                    data=data,
                     skip_auto_headers=["Content-Type"],
                 ) as reply:
                     answer = await reply.read()

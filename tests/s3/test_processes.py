@@ -1,0 +1,167 @@
+"""S3 in the processes people have: forked, with several event loops, cancelled, ended without a close."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import multiprocessing
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from agent_memory import AgentMemory, AsyncAgentMemory
+from tests.s3.proxy import Proxy
+from tests.servers import SECRET, S3Server
+
+
+def test_a_forked_child_works_beside_its_parent(ministack: S3Server) -> None:
+    memory = AgentMemory.open(ministack.new_url(), storage_options=ministack.options)
+    memory.append("log.md", "parent\n")
+
+    def work(name: str) -> None:
+        for number in range(5):
+            memory.append("log.md", f"{name} {number}\n")
+
+    fork = multiprocessing.get_context("fork")
+    children = [fork.Process(target=work, args=(f"child {child}",)) for child in range(3)]
+    for child in children:
+        child.start()
+    work("parent")
+    for child in children:
+        child.join(60)
+        assert child.exitcode == 0
+    names = ("child 0", "child 1", "child 2", "parent")
+    expected = Counter(["parent", *(f"{name} {number}" for name in names for number in range(5))])
+    assert Counter(memory.read("log.md").splitlines()) == expected
+    memory.close()
+
+
+def test_event_loops_in_several_threads_share_a_backend(ministack: S3Server) -> None:
+    memory = AsyncAgentMemory.open(ministack.new_backend())
+    start = threading.Barrier(4)
+
+    async def work(name: int) -> None:
+        await asyncio.gather(*(memory.append("log.md", f"{name}:{line}\n") for line in range(5)))
+        for line in range(5):
+            await memory.edit("edited.md", lambda text, line=line: f"{text}{name}:{line}\n")  # type: ignore[misc]
+
+    def run(name: int) -> None:
+        start.wait()
+        asyncio.run(work(name))
+
+    asyncio.run(memory.write("edited.md", ""))
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(run, range(4)))
+    for name in ("log.md", "edited.md"):
+        lines = asyncio.run(memory.read(name)).splitlines()
+        assert Counter(lines) == Counter(f"{name}:{line}" for name in range(4) for line in range(5))
+    asyncio.run(memory.aclose())
+
+
+def test_writers_of_one_process_queue_instead_of_fighting(ministack: S3Server) -> None:
+    with Proxy(ministack.endpoint) as proxy:
+        options = {**ministack.options, "endpoint_url": proxy.endpoint}
+        with AgentMemory.open(ministack.new_url(), storage_options=options) as memory:
+            memory.create("log.md", "")
+            memory.write("edited.md", "")
+
+            def append(number: int) -> None:
+                memory.append("log.md", f"{number}\n")
+
+            def edit(number: int) -> None:
+                memory.edit("edited.md", lambda text: f"{text}{number}\n")
+
+            with ThreadPoolExecutor(8) as pool, proxy.counting() as requests:
+                list(pool.map(append, range(40)))
+            assert requests == {"PUT": 40}
+            with ThreadPoolExecutor(8) as pool, proxy.counting() as requests:
+                list(pool.map(edit, range(40)))
+            assert requests == {"GET": 40, "PUT": 40}
+            assert Counter(memory.read("edited.md").split()) == Counter(map(str, range(40)))
+
+
+def test_a_cancelled_call_leaves_a_memory_that_works(ministack: S3Server) -> None:
+    async def cancelled(proxy: Proxy, url: str) -> str:
+        async with AsyncAgentMemory.open(
+            url, storage_options={**ministack.options, "endpoint_url": proxy.endpoint}
+        ) as memory:
+            await memory.append("log.md", "first\n")
+            proxy.choose = lambda _: "slow"
+            for call in (memory.append("log.md", "second\n"), memory.read("log.md"), memory.edit("log.md", str.upper)):
+                task = asyncio.ensure_future(call)
+                await asyncio.sleep(0.1)
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+            proxy.choose = lambda _: None
+            await memory.append("log.md", "third\n")
+            return await memory.read("log.md")
+
+    with Proxy(ministack.endpoint) as proxy:
+        lines = asyncio.run(cancelled(proxy, ministack.new_url())).lower().splitlines()
+    assert lines in (["first", "third"], ["first", "second", "third"])
+
+
+def test_a_process_that_ends_amid_requests_ends_without_warnings(ministack: S3Server) -> None:
+    code = (
+        "import asyncio, sys, json\n"
+        "from agent_memory import AsyncAgentMemory\n"
+        "async def main():\n"
+        "    memory = AsyncAgentMemory.open(sys.argv[1], storage_options=json.loads(sys.argv[2]))\n"
+        "    await memory.write('a.md', 'x')\n"
+        "    tasks = [asyncio.ensure_future(memory.append('a.md', 'y')) for _ in range(20)]\n"
+        "    await asyncio.sleep(0.02)\n"
+        "    for task in tasks[10:]: task.cancel()\n"
+        "asyncio.run(main())\n"
+    )
+    command = [sys.executable, "-W", "error", "-c", code, ministack.new_url(), json.dumps(ministack.options)]
+    ended = subprocess.run(command, capture_output=True, text=True, env={**os.environ}, timeout=60)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_credentials_are_in_no_pickle_and_no_repr(ministack: S3Server) -> None:
+    with AgentMemory.open(ministack.new_url(), storage_options=ministack.options) as memory:
+        memory.write("a.md", "x")
+        backend = memory._tree.backend
+        for held in (memory, backend, memory.filesystem()):
+            assert SECRET not in repr(held)
+            with pytest.raises((TypeError, pickle.PicklingError)) as refused:
+                pickle.dumps(held)
+            assert SECRET not in str(refused.value)
+
+
+def test_what_s3fs_takes_for_every_request_reaches_the_server(moto: S3Server) -> None:
+    options = {**moto.options, "s3_additional_kwargs": {"ServerSideEncryption": "AES256"}, "requester_pays": True}
+    with AgentMemory.open(moto.new_url(), storage_options=options) as memory:
+        memory.write("a.md", "x")
+        memory.append("a.md", "y")
+        backend = memory._tree.backend
+        fs = backend._store._fs  # type: ignore[union-attr]
+        head = fs.call_s3("head_object", Bucket="memories", Key=backend._prefix + "a.md")  # type: ignore[union-attr]
+        assert head["ServerSideEncryption"] == "AES256"
+
+
+def test_a_versioned_bucket_keeps_what_was_written_over_and_deleted(moto: S3Server) -> None:
+    moto.make_bucket("versioned")
+    with AgentMemory.open("s3://versioned/here", storage_options=moto.options) as memory:
+        fs = memory._tree.backend._store._fs  # type: ignore[union-attr]
+        fs.call_s3("put_bucket_versioning", Bucket="versioned", VersioningConfiguration={"Status": "Enabled"})
+        memory.create("a.md", "one\n")
+        memory.append("a.md", "two\n")
+        memory.edit("a.md", str.upper)
+        memory.delete("a.md")
+        assert not memory.exists("a.md")
+        memory.create("a.md", "again\n")
+        found = fs.call_s3("list_object_versions", Bucket="versioned", Prefix="here/a.md")
+        texts = [
+            fs.cat_file(f"versioned/here/a.md?versionId={version['VersionId']}", version_id=version["VersionId"])
+            for version in found["Versions"]
+        ]
+        assert sorted(texts) == sorted([b"one\n", b"one\ntwo\n", b"ONE\nTWO\n", b"again\n"])
+        assert len(found["DeleteMarkers"]) == 1

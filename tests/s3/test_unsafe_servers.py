@@ -1,0 +1,95 @@
+"""Servers that keep no preconditions: found out, refused for shared writing, and good for a single writer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from click.testing import CliRunner
+
+from agent_memory import AgentMemory, AgentMemoryFileNotFoundError, FileAlreadyExistsError, UnsupportedOperationError
+from agent_memory.cli.app import app
+from tests.s3.proxy import Fault, Proxy
+from tests.servers import S3Server
+
+UNSAFE = {"rclone": "ignores preconditions", "refusing": "does not take conditional requests"}
+
+
+@pytest.fixture
+def refusing(ministack: S3Server) -> Iterator[S3Server]:
+    """A server that answers every conditional request with 501, as OpenStack Swift's s3api does."""
+    with Proxy(ministack.endpoint) as proxy:
+        proxy.refuses_conditions = True
+        yield S3Server(proxy.endpoint)
+
+
+@pytest.fixture(params=list(UNSAFE))
+def unsafe(request: pytest.FixtureRequest) -> tuple[S3Server, str]:
+    """A server, and what it is refused for."""
+    return request.getfixturevalue(request.param), UNSAFE[request.param]
+
+
+def test_what_several_writers_need_is_refused_and_nothing_is_written(unsafe: tuple[S3Server, str]) -> None:
+    server, reason = unsafe
+    with AgentMemory.open(server.new_url(), storage_options=server.options) as memory:
+        memory.write("a.md", "x")
+        assert memory.read("a.md") == "x"
+        for call in (
+            lambda: memory.append("a.md", "y"),
+            lambda: memory.create("b.md", "y"),
+            lambda: memory.edit("a.md", str.upper),
+            lambda: memory.rename("a.md", "b.md"),
+        ):
+            with pytest.raises(UnsupportedOperationError, match=f"{reason}.*single_writer"):
+                call()
+        assert [(entry.path, entry.size) for entry in memory.list()] == [("a.md", 1)]
+        assert not memory.capabilities.compare_and_swap
+        memory.delete("a.md")
+        assert memory.list() == ()
+
+
+def test_a_single_writer_says_so_and_can_do_everything(unsafe: tuple[S3Server, str]) -> None:
+    server, _ = unsafe
+    options = {**server.options, "single_writer": True}
+    with AgentMemory.open(server.new_url(), storage_options=options) as memory:
+        assert not memory.capabilities.compare_and_swap
+        memory.create("a.md", "x")
+        with pytest.raises(FileAlreadyExistsError):
+            memory.create("a.md", "y")
+        memory.append("a.md", "y")
+        memory.edit("a.md", str.upper)
+        memory.rename("a.md", "b.md")
+        assert memory.read("b.md") == "XY"
+        memory.delete("b.md")
+        with pytest.raises(AgentMemoryFileNotFoundError):
+            memory.delete("b.md")
+
+
+def test_whether_there_is_a_single_writer_is_true_or_false(ministack: S3Server) -> None:
+    with pytest.raises(TypeError, match="single_writer is true or false"):
+        AgentMemory.open(ministack.new_url(), storage_options={**ministack.options, "single_writer": "perhaps"})
+
+
+def test_doctor_says_so(unsafe: tuple[S3Server, str]) -> None:
+    server, reason = unsafe
+    options = [part for name, value in server.options.items() for part in ("-o", f"{name}={value}")]
+    result = CliRunner().invoke(app, ["--url", server.new_url(), *options, "doctor", "--rounds", "1"])
+    assert reason in " ".join(result.output.split())
+    assert "a store for a single writer" in result.output
+
+
+def test_doctor_finds_a_safe_server_safe(ministack: S3Server) -> None:
+    options = [part for name, value in ministack.options.items() for part in ("-o", f"{name}={value}")]
+    result = CliRunner().invoke(app, ["--url", ministack.new_url(), *options, "doctor", "--rounds", "2"])
+    assert result.exit_code == 0, result.output
+    assert "the store keeps what its backend states" in result.output
+
+
+def test_a_fault_is_no_verdict(ministack: S3Server) -> None:
+    with Proxy(ministack.endpoint) as proxy:
+        options = {**ministack.options, "endpoint_url": proxy.endpoint}
+        faults: Iterator[Fault | None] = iter(["500", "reset", "reply lost", "503"])
+        proxy.choose = lambda operation: next(faults, None) if operation == "PUT" else None
+        with AgentMemory.open(ministack.new_url(), storage_options=options) as memory:
+            memory.create("a.md", "x")
+            assert memory.capabilities.compare_and_swap
