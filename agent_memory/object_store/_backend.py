@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from agent_memory.backend import (
@@ -27,34 +27,30 @@ from agent_memory.backend import (
     WriteWhen,
     not_found,
     refuse_larger,
-    taken_name,
 )
 from agent_memory.errors import (
     AppendError,
     ConflictError,
     FileAlreadyExistsError,
     FileOperationError,
-    InvalidPathError,
     OutcomeUnknownError,
     ReadError,
     UnsupportedOperationError,
     WriteError,
 )
-from agent_memory.key import RULES, Key
-from agent_memory.object_store._attempts import DEFAULT_SECONDS, Attempts, OutOfTimeError
+from agent_memory.key import Key
+from agent_memory.object_store._attempts import DEFAULT_SECONDS, Attempts
+from agent_memory.object_store._bucket import Bucket, changed
 from agent_memory.object_store._conditions import SingleWriterStore, refusal
 from agent_memory.object_store._directories import Directories
 from agent_memory.object_store._kept import Kept
 from agent_memory.object_store._store import (
-    Failed,
-    Listing,
     Missing,
     NotSatisfiable,
     Object,
     ObjectStore,
     Racing,
     Refused,
-    TooLarge,
     Unanswered,
 )
 from agent_memory.object_store._write import BeatenError, State, Write
@@ -83,7 +79,7 @@ class ObjectStoreBackend(Backend):
     Args:
         store: the engine, which sends one request at a time and tries none twice.
         prefix: at most 100 bytes of UTF-8, because a key may have 1,024.
-        single_writer: no other process writes there, so that a store without preconditions will do.
+        allow_single_writer: use a store that keeps no preconditions too, because no other process writes there.
         jitter: numbers in ``[0, 1)`` that spread retries.
     """
 
@@ -95,52 +91,45 @@ class ObjectStoreBackend(Backend):
         store: ObjectStore,
         prefix: str = "",
         *,
-        single_writer: bool = False,
+        allow_single_writer: bool = False,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        prefix = prefix.strip("/")
-        if len(prefix.encode(errors="surrogatepass")) > _MAX_PREFIX_BYTES:
-            raise InvalidPathError(f"the prefix is too long: {RULES['root-too-long']}", "root-too-long")
-        self._prefix = prefix + "/" if prefix else ""
-        self._store = SingleWriterStore(store) if single_writer else store
-        self._unsafe_because: str | None = None if self._store.trusted else _NOT_TRIED
-        if single_writer:
-            self.capabilities = _SINGLE_WRITER
-        self._jitter = jitter
+        self._bucket = Bucket(store, prefix, jitter)
+        self._allow_single_writer = allow_single_writer
+        self._unsafe_because: str | None = None if store.trusted else _NOT_TRIED
         self._writer = Writer()
         self._turns = Turns()
         self._kept = Kept()
-        self._directories = Directories(self._is_file, self._is_directory, self._subdirectories)
+        self._directories = Directories(self._bucket.is_file, self._bucket.is_directory, self._bucket.subdirectories)
 
     async def read(self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY) -> Snapshot:
         span = _span(start, end)
         if_match = None if when is ANY else when.token
-        async with self._operation(key, ReadError) as attempts:
+        name = self._bucket.name(key)
+        async with self._bucket.operation(key, ReadError) as attempts:
             try:
                 if span != _EMPTY:
-                    most = self.max_bytes
-                    return _snapshot(
-                        await attempts.until_answered(
-                            lambda: self._store.get(self._name(key), span=span, if_match=if_match, most=most)
-                        )
+                    found = await attempts.until_answered(
+                        lambda: self._store.get(name, span=span, if_match=if_match, most=self.max_bytes)
                     )
+                    return _snapshot(found)
             except NotSatisfiable:
                 pass  # a range at or past the end is empty
-            found = await self._head(key, attempts)
-        if when not in (ANY, _version(found)):
-            raise _changed(key)
+            found = await self._bucket.head(key, attempts)
+        if when is not ANY and when.token != found.etag:
+            raise changed(key)
         return _snapshot(found)
 
     async def stat(self, key: Key) -> Entry:
-        async with self._operation(key, ReadError) as attempts:
-            found = await self._head(key, attempts)
+        async with self._bucket.operation(key, ReadError) as attempts:
+            found = await self._bucket.head(key, attempts)
         return Entry(key, found.size, found.modified, _version(found))
 
     async def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
         if not isinstance(when, Version):
             await self._directories.claim(key)
         async with self._changing(key, WriteError, conditional=when is not ANY) as (write, _):
-            self._kept.forget(self._name(key))
+            self._kept.forget(self._bucket.name(key))
             if when is ANY:
                 version = await write.overwrite(data)
             elif when is ABSENT:
@@ -153,7 +142,7 @@ class ObjectStoreBackend(Backend):
     async def append(self, key: Key, data: bytes, *, separator: bytes = b"", when: AppendWhen = ANY) -> Appended:
         """Append by compare-and-swap: the whole object is written anew; see `agent_memory.backend.Appends`."""
         async with self._changing(key, AppendError) as (write, _):
-            base = self._kept.take(self._name(key)) or await write.look(whole=True)
+            base = self._kept.take(self._bucket.name(key)) or await write.look(whole=True)
             races = 0
             while True:
                 if base is None and when is PRESENT:
@@ -171,7 +160,7 @@ class ObjectStoreBackend(Backend):
             return Appended(len(whole), version)
 
     async def delete(self, key: Key, when: ReadWhen = ANY) -> None:
-        self._kept.forget(self._name(key))
+        self._kept.forget(self._bucket.name(key))
         async with self._changing(key, WriteError, conditional=when is not ANY) as (write, attempts):
             unsafe = await self._unsafe(key, attempts)
             sent: State | None = None
@@ -180,11 +169,11 @@ class ObjectStoreBackend(Backend):
                     break  # what was to be deleted is gone; this is another file
                 attempts.lost = False
                 if when is not ANY and seen.etag != when.token:
-                    raise _changed(key)
+                    raise changed(key)
                 sent = seen
                 etag = None if unsafe else seen.etag
                 try:
-                    await attempts.once(lambda etag=etag: self._store.delete(self._name(key), if_match=etag))  # type: ignore[misc]
+                    await attempts.once(partial(self._store.delete, self._bucket.name(key), if_match=etag))
                     return
                 except Unanswered as failure:
                     await attempts.back_off(failure)
@@ -195,13 +184,13 @@ class ObjectStoreBackend(Backend):
                 raise not_found(key)
 
     async def list(self, prefix: Key, *, recursive: bool = True, after: str | None = None, limit: int = 1000) -> Page:
-        top = self._directory(prefix)
-        listing = await self._list(prefix, ReadError, top, deep=recursive, limit=limit, after=after)
+        top = self._bucket.directory(prefix)
+        listing = await self._bucket.list(prefix, ReadError, top, deep=recursive, limit=limit, after=after)
         builder = PageBuilder(prefix)
         for found in listing.objects:
             if not found.name.endswith("/"):  # a console's folder marker
                 builder.file(found.name[len(top) :], found.size, found.modified, Stamped(found.etag))
-        for name in await self._directory_names(prefix, top, listing):
+        for name in await self._bucket.directory_names(prefix, top, listing):
             builder.directory(name)
         return builder.whole_page(listing.next)
 
@@ -209,53 +198,45 @@ class ObjectStoreBackend(Backend):
         await self._store.aclose()
 
     @asynccontextmanager
-    async def _operation(self, key: Key, error: type[FileOperationError]) -> AsyncIterator[Attempts]:
-        """Time to ask in, and our errors for what the store answers."""
-        attempts = Attempts(self._jitter)
-        try:
-            yield attempts
-        except Missing:
-            raise not_found(key) from None
-        except (Refused, Racing) as refused:
-            raise _changed(key) from refused
-        except TooLarge as large:
-            refuse_larger(key, large.size, self.max_bytes)
-            raise
-        except (Failed, OutOfTimeError) as failure:
-            if attempts.lost and error is not ReadError:
-                detail = "whether it was written could not be found out"
-                raise OutcomeUnknownError(f"{key.path!r}: {failure}; {detail}") from failure
-            if isinstance(failure, OutOfTimeError) and failure.races:
-                raise ConflictError(f"{key.path!r}: {failure}; nothing was written") from failure
-            raise error(f"{key.path!r}: {failure}") from failure
-
-    @asynccontextmanager
     async def _changing(
         self, key: Key, error: type[FileOperationError], *, conditional: bool = True
     ) -> AsyncIterator[tuple[Write, Attempts]]:
         """A write of a file, behind the others of this process: a writer has one under way per file."""
-        async with self._operation(key, error) as attempts, AsyncExitStack() as stack:
-            await attempts.in_time(stack.enter_async_context(self._turns.turn(self._name(key))))
+        async with self._bucket.operation(key, error) as attempts, AsyncExitStack() as stack:
+            await attempts.in_time(stack.enter_async_context(self._turns.turn(self._bucket.name(key))))
             if conditional and (unsafe := await self._unsafe(key, attempts)):
                 raise UnsupportedOperationError(f"{key.path!r}: {unsafe}")
             until = self._store.now() + 2 * attempts.deadline.seconds
-            write = Write(self._store, self._name(key), self._writer.entry(until), attempts, self.max_bytes)
+            write = Write(
+                self._bucket.store, self._bucket.name(key), self._writer.entry(until), attempts, self.max_bytes
+            )
             yield write, attempts
+
+    @property
+    def _store(self) -> ObjectStore:
+        return self._bucket.store
 
     async def _unsafe(self, key: Key, attempts: Attempts) -> str | None:
         """Why nothing can be written here conditionally, or None if all is well; the store is asked once."""
         if self._unsafe_because == _NOT_TRIED:
-            self._unsafe_because = await refusal(self._store, self._name(key), attempts)
-            if self._unsafe_because:
-                self.capabilities = _SINGLE_WRITER
+            async with self._turns.turn(_NOT_TRIED):
+                if self._unsafe_because == _NOT_TRIED:
+                    self._judge(await refusal(self._store, self._bucket.name(key), attempts))
         return self._unsafe_because
+
+    def _judge(self, unsafe_because: str | None) -> None:
+        self._unsafe_because = unsafe_because
+        if unsafe_because:
+            self.capabilities = _SINGLE_WRITER
+            if self._allow_single_writer:
+                self._bucket.store, self._unsafe_because = SingleWriterStore(self._bucket.store), None
 
     async def _create(self, key: Key, write: Write, data: bytes) -> Stamped:
         while True:
             try:
                 return await write.send(data, None)
             except BeatenError as beaten:
-                if beaten.seen is None and await self._freed(key):
+                if beaten.seen is None and await self._bucket.freed(key):
                     continue
                 if beaten.certain:
                     raise FileAlreadyExistsError(f"{key.path!r}: the file exists") from beaten
@@ -269,7 +250,7 @@ class ObjectStoreBackend(Backend):
             try:
                 return await write.send(whole, None, whole=True)
             except BeatenError as beaten:
-                if beaten.seen is None and await self._freed(key):
+                if beaten.seen is None and await self._bucket.freed(key):
                     continue
                 raise
 
@@ -277,81 +258,17 @@ class ObjectStoreBackend(Backend):
         table = when.table if isinstance(when, Stamped) else None
         base = State(when.token, table) if table else await write.look(whole=False)
         if base is None or base.etag != when.token:
-            raise _changed(key) if base else ConflictError(f"{key.path!r}: the file is gone")
+            raise changed(key) if base else ConflictError(f"{key.path!r}: the file is gone")
         try:
             return await write.send(data, base)
         except BeatenError as beaten:
             if not beaten.certain:
                 raise _unknown(key) from beaten
-            raise _changed(key) if beaten.seen else ConflictError(f"{key.path!r}: the file is gone") from beaten
+            raise changed(key) if beaten.seen else ConflictError(f"{key.path!r}: the file is gone") from beaten
 
     def _keep(self, key: Key, version: Stamped, data: bytes) -> None:
         if version.table is not None:
-            self._kept.keep(self._name(key), State(version.token, version.table, 0.0, data))
-
-    async def _head(self, key: Key, attempts: Attempts) -> Object:
-        return await attempts.until_answered(lambda: self._store.head(self._name(key)))
-
-    async def _list(
-        self, key: Key, error: type[FileOperationError], top: str, *, deep: bool, limit: int, after: str | None = None
-    ) -> Listing:
-        limit = min(limit, _MAX_KEYS)
-        async with self._operation(key, error) as attempts:
-            return await attempts.until_answered(
-                lambda: self._store.list(top, delimited=not deep, limit=limit, after=after)
-            )
-
-    async def _directory_names(self, prefix: Key, top: str, listing: Listing) -> Sequence[str]:
-        """The directories of a listing that hold files."""
-        found = listing.prefixes
-        if listing.keeps_directories:
-            held = await asyncio.gather(*(self._holds_files(prefix, ReadError, name) for name in found))
-            found = [name for name, holds in zip(found, held, strict=True) if holds]
-        return [name[len(top) : -1] for name in found]
-
-    async def _holds_files(self, key: Key, error: type[FileOperationError], top: str) -> bool:
-        return bool((await self._list(key, error, top, deep=True, limit=1)).objects)
-
-    async def _freed(self, key: Key) -> bool:
-        """Make a name free that a server keeps as an emptied directory; False if a file has it by now.
-
-        Raises:
-            FileAlreadyExistsError: there are files below it.
-        """
-        if await self._is_file(key):
-            return False
-        if await self._is_directory(key):
-            raise taken_name(key)
-        await self._remove_directory(key, self._directory(key))
-        return True
-
-    async def _remove_directory(self, key: Key, top: str) -> None:
-        for below in (await self._list(key, WriteError, top, deep=False, limit=_MAX_KEYS)).prefixes:
-            await self._remove_directory(key, below)
-        async with self._operation(key, WriteError) as attempts:
-            await attempts.until_answered(lambda: self._store.delete(top))  # its name ends in "/": never a file
-
-    async def _is_file(self, key: Key) -> bool:
-        try:
-            async with self._operation(key, WriteError) as attempts:
-                await self._head(key, attempts)
-        except FileNotFoundError:
-            return False
-        return True
-
-    async def _is_directory(self, key: Key) -> bool:
-        return await self._holds_files(key, WriteError, self._directory(key))
-
-    async def _subdirectories(self, directory: Key) -> set[str]:
-        top = self._directory(directory)
-        listing = await self._list(directory, WriteError, top, deep=False, limit=_MAX_KEYS)
-        return {name[len(top) : -1] for name in listing.prefixes}
-
-    def _name(self, key: Key) -> str:
-        return self._prefix + key.storage
-
-    def _directory(self, prefix: Key) -> str:
-        return self._prefix + prefix.storage + "/" if prefix.storage else self._prefix
+            self._kept.keep(self._bucket.name(key), State(version.token, version.table, 0.0, data))
 
 
 def _span(start: int | None, end: int | None) -> str | None:

@@ -12,7 +12,7 @@ from agent_memory.object_store._store import Listing, Missing, Object, ObjectSto
 
 _NO_ETAG = '"00000000000000000000000000000000"'
 _IGNORED = "this server ignores preconditions, so concurrent writers would lose each other's writes"
-_ADVICE = "if a single process writes here, say so by the storage option single_writer"
+_ADVICE = "if a single process writes here, say so by the storage option allow_single_writer"
 
 
 async def refusal(store: ObjectStore, name: str, attempts: Attempts) -> str | None:

@@ -114,11 +114,12 @@ class NotSatisfiable(Exception):
 
 
 class TooLarge(Exception):
-    """More bytes than the caller takes; ``size`` says how many."""
+    """More bytes than the caller takes: ``size``, of at most ``most``."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, most: int) -> None:
         super().__init__(size)
         self.size = size
+        self.most = most
 
 
 class Unanswered(Exception):

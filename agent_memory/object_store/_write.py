@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 from agent_memory.object_store._attempts import Attempts
@@ -69,7 +70,7 @@ class Write:
         while True:
             table = await self._stamped(base)
             try:
-                etag = await self._attempts.once(lambda table=table: self._put(data, table, base))  # type: ignore[misc]
+                etag = await self._attempts.once(partial(self._put, data, table, base))
                 return Stamped(etag, table)
             except Unanswered as failure:
                 await self._attempts.back_off(failure)
@@ -111,7 +112,7 @@ class Write:
     def _found(self, seen: State) -> Stamped:
         if seen.table.entries[-1][:2] == self._entry[:2]:
             return Stamped(seen.etag, seen.table)
-        return Stamped(f'"superseded:{self._entry}"', seen.table)  # others wrote since: its own ETag is not known
+        return Stamped(f'"superseded:{self._entry}"')  # others wrote since: its own ETag is not known
 
     def _beaten(self, seen: State | None, base: State | None, keeps_directories: bool) -> BeatenError:
         if self._never_took_effect(seen, base):

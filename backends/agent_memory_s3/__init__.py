@@ -1,7 +1,7 @@
 """The S3 backend: ``s3://bucket/prefix`` on s3fs's coroutines, with S3's own conditional writes.
 
 The logic is `agent_memory.object_store`'s. ``storage_options`` are s3fs's own (``endpoint_url``, ``key``, ``secret``,
-``profile`` ...) and ``single_writer``.
+``profile`` ...) and ``allow_single_writer``.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ class S3Backend(ObjectStoreBackend):
         bucket: its name; the bucket must exist.
         prefix: at most 100 bytes of UTF-8, because S3 keys have 1,024.
         storage_options: s3fs's; ``max_pool_connections`` and the timeouts in ``config_kwargs`` have defaults. With
-            ``single_writer`` true, no other process writes there, and a server without preconditions will do.
+            ``allow_single_writer``, because no other process writes there, a server without preconditions will do.
     """
 
     def __init__(self, bucket: str, prefix: str = "", storage_options: Mapping[str, object] | None = None) -> None:
         options = dict(storage_options or {})
-        single_writer = options.pop("single_writer", False)
-        if single_writer not in (True, False, "true", "false"):
-            raise TypeError(f"single_writer is true or false, not {single_writer!r}")
-        super().__init__(S3Store(bucket, options), prefix, single_writer=single_writer in (True, "true"))
+        allow = options.pop("allow_single_writer", False)
+        if allow not in (True, False, "true", "false"):
+            raise TypeError(f"allow_single_writer is true or false, not {allow!r}")
+        super().__init__(S3Store(bucket, options), prefix, allow_single_writer=allow in (True, "true"))
 
 
 def _open(url: str, options: Mapping[str, object]) -> S3Backend:

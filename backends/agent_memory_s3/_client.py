@@ -65,7 +65,7 @@ class S3Store:
         async with reply["Body"] as body:
             length = int(reply["ContentLength"])
             if most is not None and length > most:
-                raise TooLarge(length)
+                raise TooLarge(length, most)
             try:
                 data: bytes = await body.read()
             except Exception as cause:

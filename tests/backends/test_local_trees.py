@@ -70,7 +70,7 @@ def write(memory: AgentMemory, writer: str, until: float) -> list[Did]:
     return done
 
 
-def work(number: int, _: object, url: str, until: float, durability: str) -> list[Did]:
+def work(number: int, _: object, url: str, seconds: float, durability: str) -> list[Did]:
     """One process: the first moves and writes in threads, the second moves, the others write."""
     memory = AgentMemory.open(url, storage_options={"durability": durability})
     jobs: list[tuple[Callable[[AgentMemory, str, float], list[Did]], str]] = [(write, f"writer{number}")]
@@ -79,6 +79,7 @@ def work(number: int, _: object, url: str, until: float, durability: str) -> lis
     elif number == 1:
         jobs = [(move, "c")]
     results: list[list[Did]] = []
+    until = time.monotonic() + seconds  # everybody is there by now
     threads = [threading.Thread(target=lambda job=job: results.append(job[0](memory, job[1], until))) for job in jobs]
     for thread in threads:
         thread.start()
@@ -116,8 +117,7 @@ def _at_the_same_moment(written: Did, moved: Did | None) -> bool:
 def test_every_acknowledged_write_is_where_its_path_said_or_was_moved_or_deleted(
     tmp_path: Path, seconds: float, durability: str
 ) -> None:
-    until = time.monotonic() + 3 + seconds
-    results = in_processes(3, work, str(tmp_path / "root"), until, durability)
+    results = in_processes(3, work, str(tmp_path / "root"), seconds, durability)
     done: list[Did] = [did for result in results for did in result]
     moves = {did.path: did for did in done if did.target is not None}
     written = [did for did in done if did.target is None]

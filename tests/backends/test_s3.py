@@ -44,7 +44,7 @@ async def _read(backend: S3Backend, key: Key, start: int | None, end: int | None
 def counting(backend: Any) -> Counter[str]:
     """Counts the requests of a backend by S3 operation."""
     counts: Counter[str] = Counter()
-    fs = backend._store._fs
+    fs = backend._bucket.store._fs
     real = fs._call_s3
 
     async def call(method: str, *args: Any, **kwargs: Any) -> Any:
@@ -169,9 +169,9 @@ def test_a_client_that_would_drop_conditions_is_refused() -> None:
 
 def test_a_folder_marker_of_a_console_is_no_file(moto: S3Server) -> None:
     backend = moto.new_backend()
-    fs = backend._store._fs
-    fs.call_s3("put_object", Bucket="memories", Key=backend._prefix + "folder/", Body=b"")
-    fs.call_s3("put_object", Bucket="memories", Key=backend._prefix + "a:b", Body=b"")
+    fs = backend._bucket.store._fs
+    fs.call_s3("put_object", Bucket="memories", Key=backend._bucket._prefix + "folder/", Body=b"")
+    fs.call_s3("put_object", Bucket="memories", Key=backend._bucket._prefix + "a:b", Body=b"")
     with AgentMemory.open(backend) as memory:
         memory.write("folder/a.md", "x")
         assert [str(entry) for entry in memory.list()] == ["folder/a.md"]
@@ -256,7 +256,7 @@ def test_no_reply_of_a_server_raises_anything_but_our_errors(status: int, verb: 
             {"Error": {"Code": "Some"}, "ResponseMetadata": {"HTTPStatusCode": status}}, method
         )
 
-    backend._store._fs._call_s3 = call
+    backend._bucket.store._fs._call_s3 = call
     memory = AgentMemory.open(backend, timeout=0.1)
     calls: dict[str, Any] = {
         "read": lambda: memory.read("a"),

@@ -74,7 +74,7 @@ def try_out(operation: Operation, fault: Fault, always: bool, server: S3Server, 
     with AgentMemory.open(url, storage_options=server.options) as direct, Proxy(server.endpoint) as proxy:
         for path, text in operation.before.items():
             direct.write(path, text)
-        options = {**server.options, "endpoint_url": proxy.endpoint}
+        options = {**server.options, "endpoint_url": proxy.endpoint, "config_kwargs": {"read_timeout": 1}}
         with AgentMemory.open(url, storage_options=options, timeout=seconds) as memory:
             memory.write("ready.md", "")  # connected, and the server tried
             memory.create("d/ready.md", "")
@@ -161,8 +161,9 @@ names. The page is written by the run and by nobody else:
 python -m pytest tests/s3/test_fault_matrix.py --long --s3-faults-page docs/s3-faults.md
 ```
 
-"reset": the connection is cut before the request is forwarded; "reply lost": after; "hangs": no answer comes. A 409
-does not befall an operation whose requests have no condition, nor a truncated body one that reads none.
+"reset": the connection is cut before the request is forwarded; "reply lost": after; "hangs": no answer comes, for
+which the client is told to wait a second. A 409 does not befall an operation whose requests have no condition, nor a
+truncated body one that reads none.
 
 ## The first request of each kind meets the fault
 

@@ -142,15 +142,15 @@ def test_what_s3fs_takes_for_every_request_reaches_the_server(moto: S3Server) ->
         memory.write("a.md", "x")
         memory.append("a.md", "y")
         backend = memory._tree.backend
-        fs = backend._store._fs  # type: ignore[union-attr]
-        head = fs.call_s3("head_object", Bucket="memories", Key=backend._prefix + "a.md")  # type: ignore[union-attr]
+        fs = backend._bucket.store._fs  # type: ignore[union-attr]
+        head = fs.call_s3("head_object", Bucket="memories", Key=backend._bucket._prefix + "a.md")  # type: ignore[union-attr]
         assert head["ServerSideEncryption"] == "AES256"
 
 
 def test_a_versioned_bucket_keeps_what_was_written_over_and_deleted(moto: S3Server) -> None:
     moto.make_bucket("versioned")
     with AgentMemory.open("s3://versioned/here", storage_options=moto.options) as memory:
-        fs = memory._tree.backend._store._fs  # type: ignore[union-attr]
+        fs = memory._tree.backend._bucket.store._fs  # type: ignore[union-attr]
         fs.call_s3("put_bucket_versioning", Bucket="versioned", VersioningConfiguration={"Status": "Enabled"})
         memory.create("a.md", "one\n")
         memory.append("a.md", "two\n")

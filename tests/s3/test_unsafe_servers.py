@@ -50,10 +50,10 @@ def test_what_several_writers_need_is_refused_and_nothing_is_written(unsafe: tup
 
 def test_a_single_writer_says_so_and_can_do_everything(unsafe: tuple[S3Server, str]) -> None:
     server, _ = unsafe
-    options = {**server.options, "single_writer": True}
+    options = {**server.options, "allow_single_writer": True}
     with AgentMemory.open(server.new_url(), storage_options=options) as memory:
-        assert not memory.capabilities.compare_and_swap
         memory.create("a.md", "x")
+        assert not memory.capabilities.compare_and_swap
         with pytest.raises(FileAlreadyExistsError):
             memory.create("a.md", "y")
         memory.append("a.md", "y")
@@ -66,8 +66,8 @@ def test_a_single_writer_says_so_and_can_do_everything(unsafe: tuple[S3Server, s
 
 
 def test_whether_there_is_a_single_writer_is_true_or_false(ministack: S3Server) -> None:
-    with pytest.raises(TypeError, match="single_writer is true or false"):
-        AgentMemory.open(ministack.new_url(), storage_options={**ministack.options, "single_writer": "perhaps"})
+    with pytest.raises(TypeError, match="allow_single_writer is true or false"):
+        AgentMemory.open(ministack.new_url(), storage_options={**ministack.options, "allow_single_writer": "perhaps"})
 
 
 def test_doctor_says_so(unsafe: tuple[S3Server, str]) -> None:

@@ -114,7 +114,7 @@ class SimulatedClient:
         assert span is None, "ranges are not simulated"
         found: Object = await self._sent(lambda: self._store.get(name, if_match), conditional=if_match is not None)
         if most is not None and found.size > most:
-            raise TooLarge(found.size)
+            raise TooLarge(found.size, most)
         return found
 
     async def head(self, name: str) -> Object:

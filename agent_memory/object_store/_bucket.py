@@ -1,0 +1,125 @@
+"""`Bucket`: the requests of one backend, in time, under its prefix, with errors that are ours."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+
+from agent_memory.backend import not_found, refuse_larger, taken_name
+from agent_memory.errors import (
+    ConflictError,
+    FileOperationError,
+    InvalidPathError,
+    OutcomeUnknownError,
+    ReadError,
+    WriteError,
+)
+from agent_memory.key import RULES, Key
+from agent_memory.object_store._attempts import Attempts, OutOfTimeError
+from agent_memory.object_store._store import Failed, Listing, Missing, Object, ObjectStore, Racing, Refused, TooLarge
+
+_MAX_PREFIX_BYTES = 100
+_MAX_KEYS = 1000
+
+
+class Bucket:
+    """Objects below ``prefix``; see `agent_memory.object_store.ObjectStoreBackend` for the arguments."""
+
+    def __init__(self, store: ObjectStore, prefix: str, jitter: Callable[[], float]) -> None:
+        prefix = prefix.strip("/")
+        if len(prefix.encode(errors="surrogatepass")) > _MAX_PREFIX_BYTES:
+            raise InvalidPathError(f"the prefix is too long: {RULES['root-too-long']}", "root-too-long")
+        self.store = store
+        self._prefix = prefix + "/" if prefix else ""
+        self._jitter = jitter
+
+    @asynccontextmanager
+    async def operation(self, key: Key, error: type[FileOperationError]) -> AsyncIterator[Attempts]:
+        """Time to ask in, and our errors for what the store answers."""
+        attempts = Attempts(self._jitter)
+        try:
+            yield attempts
+        except Missing:
+            raise not_found(key) from None
+        except (Refused, Racing) as refused:
+            raise changed(key) from refused
+        except TooLarge as large:
+            refuse_larger(key, large.size, large.most)
+            raise
+        except (Failed, OutOfTimeError) as failure:
+            if attempts.lost and error is not ReadError:
+                detail = "whether it was written could not be found out"
+                raise OutcomeUnknownError(f"{key.path!r}: {failure}; {detail}") from failure
+            if isinstance(failure, OutOfTimeError) and failure.races:
+                raise ConflictError(f"{key.path!r}: {failure}; nothing was written") from failure
+            raise error(f"{key.path!r}: {failure}") from failure
+
+    async def head(self, key: Key, attempts: Attempts) -> Object:
+        return await attempts.until_answered(lambda: self.store.head(self.name(key)))
+
+    async def list(
+        self, key: Key, error: type[FileOperationError], top: str, *, deep: bool, limit: int, after: str | None = None
+    ) -> Listing:
+        limit = min(limit, _MAX_KEYS)
+        async with self.operation(key, error) as attempts:
+            return await attempts.until_answered(
+                lambda: self.store.list(top, delimited=not deep, limit=limit, after=after)
+            )
+
+    async def directory_names(self, prefix: Key, top: str, listing: Listing) -> Sequence[str]:
+        """The directories of a listing that hold files."""
+        found = listing.prefixes
+        if listing.keeps_directories:
+            held = await asyncio.gather(*(self.holds_files(prefix, ReadError, name) for name in found))
+            found = [name for name, holds in zip(found, held, strict=True) if holds]
+        return [name[len(top) : -1] for name in found]
+
+    async def holds_files(self, key: Key, error: type[FileOperationError], top: str) -> bool:
+        return bool((await self.list(key, error, top, deep=True, limit=1)).objects)
+
+    async def freed(self, key: Key) -> bool:
+        """Make a name free that a server keeps as an emptied directory; False if a file has it by now.
+
+        Raises:
+            FileAlreadyExistsError: there are files below it.
+        """
+        if await self.is_file(key):
+            return False
+        if await self.is_directory(key):
+            raise taken_name(key)
+        await self._remove_directory(key, self.directory(key))
+        return True
+
+    async def _remove_directory(self, key: Key, top: str) -> None:
+        for below in (await self.list(key, WriteError, top, deep=False, limit=_MAX_KEYS)).prefixes:
+            await self._remove_directory(key, below)
+        async with self.operation(key, WriteError) as attempts:
+            await attempts.until_answered(lambda: self.store.delete(top))  # its name ends in "/": never a file
+
+    async def is_file(self, key: Key) -> bool:
+        try:
+            async with self.operation(key, WriteError) as attempts:
+                await self.head(key, attempts)
+        except FileNotFoundError:
+            return False
+        return True
+
+    async def is_directory(self, key: Key) -> bool:
+        return await self.holds_files(key, WriteError, self.directory(key))
+
+    async def subdirectories(self, directory: Key) -> set[str]:
+        top = self.directory(directory)
+        listing = await self.list(directory, WriteError, top, deep=False, limit=_MAX_KEYS)
+        return {name[len(top) : -1] for name in listing.prefixes}
+
+    def name(self, key: Key) -> str:
+        return self._prefix + key.storage
+
+    def directory(self, prefix: Key) -> str:
+        return self._prefix + prefix.storage + "/" if prefix.storage else self._prefix
+
+
+def changed(key: Key) -> ConflictError:
+    """The error for a file that is in another state than was asked for."""
+    return ConflictError(f"{key.path!r}: the file changed since it was read; nothing was written")
