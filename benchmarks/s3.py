@@ -16,8 +16,7 @@ carry. "sync" is `AgentMemory` beside `fsspec.asyn.sync` of the same coroutines,
 - list: one LIST, of an agent's 10 files and of a whole page of 1,000.
 - append, version known: a process appends to what it wrote last: one PUT (``If-Match``).
 - append, version unknown: the first append of a process to a file: GET and PUT (``If-Match``).
-- append, others write too: another client has overwritten the file before every append. Bare reads every time; ours
-  does so every other time, because after an append that nobody disturbed it hopes again that it is alone.
+- append, others write too: another client has overwritten the file before every append: GET and PUT.
 - appends of peers: "GET+PUT" reads, and writes without a condition, as session stores and S3 backends of agent
   frameworks do, here by the same session as "bare"; "boto3" is the same by their usual client; ``open("ab")`` is
   s3fs's.
@@ -289,7 +288,7 @@ def our_name(number: int) -> str:
 
 def client_of(backend: S3Backend) -> Any:
     """What it sends its requests by."""
-    store: Any = backend._store
+    store: Any = backend._bucket.store
     return store._fs._s3
 
 

@@ -25,10 +25,11 @@ KEY, SECRET = "test-access-key", "test-secret-key"
 class S3Server:
     """A running S3 server with one bucket; every URL it gives out is a fresh prefix."""
 
+    _numbers = itertools.count(1)  # of all servers: one may stand in front of another
+
     def __init__(self, endpoint: str) -> None:
         self.endpoint = endpoint
         self.options: dict[str, object] = {"endpoint_url": endpoint, "key": KEY, "secret": SECRET}
-        self._numbers = itertools.count(1)
         self.make_bucket("memories")
 
     def new_url(self) -> str:

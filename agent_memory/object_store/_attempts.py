@@ -58,7 +58,7 @@ class Attempts:
                 return await turn
         except TimeoutError:
             waited = f"waited {self.deadline.seconds:g} s for other writers of this process"
-            raise OutOfTimeError(waited, races=True) from None
+            raise OutOfTimeError(waited) from None
 
     async def until_answered(self, request: Callable[[], Awaitable[T]]) -> T:
         """Send a request that may be sent twice, again and again.

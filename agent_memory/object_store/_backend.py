@@ -142,8 +142,9 @@ class ObjectStoreBackend(Backend):
     async def append(self, key: Key, data: bytes, *, separator: bytes = b"", when: AppendWhen = ANY) -> Appended:
         """Append by compare-and-swap: the whole object is written anew; see `agent_memory.backend.Appends`."""
         async with self._changing(key, AppendError) as (write, _):
-            base = self._kept.take(self._bucket.name(key)) or await write.look(whole=True)
-            races = 0
+            name = self._bucket.name(key)
+            base = self._kept.take(name) or await write.look(whole=True)
+            shared = self._kept.is_shared(name, base)
             while True:
                 if base is None and when is PRESENT:
                     raise not_found(key)
@@ -154,8 +155,10 @@ class ObjectStoreBackend(Backend):
                     break
                 except BeatenError as beaten:
                     base = beaten.seen  # it is not in the object now, so it is sent again
-                    races += 1
-            if not races:  # else others write too, and are faster
+                    shared = True
+            if shared:
+                self._kept.share(name, version.token)
+            else:
                 self._keep(key, version, whole)
             return Appended(len(whole), version)
 

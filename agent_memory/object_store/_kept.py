@@ -7,24 +7,44 @@ from collections import OrderedDict
 from agent_memory.object_store._write import State
 
 MOST_BYTES = 16 << 20
+_MOST_SHARED = 1024
 
 
 class Kept:
-    """States by name; the one longest unused goes first."""
+    """States by name; the one longest unused goes first.
+
+    A file whose last version turned out not to be current any more is **shared**: until a version of it is found where
+    it was left, to remember one would cost a refused request at every append.
+    """
 
     def __init__(self) -> None:
         self._states: OrderedDict[str, State] = OrderedDict()
+        self._shared: OrderedDict[str, str] = OrderedDict()
         self._bytes = 0
 
     def keep(self, name: str, state: State) -> None:
         """Remember a state with its data, unless it would take more than a quarter of the room."""
         self.forget(name)
+        self._shared.pop(name, None)
         if len(state.data) <= MOST_BYTES // 4:
             self._states[name] = state
             self._bytes += _cost(name, state)
         while self._bytes > MOST_BYTES:
             oldest, state = self._states.popitem(last=False)
             self._bytes -= _cost(oldest, state)
+
+    def is_shared(self, name: str, found: State | None) -> bool:
+        """Whether others have written a file since this process last did, as far as a read has told."""
+        left = self._shared.get(name)
+        return left is not None and (found is None or found.etag != left)
+
+    def share(self, name: str, etag: str) -> None:
+        """Others write the file too; ``etag`` is the version this process left."""
+        self.forget(name)
+        self._shared[name] = etag
+        self._shared.move_to_end(name)
+        if len(self._shared) > _MOST_SHARED:
+            self._shared.popitem(last=False)
 
     def take(self, name: str) -> State | None:
         """The state of a name, which is forgotten with this."""
