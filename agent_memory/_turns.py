@@ -8,6 +8,7 @@ import threading
 from collections.abc import AsyncIterator, Hashable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Generic, TypeVar
+from weakref import WeakSet
 
 L = TypeVar("L")
 
@@ -17,6 +18,11 @@ class _Locks(Generic[L]):
 
     def __init__(self, make: type[L]) -> None:
         self._make = make
+        self.forget()
+        _all.add(self)
+
+    def forget(self) -> None:
+        """After a fork: the threads are gone, and their turns."""
         self._guard = threading.Lock()
         self._used: dict[Hashable, tuple[L, int]] = {}
 
@@ -32,6 +38,17 @@ class _Locks(Generic[L]):
                 lock, users = self._used.pop(name)
                 if users > 1:
                     self._used[name] = lock, users - 1
+
+
+_all: WeakSet[_Locks[Any]] = WeakSet()
+
+
+def _forget_all() -> None:
+    for locks in _all:
+        locks.forget()
+
+
+os.register_at_fork(after_in_child=_forget_all)
 
 
 class Turns:
@@ -52,10 +69,6 @@ class ThreadTurns:
     """Turns of threads."""
 
     def __init__(self) -> None:
-        self._forget()
-        os.register_at_fork(after_in_child=self._forget)  # the threads are gone, and their turns
-
-    def _forget(self) -> None:
         self._locks = _Locks[Any](threading.Lock)
 
     @contextmanager

@@ -20,7 +20,7 @@ import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any, ParamSpec, Protocol, TypeVar
 
@@ -31,6 +31,7 @@ from agent_memory.backend import AnyBackend, Backend, BlockingBackend, Turns, cu
 from agent_memory.errors import UnsupportedOperationError
 from agent_memory.key import Key
 
+_LONGEST_TURN = 60.0
 P = ParamSpec("P")
 T = TypeVar("T")
 U = TypeVar("U")
@@ -116,8 +117,7 @@ class HoppingRun(BlockingRun):
 
     @asynccontextmanager
     async def turn(self, store: Backend, key: Key) -> AsyncIterator[None]:
-        limit = current_deadline()
-        with _thread_turns.turn((id(store), key), limit.at - self.now() if limit else _LONGEST_TURN):
+        with _thread_turns.turn((id(store), key), _longest_turn(self)):
             yield
 
 
@@ -148,8 +148,13 @@ class AsyncRun(_Clock):
             raise errors.exceptions[0] from None
         return [task.result() for task in tasks]
 
-    def turn(self, store: Backend, key: Key) -> AbstractAsyncContextManager[None]:
-        return _turns.turn((id(store), key))
+    @asynccontextmanager
+    async def turn(self, store: Backend, key: Key) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            with suppress(TimeoutError):  # then without: a turn saves work, and keeps no order
+                async with asyncio.timeout(_longest_turn(self)):
+                    await stack.enter_async_context(_turns.turn((id(store), key)))
+            yield
 
 
 def step(flow: Coroutine[Any, Any, T]) -> T:
@@ -204,7 +209,6 @@ async def in_thread(function: Callable[[], T]) -> T:
 
 _turns = Turns()
 _thread_turns = ThreadTurns()
-_LONGEST_TURN = 60.0
 _BLOCKING = BlockingRun()
 _HOPPING = HoppingRun()
 _ASYNC = AsyncRun()
@@ -225,6 +229,11 @@ def _forget_executor() -> None:
 
 
 os.register_at_fork(after_in_child=_forget_executor)
+
+
+def _longest_turn(run: Run) -> float:
+    limit = current_deadline()
+    return limit.at - run.now() if limit else _LONGEST_TURN
 
 
 async def _as_coroutine(awaitable: Awaitable[T]) -> T:

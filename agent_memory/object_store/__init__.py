@@ -18,6 +18,7 @@ from agent_memory.object_store._store import (
     TooLarge,
     Unanswered,
 )
+from agent_memory.object_store._writers import Writer
 
 __all__ = [
     "Failed",
@@ -32,4 +33,5 @@ __all__ = [
     "Refused",
     "TooLarge",
     "Unanswered",
+    "Writer",
 ]

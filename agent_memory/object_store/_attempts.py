@@ -31,7 +31,7 @@ class Attempts:
     """The requests of one operation, and how long it goes on sending them.
 
     Attributes:
-        lost: whether a request that may have taken effect was left without an answer.
+        lost: whether a write that may have taken effect was left without an answer; set by who sends one.
         deadline: when the operation has to be over, by the event loop's clock.
     """
 
@@ -87,7 +87,6 @@ class Attempts:
         Raises:
             OutOfTimeError: there is no time for another one.
         """
-        self.lost = self.lost or failure.sent
         self._last = str(failure)
         self._failures += 1
         await self._wait(failure.wait + self._jitter() * _window(_FIRST, self._failures, _LONGEST))
@@ -105,7 +104,7 @@ class Attempts:
 
     async def _wait(self, seconds: float, races: bool = False) -> None:
         if self._loop.time() + seconds >= self.deadline.at:
-            spent = f"gave up after {self.deadline.seconds:g} s and {self._requests} requests"
+            spent = f"gave up after {self.seconds_ago:.1f} of {self.deadline.seconds:g} s, {self._requests} requests"
             raise OutOfTimeError(f"{spent}: {self._last}", races)
         await asyncio.sleep(seconds)
 

@@ -6,7 +6,6 @@ import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
-from functools import partial
 from typing import TypeVar
 
 from agent_memory.backend import (
@@ -22,7 +21,6 @@ from agent_memory.backend import (
     PageBuilder,
     ReadWhen,
     Snapshot,
-    Turns,
     Version,
     WriteWhen,
     not_found,
@@ -45,21 +43,16 @@ from agent_memory.object_store._conditions import SingleWriterStore, refusal
 from agent_memory.object_store._directories import Directories
 from agent_memory.object_store._kept import Kept
 from agent_memory.object_store._store import (
-    Missing,
     NotSatisfiable,
     Object,
     ObjectStore,
-    Racing,
-    Refused,
-    Unanswered,
 )
 from agent_memory.object_store._write import BeatenError, State, Write
-from agent_memory.object_store._writers import Stamped, Table, Writer
+from agent_memory.object_store._writers import THIS_PROCESS, Stamped, Table, Writer
 
 _MAX_PREFIX_BYTES = 100
 _MAX_KEYS = 1000
 _EMPTY = "empty"
-_NOT_TRIED = "not tried"
 _CAPABILITIES = Capabilities(
     atomic_write=True,
     atomic_create=True,
@@ -80,6 +73,7 @@ class ObjectStoreBackend(Backend):
         store: the engine, which sends one request at a time and tries none twice.
         prefix: at most 100 bytes of UTF-8, because a key may have 1,024.
         allow_single_writer: use a store that keeps no preconditions too, because no other process writes there.
+        writer: the process, which is one writer, whatever its backends are.
         jitter: numbers in ``[0, 1)`` that spread retries.
     """
 
@@ -92,15 +86,16 @@ class ObjectStoreBackend(Backend):
         prefix: str = "",
         *,
         allow_single_writer: bool = False,
+        writer: Writer = THIS_PROCESS,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self._bucket = Bucket(store, prefix, jitter)
         self._allow_single_writer = allow_single_writer
-        self._unsafe_because: str | None = None if store.trusted else _NOT_TRIED
-        self._writer = Writer()
-        self._turns = Turns()
+        self._tried = False
+        self._unsafe_because: str | None = None
+        self._writer = writer
         self._kept = Kept()
-        self._directories = Directories(self._bucket.is_file, self._bucket.is_directory, self._bucket.subdirectories)
+        self._directories = Directories(self._bucket, writer.turns)
 
     async def read(self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY) -> Snapshot:
         span = _span(start, end)
@@ -143,7 +138,9 @@ class ObjectStoreBackend(Backend):
         """Append by compare-and-swap: the whole object is written anew; see `agent_memory.backend.Appends`."""
         async with self._changing(key, AppendError) as (write, _):
             name = self._bucket.name(key)
-            base = self._kept.take(name) or await write.look(whole=True)
+            base = self._kept.take(name)
+            if base is None or len(base.data) + len(separator) + len(data) > self.max_bytes:
+                base = await write.look(whole=True)
             shared = self._kept.is_shared(name, base)
             while True:
                 if base is None and when is PRESENT:
@@ -163,27 +160,14 @@ class ObjectStoreBackend(Backend):
             return Appended(len(whole), version)
 
     async def delete(self, key: Key, when: ReadWhen = ANY) -> None:
-        self._kept.forget(self._bucket.name(key))
         async with self._changing(key, WriteError, conditional=when is not ANY) as (write, attempts):
-            unsafe = await self._unsafe(key, attempts)
-            sent: State | None = None
-            while (seen := await write.look(whole=False)) is not None:
-                if attempts.lost and sent and seen.table.chain != sent.table.chain:
-                    break  # what was to be deleted is gone; this is another file
-                attempts.lost = False
-                if when is not ANY and seen.etag != when.token:
-                    raise changed(key)
-                sent = seen
-                etag = None if unsafe else seen.etag
-                try:
-                    await attempts.once(partial(self._store.delete, self._bucket.name(key), if_match=etag))
-                    return
-                except Unanswered as failure:
-                    await attempts.back_off(failure)
-                except (Refused, Racing, Missing):
-                    attempts.lost = attempts.lost or self._store.resends
-                    await attempts.lose()
-            if not attempts.lost:
+            self._kept.forget(self._bucket.name(key))
+            conditional = not await self._unsafe(key, attempts)
+            try:
+                deleted = await write.delete(None if when is ANY else when.token, conditional=conditional)
+            except BeatenError as beaten:
+                raise changed(key) from beaten
+            if not deleted:
                 raise not_found(key)
 
     async def list(self, prefix: Key, *, recursive: bool = True, after: str | None = None, limit: int = 1000) -> Page:
@@ -206,13 +190,12 @@ class ObjectStoreBackend(Backend):
     ) -> AsyncIterator[tuple[Write, Attempts]]:
         """A write of a file, behind the others of this process: a writer has one under way per file."""
         async with self._bucket.operation(key, error) as attempts, AsyncExitStack() as stack:
-            await attempts.in_time(stack.enter_async_context(self._turns.turn(self._bucket.name(key))))
+            name = self._bucket.name(key)
+            turn = self._writer.turns.turn((self._store.identity, name))
+            await attempts.in_time(stack.enter_async_context(turn))
             if conditional and (unsafe := await self._unsafe(key, attempts)):
                 raise UnsupportedOperationError(f"{key.path!r}: {unsafe}")
-            until = self._store.now() + 2 * attempts.deadline.seconds
-            write = Write(
-                self._bucket.store, self._bucket.name(key), self._writer.entry(until), attempts, self.max_bytes
-            )
+            write = Write(self._store, name, self._writer, attempts, self.max_bytes)
             yield write, attempts
 
     @property
@@ -221,18 +204,18 @@ class ObjectStoreBackend(Backend):
 
     async def _unsafe(self, key: Key, attempts: Attempts) -> str | None:
         """Why nothing can be written here conditionally, or None if all is well; the store is asked once."""
-        if self._unsafe_because == _NOT_TRIED:
-            async with self._turns.turn(_NOT_TRIED):
-                if self._unsafe_because == _NOT_TRIED:
+        if not self._tried:
+            async with self._writer.turns.turn(self):
+                if not self._tried:
                     self._judge(await refusal(self._store, self._bucket.name(key), attempts))
         return self._unsafe_because
 
     def _judge(self, unsafe_because: str | None) -> None:
-        self._unsafe_because = unsafe_because
+        self._tried, self._unsafe_because = True, unsafe_because
         if unsafe_because:
             self.capabilities = _SINGLE_WRITER
             if self._allow_single_writer:
-                self._bucket.store, self._unsafe_because = SingleWriterStore(self._bucket.store), None
+                self._bucket.store, self._unsafe_because = SingleWriterStore(self._store), None
 
     async def _create(self, key: Key, write: Write, data: bytes) -> Stamped:
         while True:
@@ -271,7 +254,7 @@ class ObjectStoreBackend(Backend):
 
     def _keep(self, key: Key, version: Stamped, data: bytes) -> None:
         if version.table is not None:
-            self._kept.keep(self._bucket.name(key), State(version.token, version.table, 0.0, data))
+            self._kept.keep(self._bucket.name(key), State(version.token, version.table, data))
 
 
 def _span(start: int | None, end: int | None) -> str | None:

@@ -18,13 +18,15 @@ _ADVICE = "if a single process writes here, say so by the storage option allow_s
 async def refusal(store: ObjectStore, name: str, attempts: Attempts) -> str | None:
     """Why a store is not safe for several writers, or None if it is: it refuses what has to be refused.
 
-    One request, which writes nothing if it is refused.
+    One request to a store that is not trusted, which writes nothing if it is refused.
 
     Args:
         store: the engine.
         name: an object beside which the trial lies, so that whoever may write it may try.
         attempts: the time there is.
     """
+    if await store.is_trusted():
+        return None
     trial = f"{name}.{secrets.token_hex(8)}{TEMPORARY_SUFFIX}"
     try:
         await attempts.until_answered(lambda: store.put(trial, b"", {}, if_match=_NO_ETAG))
@@ -42,7 +44,8 @@ class SingleWriterStore:
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
         self.resends = store.resends
-        self.trusted = True
+        self.identity = store.identity
+        self.is_trusted = store.is_trusted
         self.get = store.get
         self.head = store.head
         self.now = store.now

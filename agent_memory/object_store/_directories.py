@@ -1,19 +1,18 @@
 """Keeps a name from being a file and a directory at once, on a store that has no directories.
 
-The storage is asked the first time this process writes into a directory, and the answer remembered; so two
-processes that race, or one that returns to a directory another has changed, may still make both, which then
-both stay readable. Everything here runs on the I/O
-loop, hence in one thread.
+The storage is asked the first time this process writes into a directory, and the answer remembered; so two processes
+that race, or one that returns to a directory another has changed, may still make both, which then both stay readable.
+Everything here runs on the I/O loop, hence in one thread.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
 from itertools import pairwise
 
-from agent_memory.backend import taken_name
+from agent_memory.backend import Turns, taken_name
 from agent_memory.key import Key
+from agent_memory.object_store._bucket import Bucket
 
 _REMEMBERED = 1024
 
@@ -24,15 +23,9 @@ class Directories:
     Those are asked for when this process first writes a file into the directory itself; None before that.
     """
 
-    def __init__(
-        self,
-        is_file: Callable[[Key], Awaitable[bool]],
-        is_directory: Callable[[Key], Awaitable[bool]],
-        subdirectories: Callable[[Key], Awaitable[set[str]]],
-    ) -> None:
-        self._is_file = is_file
-        self._is_directory = is_directory
-        self._subdirectories = subdirectories
+    def __init__(self, bucket: Bucket, turns: Turns) -> None:
+        self._bucket = bucket
+        self._turns = turns
         self._known: OrderedDict[Key, set[str] | None] = OrderedDict()
 
     async def claim(self, key: Key) -> None:
@@ -42,14 +35,13 @@ class Directories:
             FileAlreadyExistsError: it is a directory, or lies below a file.
         """
         parents = _parents(key)
-        for directory in parents[1:]:
-            if directory not in self._known:
-                if await self._is_file(directory):
-                    raise taken_name(key)
-                self._remember(directory, None)
-        children = await self._children(parents[-1])
+        children = self._known.get(parents[-1])
+        if children is None:
+            async with self._turns.turn((self, parents[-1])):  # whoever comes meanwhile asks nothing
+                children = await self._looked_up(key, parents)
+        self._known.move_to_end(parents[-1])
         if key.name in children:
-            if await self._is_directory(key):
+            if await self._bucket.is_directory(key):
                 raise taken_name(key)
             # what was a directory has been emptied since
             children.discard(key.name)
@@ -58,13 +50,18 @@ class Directories:
             if (others := self._known.get(directory)) is not None:
                 others.add(below.name)
 
-    async def _children(self, directory: Key) -> set[str]:
-        children = self._known.get(directory)
-        if children is None:
-            children = await self._subdirectories(directory)
-            children |= self._known.get(directory) or set()  # what others of this process have made meanwhile
-        self._remember(directory, children)
-        return children
+    async def _looked_up(self, key: Key, parents: list[Key]) -> set[str]:
+        for directory in parents[1:]:
+            if directory not in self._known:
+                if await self._bucket.is_file(directory):
+                    raise taken_name(key)
+                self._remember(directory, None)
+        known = self._known.get(parents[-1])
+        if known is None:
+            known = await self._bucket.subdirectories(parents[-1])
+            known |= self._known.get(parents[-1]) or set()  # what others of this process have made meanwhile
+            self._remember(parents[-1], known)
+        return known
 
     def _remember(self, directory: Key, children: set[str] | None) -> None:
         self._known[directory] = children

@@ -54,8 +54,14 @@ class ObjectStore(Protocol):
     resends: bool
     """Whether the client may send a request twice without telling, so that its own write may answer `Refused`."""
 
-    trusted: bool
-    """Whether the store is known to keep preconditions; else it is tried, once, before a write that needs them."""
+    @property
+    def identity(self) -> str:
+        """The bucket's name: writers of one process queue by it, whichever backend they write through."""
+        ...
+
+    async def is_trusted(self) -> bool:
+        """Whether the store is known to keep preconditions; else it is tried, once, before a write that needs them."""
+        ...
 
     def now(self) -> float:
         """The store's clock, POSIX seconds, as far as its answers tell."""

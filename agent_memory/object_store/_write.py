@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cached_property, partial
 from typing import NamedTuple
 
 from agent_memory.object_store._attempts import Attempts
 from agent_memory.object_store._store import Missing, ObjectStore, Racing, Refused, Unanswered
-from agent_memory.object_store._writers import Entry, Stamped, Table
+from agent_memory.object_store._writers import Entry, Stamped, Table, Writer
 
 _SKEW_SECONDS = 5.0
-"""How far `ObjectStore.now` may be wrong: half of it is the resolution of the ``Date`` header, twice."""
+"""How far two writers' clocks may differ by more than the resolution of the ``Date`` header."""
+_LINGER_SECONDS = 10.0
+"""How long an entry is kept after its operation is over, for the clocks of others."""
 
 
 class State(NamedTuple):
@@ -18,7 +20,6 @@ class State(NamedTuple):
 
     etag: str
     table: Table
-    modified: float = 0.0
     data: bytes = b""
 
 
@@ -26,36 +27,41 @@ class BeatenError(Exception):
     """The object is not in the state the write was conditional on, and does not hold the write.
 
     Attributes:
-        seen: the state it is in; None if there is no object.
+        seen: the state it is in; None if there is no object, or a directory without objects that the server keeps.
         certain: whether the write never took effect; else it may have, and was overwritten or deleted since.
-        keeps_directories: the server may have meant a directory without objects.
     """
 
-    def __init__(self, seen: State | None, certain: bool, keeps_directories: bool) -> None:
+    def __init__(self, seen: State | None, certain: bool) -> None:
         super().__init__()
         self.seen = seen
         self.certain = certain
-        self.keeps_directories = keeps_directories
 
 
 class Write:
     """One logical write: the same entry in every request, so that it is found whichever of them took effect."""
 
-    def __init__(self, store: ObjectStore, name: str, entry: Entry, attempts: Attempts, most: int) -> None:
+    def __init__(self, store: ObjectStore, name: str, writer: Writer, attempts: Attempts, most: int) -> None:
         self._store = store
         self._name = name
-        self._entry = entry
+        self._writer = writer
         self._attempts = attempts
         self._most = most
 
+    @cached_property
+    def _entry(self) -> Entry:
+        """Made when it is first sent: what was read before has told the store's clock."""
+        left = self._attempts.deadline.seconds - self._attempts.seconds_ago
+        return self._writer.entry(self._store.now() + left + _LINGER_SECONDS)
+
     async def overwrite(self, data: bytes) -> Stamped:
         """Write whatever is there; raises `OutOfTimeError`."""
-        table = Table(Table.new().chain, (self._entry,))
         while True:
+            table = Table.new(self._store.now())._replace(entries=(self._entry,))  # each request is a chain of its own
             try:
-                etag = await self._attempts.once(lambda: self._store.put(self._name, data, table.metadata))
+                etag = await self._attempts.once(partial(self._store.put, self._name, data, table.metadata))
                 return Stamped(etag, table)
             except Unanswered as failure:
+                self._attempts.lost = self._attempts.lost or failure.sent
                 await self._attempts.back_off(failure)
             except Racing:
                 await self._attempts.lose()
@@ -73,15 +79,44 @@ class Write:
                 etag = await self._attempts.once(partial(self._put, data, table, base))
                 return Stamped(etag, table)
             except Unanswered as failure:
+                self._attempts.lost = self._attempts.lost or failure.sent
                 await self._attempts.back_off(failure)
             except (Refused, Racing, Missing) as answer:
                 seen = await self._look_again(whole)
                 if seen and seen.table.has(self._entry):
                     return self._found(seen)
-                keeps_directories = isinstance(answer, Refused) and answer.keeps_directories
-                if not _same(seen, base) or (base is None and keeps_directories):
-                    raise self._beaten(seen, base, keeps_directories) from answer
+                in_the_way = base is None and isinstance(answer, Refused) and answer.keeps_directories
+                if not _same(seen, base) or in_the_way:
+                    raise self._beaten(seen, base) from answer
                 await self._attempts.lose()  # nothing stands in its way: the store could not decide
+
+    async def delete(self, etag: str | None, *, conditional: bool) -> bool:
+        """Delete the object, or exactly the version ``etag`` of it; False if there is none.
+
+        Raises:
+            BeatenError: it is in another version.
+            OutOfTimeError: as `send`.
+        """
+        attempts, sent = self._attempts, None
+        while (seen := await self.look(whole=False)) is not None:
+            if attempts.lost and sent and seen.table.chain != sent.table.chain:
+                return True  # what was to be deleted is gone; this is another file
+            attempts.lost = attempts.lost and bool(sent and seen.etag == sent.etag)
+            if etag not in (None, seen.etag):
+                raise BeatenError(seen, not attempts.lost)
+            sent = seen
+            try:
+                await attempts.once(
+                    partial(self._store.delete, self._name, if_match=seen.etag if conditional else None)
+                )
+                return True
+            except Unanswered as failure:
+                attempts.lost = attempts.lost or failure.sent
+                await attempts.back_off(failure)
+            except (Refused, Racing, Missing):
+                attempts.lost = attempts.lost or self._store.resends
+                await attempts.lose()
+        return attempts.lost
 
     async def look(self, *, whole: bool) -> State | None:
         """The object's state now; None if there is none."""
@@ -90,14 +125,14 @@ class Write:
             found = await self._attempts.until_answered(read)
         except Missing:
             return None
-        return State(found.etag, Table.of(found.metadata, found.etag), found.modified, found.data)
+        return State(found.etag, Table.of(found.metadata, found.etag), found.data)
 
     async def _put(self, data: bytes, table: Table, base: State | None) -> str:
         etag = base.etag if base else None
         return await self._store.put(self._name, data, table.metadata, if_match=etag, absent=base is None)
 
     async def _stamped(self, base: State | None) -> Table:
-        table = base.table if base else Table.new()
+        table = base.table if base else Table.new(self._store.now())
         while (stamped := table.stamped(self._entry, self._store.now())) is None:
             await self._attempts.wait_for_room()
         return stamped
@@ -114,17 +149,19 @@ class Write:
             return Stamped(seen.etag, seen.table)
         return Stamped(f'"superseded:{self._entry}"')  # others wrote since: its own ETag is not known
 
-    def _beaten(self, seen: State | None, base: State | None, keeps_directories: bool) -> BeatenError:
-        if self._never_took_effect(seen, base):
+    def _beaten(self, seen: State | None, base: State | None) -> BeatenError:
+        if seen and self._kept_all(seen, base):
             self._attempts.lost = False
-        return BeatenError(seen, not self._attempts.lost, keeps_directories)
+        return BeatenError(seen, not self._attempts.lost)
 
-    def _never_took_effect(self, seen: State | None, base: State | None) -> bool:
-        if seen is None or seen.table.is_foreign:
-            return bool(seen and base and seen.table.chain == base.table.chain)
-        same_chain = base is not None and seen.table.chain == base.table.chain
-        began = self._store.now() - self._attempts.seconds_ago  # by the store's clock, which answers have told by now
-        return same_chain or seen.modified + _SKEW_SECONDS < began
+    def _kept_all(self, seen: State, base: State | None) -> bool:
+        """Whether every write since this one began has kept the entries it found: it is of the base's chain, or older.
+
+        When this one began is told by the store's clock, which answers have told by now.
+        """
+        if base is not None and seen.table.chain == base.table.chain:
+            return True
+        return seen.table.began + _SKEW_SECONDS < self._store.now() - self._attempts.seconds_ago
 
 
 def _same(seen: State | None, base: State | None) -> bool:

@@ -5,12 +5,13 @@ every write carries an entry ``id:sequence:until``, one of each writer, and ever
 it found on. Whoever finds its own entry has written; whoever does not, in an object of the same **chain**, has not,
 for every write of the chain kept what it found. A chain begins with a write that looked at nothing, or that created.
 
-Entries are dropped once ``until``, in seconds of the store's clock, is over: twice the time their operation had.
+Entries are dropped once ``until``, in seconds of the store's clock, is over: nobody looks for them any more.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import re
 import secrets
@@ -18,13 +19,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from agent_memory.backend import Version
+from agent_memory.backend import Turns, Version
 
 MOST_BYTES = 1_900
 """Of the 2,048 that S3 allows for all metadata of the user, name included."""
 
 _NAME = "agent-memory-writers"
-_TEXT = re.compile(r"(?P<chain>=?[0-9a-f]{12})(?P<entries>(?: [0-9a-f]{8}:[0-9a-f]{1,12}:[0-9a-f]{1,12})*)\Z")
+_TEXT = re.compile(r"(?P<chain>=?[0-9a-f]{14})(?P<entries>(?: [0-9a-f]{8}:[0-9a-f]{1,12}:[0-9a-f]{1,12})*)\Z")
+_LATEST = 16**8 - 1
 
 
 class Entry(NamedTuple):
@@ -51,21 +53,21 @@ class Table(NamedTuple):
     entries: tuple[Entry, ...] = ()
 
     @classmethod
-    def new(cls) -> Table:
-        """Of an object that is written without looking at what was there."""
-        return cls(secrets.token_hex(6))
+    def new(cls, now: float) -> Table:
+        """Of an object that is written without looking at what was there, or where nothing was."""
+        return cls(f"{int(now):08x}{secrets.token_hex(3)}")
 
     @classmethod
     def of(cls, metadata: Mapping[str, str], etag: str) -> Table:
         """Of an object as it was found; one that others wrote has a chain of its own, made of its ETag."""
         if (match := _TEXT.match(metadata.get(_NAME, ""))) is None:
-            return cls("=" + hashlib.sha256(etag.encode()).hexdigest()[:12])
+            return cls("=" + hashlib.sha256(etag.encode()).hexdigest()[:14])
         return cls(match["chain"], tuple(Entry.parsed(text) for text in match["entries"].split()))
 
     @property
-    def is_foreign(self) -> bool:
-        """Whether the object was written by something else than this package."""
-        return self.chain.startswith("=") and not self.entries
+    def began(self) -> float:
+        """When the chain began, by the store's clock; infinitely late where somebody else began it."""
+        return math.inf if self.chain.startswith("=") else float(int(self.chain[:8], 16))
 
     def has(self, entry: Entry) -> bool:
         """Whether a write is in the object, or in one it was made of."""
@@ -96,9 +98,13 @@ class Stamped(Version):
 
 
 class Writer:
-    """Gives out entries; after a fork the child is another writer."""
+    """One process: gives out entries, and turns, for it has one write under way per object.
+
+    After a fork the child is another writer.
+    """
 
     def __init__(self) -> None:
+        self.turns = Turns()
         self._id = secrets.token_hex(4)
         self._process = os.getpid()
         self._sequence = 0
@@ -108,4 +114,7 @@ class Writer:
         if self._process != os.getpid():
             self._id, self._process = secrets.token_hex(4), os.getpid()
         self._sequence += 1
-        return Entry(self._id, self._sequence, int(until) + 1)
+        return Entry(self._id, self._sequence, min(int(until) + 1, _LATEST))
+
+
+THIS_PROCESS = Writer()

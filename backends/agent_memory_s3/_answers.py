@@ -15,7 +15,7 @@ from agent_memory.object_store import Failed, Missing, NotSatisfiable, Racing, R
 _THROTTLED = {"SlowDown", "Throttling", "ThrottlingException", "RequestLimitExceeded", "TooManyRequests",
               "BandwidthLimitExceeded", "RequestThrottled"}  # fmt: skip
 _THROTTLED_SECONDS = 0.5
-_AGAIN = {"RequestTimeout", "RequestTimeTooSkewed", "OperationAborted", "InternalError", "ServiceUnavailable"}
+_AGAIN = {"RequestTimeout", "OperationAborted", "InternalError", "ServiceUnavailable"}
 _NEVER_SENT = ("NoCredentialsError", "PartialCredentialsError", "ParamValidationError", "ProfileNotFound",
                "InvalidRegionError", "TokenRetrievalError", "SSOTokenLoadError", "UnauthorizedSSOTokenError",
                "UnknownServiceError")  # fmt: skip
@@ -55,7 +55,7 @@ def translated(cause: Exception, options: Mapping[str, object]) -> Exception:
 def _refused(code: str, status: int, headers: Mapping[str, Any]) -> Exception:
     shown = f"S3 answered {code or status}"
     if code in _THROTTLED or status == 429:
-        return Unanswered(shown, wait=_retry_after(headers))
+        return Unanswered(shown, sent=False, wait=_retry_after(headers))
     if status >= 500 or status < 400 or code in _AGAIN or status in (408, 409):
         return Unanswered(shown)
     return Failed("access denied by S3" if status == 403 else shown)

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from inspect import signature
 from typing import Any, NoReturn
+from urllib.parse import urlsplit
 
 from agent_memory.errors import UnsupportedOperationError
 from agent_memory.object_store import Failed, Listed, Listing, Object, TooLarge, Unanswered
@@ -43,7 +44,6 @@ class S3Store:
         self._bucket = bucket
         self._options: dict[str, Any] = dict(storage_options)
         _refuse_unknown(self._options)
-        self.trusted = not (self._options.get("endpoint_url") or _configured_endpoint(self._options))
         self.resends = not _session.can_send_once()
         self._clock = (0.0, 0.0)
         self._fs: Any = self._opened()
@@ -57,6 +57,17 @@ class S3Store:
 
     def now(self) -> float:
         return time.time() + self._clock[1]
+
+    @property
+    def identity(self) -> str:
+        return self._bucket
+
+    async def is_trusted(self) -> bool:
+        try:
+            host = urlsplit((await self._connect()).meta.endpoint_url).hostname or ""
+        except Exception as cause:
+            raise translated(cause, {}) from cause
+        return host.endswith((".amazonaws.com", ".amazonaws.com.cn"))
 
     async def get(
         self, name: str, *, span: str | None = None, if_match: str | None = None, most: int | None = None
@@ -82,7 +93,7 @@ class S3Store:
     ) -> str:
         conditions = _given(IfMatch=if_match, IfNoneMatch="*" if absent else None)
         reply = await self._call("put_object", Key=name, Body=data, Metadata=dict(metadata), **conditions)
-        return str(reply["ETag"])
+        return _etag(reply)
 
     async def delete(self, name: str, *, if_match: str | None = None) -> None:
         await self._call("delete_object", Key=name, **_given(IfMatch=if_match))
@@ -99,6 +110,8 @@ class S3Store:
         return Listing(tuple(found), prefixes, reply.get("NextContinuationToken"), keeps_directories(server))
 
     async def aclose(self) -> None:
+        if self._process != os.getpid():
+            return  # the connections are the parent's, who would not hear of answers any more
         if self._fs._s3 is not None:
             await self._fs._s3creator.__aexit__(None, None, None)
             self._fs._s3 = None
@@ -134,12 +147,15 @@ class S3Store:
         fs.retries = 1
         return fs
 
-    async def _connect(self) -> None:
+    async def _connect(self) -> Any:
         if self._process != os.getpid():  # a fork's child has neither the parent's connections nor its loop
             self._fs, self._process, self._connected = self._opened(), os.getpid(), False
+        client = await self._fs.set_session()
         if not self._connected:
-            _require_conditions(await self._fs.set_session())
+            _require_conditions(client)
+            client.meta.events.unregister("before-call.s3", _handlers().add_expect_header)
             self._connected = True
+        return client
 
     def _hear(self, reply: Any) -> None:
         """Learn the store's clock from a reply, now and then."""
@@ -162,18 +178,21 @@ def _given(**options: str | None) -> dict[str, str]:
 
 def _object(reply: Mapping[str, Any], size: int, data: bytes) -> Object:
     metadata = {name.lower(): value for name, value in reply.get("Metadata", {}).items()}
-    return Object(reply["ETag"], size, reply["LastModified"].timestamp(), metadata, data)
+    modified = reply.get("LastModified")
+    return Object(_etag(reply), size, modified.timestamp() if modified else 0.0, metadata, data)
 
 
-def _configured_endpoint(options: Mapping[str, Any]) -> bool:
-    """Whether something else than the options may lead to another server than AWS."""
-    return bool(
-        options.get("profile")
-        or options.get("client_kwargs", {}).get("endpoint_url")
-        or os.environ.get("AWS_ENDPOINT_URL")
-        or os.environ.get("AWS_ENDPOINT_URL_S3")
-        or os.environ.get("AWS_PROFILE")
-    )
+def _etag(reply: Mapping[str, Any]) -> str:
+    if not (etag := reply.get("ETag")):
+        raise Unanswered("an answer without an ETag")
+    return str(etag)
+
+
+def _handlers() -> Any:
+    """Where botocore keeps what makes a PUT wait for "100 Continue": a round trip, and without any time limit."""
+    from botocore import handlers
+
+    return handlers
 
 
 def _refuse_unknown(options: Mapping[str, object]) -> None:

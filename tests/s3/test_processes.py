@@ -7,15 +7,26 @@ import json
 import multiprocessing
 import os
 import pickle
+import socket
 import subprocess
 import sys
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
-from agent_memory import AgentMemory, AsyncAgentMemory
+from agent_memory import (
+    AgentMemory,
+    AgentMemoryError,
+    AsyncAgentMemory,
+    OutcomeUnknownError,
+    UnsupportedOperationError,
+)
+from agent_memory.key import Key
+from agent_memory_s3 import S3Backend
 from tests.s3.proxy import Proxy
 from tests.servers import SECRET, S3Server
 
@@ -40,6 +51,86 @@ def test_a_forked_child_works_beside_its_parent(ministack: S3Server) -> None:
     expected = Counter(["parent", *(f"{name} {number}" for name in names for number in range(5))])
     assert Counter(memory.read("log.md").splitlines()) == expected
     memory.close()
+
+
+def test_a_child_that_closes_leaves_its_parents_connections_alone(ministack: S3Server) -> None:
+    memory = AgentMemory.open(ministack.new_url(), storage_options=ministack.options, timeout=10)
+    memory.append("log.md", "before\n")
+    child = multiprocessing.get_context("fork").Process(target=memory.close)
+    child.start()
+    child.join(30)
+    assert child.exitcode == 0
+    memory.append("log.md", "after\n")
+    assert memory.read("log.md") == "before\nafter\n"
+    memory.close()
+
+
+def test_a_write_that_gets_no_answer_at_all_is_sent_again(ministack: S3Server) -> None:
+    connections: list[socket.socket] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=_accept, args=(server, connections), daemon=True).start()
+        options = {**ministack.options, "endpoint_url": f"http://127.0.0.1:{server.getsockname()[1]}"}
+        options["config_kwargs"] = {"read_timeout": 0.5}
+        backend = S3Backend("memories", "p", options)
+        backend._directories._known[Key.tree()] = set()  # nothing to ask before the write
+        memory = AgentMemory.open(backend, timeout=3)
+        with pytest.raises(OutcomeUnknownError):
+            memory.write("a.md", "x")
+        memory.close()
+        server.shutdown(socket.SHUT_RDWR)
+    for connection in connections:
+        connection.close()
+    assert len(connections) >= 3
+
+
+def _accept(server: socket.socket, connections: list[socket.socket]) -> None:
+    with suppress(OSError):
+        while True:
+            connections.append(server.accept()[0])
+
+
+def test_however_often_one_process_opens_it_is_one_writer(ministack: S3Server) -> None:
+    url = ministack.new_url()
+    for number in range(120):
+        with AgentMemory.open(url, storage_options=ministack.options) as memory:
+            memory.append("log.md", f"{number}\n")
+    with AgentMemory.open(url, storage_options=ministack.options) as memory:
+        assert memory.read("log.md").split() == [str(number) for number in range(120)]
+
+
+@pytest.mark.parametrize("variable", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_CONFIG_FILE"])
+def test_a_server_that_is_not_aws_is_tried_however_it_is_configured(
+    variable: str, rclone: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "config").write_text(f"[default]\nendpoint_url = {rclone.endpoint}\n")
+    monkeypatch.setenv(variable, str(tmp_path / "config") if variable == "AWS_CONFIG_FILE" else rclone.endpoint)
+    options = {name: value for name, value in rclone.options.items() if name != "endpoint_url"}
+    with AgentMemory.open(rclone.new_url(), storage_options=options) as memory:
+        with pytest.raises(UnsupportedOperationError, match="ignores preconditions"):
+            memory.append("a.md", "x")
+
+
+def test_edits_that_wait_for_others_of_their_loop_end_in_time(ministack: S3Server) -> None:
+    async def work(proxy: Proxy, url: str) -> list[float]:
+        options = {**ministack.options, "endpoint_url": proxy.endpoint}
+        async with AsyncAgentMemory.open(url, storage_options=options) as memory:
+            await memory.write("a.md", "x")
+            await memory.append("a.md", "x")
+            proxy.choose = lambda _: "hangs"
+            loop = asyncio.get_running_loop()
+
+            async def edit(seconds: float) -> float:
+                began = loop.time()
+                with pytest.raises(AgentMemoryError):
+                    await memory.with_timeout(seconds).edit("a.md", str.upper)
+                return loop.time() - began
+
+            return list(await asyncio.gather(edit(3), edit(1), edit(1)))
+
+    with Proxy(ministack.endpoint) as proxy:
+        first, second, third = asyncio.run(work(proxy, ministack.new_url()))
+    assert first < 3.3
+    assert max(second, third) < 1.5  # of 1 s, which is what is promised
 
 
 def test_event_loops_in_several_threads_share_a_backend(ministack: S3Server) -> None:

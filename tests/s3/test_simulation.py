@@ -36,7 +36,7 @@ async def a_refusal_is_a_conflict(self: Any, data: bytes, base: Any, *, whole: b
         except Unanswered as failure:
             await self._attempts.back_off(failure)
         except (Refused, Racing, Missing):
-            raise BeatenError(await self.look(whole=whole), True, False) from None
+            raise BeatenError(await self.look(whole=whole), True) from None
 
 
 async def nothing_is_compared(self: Any, data: bytes, table: Table, base: Any) -> Any:  # noqa: ARG001
@@ -58,8 +58,16 @@ async def there_is_no_deadline(_: Any, seconds: float, races: bool = False) -> N
     await asyncio.sleep(seconds)
 
 
-def what_was_read_again_is_forgotten(self: Any, seen: Any, base: Any, keeps_directories: bool) -> BeatenError:  # noqa: ARG001
-    return BeatenError(base, True, keeps_directories)
+def what_was_read_again_is_forgotten(self: Any, seen: Any, base: Any) -> BeatenError:  # noqa: ARG001
+    return BeatenError(base, True)
+
+
+def a_lost_answer_is_a_conflict(self: Any, seen: Any, base: Any) -> BeatenError:  # noqa: ARG001
+    return BeatenError(seen, True)
+
+
+def all_chains_are_one(_: float) -> Table:
+    return Table("0" * 14)
 
 
 DEFECTS: list[tuple[type, str, Any]] = [
@@ -69,13 +77,17 @@ DEFECTS: list[tuple[type, str, Any]] = [
     (Table, "stamped", entries_are_dropped_early),
     (Attempts, "_wait", there_is_no_deadline),
     (Write, "_beaten", what_was_read_again_is_forgotten),
+    (Write, "_beaten", a_lost_answer_is_a_conflict),
+    (Table, "new", all_chains_are_one),
 ]
 
 
 @pytest.mark.parametrize(("where", "name", "defect"), DEFECTS, ids=[defect.__name__ for *_, defect in DEFECTS])
 def test_a_planted_defect_is_found(where: type, name: str, defect: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(where, name, defect)
-    assert next(failures(range(PLANTED)), None), "1,000 schedules did not find it"
+    found = next(failures(range(PLANTED)), None)
+    assert found, "1,000 schedules did not find it"
+    assert "TypeError" not in str(found), "the defect is not planted right"
 
 
 def step(kind: Any, line: str, began: float, ended: float, result: Any = "done", seen: File = ()) -> Step:

@@ -40,7 +40,7 @@ def test_what_several_writers_need_is_refused_and_nothing_is_written(unsafe: tup
             lambda: memory.edit("a.md", str.upper),
             lambda: memory.rename("a.md", "b.md"),
         ):
-            with pytest.raises(UnsupportedOperationError, match=f"{reason}.*single_writer"):
+            with pytest.raises(UnsupportedOperationError, match=f"{reason}.*allow_single_writer"):
                 call()
         assert [(entry.path, entry.size) for entry in memory.list()] == [("a.md", 1)]
         assert not memory.capabilities.compare_and_swap

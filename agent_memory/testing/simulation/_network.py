@@ -54,11 +54,20 @@ class Faults:
 
 @dataclass
 class SimulatedStore:
-    """The server: objects by name, ETags of their content alone, a clock in whole seconds, all conditions kept."""
+    """The server: objects by name, ETags of their content alone, a clock in whole seconds, all conditions kept.
+
+    Attributes:
+        dark: from when until when it answers nothing.
+        requests: how many were sent.
+        ever: every line that ever was in an object.
+        lost: how many writes were left without an answer that tells whether they took effect.
+    """
 
     objects: dict[str, Object] = field(default_factory=dict)
     dark: tuple[float, float] = (0.0, 0.0)
     requests: int = 0
+    ever: set[bytes] = field(default_factory=set)
+    lost: int = 0
 
     def put(self, name: str, data: bytes, metadata: Mapping[str, str], if_match: str | None, absent: bool) -> str:
         there = self.objects.get(name)
@@ -69,6 +78,7 @@ class SimulatedStore:
         size = sum(len(key) + len(value) for key, value in metadata.items())
         assert size <= 2048, f"{size} bytes of metadata: S3 would refuse them"
         etag = f'"{hashlib.md5(data, usedforsecurity=False).hexdigest()}"'
+        self.ever.update(data.splitlines())
         modified = float(int(EPOCH + asyncio.get_running_loop().time()))
         self.objects[name] = Object(etag, len(data), modified, dict(metadata), data)
         return etag
@@ -98,12 +108,15 @@ class SimulatedClient:
     """
 
     def __init__(self, store: SimulatedStore, random: Random, faults: Faults, *, resends: bool = False) -> None:
-        self.trusted = True
+        self.identity = "simulated"
         self.resends = resends
         self._store = store
         self._random = random
         self._faults = faults
         self._skew = random.uniform(-1, 1)
+
+    async def is_trusted(self) -> bool:
+        return True
 
     def now(self) -> float:
         return EPOCH + asyncio.get_running_loop().time() + self._skew
@@ -151,6 +164,7 @@ class SimulatedClient:
         answer: asyncio.Future[object] = loop.create_future()
         fault = self._fault(conditional)
         self._store.requests += 1
+        self._store.lost += conditional and fault not in (None, "racing", "repeated")
         give_up = loop.call_later(READ_TIMEOUT, _fail, answer, Unanswered("no answer"))
         delay = self._random.expovariate(50)
         if fault == "late":
@@ -160,6 +174,8 @@ class SimulatedClient:
             return await answer
         finally:
             give_up.cancel()
+            if answer.done() and not answer.cancelled():
+                answer.exception()  # seen, even if who waited was cancelled in the same moment
 
     def _fault(self, conditional: bool) -> str | None:
         faults, drawn = self._faults, self._random.random()

@@ -19,7 +19,7 @@ from agent_memory.errors import (
     OutcomeUnknownError,
 )
 from agent_memory.key import Key
-from agent_memory.object_store import ObjectStore, ObjectStoreBackend
+from agent_memory.object_store import ObjectStore, ObjectStoreBackend, Writer
 from agent_memory.testing.simulation._history import File, Kind, Step, explained
 from agent_memory.testing.simulation._loop import VirtualLoop
 from agent_memory.testing.simulation._network import Faults, SimulatedClient, SimulatedStore
@@ -33,14 +33,15 @@ SECONDS: Final = 30.0
 
 _KEY = Key.tree().join("log.md")
 _MOST_WRITERS = 6
-_KINDS: list[Kind] = ["append", "append", "append", "prepend", "prepend", "swap", "swap", "create", "read", "write"]
+_KINDS: list[Kind] = ["append", "append", "append", "prepend", "prepend", "swap", "swap", "create", "read"]
+_WIPING: list[Kind] = ["append", "prepend", "swap", "swap", "write", "create"]
 _LATE = 1.1
 _AFTERWARDS = 300.0
 _PATIENCE = 20 * SECONDS
 
 
 def _backend(store: ObjectStore, jitter: Callable[[], float]) -> Backend:
-    return ObjectStoreBackend(store, jitter=jitter)
+    return ObjectStoreBackend(store, writer=Writer(), jitter=jitter)
 
 
 @dataclass(frozen=True)
@@ -91,9 +92,10 @@ def run_schedule(seed: int, make_backend: MakeBackend = _backend, faults: Faults
     schedule = Schedule(seed)
     loop = VirtualLoop()  # type: ignore[abstract]  # what is missing is never called
     store = SimulatedStore()
-    loop.run(_play(random, schedule, store, make_backend, faults or _mixture(random)))
+    faults = faults or _mixture(random)
+    loop.run(_play(random, schedule, store, make_backend, faults))
     schedule.requests = store.requests
-    _judge(schedule, store)
+    _judge(schedule, store, faults.resent > 0)
     schedule.faults += [f"an error nobody saw: {error!r}" for error in loop.errors]
     return schedule
 
@@ -115,7 +117,7 @@ async def _play(
         store.dark = begins, begins + random.uniform(1, 3 * SECONDS)
     lines = (f"{number}\n" for number in range(1, 1000))
     wipes = random.random() < 0.3  # few schedules have a write that looks at nothing: it hides, and is dear to check
-    kinds = [kind for kind in _KINDS if wipes or kind != "write"]
+    kinds = _WIPING if wipes else _KINDS
     backends: list[Backend] = []
     tasks = []
     for number in range(random.randint(2, 3 if wipes else _MOST_WRITERS)):
@@ -149,6 +151,8 @@ class _Writer:
         await asyncio.sleep(wait)
         known: File = None
         for kind, line in plan:
+            if kind == "swap":  # of what it has just read
+                known = await self._do("read", "", None)
             known = await self._do(kind, line, known)
 
     async def _do(self, kind: Kind, line: str, known: File) -> File:
@@ -230,10 +234,15 @@ class _Run:
         return self._random.random()
 
 
-def _judge(schedule: Schedule, store: SimulatedStore) -> None:
+def _judge(schedule: Schedule, store: SimulatedStore, resends: bool) -> None:
     found = store.objects.get(_KEY.storage)
     end: File = tuple(found.data.decode().split()) if found else None
+    calm = not (store.lost or store.dark[1] or resends)
     for step in schedule.history:
+        if step.result == "nothing" and step.line.encode() in store.ever:
+            schedule.faults.append(f"{step.kind} {step.line} was told to have done nothing, and took effect")
+        if step.result == "unknown" and calm and step.why:
+            schedule.faults.append(f"{step.kind} {step.line} is unknown, though no answer was lost")
         if step.ended - step.began > SECONDS * _LATE and step.ended < float("inf"):
             schedule.faults.append(f"{step.kind} {step.line} took {step.ended - step.began:.1f} s of {SECONDS:g}")
         if step.kind in ("append", "prepend") and step.result == "nothing" and "ConflictError" in step.why:

@@ -1,0 +1,327 @@
+"""Single schedules, each answer decided by the test: what is said of a write whose answer is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from random import Random
+from typing import Any, TypeVar
+
+import pytest
+
+from agent_memory.backend import ABSENT, Deadline, deadline
+from agent_memory.errors import (
+    AppendError,
+    ConflictError,
+    FileAlreadyExistsError,
+    FileTooLargeError,
+    OutcomeUnknownError,
+    WriteError,
+)
+from agent_memory.key import Key
+from agent_memory.object_store import ObjectStoreBackend, Unanswered, Writer
+from agent_memory.object_store._writers import MOST_BYTES, Entry, Table
+from agent_memory.testing.simulation import Faults, SimulatedClient, SimulatedStore
+from agent_memory.testing.simulation._loop import VirtualLoop
+
+T = TypeVar("T")
+KEY = Key.tree().join("log.md")
+CALM = Faults(0, 0, 0, 0, 0, 0, 0)
+Answer = Callable[[str, Callable[[], Awaitable[Any]]], Awaitable[Any]]
+
+
+class Scripted(SimulatedClient):
+    """A client whose requests pass a function first, which may do them, or not, and say what it likes."""
+
+    def __init__(self, store: SimulatedStore, *, slow: float = 0.0) -> None:
+        super().__init__(store, Random(1), CALM)
+        self._skew = slow
+        self.requests: list[str] = []
+        self.answers: Iterator[Answer] = iter(())
+
+    async def get(self, *args: Any, **options: Any) -> Any:
+        return await self._passed("GET", super().get, *args, **options)
+
+    async def head(self, *args: Any, **options: Any) -> Any:
+        return await self._passed("HEAD", super().head, *args, **options)
+
+    async def put(self, *args: Any, **options: Any) -> Any:
+        return await self._passed("PUT", super().put, *args, **options)
+
+    async def delete(self, *args: Any, **options: Any) -> Any:
+        return await self._passed("DELETE", super().delete, *args, **options)
+
+    async def _passed(self, operation: str, request: Callable[..., Awaitable[Any]], *args: Any, **options: Any) -> Any:
+        self.requests.append(operation)
+        answer = next(self.answers, None)
+        return await (answer(operation, lambda: request(*args, **options)) if answer else request(*args, **options))
+
+
+async def done(_: str, request: Callable[[], Awaitable[Any]]) -> Any:
+    return await request()
+
+
+async def lost_after(_: str, request: Callable[[], Awaitable[Any]]) -> Any:
+    await request()
+    raise Unanswered("lost")
+
+
+async def lost_before(_: str, request: Callable[[], Awaitable[Any]]) -> Any:  # noqa: ARG001
+    raise Unanswered("lost")
+
+
+async def throttled(_: str, request: Callable[[], Awaitable[Any]]) -> Any:  # noqa: ARG001
+    raise Unanswered("SlowDown", sent=False, wait=0.5)
+
+
+def never(*operations: str) -> Iterator[Answer]:
+    """Some operations are never answered."""
+
+    async def answer(operation: str, request: Callable[[], Awaitable[Any]]) -> Any:
+        return await (lost_before if operation in operations else done)(operation, request)
+
+    while True:
+        yield answer
+
+
+def then(*steps: Answer | Callable[[], Awaitable[object]]) -> Iterator[Answer]:
+    """Answers, with what others do in between done before the next request."""
+    before: list[Callable[[], Awaitable[object]]] = []
+    for step in steps:
+        if step in (done, lost_after, lost_before, throttled):
+            yield _after(list(before), step)
+            before.clear()
+        else:
+            before.append(step)  # type: ignore[arg-type]
+
+
+def _after(before: list[Callable[[], Awaitable[object]]], answer: Answer) -> Answer:
+    async def both(operation: str, request: Callable[[], Awaitable[Any]]) -> Any:
+        for other in before:
+            await other()
+        return await answer(operation, request)
+
+    return both
+
+
+class Scene:
+    """A store with some writers, each a process of its own."""
+
+    def __init__(self) -> None:
+        self.store = SimulatedStore()
+
+    def writer(self, **options: Any) -> tuple[ObjectStoreBackend, Scripted]:
+        client = Scripted(self.store, **options)
+        return ObjectStoreBackend(client, writer=Writer(), jitter=Random(1).random), client
+
+    @property
+    def text(self) -> bytes:
+        return self.store.objects[KEY.storage].data
+
+    def play(self, play: Callable[[], Awaitable[T]], seconds: float = 30.0) -> T:
+        async def in_time() -> T:
+            with deadline(Deadline(seconds, asyncio.get_running_loop().time() + seconds)):
+                return await play()
+
+        return VirtualLoop().run(in_time())  # type: ignore[abstract]  # what is missing is never called
+
+
+def test_a_create_whose_answer_is_lost_is_found() -> None:
+    scene = Scene()
+    one, client = scene.writer()
+    client.answers = then(lost_after)
+    scene.play(lambda: one.write(Key.tree().join("log.md"), b"mine\n", ABSENT))
+    assert scene.text == b"mine\n"
+    assert client.requests == ["PUT", "PUT", "HEAD"]
+
+
+def test_an_append_whose_answer_is_lost_is_there_once_though_others_wrote_since() -> None:
+    scene = Scene()
+    (one, client), (two, _) = scene.writer(), scene.writer()
+
+    async def play() -> None:
+        await two.append(KEY, b"base\n")
+        client.answers = then(done, lost_after, lambda: two.append(KEY, b"other\n"), done)
+        await one.append(KEY, b"mine\n")
+
+    scene.play(play)
+    assert scene.text == b"base\nmine\nother\n"
+
+
+def test_an_append_that_was_overwritten_is_sent_again() -> None:
+    scene = Scene()
+    (one, client), (two, _) = scene.writer(), scene.writer()
+
+    async def play() -> None:
+        await two.append(KEY, b"base\n")
+        client.answers = then(done, lost_after, lambda: two.write(KEY, b"new\n"), done)
+        await one.append(KEY, b"mine\n")
+
+    scene.play(play)
+    assert scene.text == b"new\nmine\n"
+
+
+def test_a_write_with_a_version_that_may_have_been_overwritten_is_unknown() -> None:
+    scene = Scene()
+    (one, client), (two, _) = scene.writer(), scene.writer()
+
+    async def play() -> None:
+        await two.write(KEY, b"base\n")
+        version = (await one.read(KEY)).version
+        client.answers = then(lost_after, lambda: two.write(KEY, b"new\n"), done)
+        await one.write(KEY, b"mine\n", version)
+
+    with pytest.raises(OutcomeUnknownError, match="could not be found out"):
+        scene.play(play)
+
+
+def test_a_write_that_repeats_itself_does_not_pass_for_the_one_it_overwrote() -> None:
+    """Each request of an unconditional write begins a chain: a repetition overwrites what came in between."""
+    scene = Scene()
+    (one, first), (two, second), (three, _) = scene.writer(), scene.writer(), scene.writer()
+
+    async def swap() -> None:
+        version = (await two.read(KEY)).version
+        second.answers = then(lost_after)
+        await two.write(KEY, b"swapped\n", version)
+
+    async def play() -> None:
+        swapping: asyncio.Future[None] | None = None
+
+        async def in_between() -> None:
+            nonlocal swapping
+            await three.append(KEY, b"three\n")
+            swapping = asyncio.ensure_future(swap())
+            await asyncio.sleep(0.2)  # applied, and its answer lost; it waits to ask again
+
+        first.answers = then(lost_after, in_between, done)
+        second.requests.clear()
+        await one.write(KEY, b"one\n")
+        assert swapping
+        await swapping
+
+    try:
+        scene.play(play)
+    except ConflictError:
+        assert b"swapped\n" not in scene.store.ever, "a change that happened was told as none"
+    except OutcomeUnknownError:
+        pass
+
+
+def test_what_only_reads_is_not_a_write_that_may_have_happened() -> None:
+    scene = Scene()
+    one, client = scene.writer()
+    client.answers = never("GET")
+    with pytest.raises(AppendError, match="gave up after"):
+        scene.play(lambda: one.append(KEY, b"mine\n"), 5)
+    assert set(client.requests) == {"GET"}
+
+
+def test_a_store_that_asks_to_wait_has_written_nothing() -> None:
+    scene = Scene()
+    one, client = scene.writer()
+    client.answers = iter([throttled] * 1000)
+    with pytest.raises(WriteError, match="SlowDown"):
+        scene.play(lambda: one.write(KEY, b"mine\n"), 5)
+
+
+def test_a_create_that_loses_cleanly_exists_whatever_the_look_meets() -> None:
+    scene = Scene()
+    (one, client), (two, _) = scene.writer(), scene.writer()
+
+    async def play() -> None:
+        await two.write(KEY, b"theirs\n")
+        client.answers = then(done, lost_before, done)
+        await one.write(KEY, b"mine\n", ABSENT)
+
+    with pytest.raises(FileAlreadyExistsError):
+        scene.play(play)
+    assert client.requests == ["PUT", "HEAD", "HEAD"]
+
+
+def test_a_create_of_an_old_file_exists_even_if_an_answer_was_lost() -> None:
+    scene = Scene()
+    (one, client), (two, _) = scene.writer(), scene.writer()
+
+    async def play() -> None:
+        await two.write(KEY, b"theirs\n")
+        await asyncio.sleep(1000)
+        await two.append(KEY, b"just now\n")
+        with deadline(Deadline(30, asyncio.get_running_loop().time() + 30)):
+            client.answers = then(lost_before, done, done)
+            await one.write(KEY, b"mine\n", ABSENT)
+
+    with pytest.raises(FileAlreadyExistsError):
+        scene.play(play, 2000)
+
+
+def test_a_delete_whose_answer_is_lost_is_done() -> None:
+    scene = Scene()
+    one, client = scene.writer()
+
+    async def play() -> None:
+        await one.write(KEY, b"mine\n")
+        client.requests.clear()
+        client.answers = then(done, lost_after, done)
+        await one.delete(KEY)
+
+    scene.play(play)
+    assert scene.store.objects == {}
+    assert client.requests == ["HEAD", "DELETE", "HEAD"]
+
+
+def test_a_delete_that_may_be_under_way_is_not_told_as_none() -> None:
+    scene = Scene()
+    one, client = scene.writer()
+
+    async def play() -> None:
+        await one.write(KEY, b"mine\n")
+        client.answers = never("DELETE")
+        await one.delete(KEY)
+
+    with pytest.raises(OutcomeUnknownError):
+        scene.play(play, 5)
+
+
+def test_a_remembered_version_refuses_nothing_that_fits_now() -> None:
+    scene = Scene()
+    (one, _), (two, _) = scene.writer(), scene.writer()
+    one.max_bytes = 10
+
+    async def play() -> None:
+        await one.append(KEY, b"12345678")
+        await two.write(KEY, b"")
+        await one.append(KEY, b"123456")
+        with pytest.raises(FileTooLargeError):
+            await one.append(KEY, b"123456")
+
+    scene.play(play)
+    assert scene.text == b"123456"
+
+
+def test_a_full_table_waits_until_the_oldest_writer_is_done() -> None:
+    scene = Scene()
+
+    async def play() -> None:
+        for _ in range(200):
+            backend, _client = scene.writer()
+            with deadline(Deadline(60, asyncio.get_running_loop().time() + 60)):
+                await backend.append(KEY, b"x")
+            await asyncio.sleep(0.2)  # as quickly as a shell starts processes
+
+    scene.play(play)
+    assert scene.text == b"x" * 200
+
+
+def test_the_metadata_never_hold_more_than_their_bytes() -> None:
+    table = Table.new(1.7e9)
+    stamped: Table | None = table
+    count = 0
+    while stamped := table.stamped(Entry(f"{count:08x}", 1, 1_700_000_100), 1.7e9):
+        table, count = stamped, count + 1
+        (name, value), *others = table.metadata.items()
+        assert not others
+        assert len(name) + len(value) <= MOST_BYTES
+        assert Table.of(table.metadata, "") == table
+    assert count >= 80
+    assert table.stamped(Entry("ffffffff", 1, 1_700_000_200), 1_700_000_100.5)
