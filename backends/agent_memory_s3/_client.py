@@ -23,6 +23,8 @@ _ONE_TRY = {"retries": {"total_max_attempts": 1, "mode": "standard"}}
 _CONDITIONS = {"PutObject": {"IfMatch", "IfNoneMatch"}, "DeleteObject": {"IfMatch"}, "GetObject": {"IfMatch"}}
 _CLOCK_SECONDS = 30.0
 _MOST_UNREACHABLE = 4
+_of_parents: list[Any] = []
+"""What a fork's child got from its parent, kept for ever: to close it would take the answers from the parent."""
 
 
 class S3Store:
@@ -149,6 +151,7 @@ class S3Store:
 
     async def _connect(self) -> Any:
         if self._process != os.getpid():  # a fork's child has neither the parent's connections nor its loop
+            _of_parents.append(self._fs)
             self._fs, self._process, self._connected = self._opened(), os.getpid(), False
         client = await self._fs.set_session()
         if not self._connected:

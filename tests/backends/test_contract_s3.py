@@ -1,4 +1,4 @@
-"""The contract on S3's three servers: ministack races at full length, SeaweedFS a few rounds, moto not at all."""
+"""The contract on S3's servers: ministack races at full length, SeaweedFS a few rounds, moto, in long runs, none."""
 
 from __future__ import annotations
 
@@ -65,6 +65,7 @@ class TestSeaweedFS(_OnS3, BackendContract):
         return seaweedfs
 
 
+@pytest.mark.long
 class TestMoto(_OnS3):
     """What everybody tests with; it is not atomic, so it does not race."""
 

@@ -117,11 +117,18 @@ def _at_the_same_moment(written: Did, moved: Did | None) -> bool:
 def test_every_acknowledged_write_is_where_its_path_said_or_was_moved_or_deleted(
     tmp_path: Path, seconds: float, durability: str
 ) -> None:
-    results = in_processes(3, work, str(tmp_path / "root"), seconds, durability)
+    """As often as it takes until a write and a move meet, which is a matter of chance."""
+    rounds = (found_in_place(tmp_path / f"root-{number}", seconds, durability) for number in range(20))
+    assert any(rounds), "no write met a move: this would prove nothing"
+
+
+def found_in_place(root: Path, seconds: float, durability: str) -> int:
+    """Let writers and movers at a root; how many writes met a move."""
+    results = in_processes(3, work, str(root), seconds, durability)
     done: list[Did] = [did for result in results for did in result]
     moves = {did.path: did for did in done if did.target is not None}
     written = [did for did in done if did.target is None]
-    memory = AgentMemory.open(tmp_path / "root")
+    memory = AgentMemory.open(root)
     found: dict[str, set[str]] = {}
     for entry in memory.list():
         found.setdefault(entry.path.rpartition("/")[2], set()).add(entry.path)
@@ -134,4 +141,4 @@ def test_every_acknowledged_write_is_where_its_path_said_or_was_moved_or_deleted
     assert {name for name in found if name != "seed.md"} == set()
     overlapped = [did for did in written if _at_the_same_moment(did, moves.get(did.path.partition("/")[0]))]
     print(f"{durability}: {len(written)} writes, {len(moves)} moves, {len(overlapped)} at the same moment as a move")  # noqa: T201 - figures
-    assert overlapped, "no write met a move: this would prove nothing"
+    return len(overlapped)

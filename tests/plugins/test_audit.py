@@ -145,10 +145,12 @@ def test_the_trail_can_lie_on_s3_and_async_services_write_it_too(ministack: S3Se
 
     asyncio.run(use())
     backend = ministack.new_backend()
-    backend._prefix = url.removeprefix("s3://memories/") + "/"
-    names = backend._client._fs.call_s3("list_objects_v2", Bucket="memories", Prefix=backend._prefix + ".agent-memory/")
+    backend._bucket._prefix = url.removeprefix("s3://memories/") + "/"
+    names = backend._bucket.store._fs.call_s3(
+        "list_objects_v2", Bucket="memories", Prefix=backend._bucket._prefix + ".agent-memory/"
+    )
     (found,) = names["Contents"]
-    body = backend._client._fs.call_s3("get_object", Bucket="memories", Key=found["Key"])["Body"]
+    body = backend._bucket.store._fs.call_s3("get_object", Bucket="memories", Key=found["Key"])["Body"]
     lines = _read(backend, body).splitlines()
     assert [json.loads(line)["operation"] for line in lines] == ["append"] * 8
 
@@ -156,7 +158,7 @@ def test_the_trail_can_lie_on_s3_and_async_services_write_it_too(ministack: S3Se
 def _read(backend: Any, body: Any) -> bytes:
     import fsspec.asyn
 
-    data: Any = fsspec.asyn.sync(backend._client._fs.loop, body.read)
+    data: Any = fsspec.asyn.sync(backend._bucket.store._fs.loop, body.read)
     return bytes(data)
 
 
