@@ -144,22 +144,11 @@ def test_the_trail_can_lie_on_s3_and_async_services_write_it_too(ministack: S3Se
                 await asyncio.gather(*(service.append_to_memory_file("bob", "log.md", f"{n}\n") for n in range(8)))
 
     asyncio.run(use())
-    backend = ministack.new_backend()
-    backend._bucket._prefix = url.removeprefix("s3://memories/") + "/"
-    names = backend._bucket.store._fs.call_s3(
-        "list_objects_v2", Bucket="memories", Prefix=backend._bucket._prefix + ".agent-memory/"
-    )
-    (found,) = names["Contents"]
-    body = backend._bucket.store._fs.call_s3("get_object", Bucket="memories", Key=found["Key"])["Body"]
-    lines = _read(backend, body).splitlines()
+    fs = ministack.new_backend()._bucket.store._fs
+    prefix = url.removeprefix("s3://memories/") + "/.agent-memory/"
+    (found,) = fs.call_s3("list_objects_v2", Bucket="memories", Prefix=prefix)["Contents"]
+    lines = fs.cat_file(f"memories/{found['Key']}").splitlines()
     assert [json.loads(line)["operation"] for line in lines] == ["append"] * 8
-
-
-def _read(backend: Any, body: Any) -> bytes:
-    import fsspec.asyn
-
-    data: Any = fsspec.asyn.sync(backend._bucket.store._fs.loop, body.read)
-    return bytes(data)
 
 
 def test_a_torn_last_line_swallows_no_record(log: Path) -> None:

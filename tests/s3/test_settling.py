@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from random import Random
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import pytest
 
@@ -89,7 +89,7 @@ def then(*steps: Answer | Callable[[], Awaitable[object]]) -> Iterator[Answer]:
     before: list[Callable[[], Awaitable[object]]] = []
     for step in steps:
         if step in (done, lost_after, lost_before, throttled):
-            yield _after(list(before), step)
+            yield _after(list(before), cast(Answer, step))
             before.clear()
         else:
             before.append(step)  # type: ignore[arg-type]

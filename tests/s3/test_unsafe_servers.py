@@ -88,7 +88,8 @@ def test_doctor_finds_a_safe_server_safe(ministack: S3Server) -> None:
 def test_a_fault_is_no_verdict(ministack: S3Server) -> None:
     with Proxy(ministack.endpoint) as proxy:
         options = {**ministack.options, "endpoint_url": proxy.endpoint}
-        faults: Iterator[Fault | None] = iter(["500", "reset", "reply lost", "503"])
+        first: list[Fault] = ["500", "reset", "reply lost", "503"]
+        faults = iter(first)
         proxy.choose = lambda operation: next(faults, None) if operation == "PUT" else None
         with AgentMemory.open(ministack.new_url(), storage_options=options) as memory:
             memory.create("a.md", "x")

@@ -125,7 +125,9 @@ async def _play(
             client = SimulatedClient(store, random, faults, resends=faults.resent > 0)
             backends.append(make_backend(client, random.random))
         writer = _Writer(f"w{number}", backends[-1], _Run(random), schedule.history)
-        plan = [(random.choice(kinds), next(lines)) for _ in range(random.randint(1, 3 if wipes else 4))]
+        plan: list[tuple[Kind, str]] = [
+            (random.choice(kinds), next(lines)) for _ in range(random.randint(1, 3 if wipes else 4))
+        ]
         task = asyncio.create_task(writer.run(plan, random.expovariate(2)))
         tasks.append(task)
         if random.random() < 0.1:
