@@ -123,8 +123,17 @@ ON_A_SERVICE = {
     "agent_ids": case("agent_ids"),
 }
 NO_OPERATIONS = {
-    AgentMemory: {"open", "subtree", "read_only", "acting_as", "capabilities", "filesystem", "close"},
-    AsyncAgentMemory: {"open", "subtree", "read_only", "acting_as", "capabilities", "filesystem", "aclose"},
+    AgentMemory: {"open", "subtree", "read_only", "acting_as", "with_timeout", "capabilities", "filesystem", "close"},
+    AsyncAgentMemory: {
+        "open",
+        "subtree",
+        "read_only",
+        "acting_as",
+        "with_timeout",
+        "capabilities",
+        "filesystem",
+        "aclose",
+    },
     AgentMemoryService: {"agent", "capabilities", "close"},
     AsyncAgentMemoryService: {"agent", "capabilities", "aclose"},
 }
