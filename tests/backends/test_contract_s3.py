@@ -1,4 +1,7 @@
-"""The contract on S3's servers: ministack races at full length, SeaweedFS a few rounds, moto, in long runs, none."""
+"""The contract on S3's servers: ministack races at full length; in long runs SeaweedFS a few rounds, and moto none.
+
+Short runs meet SeaweedFS in the races of `tests.test_concurrency` and in the policies.
+"""
 
 from __future__ import annotations
 
@@ -52,6 +55,7 @@ class TestMinistack(_OnS3, BackendContract):
         return ministack
 
 
+@pytest.mark.long
 class TestSeaweedFS(_OnS3, BackendContract):
     """A real distributed store, whose losers of a race wait by the second."""
 

@@ -18,7 +18,7 @@ _ALWAYS = [fault if fault == "reply lost" else pytest.param(fault, marks=pytest.
            for fault in FAULTS]  # fmt: skip
 
 
-_ONCE = [pytest.param(fault, marks=pytest.mark.long) if fault in ("reset", "503", "slow", "hangs") else fault
+_ONCE = [pytest.param(fault, marks=pytest.mark.long) if fault not in ("reply lost", "409", "truncated body") else fault
          for fault in FAULTS]  # fmt: skip
 
 

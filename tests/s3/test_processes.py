@@ -89,6 +89,7 @@ def _accept(server: socket.socket, connections: list[socket.socket]) -> None:
             connections.append(server.accept()[0])
 
 
+@pytest.mark.long
 def test_however_often_one_process_opens_it_is_one_writer(ministack: S3Server) -> None:
     url = ministack.new_url()
     for number in range(120):
