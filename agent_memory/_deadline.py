@@ -7,6 +7,9 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import NamedTuple
 
+DEFAULT_SECONDS = 60.0
+"""What an operation that may wait for others has, if whoever started it set nothing."""
+
 
 class Deadline(NamedTuple):
     """When an operation has to be over: ``at``, by `time.monotonic`, the clock of event loops, after ``seconds``."""
@@ -25,6 +28,11 @@ _current: ContextVar[Deadline | None] = ContextVar("agent_memory_deadline", defa
 def current_deadline() -> Deadline | None:
     """The deadline of the operation that is under way; None if whoever started it set none."""
     return _current.get()
+
+
+def deadline_or_default(now: float) -> Deadline:
+    """The deadline of the operation that is under way, or one made now."""
+    return _current.get() or Deadline(DEFAULT_SECONDS, now + DEFAULT_SECONDS)
 
 
 @contextmanager

@@ -83,6 +83,7 @@ __all__ = [
     "current_deadline",
     "deadline",
     "hookimpl",
+    "joined",
     "not_found",
     "raise_failures",
     "refuse_larger",
@@ -314,6 +315,11 @@ def refuse_larger(key: Key, size: int, limit: int) -> None:
     """Raise `FileTooLargeError` if ``size`` is over ``limit``, both in bytes."""
     if size > limit:
         raise FileTooLargeError(f"{key.path!r}: {size:,} bytes are more than the {limit:,} one call may carry")
+
+
+def joined(old: bytes, separator: bytes, data: bytes) -> bytes:
+    """A file's whole content after an append; ``separator`` goes between, unless it is there or nothing precedes it."""
+    return b"".join((old, separator if old and not old.endswith(separator) else b"", data))
 
 
 def require(key: Key, state: Version | Callable[[], Version] | None, *conditions: When | Version) -> None:

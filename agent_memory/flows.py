@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, TypeGuard, TypeVar, cast
 
+from agent_memory._deadline import deadline_or_default
 from agent_memory.backend import (
     ABSENT,
     ANY,
@@ -29,6 +30,7 @@ from agent_memory.backend import (
     content_sha256,
     current_deadline,
     deadline,
+    joined,
     not_found,
     refuse_larger,
 )
@@ -48,7 +50,6 @@ from agent_memory.runners import Run
 T = TypeVar("T")
 Check = Callable[[bytes], Awaitable[None]]
 
-_CONTENTION_SECONDS = 60.0  # where the backend sets no deadline
 _FIRST_DELAY = 0.01
 _LONGEST_DELAY = 0.5
 _MOST_CLASHES = 2
@@ -187,7 +188,7 @@ async def _write_appended(
     store: Backend, run: Run, key: Key, before: Snapshot | None, data: bytes, separator: bytes
 ) -> Effect:
     old = before.data if before else b""
-    whole = old + (separator if old and not old.endswith(separator) else b"") + data
+    whole = joined(old, separator, data)
     refuse_larger(key, len(whole), store.max_bytes)
     version = await run.call(store.write, key, whole, when=before.version if before else ABSENT)
     return Effect(
@@ -243,8 +244,7 @@ async def delete(store: Backend, run: Run, key: Key, expected: str | None) -> Ef
 
 async def _until_won(store: Backend, run: Run, key: Key, attempt: Callable[[], Awaitable[Effect]]) -> Effect:
     """Try again after each lost race: back-off doubles up to its cap, with full jitter, until the deadline."""
-    limit = current_deadline()
-    end = limit.at if limit else run.now() + _CONTENTION_SECONDS
+    end = deadline_or_default(run.now()).at
     tries = 1
     async with run.turn(store, key):
         while True:

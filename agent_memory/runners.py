@@ -26,12 +26,12 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 
 import fsspec.asyn
 
+from agent_memory._deadline import deadline_or_default
 from agent_memory._turns import ThreadTurns
-from agent_memory.backend import AnyBackend, Backend, BlockingBackend, Turns, current_deadline
+from agent_memory.backend import AnyBackend, Backend, BlockingBackend, Turns
 from agent_memory.errors import UnsupportedOperationError
 from agent_memory.key import Key
 
-_LONGEST_TURN = 60.0
 P = ParamSpec("P")
 T = TypeVar("T")
 U = TypeVar("U")
@@ -232,8 +232,8 @@ os.register_at_fork(after_in_child=_forget_executor)
 
 
 def _longest_turn(run: Run) -> float:
-    limit = current_deadline()
-    return limit.at - run.now() if limit else _LONGEST_TURN
+    now = run.now()
+    return deadline_or_default(now).at - now
 
 
 async def _as_coroutine(awaitable: Awaitable[T]) -> T:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_memory import AgentMemoryService, FileAlreadyExistsError
+from agent_memory import AgentMemoryError, AgentMemoryService, FileAlreadyExistsError
 from tests.processes import in_processes
 from tests.servers import Root, S3Server
 
@@ -28,16 +28,22 @@ def append_lines(number: int, _: object, root: Root, lines: int) -> int:
     return lines
 
 
-def create_in_rounds(number: int, barrier: Barrier, root: Root, rounds: int) -> list[int]:
-    """The rounds this creator won."""
+def create_in_rounds(
+    number: int,
+    barrier: Barrier,
+    root: Root,
+    rounds: int,
+    beaten: tuple[type[AgentMemoryError], ...] = (FileAlreadyExistsError,),
+) -> list[int]:
+    """The rounds this creator won; ``beaten``: what the others may be told."""
     won = []
     with AgentMemoryService(root.url, storage_options=root.options) as service:
         for turn in range(rounds):
-            barrier.wait(120)
+            barrier.wait(300)
             try:
                 service.create_memory_file("team", f"{turn}/claimed.txt", f"{number}")
                 won.append(turn)
-            except FileAlreadyExistsError:
+            except beaten:
                 continue
     return won
 

@@ -6,11 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from agent_memory.backend import Deadline, current_deadline
+from agent_memory._deadline import deadline_or_default
 from agent_memory.object_store._store import Unanswered
 
-DEFAULT_SECONDS = 60.0
-"""What an operation has if its caller says nothing; see ``timeout=``."""
 _FIRST, _LONGEST = 0.02, 2.0
 _FIRST_RACE, _LONGEST_RACE = 0.01, 0.5
 T = TypeVar("T")
@@ -39,7 +37,7 @@ class Attempts:
         self._jitter = jitter
         self._loop = asyncio.get_running_loop()
         self.began = self._loop.time()
-        self.deadline = current_deadline() or Deadline(DEFAULT_SECONDS, self.began + DEFAULT_SECONDS)
+        self.deadline = deadline_or_default(self.began)
         self.lost = False
         self._requests = 0
         self._failures = 0
@@ -90,6 +88,11 @@ class Attempts:
         self._last = str(failure)
         self._failures += 1
         await self._wait(failure.wait + self._jitter() * _window(_FIRST, self._failures, _LONGEST))
+
+    async def write_unanswered(self, failure: Unanswered) -> None:
+        """`back_off` of a write, which may have taken effect if it was sent."""
+        self.lost = self.lost or failure.sent
+        await self.back_off(failure)
 
     async def lose(self) -> None:
         """Wait after a lost race; raises as `back_off`."""

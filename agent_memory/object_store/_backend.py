@@ -6,8 +6,8 @@ import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
-from typing import TypeVar
 
+from agent_memory._deadline import DEFAULT_SECONDS
 from agent_memory.backend import (
     ABSENT,
     ANY,
@@ -23,6 +23,7 @@ from agent_memory.backend import (
     Snapshot,
     Version,
     WriteWhen,
+    joined,
     not_found,
     refuse_larger,
 )
@@ -37,7 +38,7 @@ from agent_memory.errors import (
     WriteError,
 )
 from agent_memory.key import Key
-from agent_memory.object_store._attempts import DEFAULT_SECONDS, Attempts
+from agent_memory.object_store._attempts import Attempts
 from agent_memory.object_store._bucket import Bucket, changed
 from agent_memory.object_store._conditions import SingleWriterStore, refusal
 from agent_memory.object_store._directories import Directories
@@ -50,8 +51,6 @@ from agent_memory.object_store._store import (
 from agent_memory.object_store._write import BeatenError, State, Write
 from agent_memory.object_store._writers import THIS_PROCESS, Stamped, Table, Writer
 
-_MAX_PREFIX_BYTES = 100
-_MAX_KEYS = 1000
 _EMPTY = "empty"
 _CAPABILITIES = Capabilities(
     atomic_write=True,
@@ -63,7 +62,6 @@ _CAPABILITIES = Capabilities(
     read_after_write=True,
 )
 _SINGLE_WRITER = replace(_CAPABILITIES, atomic_create=False, compare_and_swap=False)
-T = TypeVar("T")
 
 
 class ObjectStoreBackend(Backend):
@@ -145,7 +143,7 @@ class ObjectStoreBackend(Backend):
             while True:
                 if base is None and when is PRESENT:
                     raise not_found(key)
-                whole = _joined(base, separator, data)
+                whole = joined(base.data if base else b"", separator, data)
                 refuse_larger(key, len(whole), self.max_bytes)
                 try:
                     version = await self._append_to(key, write, whole, base)
@@ -218,27 +216,26 @@ class ObjectStoreBackend(Backend):
                 self._bucket.store, self._unsafe_because = SingleWriterStore(self._store), None
 
     async def _create(self, key: Key, write: Write, data: bytes) -> Stamped:
-        while True:
-            try:
-                return await write.send(data, None)
-            except BeatenError as beaten:
-                if beaten.seen is None and await self._bucket.freed(key):
-                    continue
-                if beaten.certain:
-                    raise FileAlreadyExistsError(f"{key.path!r}: the file exists") from beaten
-                raise _unknown(key) from beaten
+        try:
+            return await self._send_new(key, write, data)
+        except BeatenError as beaten:
+            if beaten.certain:
+                raise FileAlreadyExistsError(f"{key.path!r}: the file exists") from beaten
+            raise _unknown(key) from beaten
 
     async def _append_to(self, key: Key, write: Write, whole: bytes, base: State | None) -> Stamped:
         if base is not None:
             return await write.send(whole, base, whole=True)
         await self._directories.claim(key)
+        return await self._send_new(key, write, whole, whole=True)
+
+    async def _send_new(self, key: Key, write: Write, data: bytes, *, whole: bool = False) -> Stamped:
         while True:
             try:
-                return await write.send(whole, None, whole=True)
+                return await write.send(data, None, whole=whole)
             except BeatenError as beaten:
-                if beaten.seen is None and await self._bucket.freed(key):
-                    continue
-                raise
+                if beaten.seen or not await self._bucket.freed(key):
+                    raise
 
     async def _swap(self, key: Key, write: Write, data: bytes, when: Version) -> Stamped:
         table = when.table if isinstance(when, Stamped) else None
@@ -271,21 +268,12 @@ def _span(start: int | None, end: int | None) -> str | None:
     return f"bytes={first}-{'' if end is None else end - 1}"
 
 
-def _joined(base: State | None, separator: bytes, data: bytes) -> bytes:
-    old = base.data if base else b""
-    return b"".join((old, separator if old and not old.endswith(separator) else b"", data))
-
-
 def _version(found: Object) -> Stamped:
     return Stamped(found.etag, Table.of(found.metadata, found.etag))
 
 
 def _snapshot(found: Object) -> Snapshot:
     return Snapshot(found.data, lambda: _version(found), found.size)
-
-
-def _changed(key: Key) -> ConflictError:
-    return ConflictError(f"{key.path!r}: the file changed since it was read; nothing was written")
 
 
 def _unknown(key: Key) -> OutcomeUnknownError:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from agent_memory.errors import UnsupportedOperationError
 from agent_memory.key import TEMPORARY_SUFFIX
 from agent_memory.object_store._attempts import Attempts
-from agent_memory.object_store._store import Listing, Missing, Object, ObjectStore, Racing, Refused
+from agent_memory.object_store._store import Missing, Object, ObjectStore, Racing, Refused
 
 _NO_ETAG = '"00000000000000000000000000000000"'
 _IGNORED = "this server ignores preconditions, so concurrent writers would lose each other's writes"
@@ -48,6 +48,7 @@ class SingleWriterStore:
         self.is_trusted = store.is_trusted
         self.get = store.get
         self.head = store.head
+        self.list = store.list
         self.now = store.now
         self.aclose = store.aclose
 
@@ -62,9 +63,6 @@ class SingleWriterStore:
         if if_match is not None:
             await self._require(name, if_match)
         await self._store.delete(name)
-
-    async def list(self, prefix: str, *, delimited: bool, limit: int, after: str | None = None) -> Listing:
-        return await self._store.list(prefix, delimited=delimited, limit=limit, after=after)
 
     async def _require(self, name: str, etag: str | None) -> None:
         found: Object | None

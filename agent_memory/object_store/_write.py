@@ -61,8 +61,7 @@ class Write:
                 etag = await self._attempts.once(partial(self._store.put, self._name, data, table.metadata))
                 return Stamped(etag, table)
             except Unanswered as failure:
-                self._attempts.lost = self._attempts.lost or failure.sent
-                await self._attempts.back_off(failure)
+                await self._attempts.write_unanswered(failure)
             except Racing:
                 await self._attempts.lose()
 
@@ -79,8 +78,7 @@ class Write:
                 etag = await self._attempts.once(partial(self._put, data, table, base))
                 return Stamped(etag, table)
             except Unanswered as failure:
-                self._attempts.lost = self._attempts.lost or failure.sent
-                await self._attempts.back_off(failure)
+                await self._attempts.write_unanswered(failure)
             except (Refused, Racing, Missing) as answer:
                 seen = await self._look_again(whole)
                 if seen and seen.table.has(self._entry):
@@ -111,8 +109,7 @@ class Write:
                 )
                 return True
             except Unanswered as failure:
-                attempts.lost = attempts.lost or failure.sent
-                await attempts.back_off(failure)
+                await attempts.write_unanswered(failure)
             except (Refused, Racing, Missing):
                 attempts.lost = attempts.lost or self._store.resends
                 await attempts.lose()

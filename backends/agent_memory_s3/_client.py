@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from agent_memory.errors import UnsupportedOperationError
 from agent_memory.object_store import Failed, Listed, Listing, Object, TooLarge, Unanswered
+from agent_memory_s3 import _session
 from agent_memory_s3._answers import keeps_directories, translated
 
 _CONFIG = {"connect_timeout": 5, "read_timeout": 15, "max_pool_connections": 64}
@@ -41,8 +42,6 @@ class S3Store:
     """
 
     def __init__(self, bucket: str, storage_options: Mapping[str, object]) -> None:
-        from agent_memory_s3 import _session
-
         self._bucket = bucket
         self._options: dict[str, Any] = dict(storage_options)
         _refuse_unknown(self._options)
@@ -140,8 +139,6 @@ class S3Store:
     def _opened(self) -> Any:
         from s3fs import S3FileSystem
 
-        from agent_memory_s3 import _session
-
         options = dict(self._options)
         options.setdefault("session", _session.session(options))
         config = {**_CONFIG, **options.pop("config_kwargs", {}), **_ONE_TRY, **_session.sending_once()}
@@ -156,7 +153,7 @@ class S3Store:
         client = await self._fs.set_session()
         if not self._connected:
             _require_conditions(client)
-            client.meta.events.unregister("before-call.s3", _handlers().add_expect_header)
+            _session.send_at_once(client)
             self._connected = True
         return client
 
@@ -189,13 +186,6 @@ def _etag(reply: Mapping[str, Any]) -> str:
     if not (etag := reply.get("ETag")):
         raise Unanswered("an answer without an ETag")
     return str(etag)
-
-
-def _handlers() -> Any:
-    """Where botocore keeps what makes a PUT wait for "100 Continue": a round trip, and without any time limit."""
-    from botocore import handlers
-
-    return handlers
 
 
 def _refuse_unknown(options: Mapping[str, object]) -> None:

@@ -24,6 +24,13 @@ def _loader(data_path: str | None) -> Any:
     return create_loader(data_path)
 
 
+def send_at_once(client: Any) -> None:
+    """Send a PUT without waiting for "100 Continue" first: that is a round trip, and without any time limit."""
+    from botocore.handlers import add_expect_header
+
+    client.meta.events.unregister("before-call.s3", add_expect_header)
+
+
 @cache
 def can_send_once() -> bool:
     """Whether aiohttp can be told not to send a request again by itself when a kept connection was dropped."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
@@ -42,6 +43,7 @@ class Cell:
 
 
 Cells: TypeAlias = dict[tuple[str, Fault, bool], Cell]
+Trial: TypeAlias = Callable[[], Cell]
 
 _HAVE = {"d/a.md": OLD}
 _SHA = hashlib.sha256(OLD.encode()).hexdigest()
@@ -68,8 +70,9 @@ OPERATIONS = (
 )
 
 
-def try_out(operation: Operation, fault: Fault, always: bool, server: S3Server, seconds: float) -> Cell:
-    """Run one operation, whose requests meet a fault, and judge what it says by what is there afterwards."""
+@contextmanager
+def trial(operation: Operation, fault: Fault, always: bool, server: S3Server, seconds: float) -> Iterator[Trial]:
+    """Make one operation ready; calling the trial runs it, and judges what it says by what is there afterwards."""
     url = server.new_url()
     with AgentMemory.open(url, storage_options=server.options) as direct, Proxy(server.endpoint) as proxy:
         for path, text in operation.before.items():
@@ -80,13 +83,17 @@ def try_out(operation: Operation, fault: Fault, always: bool, server: S3Server, 
             memory.create("d/ready.md", "")
             if operation.prepare:
                 operation.prepare(memory)
-            proxy.choose = (lambda _: fault) if always else _first_of_each(fault)
-            with proxy.counting() as requests:
-                began = time.monotonic()
-                result = _result(partial(operation.call, memory))
-                took = time.monotonic() - began
-            proxy.choose = lambda _: None
-        return Cell(_judged(result, operation, _files(direct)), sum(requests.values()), took)
+
+            def run() -> Cell:
+                proxy.choose = (lambda _: fault) if always else _first_of_each(fault)
+                with proxy.counting() as requests:
+                    began = time.monotonic()
+                    result = _result(partial(operation.call, memory))
+                    took = time.monotonic() - began
+                proxy.choose = lambda _: None
+                return Cell(_judged(result, operation, _files(direct)), sum(requests.values()), took)
+
+            yield run
 
 
 def _first_of_each(fault: Fault) -> Chooser:

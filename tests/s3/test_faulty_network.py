@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 
@@ -13,7 +12,13 @@ from agent_memory import AgentMemoryService, FileAlreadyExistsError, OutcomeUnkn
 from tests.processes import in_processes
 from tests.s3.proxy import Fault, Proxy, at_random
 from tests.servers import Root, S3Server
-from tests.test_concurrency import Barrier, append_lines, assert_all_once_and_in_order, lines_of
+from tests.test_concurrency import (
+    append_lines,
+    assert_all_once_and_in_order,
+    assert_one_winner_each,
+    create_in_rounds,
+    lines_of,
+)
 
 os.environ.setdefault("AWS_DEFAULT_REGION", "us-east-1")  # the workers are other processes
 
@@ -53,30 +58,11 @@ def test_every_append_is_there_once_on_a_distributed_store(proxy: Proxy, seaweed
     assert_all_once_and_in_order(lines_of(direct), 8, 25)
 
 
-def create_in_rounds(number: int, barrier: Barrier, root: Root, rounds: int) -> list[str]:
-    """How each round ended for this creator."""
-    ends = []
-    with AgentMemoryService(root.url, storage_options=root.options) as service:
-        for turn in range(rounds):
-            barrier.wait(300)
-            try:
-                service.create_memory_file("team", f"{turn}/claimed.txt", f"{number}")
-                ends.append("won")
-            except FileAlreadyExistsError:
-                ends.append("lost")
-            except OutcomeUnknownError:
-                ends.append("unknown")
-    return ends
-
-
 @pytest.mark.parametrize(("creators", "rounds"), [(4, 5), pytest.param(16, 100, marks=long)])
 def test_of_racing_creators_one_wins(proxy: Proxy, ministack: S3Server, creators: int, rounds: int) -> None:
     faulty, direct = roots(proxy, ministack)
-    ends = in_processes(creators, create_in_rounds, faulty, rounds)
-    with AgentMemoryService(direct.url, storage_options=direct.options) as service:
-        for turn, round_ in enumerate(zip(*ends, strict=True)):
-            assert round_.count("won") == 1, f"round {turn}: {Counter(round_)}"
-            assert service.read_memory_file("team", f"{turn}/claimed.txt") == f"{round_.index('won')}"
+    won = in_processes(creators, create_in_rounds, faulty, rounds, (FileAlreadyExistsError, OutcomeUnknownError))
+    assert_one_winner_each(direct, won, rounds)
 
 
 def add(line: str, text: str) -> str:

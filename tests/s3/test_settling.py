@@ -135,30 +135,26 @@ def test_a_create_whose_answer_is_lost_is_found() -> None:
     assert client.requests == ["PUT", "PUT", "HEAD"]
 
 
-def test_an_append_whose_answer_is_lost_is_there_once_though_others_wrote_since() -> None:
+@pytest.mark.parametrize(
+    ("others", "end"),
+    [
+        pytest.param(lambda two: two.append(KEY, b"other\n"), b"base\nmine\nother\n", id="appended to: there once"),
+        pytest.param(lambda two: two.write(KEY, b"new\n"), b"new\nmine\n", id="overwritten: sent again"),
+    ],
+)
+def test_an_append_whose_answer_is_lost_is_there_once(
+    others: Callable[[ObjectStoreBackend], Awaitable[object]], end: bytes
+) -> None:
     scene = Scene()
     (one, client), (two, _) = scene.writer(), scene.writer()
 
     async def play() -> None:
         await two.append(KEY, b"base\n")
-        client.answers = then(done, lost_after, lambda: two.append(KEY, b"other\n"), done)
+        client.answers = then(done, lost_after, lambda: others(two), done)
         await one.append(KEY, b"mine\n")
 
     scene.play(play)
-    assert scene.text == b"base\nmine\nother\n"
-
-
-def test_an_append_that_was_overwritten_is_sent_again() -> None:
-    scene = Scene()
-    (one, client), (two, _) = scene.writer(), scene.writer()
-
-    async def play() -> None:
-        await two.append(KEY, b"base\n")
-        client.answers = then(done, lost_after, lambda: two.write(KEY, b"new\n"), done)
-        await one.append(KEY, b"mine\n")
-
-    scene.play(play)
-    assert scene.text == b"new\nmine\n"
+    assert scene.text == end
 
 
 def test_a_write_with_a_version_that_may_have_been_overwritten_is_unknown() -> None:

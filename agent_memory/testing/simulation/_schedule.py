@@ -19,7 +19,7 @@ from agent_memory.errors import (
     OutcomeUnknownError,
 )
 from agent_memory.key import Key
-from agent_memory.object_store import ObjectStore, ObjectStoreBackend, Writer
+from agent_memory.object_store import ObjectStoreBackend, Writer
 from agent_memory.testing.simulation._history import File, Kind, Step, explained
 from agent_memory.testing.simulation._loop import VirtualLoop
 from agent_memory.testing.simulation._network import Faults, SimulatedClient, SimulatedStore
@@ -27,7 +27,6 @@ from agent_memory.testing.simulation._network import Faults, SimulatedClient, Si
 P = ParamSpec("P")
 T = TypeVar("T")
 U = TypeVar("U")
-MakeBackend = Callable[[ObjectStore, Callable[[], float]], Backend]
 SECONDS: Final = 30.0
 """The deadline of every operation."""
 
@@ -38,10 +37,6 @@ _WIPING: list[Kind] = ["append", "prepend", "swap", "swap", "write", "create"]
 _LATE = 1.1
 _AFTERWARDS = 300.0
 _PATIENCE = 20 * SECONDS
-
-
-def _backend(store: ObjectStore, jitter: Callable[[], float]) -> Backend:
-    return ObjectStoreBackend(store, writer=Writer(), jitter=jitter)
 
 
 @dataclass(frozen=True)
@@ -70,30 +65,22 @@ class Schedule:
         return "\n".join([*lines, *(f"WRONG: {fault}" for fault in self.faults)])
 
 
-def failures(
-    seeds: Iterable[int], make_backend: MakeBackend = _backend, faults: Faults | None = None
-) -> Iterator[Failure]:
-    """Run the schedules of many seeds, and yield those that fail.
-
-    Args:
-        seeds: which.
-        make_backend: makes one process's backend of its engine and its numbers in ``[0, 1)``.
-        faults: how often each fault; by default another mixture for every seed.
-    """
+def failures(seeds: Iterable[int]) -> Iterator[Failure]:
+    """Run the schedules of many seeds, and yield those that fail."""
     for seed in seeds:
-        schedule = run_schedule(seed, make_backend, faults)
+        schedule = run_schedule(seed)
         if schedule.faults:
             yield Failure(seed, tuple(schedule.faults), str(schedule))
 
 
-def run_schedule(seed: int, make_backend: MakeBackend = _backend, faults: Faults | None = None) -> Schedule:
+def run_schedule(seed: int) -> Schedule:
     """Run the schedule of one seed, and check it."""
     random = Random(seed)  # noqa: S311 - a schedule is to be made again
     schedule = Schedule(seed)
     loop = VirtualLoop()  # type: ignore[abstract]  # what is missing is never called
     store = SimulatedStore()
-    faults = faults or _mixture(random)
-    loop.run(_play(random, schedule, store, make_backend, faults))
+    faults = _mixture(random)
+    loop.run(_play(random, schedule, store, faults))
     schedule.requests = store.requests
     _judge(schedule, store, faults.resent > 0)
     schedule.faults += [f"an error nobody saw: {error!r}" for error in loop.errors]
@@ -109,9 +96,7 @@ def _mixture(random: Random) -> Faults:
     )
 
 
-async def _play(
-    random: Random, schedule: Schedule, store: SimulatedStore, make_backend: MakeBackend, faults: Faults
-) -> None:
+async def _play(random: Random, schedule: Schedule, store: SimulatedStore, faults: Faults) -> None:
     if random.random() < faults.outage:
         begins = random.uniform(0, 2)
         store.dark = begins, begins + random.uniform(1, 3 * SECONDS)
@@ -123,7 +108,7 @@ async def _play(
     for number in range(random.randint(2, 3 if wipes else _MOST_WRITERS)):
         if not backends or random.random() < 0.7:  # else another task of the process before
             client = SimulatedClient(store, random, faults, resends=faults.resent > 0)
-            backends.append(make_backend(client, random.random))
+            backends.append(ObjectStoreBackend(client, writer=Writer(), jitter=random.random))
         writer = _Writer(f"w{number}", backends[-1], _Run(random), schedule.history)
         plan: list[tuple[Kind, str]] = [
             (random.choice(kinds), next(lines)) for _ in range(random.randint(1, 3 if wipes else 4))
