@@ -31,290 +31,40 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import gc
-import importlib
-import itertools
-import multiprocessing
 import os
 import random
-import shutil
-import socket
-import statistics
-import subprocess
-import sysconfig
-import tempfile
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
-from typing import Any, ClassVar, NamedTuple
+from typing import Any
 
-import fsspec.asyn
-from s3fs import S3FileSystem
+from _measuring import FILES, Call, Round, Way, at_once, blocking, in_threads, in_turn
+from _s3_clients import (
+    DATA,
+    LINE,
+    POOL,
+    STAMP,
+    TEXT,
+    Bare,
+    Bench,
+    bare_name,
+    client_of,
+    hop,
+    ministack,
+    new_name,
+    open_and_append,
+    our_path,
+    wait,
+)
+from _s3_lines import lines_kept
 
-from agent_memory import AgentMemory, AgentMemoryService, AsyncAgentMemory, AsyncAgentMemoryService
+from agent_memory import AsyncAgentMemory, AsyncAgentMemoryService
 from agent_memory.object_store._kept import Kept
 from agent_memory_s3 import S3Backend
 
-FILES = 64
-ROUNDS = 21
 LONG_ROUNDS = 75
 AGENTS, FILES_OF_AGENT = 10_000, 10
-WRITERS, LINES_OF_WRITER = 4, 25
-TEXT = "x" * 1023 + "\n"
-DATA = TEXT.encode()
-LINE = "one line of a log\n"
-STAMP = {"agent-memory-writers": "0123456789ab 01234567:123:12345678"}  # what ours carry, in length
-POOL = {"config_kwargs": {"max_pool_connections": FILES}}
-Round = Callable[[], Awaitable[object]]
-Call = Callable[[int], Awaitable[object]]
-
-
-async def nothing() -> None:
-    """What most rounds need beforehand."""
-
-
-class Way(NamedTuple):
-    """One way to do a row's operation: a round of it, and what is to be done before each round, untimed."""
-
-    round: Round
-    before: Round = nothing
-
-
-class Cost(NamedTuple):
-    """Milliseconds per call."""
-
-    wall: float
-    cpu: float
-
-
-def in_turn(call: Call, calls: int = FILES) -> Round:
-    async def run() -> None:
-        for number in range(calls):
-            await call(number)
-
-    return run
-
-
-def at_once(call: Call, calls: int = FILES) -> Round:
-    async def run() -> None:
-        await asyncio.gather(*(call(number) for number in range(calls)))
-
-    return run
-
-
-def blocking(call: Callable[[int], object], calls: int = FILES) -> Round:
-    async def run() -> None:
-        for number in range(calls):
-            call(number)
-
-    return run
-
-
-def in_threads(pool: ThreadPoolExecutor, call: Callable[[int], object]) -> Round:
-    async def run() -> None:
-        list(pool.map(call, range(FILES)))
-
-    return run
-
-
-class Requests:
-    """Counts what botocore's clients send, while it is asked to."""
-
-    def __init__(self) -> None:
-        self.clients: list[Any] = []
-        self._seen = 0
-
-    async def of(self, round_: Round) -> int:
-        """The requests of one round."""
-        self._seen = 0
-        for client in self.clients:
-            client.meta.events.register("before-send.s3", self._count)
-        await round_()
-        for client in self.clients:
-            client.meta.events.unregister("before-send.s3", self._count)
-        return self._seen
-
-    def _count(self, **_: object) -> None:
-        self._seen += 1
-
-
-class Table:
-    """Measures rows and prints them."""
-
-    def __init__(self) -> None:
-        self.requests = Requests()
-        print(f"{'':<44}{'requests':>9}{'wall ms':>10}{'ratio':>8}{'CPU ms':>10}{'ratio':>8}", flush=True)
-
-    async def row(self, row: str, ways: Mapping[str, Way], calls: int = FILES, rounds: int = ROUNDS) -> None:
-        """Measure the ways in turns, the later ones first in every other round; print each beside the first."""
-        sent = {}
-        for name, way in ways.items():
-            await way.before()
-            await way.round()  # warms up
-            await way.before()
-            sent[name] = await self.requests.of(way.round) / calls
-        costs: dict[str, list[Cost]] = {name: [] for name in ways}
-        for number in range(rounds):
-            for name in ways if number % 2 else reversed(list(ways)):
-                await ways[name].before()
-                costs[name].append(await _cost(ways[name].round, calls))
-        print(row)
-        plain = costs[next(iter(ways))]
-        for name, cost in costs.items():
-            figures = _beside(cost, plain, "wall") + _beside(cost, plain, "cpu")
-            print(f"  {name:<42}{sent[name]:>9.2f}{figures}", flush=True)
-
-
-async def _cost(round_: Round, calls: int) -> Cost:
-    gc.collect()  # each pays for its own garbage
-    wall, cpu = time.perf_counter(), time.process_time()
-    await round_()
-    cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
-    return Cost(wall / calls * 1e3, cpu / calls * 1e3)
-
-
-def _beside(costs: list[Cost], plain: list[Cost], clock: str) -> str:
-    own, its = ([getattr(cost, clock) for cost in each] for each in (costs, plain))
-    ratio = statistics.median(mine / other for mine, other in zip(own, its, strict=True))
-    return f"{statistics.median(own):>10.3f}" + (f"{ratio:>7.2f}x" if costs is not plain else " " * 8)
-
-
-class Bare:
-    """One bucket by s3fs's own coroutines. They run on fsspec's I/O loop; see `hop` and `wait`."""
-
-    _opened: ClassVar[
-        list[S3FileSystem]
-    ] = []  # kept to the end: in an event loop s3fs would close them on the wrong one
-
-    def __init__(self, bucket: str, options: Mapping[str, Any]) -> None:
-        self._bucket = bucket
-        self.known: dict[str, tuple[str, bytes]] = {}
-        self.fs = S3FileSystem(**options, **POOL, use_listings_cache=False, skip_instance_cache=True)
-        self._opened.append(self.fs)
-
-    def make_bucket(self) -> None:
-        self.fs.call_s3("create_bucket", Bucket=self._bucket)
-
-    async def get(self, name: str) -> tuple[str, bytes]:
-        reply = await self.fs._call_s3("get_object", Bucket=self._bucket, Key=name)
-        async with reply["Body"] as body:
-            return reply["ETag"], await body.read()
-
-    async def put(self, name: str, data: bytes, **options: object) -> str:
-        reply = await self.fs._call_s3("put_object", Bucket=self._bucket, Key=name, Body=data, **options)
-        return str(reply["ETag"])
-
-    async def head(self, name: str) -> object:
-        return await self.fs._call_s3("head_object", Bucket=self._bucket, Key=name)
-
-    async def list(self, prefix: str) -> object:
-        return await self.fs._call_s3("list_objects_v2", Bucket=self._bucket, Prefix=prefix, MaxKeys=1000)
-
-    async def append(self, name: str, line: str = LINE, **options: object) -> None:
-        etag, data = await self.get(name)
-        await self.put(name, data + line.encode(), IfMatch=etag, **options)
-
-    async def append_to_known(self, name: str, **options: object) -> None:
-        etag, data = self.known.get(name) or await self.get(name)
-        data += LINE.encode()
-        self.known[name] = await self.put(name, data, IfMatch=etag, **options), data
-
-    async def append_blindly(self, name: str, line: str = LINE) -> None:
-        _, data = await self.get(name)
-        await self.put(name, data + line.encode())
-
-
-def hop(request: Coroutine[Any, Any, object]) -> Awaitable[object]:
-    """How an async caller gets to the I/O loop."""
-    return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(request, fsspec.asyn.get_loop()))
-
-
-def wait(call: Callable[..., Coroutine[Any, Any, object]], *args: object, **options: object) -> object:
-    """How a sync caller does."""
-    return fsspec.asyn.sync(fsspec.asyn.get_loop(), call, *args, **options)
-
-
-class Bench:
-    """The clients of one bucket and their files: ``bare/...`` and, of our agent "bench", ``agent_memory/bench/...``."""
-
-    def __init__(self, endpoint: str) -> None:
-        self.options: dict[str, Any] = {"endpoint_url": endpoint, "key": "benchmark", "secret": "benchmark"}
-        self.bucket = new_name()
-        self.bare = Bare(self.bucket, self.options)
-        self.bare.make_bucket()
-        self.backend = self._backend()
-        self.ours = AsyncAgentMemoryService(self.backend).agent("bench")
-        self._sync_backend = self._backend()
-        self.sync = AgentMemoryService(self._sync_backend).agent("bench")
-        self.boto3 = _boto3(self.options)
-        self.new = itertools.count()
-        self.table = Table()
-
-    def _backend(self) -> S3Backend:
-        return S3Backend(self.bucket, "", {**self.options, **POOL})
-
-    async def fill(self) -> None:
-        """Make the files, and with them the connections; count requests from now on."""
-        await self.write_anew()
-        self.sync.read(our_path(0))
-        self.table.requests.clients += [self.bare.fs._s3, client_of(self.backend), client_of(self._sync_backend)]
-        if self.boto3:
-            self.table.requests.clients.append(self.boto3)
-
-    async def write_anew(self) -> None:
-        """Let all files have 1 KB."""
-        self.bare.known.clear()
-        await at_once(lambda n: hop(self.bare.put(bare_name(n), DATA, Metadata=STAMP)))()
-        await at_once(lambda n: self.ours.write(our_path(n), TEXT))()
-
-    async def forget(self) -> None:
-        """Make ours a process that has appended nothing yet."""
-        self.backend._kept = Kept()
-
-    async def overwrite(self) -> None:
-        """Be somebody else who writes all of our files."""
-        await at_once(lambda n: hop(self.bare.put(our_name(n), DATA, Metadata=STAMP)))()
-
-    async def aclose(self) -> None:
-        await self.ours.aclose()
-        self.sync.close()
-
-
-def bare_name(number: int) -> str:
-    return f"just_as_long/bench/files/{number}.md"
-
-
-def our_path(number: int) -> str:
-    return f"files/{number}.md"
-
-
-def our_name(number: int) -> str:
-    return f"agent_memory/bench/{our_path(number)}"
-
-
-def client_of(backend: S3Backend) -> Any:
-    """What it sends its requests by."""
-    store: Any = backend._bucket.store
-    return store._fs._s3
-
-
-def new_name() -> str:
-    return f"bench-{os.urandom(4).hex()}"
-
-
-def _boto3(options: Mapping[str, Any]) -> Any:
-    try:
-        boto3 = importlib.import_module("boto3")
-    except ImportError:
-        print("boto3 is not installed: its rows are left out")
-        return None
-    config = importlib.import_module("botocore.config").Config(max_pool_connections=FILES)
-    keys = {"aws_access_key_id": options["key"], "aws_secret_access_key": options["secret"]}
-    print(f"boto3 {version('boto3')}")
-    return boto3.client("s3", endpoint_url=options["endpoint_url"], config=config, **keys)
 
 
 async def both_ways(bench: Bench, row: str, ways: Mapping[str, Call], calls: int = FILES) -> None:
@@ -439,11 +189,6 @@ async def beside_boto3(bench: Bench) -> None:
             await bench.table.row(f"{row} beside boto3, {FILES} at once", ways)
 
 
-def open_and_append(fs: Any, path: str, line: str = LINE) -> None:
-    with fs.open(path, "ab") as file:
-        file.write(line.encode())
-
-
 async def beside_peers(bench: Bench) -> None:
     bare, ours, fs, bucket, client = bench.bare, bench.ours, bench.bare.fs, bench.bucket, bench.boto3
 
@@ -473,81 +218,6 @@ async def beside_peers(bench: Bench) -> None:
             if client:
                 ways["boto3 GET+PUT, no condition"] = Way(blocking(by_boto3) if alone else in_threads(pool, by_boto3))
             await bench.table.row(f"appends of peers, {way}", ways)
-
-
-async def lines_of_ours(options: Mapping[str, Any], bucket: str, lines: list[str], ready: Callable[[], object]) -> int:
-    async with AsyncAgentMemoryService(f"s3://{bucket}", storage_options=options) as service:
-        memory = service.agent("lines")
-        await memory.read("log")
-        ready()
-        done = await asyncio.gather(*(memory.append("log", line) for line in lines), return_exceptions=True)
-    return sum(isinstance(each, Exception) for each in done)
-
-
-async def lines_of_bare(options: Mapping[str, Any], bucket: str, lines: list[str], ready: Callable[[], object]) -> int:
-    bare, name = Bare(bucket, options), "agent_memory/lines/log"
-    await hop(bare.get(name))
-    ready()
-    done = await asyncio.gather(*(hop(bare.append_blindly(name, line)) for line in lines), return_exceptions=True)
-    return sum(isinstance(each, Exception) for each in done)
-
-
-async def lines_of_open(options: Mapping[str, Any], bucket: str, lines: list[str], ready: Callable[[], object]) -> int:
-    bare, name = Bare(bucket, options), "agent_memory/lines/log"
-    await hop(bare.get(name))
-
-    def append(line: str) -> bool:
-        try:
-            open_and_append(bare.fs, f"{bucket}/{name}", line)
-        except Exception:  # noqa: BLE001 - whatever it is, it was said
-            return True
-        return False
-
-    ready()
-    with ThreadPoolExecutor(len(lines)) as pool:
-        return sum(pool.map(append, lines))
-
-
-LINES_OF = {
-    "agent-memory": lines_of_ours,
-    "GET+PUT, no condition": lines_of_bare,
-    's3fs open("ab")': lines_of_open,
-}
-
-
-def write_lines(way: str, options: Mapping[str, Any], bucket: str, number: int, ready: Any, refused: Any) -> None:
-    """What each process does."""
-    lines = [f"line {line} of writer {number}\n" for line in range(LINES_OF_WRITER)]
-    failed = asyncio.run(LINES_OF[way](options, bucket, lines, ready.wait))
-    with refused.get_lock():
-        refused.value += failed
-
-
-def kept_lines(way: str, options: Mapping[str, Any], memory: AgentMemory, bucket: str) -> None:
-    """Print how many lines of all writers are in the file in the end."""
-    memory.write("log", "")
-    spawn = multiprocessing.get_context("spawn")
-    ready, refused = spawn.Barrier(WRITERS + 1, timeout=60), spawn.Value("i", 0)
-    given = [(way, options, bucket, number, ready, refused) for number in range(WRITERS)]
-    processes = [spawn.Process(target=write_lines, args=each) for each in given]
-    for process in processes:
-        process.start()
-    ready.wait()
-    started = time.perf_counter()
-    for process in processes:
-        process.join()
-    took = time.perf_counter() - started
-    found = len(set(memory.read("log").splitlines()))
-    print(
-        f"  {way:<42}{found:>4} of {WRITERS * LINES_OF_WRITER} kept, {refused.value} refused, {took:.1f} s", flush=True
-    )
-
-
-def lines_kept(bench: Bench) -> None:
-    print(f"lines kept, {WRITERS} processes with {LINES_OF_WRITER} at once")
-    with AgentMemoryService(f"s3://{bench.bucket}", storage_options=bench.options) as service:
-        for way in LINES_OF:
-            kept_lines(way, bench.options, service.agent("lines"), bench.bucket)
 
 
 class Root:
@@ -616,39 +286,6 @@ async def among_many(bench: Bench) -> None:
             await bench.table.row(f"among: {row}, {way}", ways, FILES_OF_AGENT, LONG_ROUNDS)
     for root in roots.values():
         await root.aclose()
-
-
-@contextlib.contextmanager
-def ministack() -> Iterator[str]:
-    """The endpoint of an emulator that runs meanwhile."""
-    with socket.socket() as probe, tempfile.TemporaryFile() as log:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-        probe.close()
-        command = shutil.which("ministack", path=sysconfig.get_path("scripts")) or "ministack"
-        variables = {**os.environ, "GATEWAY_PORT": str(port), "BIND_HOST": "127.0.0.1"}
-        process = subprocess.Popen([command], env=variables, stdout=log, stderr=log)
-        try:
-            endpoint = f"http://127.0.0.1:{port}"
-            _await_answer(endpoint, process)
-            yield endpoint
-        finally:
-            process.terminate()
-            process.wait(10)
-
-
-def _await_answer(endpoint: str, process: subprocess.Popen[bytes]) -> None:
-    end = time.monotonic() + 30
-    while process.poll() is None and time.monotonic() < end:
-        try:
-            urllib.request.urlopen(endpoint, timeout=1).close()
-        except urllib.error.HTTPError:
-            return
-        except OSError:
-            time.sleep(0.05)
-        else:
-            return
-    raise SystemExit("ministack does not start")
 
 
 async def main(endpoint: str, long: bool) -> None:

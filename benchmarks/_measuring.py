@@ -1,0 +1,126 @@
+"""Rounds of calls, measured side by side in one run: wall clock, CPU and requests per call, as ratios to the first."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import statistics
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+FILES = 64
+ROUNDS = 21
+Round = Callable[[], Awaitable[object]]
+Call = Callable[[int], Awaitable[object]]
+
+
+async def nothing() -> None:
+    """What most rounds need beforehand."""
+
+
+class Way(NamedTuple):
+    """One way to do a row's operation: a round of it, and what is to be done before each round, untimed."""
+
+    round: Round
+    before: Round = nothing
+
+
+class Cost(NamedTuple):
+    """Milliseconds per call."""
+
+    wall: float
+    cpu: float
+
+
+def in_turn(call: Call, calls: int = FILES) -> Round:
+    async def run() -> None:
+        for number in range(calls):
+            await call(number)
+
+    return run
+
+
+def at_once(call: Call, calls: int = FILES) -> Round:
+    async def run() -> None:
+        await asyncio.gather(*(call(number) for number in range(calls)))
+
+    return run
+
+
+def blocking(call: Callable[[int], object], calls: int = FILES) -> Round:
+    async def run() -> None:
+        for number in range(calls):
+            call(number)
+
+    return run
+
+
+def in_threads(pool: ThreadPoolExecutor, call: Callable[[int], object]) -> Round:
+    async def run() -> None:
+        list(pool.map(call, range(FILES)))
+
+    return run
+
+
+class Requests:
+    """Counts what botocore's clients send, while it is asked to."""
+
+    def __init__(self) -> None:
+        self.clients: list[Any] = []
+        self._seen = 0
+
+    async def of(self, round_: Round) -> int:
+        """The requests of one round."""
+        self._seen = 0
+        for client in self.clients:
+            client.meta.events.register("before-send.s3", self._count)
+        await round_()
+        for client in self.clients:
+            client.meta.events.unregister("before-send.s3", self._count)
+        return self._seen
+
+    def _count(self, **_: object) -> None:
+        self._seen += 1
+
+
+class Table:
+    """Measures rows and prints them."""
+
+    def __init__(self) -> None:
+        self.requests = Requests()
+        print(f"{'':<44}{'requests':>9}{'wall ms':>10}{'ratio':>8}{'CPU ms':>10}{'ratio':>8}", flush=True)
+
+    async def row(self, row: str, ways: Mapping[str, Way], calls: int = FILES, rounds: int = ROUNDS) -> None:
+        """Measure the ways in turns, the later ones first in every other round; print each beside the first."""
+        sent = {}
+        for name, way in ways.items():
+            await way.before()
+            await way.round()  # warms up
+            await way.before()
+            sent[name] = await self.requests.of(way.round) / calls
+        costs: dict[str, list[Cost]] = {name: [] for name in ways}
+        for number in range(rounds):
+            for name in ways if number % 2 else reversed(list(ways)):
+                await ways[name].before()
+                costs[name].append(await _cost(ways[name].round, calls))
+        print(row)
+        plain = costs[next(iter(ways))]
+        for name, cost in costs.items():
+            figures = _beside(cost, plain, "wall") + _beside(cost, plain, "cpu")
+            print(f"  {name:<42}{sent[name]:>9.2f}{figures}", flush=True)
+
+
+async def _cost(round_: Round, calls: int) -> Cost:
+    gc.collect()  # each pays for its own garbage
+    wall, cpu = time.perf_counter(), time.process_time()
+    await round_()
+    cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+    return Cost(wall / calls * 1e3, cpu / calls * 1e3)
+
+
+def _beside(costs: list[Cost], plain: list[Cost], clock: str) -> str:
+    own, its = ([getattr(cost, clock) for cost in each] for each in (costs, plain))
+    ratio = statistics.median(mine / other for mine, other in zip(own, its, strict=True))
+    return f"{statistics.median(own):>10.3f}" + (f"{ratio:>7.2f}x" if costs is not plain else " " * 8)
