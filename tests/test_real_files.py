@@ -31,7 +31,7 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-@pytest.mark.parametrize("root", ["local", "memory", "ministack"], indirect=True)
+@pytest.mark.parametrize("root", ["local", "memory", pytest.param("ministack", marks=pytest.mark.long)], indirect=True)
 def test_a_tree_of_real_files_is_imported_listed_and_exported_byte_identical(
     root: Root, texts: Path, tmp_path: Path
 ) -> None:

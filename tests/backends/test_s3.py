@@ -178,6 +178,7 @@ def test_a_folder_marker_of_a_console_is_no_file(moto: S3Server) -> None:
         assert memory.delete_tree("").skipped == 1
 
 
+@pytest.mark.long
 def test_listings_longer_than_a_page_are_whole_and_in_order(ministack: S3Server) -> None:
     names = [f"{number:04}.md" for number in range(1005)]
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from agent_memory.runners import close_backend
 from agent_memory.testing import check_against_model
 from agent_memory_local import LocalBackend
@@ -18,14 +20,16 @@ def test_disk_and_memory_do_the_same(tmp_path: Path) -> None:
     check_against_model(LocalBackend(tmp_path, durability="process"), MemoryBackend(), examples=200, steps=50)
 
 
-def test_disk_memory_and_s3_do_the_same(tmp_path: Path, ministack: S3Server) -> None:
+@pytest.mark.parametrize("examples", [10, pytest.param(40, marks=pytest.mark.long)])
+def test_disk_memory_and_s3_do_the_same(tmp_path: Path, ministack: S3Server, examples: int) -> None:
     s3 = ministack.new_backend()
     try:
-        check_against_model(LocalBackend(tmp_path), MemoryBackend(), s3, examples=40, steps=40)
+        check_against_model(LocalBackend(tmp_path), MemoryBackend(), s3, examples=examples, steps=40)
     finally:
         close_backend(s3)
 
 
+@pytest.mark.long
 def test_every_s3_does_the_same(ministack: S3Server, moto: S3Server, seaweedfs: S3Server) -> None:
     backends = [server.new_backend() for server in (ministack, moto, seaweedfs)]
     try:

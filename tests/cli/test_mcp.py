@@ -51,6 +51,7 @@ async def test_a_client_over_http_completes_a_session(server: Server, mode: str)
         await hold_session(client)
 
 
+@pytest.mark.long
 @pytest.mark.asyncio
 async def test_forty_inserts_of_clients_over_stdio_and_http_at_once_keep_forty_lines(
     script: str, errors: TextIO

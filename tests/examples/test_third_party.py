@@ -33,6 +33,7 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return interpreter
 
 
+@pytest.mark.long
 def test_the_example_keeps_the_contract(python: Path, tmp_path: Path) -> None:
     shutil.copytree(EXAMPLE / "tests", tmp_path / "tests")
     shutil.copy(EXAMPLE / "pyproject.toml", tmp_path)

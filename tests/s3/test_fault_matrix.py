@@ -16,22 +16,20 @@ LATE = 1.1
 """No operation outlives its deadline by more than a tenth: looked at by the clock on the wall in the long run alone,
 for what else the machine does counts; the simulation, which has a clock of its own, looks in every run."""
 
-_ALWAYS = [fault if fault == "reply lost" else pytest.param(fault, marks=pytest.mark.long)
-           for fault in FAULTS]  # fmt: skip
+faults = pytest.mark.parametrize(
+    "fault",
+    [fault if fault == "reply lost" else pytest.param(fault, marks=pytest.mark.long) for fault in FAULTS],
+)
 
 
-_ONCE = [pytest.param(fault, marks=pytest.mark.long) if fault not in ("reply lost", "409", "truncated body") else fault
-         for fault in FAULTS]  # fmt: skip
-
-
-@pytest.mark.parametrize("fault", _ONCE)
+@faults
 def test_a_fault_that_passes_is_not_noticed(fault: Fault, ministack: S3Server, cells: Cells) -> None:
     _try_all(fault, False, ministack, cells, 20.0)
     ends = {operation.name: cells[operation.name, fault, False].result for operation in OPERATIONS}
     assert set(ends.values()) == {"done"}, ends
 
 
-@pytest.mark.parametrize("fault", _ALWAYS)
+@faults
 def test_a_fault_that_stays_ends_in_a_true_error_in_time(
     fault: Fault, ministack: S3Server, cells: Cells, pytestconfig: pytest.Config
 ) -> None:
