@@ -15,7 +15,7 @@ import pluggy
 
 from agent_memory import hookspecs
 from agent_memory.errors import AgentMemoryError, InvalidPathError, OperationDenied, OutcomeUnknownError
-from agent_memory.hookspecs import BackendFactory, Operation, Outcome
+from agent_memory.hookspecs import AuditCheckpoint, BackendFactory, Operation, Outcome
 
 _log = logging.getLogger("agent_memory")
 
@@ -35,6 +35,7 @@ class Hooks:
         self._check = hook.agent_memory_check_content
         self._after = hook.agent_memory_after_operation
         self._rejected = hook.agent_memory_key_rejected
+        self._checkpoint = hook.agent_memory_audit_checkpoint
         self.guards = bool(self._before.get_hookimpls())
         self.content_guards = bool(self._check.get_hookimpls())
         observers = [implementation.plugin for implementation in self._after.get_hookimpls()]
@@ -43,6 +44,9 @@ class Hooks:
         for plugin, ask in zip(observers, self._ask, strict=True):
             if not callable(ask):
                 raise pluggy.PluginValidationError(plugin, f"{_label(plugin)!r}: listening is a method, not {ask!r}")
+        for plugin in self._manager.get_plugins():
+            if send_to := getattr(plugin, "send_checkpoints_to", None):
+                send_to(self.checkpoint)
 
     def register_backends(self, register: Callable[[str, BackendFactory], None]) -> None:
         """Let the plugins add backends."""
@@ -89,6 +93,14 @@ class Hooks:
             self._tell(self._rejected, facts)
         except OutcomeUnknownError as unreported:
             error.add_note(f"and it could not be reported: {unreported}")
+
+    def checkpoint(self, checkpoint: AuditCheckpoint) -> None:
+        """Tell every plugin that keeps checkpoints of an audit log.
+
+        Raises:
+            OutcomeUnknownError: a required one failed.
+        """
+        self._tell(self._checkpoint, {"checkpoint": checkpoint})
 
     def _tell(self, caller: pluggy.HookCaller, facts: Mapping[str, object]) -> None:
         failed: tuple[str, Exception] | None = None

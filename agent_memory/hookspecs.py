@@ -15,7 +15,9 @@ import pluggy
 
 from agent_memory.backend import PROJECT, BackendFactory, Version, hookimpl
 
-__all__ = ["PROJECT", "BackendFactory", "Operation", "OperationKind", "Outcome", "hookimpl", "hookspec"]
+__all__ = [
+    "PROJECT", "AuditCheckpoint", "BackendFactory", "Operation", "OperationKind", "Outcome", "hookimpl", "hookspec",
+]  # fmt: skip
 
 hookspec = pluggy.HookspecMarker(PROJECT)
 
@@ -66,6 +68,19 @@ class Outcome:
     error: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class AuditCheckpoint:
+    """How far one writer's chain in the audit log is written: to record ``seq``, which has this hash.
+
+    ``time`` is POSIX seconds. Kept where whoever can change the log cannot write, it vouches for all records up to it.
+    """
+
+    time: float
+    writer: str
+    seq: int
+    hash: str
+
+
 @hookspec
 def agent_memory_register_backends(register: Callable[[str, BackendFactory], None]) -> None:
     """Add backends: call ``register(scheme, factory)``; the scheme ``*`` is asked when no other fits.
@@ -106,4 +121,12 @@ def agent_memory_key_rejected(agent: str | None, text: str, reason: str, actor: 
     """Called when a name is refused: the security trail.
 
     ``text`` is the name, escaped to ASCII, quoted and cut to 80 characters; ``reason`` one of `agent_memory.key.RULES`.
+    """
+
+
+@hookspec
+def agent_memory_audit_checkpoint(checkpoint: AuditCheckpoint) -> None:
+    """Called when an audit log has come to a checkpoint: keep it in a second place.
+
+    Each implementation is called on its own, with the failure policy of observers.
     """

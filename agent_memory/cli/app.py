@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 import click
 
 from agent_memory.cli import doctor, files, listing, transfer, viewing
+from agent_memory.cli.audit import audit
 from agent_memory.cli.demo import demo
 from agent_memory.cli.editing import edit
 from agent_memory.cli.history import history
@@ -112,6 +113,6 @@ def app(ctx: click.Context) -> None:
 for _command in (
     files.read, files.write, files.append, files.create, edit, listing.ls, listing.tree, files.rm, files.mv, files.cp,
     listing.agents, viewing.view, viewing.search, history, transfer.import_, transfer.export, transfer.copy,
-    doctor.doctor, s3_policy, mcp, demo,
+    doctor.doctor, audit, s3_policy, mcp, demo,
 ):  # fmt: skip
     app.add_command(_command)

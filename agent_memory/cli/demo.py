@@ -220,7 +220,9 @@ def _audit_since(backend: AnyBackend, before: Mapping[Key, int]) -> Iterator[dic
     """The audit lines that were added since."""
     for key in sorted(_audit_sizes(backend)):
         for line in _read_from(backend, key, before.get(key, 0)).splitlines():
-            yield json.loads(line)
+            record = json.loads(line)
+            if record["event"] != "begin":
+                yield record
 
 
 def _read_from(backend: AnyBackend, key: Key, start: int) -> bytes:

@@ -1,45 +1,56 @@
-"""Who did what: one JSON line per operation and per refusal, in ASCII, through a backend and never through hooks.
+"""Who did what: one chained JSON line per operation and refusal, in ASCII, through a backend and never through hooks.
 
 A record tells time, actor, agent, operation, path, sizes, digests, outcome and duration; it never holds
 content. Below a URL's root the log lies where no path an agent can name reaches it; a log in a file is the
-caller's to put outside the trees.
+caller's to put outside the trees. `agent_memory.audit` has the format, and verifies it.
 """
 
 from __future__ import annotations
 
-import json
+import atexit
 import logging
 import os
+import threading
 import time
-from collections.abc import Mapping
-from datetime import UTC, datetime
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Self, cast
+from typing import Final, Self
+from weakref import WeakSet
 
-from agent_memory import flows
-from agent_memory.backend import Backend
-from agent_memory.hookspecs import Operation, Outcome, hookimpl
-from agent_memory.key import Key
-from agent_memory.registry import open_backend
-from agent_memory.runners import close_backend, run_sync
+from agent_memory.audit import Journal, Position, log_at, open_log
+from agent_memory.audit.log import MAX_BYTES, SegmentedLog
+from agent_memory.hookspecs import AuditCheckpoint, Operation, Outcome, hookimpl
+from agent_memory.runners import close_backend
 
+FLUSH_SECONDS: Final = 5.0
+"""How long a record that is not required may wait for others, where each write is a request."""
+_LEAST_KEY = 16
 _log = logging.getLogger("agent_memory")
+_open: WeakSet[AuditPlugin] = WeakSet()
 
 
 class AuditPlugin:
-    """Appends a JSON line to ``target`` for each operation and each refused name.
+    """Writes a record to ``target`` for each operation and each refused name.
 
-    The line is durable, to the level of the target's backend, before the audited call returns.
+    On a blocking backend (a disk) the line is durable, to the backend's level, before the audited call returns. Over a
+    network records are written in batches, each an object of its own: with ``required`` before the call returns,
+    together with those of other threads; else after `FLUSH_SECONDS`, and at the latest by `close` or at exit.
 
     Args:
         target: a file, named as the key grammar allows, or a backend URL, below whose root the log is
-            ``.agent-memory/audit/YYYY-MM-DD.jsonl``.
+            ``.agent-memory/audit/YYYY-MM-DD.jsonl``, or on S3 ``.agent-memory/audit/YYYY-MM-DD/*.jsonl``.
         required: whether a caller is told, by `OutcomeUnknownError`, that a record could not be written;
             otherwise that is logged.
-        intent: whether to write a line before the operation too, so that after a crash the log shows what
+        intent: whether to write a record before the operation too, so that after a crash the log shows what
             was begun. With ``required`` an operation whose intent cannot be written does not happen.
+        key: at least 16 bytes that make the hashes keyed (HMAC-SHA-256), so that nobody without it makes up records.
+        max_segment_bytes: the size from which a file is followed by the next one, ``audit.1.jsonl``.
+        checkpoint_every: how many records a checkpoint comes after, and one at the end; see
+            `agent_memory.plugins.checkpoints`.
         storage_options: for a URL's backend.
+
+    Raises:
+        ValueError: a key that is too short, or a number that is not positive.
     """
 
     def __init__(
@@ -48,16 +59,32 @@ class AuditPlugin:
         *,
         required: bool = False,
         intent: bool = False,
+        key: bytes | None = None,
+        max_segment_bytes: int = MAX_BYTES,
+        checkpoint_every: int = 1000,
         storage_options: Mapping[str, object] | None = None,
     ) -> None:
+        if key is not None and len(key) < _LEAST_KEY:
+            raise ValueError(f"the key of an audit log has at least {_LEAST_KEY} bytes")
+        if max_segment_bytes < 1 or checkpoint_every < 1:
+            raise ValueError("max_segment_bytes and checkpoint_every are positive")
         self.required = required
         self._intent = intent
-        self._file: Key | None = None
-        if not isinstance(target, str) or "://" not in target:
-            path = Path(target).expanduser()
-            self._file = Key.tree().join(path.name)
-            target = path.parent
-        self._backend = open_backend(target, storage_options)
+        self._every = checkpoint_every
+        location = log_at(target, storage_options)
+        log = open_log(location, max_segment_bytes)
+        self._backend = location.backend
+        self._at_once = required or isinstance(log, SegmentedLog)
+        self._journal = Journal(log, key, self._written)
+        self._receivers: list[Callable[[AuditCheckpoint], None]] = []
+        self._position: Position | None = None
+        self._checkpointed: Position | None = None
+        self._timer: tuple[int, threading.Timer] | None = None
+        _open.add(self)
+
+    def send_checkpoints_to(self, receiver: Callable[[AuditCheckpoint], None]) -> None:
+        """Tell one more service's plugins; whoever opens a service with this plugin does so."""
+        self._receivers.append(receiver)
 
     @hookimpl
     def agent_memory_before_operation(self, operation: Operation) -> None:
@@ -65,7 +92,7 @@ class AuditPlugin:
         if not self._intent:
             return
         try:
-            self._append(operation.time, {"event": "intent", **_asked(operation)})
+            self._record("intent", operation.time, _asked(operation))
         except Exception:
             if self.required:
                 raise
@@ -74,17 +101,28 @@ class AuditPlugin:
     @hookimpl
     def agent_memory_after_operation(self, operation: Operation, outcome: Outcome) -> None:
         """Record what happened."""
-        self._append(operation.time, {"event": "operation", **_asked(operation), **_happened(outcome)})
+        self._record("operation", operation.time, {**_asked(operation), **_happened(outcome)})
 
     @hookimpl
     def agent_memory_key_rejected(self, agent: str | None, text: str, reason: str, actor: str | None) -> None:
         """Record a refused name."""
-        facts = {"event": "refused", "actor": actor, "agent": agent, "path": text, "rule": reason}
-        self._append(time.time(), facts)
+        self._record("refused", time.time(), {"actor": actor, "agent": agent, "path": text, "rule": reason})
+
+    def flush(self) -> None:
+        """Write what waits."""
+        self._journal.flush()
 
     def close(self) -> None:
-        """Release what the target's backend holds."""
-        close_backend(self._backend)
+        """Write what waits, send a last checkpoint, and release what the target's backend holds."""
+        if self._timer:
+            self._timer[1].cancel()
+        try:
+            self.flush()
+            if self._position:
+                self._send(self._position)
+        finally:
+            _open.discard(self)
+            close_backend(self._backend)
 
     def __enter__(self) -> Self:
         return self
@@ -94,13 +132,43 @@ class AuditPlugin:
     ) -> None:
         self.close()
 
-    def _append(self, seconds: float, facts: Mapping[str, object]) -> None:
-        moment = datetime.fromtimestamp(seconds, UTC)
-        record = {"time": moment.isoformat(), **{name: fact for name, fact in facts.items() if fact is not None}}
-        line = json.dumps(record, ensure_ascii=True).encode() + b"\n"
-        key = self._file or Key.internal(f"audit/{moment:%Y-%m-%d}.jsonl")
-        store = cast(Backend, self._backend)
-        run_sync(self._backend, lambda run: flows.append(store, run, key, line, separator=b"\n"))
+    def _record(self, event: str, seconds: float, facts: Mapping[str, object]) -> None:
+        number = self._journal.add(event, seconds, facts)
+        if self._at_once:
+            self._journal.settle(number)
+        elif self._timer is None or self._timer[0] != os.getpid():
+            timer = threading.Timer(FLUSH_SECONDS, self._flush_late)
+            timer.daemon = True
+            self._timer = os.getpid(), timer
+            timer.start()
+
+    def _flush_late(self) -> None:
+        self._timer = None
+        try:
+            self.flush()
+        except Exception:  # noqa: BLE001 - whatever it is, the next flush tries again
+            _log.exception("audit records could not be written yet; they are kept for the next time")
+
+    def _written(self, position: Position) -> None:
+        self._position = position
+        last = self._checkpointed
+        if position.seq - (last.seq if last and last.writer == position.writer else 0) >= self._every:
+            self._send(position)
+
+    def _send(self, position: Position) -> None:
+        if position == self._checkpointed:
+            return
+        self._checkpointed = position
+        checkpoint = AuditCheckpoint(time.time(), *position)
+        for receive in self._receivers:
+            receive(checkpoint)
+
+
+@atexit.register
+def _flush_all() -> None:
+    for audit in list(_open):
+        if not audit._journal.is_empty:
+            audit._flush_late()
 
 
 def _asked(operation: Operation) -> dict[str, object]:

@@ -1,0 +1,131 @@
+"""`Journal`: one writer's records, chained and in order, however many threads make them."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+from weakref import WeakSet
+
+from agent_memory.audit.log import Batch, Log
+from agent_memory.audit.record import START, encode, head
+from agent_memory.errors import AgentMemoryError, AppendError, OutcomeUnknownError
+
+MOST_WAITING: Final = 10_000
+"""Records that wait to be written; more are refused, and counted by a record once there is room."""
+_journals: WeakSet[Journal] = WeakSet()
+
+
+class Position(NamedTuple):
+    """How far a writer's chain is written."""
+
+    writer: str
+    seq: int
+    hash: str
+
+
+class Journal:
+    """Chains records and writes them, all that wait at once, so that many threads share one write.
+
+    After a fork the child is another writer; what the parent has not written yet is the parent's to write.
+
+    Args:
+        log: where to.
+        key: makes the hashes keyed.
+        written: told how far the chain is written, after each write.
+    """
+
+    def __init__(self, log: Log, key: bytes | None = None, written: Callable[[Position], None] | None = None) -> None:
+        self._log = log
+        self._key = key
+        self._written = written
+        self._begin()
+        _journals.add(self)
+
+    def _begin(self) -> None:
+        self._guard = threading.Lock()
+        self._turn = threading.Lock()
+        self._chain = Position(secrets.token_hex(8), 0, START)
+        self._waiting: list[bytes] = []
+        self._unwritten: Batch | None = None
+        self._settled = 0
+        self._lost = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing waits to be written."""
+        return not (self._waiting or self._unwritten)
+
+    def add(self, event: str, seconds: float, facts: Mapping[str, object]) -> int:
+        """Chain one more record, to be written later; returns its number in the chain.
+
+        Raises:
+            AppendError: `MOST_WAITING` records could not be written yet.
+        """
+        with self._guard:
+            if len(self._waiting) >= MOST_WAITING:
+                self._lost += 1
+                raise AppendError("the audit log takes no more: too many records wait to be written")
+            if self._log.turned() or self._chain.seq == 0:
+                self._chain_one("segment" if self._chain.seq else "begin", time.time(), self._seen())
+            if self._lost:
+                self._chain_one("lost", time.time(), {"records": self._lost})
+                self._lost = 0
+            return self._chain_one(event, seconds, facts)
+
+    def settle(self, number: int) -> None:
+        """Wait until a record is written, by this thread or another; errors are those of the log's backend."""
+        if self._settled >= number:
+            return
+        with self._turn:
+            while self._settled < number:
+                self._write()
+
+    def flush(self) -> None:
+        """Write all that waits."""
+        self.settle(self._chain.seq)
+
+    def _chain_one(self, event: str, seconds: float, facts: Mapping[str, object]) -> int:
+        writer, seq, prev = self._chain
+        line, digest = encode(writer, seq + 1, prev, event, seconds, facts, self._key)
+        self._chain = Position(writer, seq + 1, digest)
+        self._waiting.append(line)
+        return seq + 1
+
+    def _seen(self) -> dict[str, object]:
+        """The last record there is, of whichever writer: whoever removes it would have to change this one."""
+        try:
+            line = self._log.last()
+        except AgentMemoryError:
+            return {}  # to write will fail too, and say so
+        last = head(line) if line else None
+        return {"seen": [last.writer, last.seq, last.hash]} if last else {}
+
+    def _write(self) -> None:
+        with self._guard:
+            if self._unwritten is None:
+                lines, self._waiting = self._waiting, []
+                first = self._chain.seq - len(lines) + 1
+                self._unwritten = Batch(time.time(), self._chain.writer, first, b"".join(lines))
+                self._end = self._chain
+            batch, end = self._unwritten, self._end
+        try:
+            self._log.append(batch)
+        except OutcomeUnknownError:
+            batch.doubtful = True
+            raise
+        self._unwritten = None
+        self._settled = end.seq
+        if self._written:
+            self._written(end)
+
+
+def _begin_all() -> None:
+    for journal in _journals:
+        journal._begin()
+
+
+os.register_at_fork(after_in_child=_begin_all)

@@ -1,0 +1,229 @@
+"""Whether an audit log is as its writers left it, and where not.
+
+Every writer's records are a chain: each names the one before by its hash. So of a chain nothing in the middle can be
+changed, taken out or moved; its end can be cut off unseen only behind the last checkpoint, and records of a writer that
+is not anchored at all can be made up by whoever can write the log, unless the hashes are keyed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from agent_memory.audit.log import LogLocation
+from agent_memory.audit.record import START, Head, facts_of, head, is_torn
+
+FindingKind: TypeAlias = Literal["edited", "missing", "reordered", "duplicated", "truncated", "torn", "unanchored"]
+HARMLESS: Final = ("torn", "unanchored")
+"""What a crash, or the lack of a checkpoint, leaves behind too."""
+_LINKING = ("begin", "segment")
+
+
+class Line(NamedTuple):
+    """A line of a log: its file, and its number, from 1; 0 stands before the first."""
+
+    part: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.part}:{self.number}"
+
+
+class Finding(NamedTuple):
+    """Something that is not as it was written, or that nothing vouches for; ``last`` ends a range of lines."""
+
+    kind: FindingKind
+    line: Line
+    detail: str
+    last: Line | None = None
+
+    def __str__(self) -> str:
+        return f"{self.line}{f' to {self.last}' if self.last else ''}: {self.kind}: {self.detail}"
+
+
+class Verdict(NamedTuple):
+    """What was found in a log of so many records, by so many writers."""
+
+    findings: tuple[Finding, ...]
+    records: int
+    writers: int
+
+    @property
+    def is_intact(self) -> bool:
+        """Whether nothing was found but what a crash or the lack of a checkpoint leaves."""
+        return all(finding.kind in HARMLESS for finding in self.findings)
+
+
+class _Chain:
+    """How far one writer's records were followed."""
+
+    __slots__ = ("hash", "line", "missing", "seq", "since")
+
+    def __init__(self) -> None:
+        self.seq = 0
+        self.hash: str | None = START  # None: not known, because the record was edited
+        self.line: Line | None = None
+        self.missing: list[tuple[int, int, Line]] = []
+        self.since: Line | None = None
+
+    def fill(self, seq: int) -> bool:
+        """Take a record that was missing for found; False if it was not missing."""
+        for place, (first, last, at) in enumerate(self.missing):
+            if first <= seq <= last:
+                rest = [(first, seq - 1, at), (seq + 1, last, at)]
+                self.missing[place : place + 1] = [each for each in rest if each[0] <= each[1]]
+                return True
+        return False
+
+
+Anchors: TypeAlias = Mapping[tuple[str, int], str]
+
+
+class Verifier:
+    """Follows the records of all writers, line by line in the order of the log.
+
+    ``links`` are the records that a writer saw when it began, and that have to be looked for once more.
+
+    Args:
+        anchors: the hashes that checkpoints vouch for, by writer and number.
+        key: the hashes' key; then a record without one is a forgery.
+    """
+
+    def __init__(self, anchors: Anchors | None = None, key: bytes | None = None) -> None:
+        self._key = key
+        self._anchors = dict(anchors or {})
+        self._chains: dict[str, _Chain] = {}
+        self._findings: list[Finding] = []
+        self._records = 0
+        self.links: dict[tuple[str, int], tuple[str, Line]] = {}
+
+    def feed(self, part: str, data: bytes, first: int = 1) -> int:
+        """Follow whole lines, of which the first has this number; returns the number of the next one."""
+        lines = data.split(b"\n")
+        if lines[-1] == b"":
+            lines.pop()
+        for number, line in enumerate(lines, first):
+            self._follow(line, Line(part, number))
+        return first + len(lines)
+
+    def verdict(self) -> Verdict:
+        """What was found, in the order of the log's lines as far as they have one."""
+        for writer, chain in self._chains.items():
+            for first, last, at in chain.missing:
+                self._report("missing", at, f"{_records(first, last)} of writer {writer}, before this line")
+        self._judge_anchors()
+        self._tell_unanchored()
+        return Verdict(tuple(self._findings), self._records, len(self._chains))
+
+    def _follow(self, line: bytes, at: Line) -> None:
+        found = head(line, self._key)
+        if found is None or not found.whole or (self._key and not found.keyed):
+            self._fault(line, at, found)
+            return
+        self._records += 1
+        chain = self._chains.get(found.writer)
+        if chain is None:
+            chain = self._chains[found.writer] = _Chain()
+        if found.seq <= chain.seq:
+            kind: FindingKind = "reordered" if chain.fill(found.seq) else "duplicated"
+            self._report(kind, at, f"record {found.seq} of writer {found.writer}, which has come to {chain.seq}")
+        else:
+            if found.seq > chain.seq + 1:
+                chain.missing.append((chain.seq + 1, found.seq - 1, at))
+            elif chain.hash is not None and found.prev != chain.hash:
+                self._report("edited", chain.line or at, f"the record after it, {at}, was written after another one")
+            chain.seq, chain.hash, chain.line = found.seq, found.hash, at
+            chain.since = chain.since or at
+        if self._anchors:
+            self._compare(chain, found, at)
+        if found.event in _LINKING:
+            self._link(line, at)
+
+    def _fault(self, line: bytes, at: Line, found: Head | None) -> None:
+        if found is None:
+            if is_torn(line):
+                self._report("torn", at, "its writer ended in the middle of it, and did not acknowledge it")
+            else:
+                self._report("edited", at, "it is no record")
+            return
+        if found.keyed and not self._key:
+            raise ValueError("the records are keyed: the key they were written with is needed")
+        self._report("edited", at, "its hash is of other bytes" if found.keyed or not self._key else "it has no key")
+        chain = self._chains.get(found.writer)
+        if chain and (found.seq, found.prev) == (chain.seq + 1, chain.hash):  # then its head, at least, is true
+            chain.seq, chain.hash, chain.line = found.seq, None, at
+
+    def _compare(self, chain: _Chain, found: Head, at: Line) -> None:
+        anchor = self._anchors.pop((found.writer, found.seq), None)
+        if anchor is None:
+            return
+        if anchor != found.hash:
+            self._report("edited", at, "a checkpoint has another hash for it")
+        elif found.seq == chain.seq:
+            chain.since = None
+
+    def _link(self, line: bytes, at: Line) -> None:
+        """Note what a writer saw before it began, if it is not the last record of that one."""
+        if seen := facts_of(line).get("seen"):
+            writer, seq, digest = seen
+            chain = self._chains.get(writer)
+            if chain is None or chain.seq < seq:
+                self._report("missing", at, f"record {seq} of writer {writer}, which stood before this line")
+            elif chain.seq > seq:
+                self.links[writer, seq] = digest, at
+            elif chain.hash not in (None, digest):
+                self._report("edited", chain.line or at, f"the writer that began after it, {at}, saw another one")
+
+    def follow_links(self, data: bytes) -> None:
+        """Look for the records that `links` names; once all lines were followed, if there are any."""
+        for line in data.split(b"\n"):
+            if (found := head(line, self._key)) and (link := self.links.get((found.writer, found.seq))):
+                digest, at = link
+                if found.whole and found.hash != digest:
+                    self._report("edited", at, f"record {found.seq} of writer {found.writer} was another one then")
+                del self.links[found.writer, found.seq]
+
+    def _judge_anchors(self) -> None:
+        ends: dict[str, int] = {}
+        for writer, seq in self._anchors:
+            ends[writer] = max(seq, ends.get(writer, 0))
+        for writer, seq in ends.items():
+            chain = self._chains.get(writer)
+            if chain is None:
+                detail = f"all records of writer {writer}, of whom a checkpoint has {seq}"
+                self._report("missing", Line("", 0), detail)
+            elif seq > chain.seq and chain.line:
+                detail = f"the records of writer {writer} end here with {chain.seq}; a checkpoint has {seq}"
+                self._report("truncated", chain.line, detail)
+
+    def _tell_unanchored(self) -> None:
+        for writer, chain in self._chains.items():
+            if chain.since and chain.line:
+                detail = f"no checkpoint vouches for these records of writer {writer}"
+                self._report("unanchored", chain.since, detail, chain.line)
+
+    def _report(self, kind: FindingKind, at: Line, detail: str, last: Line | None = None) -> None:
+        self._findings.append(Finding(kind, at, detail, last))
+
+
+def _records(first: int, last: int) -> str:
+    return f"record {first}" if first == last else f"records {first} to {last}"
+
+
+def verify(location: LogLocation, anchors: Anchors | None = None, key: bytes | None = None) -> Verdict:
+    """Follow a whole log. Of one that is written meanwhile, checkpoints have to be read first.
+
+    Raises:
+        ValueError: the log's records are keyed, and there is no key.
+    """
+    verifier = Verifier(anchors, key)
+    parts = location.parts()
+    for part in parts:
+        number = 1
+        for block in location.blocks(part):
+            number = verifier.feed(location.name_of(part), block, number)
+    if verifier.links:
+        for part in parts:
+            for block in location.blocks(part):
+                verifier.follow_links(block)
+    return verifier.verdict()

@@ -1,0 +1,192 @@
+"""The commands about the audit log: verify, show, blame."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import click
+
+from agent_memory.audit import LogLocation, facts_of, head, log_at, verify
+from agent_memory.audit.log import DIRECTORY
+from agent_memory.cli.output import Exit, counted, note, printable, show_json
+from agent_memory.cli.settings import Command, Settings, pass_settings
+from agent_memory.key import Key
+from agent_memory.plugins.checkpoints import checkpoints_in
+from agent_memory.registry import open_backend
+from agent_memory.runners import close_backend
+
+Record: TypeAlias = Mapping[str, Any]
+_CHANGING: Final = ("write", "create", "append", "edit", "delete", "delete_tree", "rename", "copy")
+
+
+class _Group(click.Group):
+    command_class = Command
+
+
+@click.group(cls=_Group)
+def audit() -> None:
+    """Verify the audit log, or look into it."""
+
+
+_log = click.option(
+    "--log", "target", metavar="FILE|URL", help="A log in a file, or below the root of a URL.  [default: the store's]"
+)
+
+
+@audit.command("verify")
+@_log
+@click.option("--checkpoints", type=click.Path(exists=True, dir_okay=False, path_type=Path), multiple=True,
+              help="A file of checkpoints; may be repeated.")  # fmt: skip
+@click.option("--key-file", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+              help="The key of a log whose hashes are keyed: all bytes of a file.")  # fmt: skip
+@pass_settings
+def verify_(settings: Settings, target: str | None, checkpoints: tuple[Path, ...], key_file: Path | None) -> None:
+    """Tell where an audit log is not as it was written.
+
+    Finds records that were edited, are missing, reordered, duplicated, or truncated behind a checkpoint, and exits
+    with 1 if there are any. Ranges that no checkpoint vouches for are told as "unanchored", and a line whose writer
+    crashed in the middle of it as "torn".
+    """
+    anchors = _anchors(checkpoints)  # before the log, which may be written meanwhile
+    key = key_file.read_bytes() if key_file else None
+    location = _location(settings, target)
+    try:
+        if not location.parts():
+            raise click.ClickException("there is no audit log")
+        verdict = verify(location, anchors, key)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    finally:
+        close_backend(location.backend)
+    if settings.json:
+        found = [finding._asdict() for finding in verdict.findings]
+        show_json({**verdict._asdict(), "findings": found, "intact": verdict.is_intact})
+    else:
+        for finding in verdict.findings:
+            click.echo(printable(str(finding)))
+        summary = Counter(finding.kind for finding in verdict.findings)
+        told = ", ".join(f"{number} {kind}" for kind, number in summary.items()) or "nothing found"
+        click.echo(f"{counted(verdict.records, 'record')} of {counted(verdict.writers, 'writer')}: {told}")
+    if not verdict.is_intact:
+        raise click.exceptions.Exit(Exit.FAILED)
+
+
+@audit.command()
+@_log
+@click.option("--path", help="Only records about this file or directory and what lies below.")
+@click.option("--since", type=click.DateTime(), help="Only records from this time on, in UTC.")
+@click.option("--until", type=click.DateTime(), help="Only records before this time, in UTC.")
+@pass_settings
+def show(
+    settings: Settings, target: str | None, path: str | None, since: datetime | None, until: datetime | None
+) -> None:
+    """Print the records of an audit log: of --agent, by --actor, about a path, of a time."""
+    wanted = _by_name(path) if path is not None else None
+
+    def chosen(record: Record) -> bool:
+        return (
+            (settings.chosen_agent is None or record.get("agent") == settings.chosen_agent)
+            and (settings.actor is None or record.get("actor") == settings.actor)
+            and (wanted is None or wanted(record))
+            and (since is None or _time(record) >= since.replace(tzinfo=UTC))
+            and (until is None or _time(record) < until.replace(tzinfo=UTC))
+        )
+
+    _print(settings, filter(chosen, _records(settings, target)))
+
+
+@audit.command()
+@click.argument("path")
+@_log
+@pass_settings
+def blame(settings: Settings, target: str | None, path: str) -> None:
+    """Print who changed a file of --agent and when: what changed it, moved it or deleted it, and what began to."""
+    wanted, name = settings.agent, Key.tree().join(path).path
+    found: dict[str, Record] = {}
+    for number, record in enumerate(_records(settings, target)):
+        if record.get("agent") == wanted and record.get("operation") in _CHANGING and _touches(record, name):
+            identity = str(record.get("id", number))
+            if record.get("outcome") == "error" and record.get("error") != "partial_operation":
+                found.pop(identity, None)
+            else:
+                found[identity] = record
+    _print(settings, iter(found.values()))
+
+
+def _anchors(files: tuple[Path, ...]) -> dict[tuple[str, int], str]:
+    anchors = {}
+    for file in files:
+        try:
+            anchors.update({(found.writer, found.seq): found.hash for found in checkpoints_in(file.read_bytes())})
+        except ValueError as error:
+            raise click.UsageError(f"{file.name}: {error}") from None
+    return anchors
+
+
+def _location(settings: Settings, target: str | None) -> LogLocation:
+    if target is not None:
+        return log_at(target, settings.storage_options() if "://" in target else None)
+    return LogLocation(open_backend(settings.url, settings.storage_options()), Key.internal(DIRECTORY), None)
+
+
+def _records(settings: Settings, target: str | None) -> Iterator[Record]:
+    """All records, in the order of the log; what is none is passed over, and counted on stderr."""
+    location = _location(settings, target)
+    others = 0
+    try:
+        for part in location.parts():
+            for block in location.blocks(part):
+                for line in block.split(b"\n"):
+                    if head(line):
+                        yield facts_of(line)
+                    else:
+                        others += bool(line)
+    finally:
+        close_backend(location.backend)
+    if others:
+        note(f"{counted(others, 'line')} left out that no writer of the log wrote: see audit verify")
+
+
+def _by_name(path: str) -> Callable[[Record], bool]:
+    name = Key.tree().join_prefix(path).path
+    return lambda record: any(_is_at_or_below(record.get(end), name) for end in ("path", "target"))
+
+
+def _touches(record: Record, name: str) -> bool:
+    """Whether a change is one of this file, or of a directory above it."""
+    return any(isinstance(end := record.get(each), str) and _is_at_or_below(name, end) for each in ("path", "target"))
+
+
+def _is_at_or_below(path: object, directory: str) -> bool:
+    return isinstance(path, str) and (not directory or path == directory or path.startswith(directory + "/"))
+
+
+def _time(record: Record) -> datetime:
+    return datetime.fromisoformat(str(record["time"]))
+
+
+def _print(settings: Settings, records: Iterator[Record]) -> None:
+    if settings.json:
+        show_json({"records": list(records)})
+        return
+    for record in records:
+        click.echo(printable(_line(record)))
+
+
+def _line(record: Record) -> str:
+    what = record.get("operation") or record["event"]
+    end = "begun" if record["event"] == "intent" else record.get("error") or record.get("outcome") or ""
+    facts = [
+        str(record["time"])[:19].replace("T", " "), str(record.get("agent", "-")), str(record.get("actor", "-")), what,
+        _quoted(record.get("path")), *(["to", _quoted(record["target"])] if "target" in record else []), end,
+        f"{record['size']} bytes" if "size" in record else "", str(record.get("sha256", ""))[:12],
+    ]  # fmt: skip
+    return "  ".join(fact for fact in facts if fact)
+
+
+def _quoted(path: object) -> str:
+    return "" if path is None else str(path) or "."

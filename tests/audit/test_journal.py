@@ -1,0 +1,256 @@
+"""One writer's chain: in order whoever writes, never twice, and anew after a fork."""
+
+from __future__ import annotations
+
+import json
+import logging
+import multiprocessing
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_memory import AgentMemoryService, AsyncAgentMemoryService, OutcomeUnknownError
+from agent_memory.audit import Journal, Verdict, log_at, verify
+from agent_memory.audit import journal as journal_module
+from agent_memory.audit.log import Batch
+from agent_memory.errors import AppendError
+from agent_memory.hookspecs import AuditCheckpoint, hookimpl
+from agent_memory.plugins import audit as audit_module
+from agent_memory.plugins.audit import AuditPlugin
+from agent_memory.plugins.checkpoints import CheckpointFile, CheckpointLogger, checkpoints_in
+from tests.servers import S3Server
+
+
+class Lines:
+    """A log in a list, which fails when it is told to."""
+
+    def __init__(self) -> None:
+        self.batches: list[bytes] = []
+        self.fail: Exception | None = None
+        self.doubtful: list[bool] = []
+        self.meanwhile: Callable[[], object] = lambda: None
+
+    def turned(self) -> bool:
+        return False
+
+    def last(self) -> bytes | None:
+        return None
+
+    def append(self, batch: Batch) -> None:
+        self.meanwhile()
+        if self.fail:
+            raise self.fail
+        self.doubtful.append(batch.doubtful)
+        self.batches.append(batch.data)
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for data in self.batches for line in data.splitlines()]
+
+
+def test_records_that_come_while_one_is_written_share_the_next_write() -> None:
+    log = Lines()
+    journal = Journal(log)
+    begun, go_on = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        begun.set()
+        assert go_on.wait(60)
+
+    log.meanwhile = wait
+    first = threading.Thread(target=lambda: journal.settle(journal.add("operation", 0, {})))
+    first.start()
+    assert begun.wait(60)
+    numbers = [journal.add("operation", 0, {"n": n}) for n in range(5)]
+    others = [threading.Thread(target=journal.settle, args=(number,)) for number in numbers]
+    for thread in others:
+        thread.start()
+    go_on.set()
+    for thread in (first, *others):
+        thread.join(60)
+    assert [len(data.splitlines()) for data in log.batches] == [2, 5]  # the first with the writer's beginning
+    assert [record["seq"] for record in log.records] == list(range(1, 8))
+
+
+def test_what_could_not_be_written_is_written_before_what_comes_after() -> None:
+    log = Lines()
+    journal = Journal(log)
+    log.fail = AppendError("no space")
+    with pytest.raises(AppendError):
+        journal.settle(journal.add("operation", 0, {"n": 1}))
+    log.fail = None
+    journal.settle(journal.add("operation", 0, {"n": 2}))
+    assert [record.get("n") for record in log.records] == [None, 1, 2]
+    assert [record["seq"] for record in log.records] == [1, 2, 3]
+    assert log.doubtful == [False, False]
+
+
+def test_what_may_be_there_already_is_written_as_doubtful() -> None:
+    log = Lines()
+    journal = Journal(log)
+    log.fail = OutcomeUnknownError("no answer")
+    with pytest.raises(OutcomeUnknownError):
+        journal.settle(journal.add("operation", 0, {"n": 1}))
+    log.fail = None
+    journal.flush()
+    assert log.doubtful == [True]
+
+
+def test_a_doubtful_batch_that_is_there_is_not_appended_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with AuditPlugin(tmp_path / "audit.jsonl") as audit:
+        log = audit._journal._log
+        append = log.append
+
+        def append_and_lose_the_answer(batch: Batch) -> None:
+            append(batch)
+            monkeypatch.undo()
+            raise OutcomeUnknownError("no answer")
+
+        monkeypatch.setattr(log, "append", append_and_lose_the_answer)
+        with AgentMemoryService("memory://", plugins=[audit]) as service:
+            service.write_memory_file("bob", "a.md", "x")
+            service.write_memory_file("bob", "b.md", "x")
+    verdict = verify(log_at(tmp_path / "audit.jsonl"))
+    assert (verdict.is_intact, verdict.records) == (True, 3)
+
+
+def test_when_too_many_wait_the_lost_ones_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal_module, "MOST_WAITING", 3)
+    log = Lines()
+    journal = Journal(log)
+    for number in range(2):
+        journal.add("operation", 0, {"n": number})
+    for _ in range(4):
+        with pytest.raises(AppendError, match="too many"):
+            journal.add("operation", 0, {})
+    journal.flush()
+    journal.settle(journal.add("operation", 0, {"n": "after"}))
+    begin, zero, one, lost, after = log.records
+    assert (begin["event"], zero["n"], one["n"], after["n"]) == ("begin", 0, 1, "after")
+    assert (lost["event"], lost["records"]) == ("lost", 4)
+
+
+def _append_in_child(service: AgentMemoryService) -> None:
+    service.append_to_memory_file("bob", "log.md", "child\n")
+
+
+def test_a_forked_child_is_another_writer(tmp_path: Path) -> None:
+    with (
+        AuditPlugin(tmp_path / "audit.jsonl", required=True) as audit,
+        AgentMemoryService(tmp_path / "root", plugins=[audit]) as service,
+    ):
+        service.append_to_memory_file("bob", "log.md", "parent\n")
+        child = multiprocessing.get_context("fork").Process(target=_append_in_child, args=(service,))
+        child.start()
+        child.join(60)
+        assert child.exitcode == 0
+        service.append_to_memory_file("bob", "log.md", "parent\n")
+    verdict = verify(log_at(tmp_path / "audit.jsonl"))
+    assert (verdict.is_intact, verdict.writers, verdict.records) == (True, 2, 5)
+
+
+def intact(url: str, server: S3Server) -> Verdict:
+    verdict = verify(log_at(url, server.options))
+    assert verdict.is_intact, verdict
+    return verdict
+
+
+def objects(url: str, server: S3Server) -> list[str]:
+    client = server.client("s3")
+    found = client.list_objects_v2(
+        Bucket="memories", Prefix=url.removeprefix("s3://memories/") + "/.agent-memory/audit/"
+    )
+    return [each["Key"] for each in found.get("Contents", [])]
+
+
+def test_on_s3_records_are_batched_until_the_log_is_closed(ministack: S3Server) -> None:
+    url = ministack.new_url()
+    with AuditPlugin(url, storage_options=ministack.options) as audit:
+        with AgentMemoryService("memory://", plugins=[audit]) as service:
+            for turn in range(20):
+                service.append_to_memory_file("bob", "log.md", f"{turn}\n")
+        assert objects(url, ministack) == []
+    assert len(objects(url, ministack)) == 1
+    assert intact(url, ministack).records == 21
+
+
+def test_on_s3_records_are_written_by_a_timer(ministack: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit_module, "FLUSH_SECONDS", 0.05)
+    url, flushed = ministack.new_url(), threading.Event()
+    with AuditPlugin(url, storage_options=ministack.options) as audit:
+        log = audit._journal._log
+        append = log.append
+
+        def append_and_tell(batch: Batch) -> None:
+            append(batch)
+            flushed.set()
+
+        monkeypatch.setattr(log, "append", append_and_tell)
+        with AgentMemoryService("memory://", plugins=[audit]) as service:
+            service.append_to_memory_file("bob", "log.md", "x\n")
+            assert flushed.wait(60)
+            assert len(objects(url, ministack)) == 1
+
+
+def test_on_s3_a_required_record_is_there_before_the_call_returns(ministack: S3Server) -> None:
+    url = ministack.new_url()
+    with (
+        AuditPlugin(url, storage_options=ministack.options, required=True) as audit,
+        AgentMemoryService("memory://", plugins=[audit]) as service,
+    ):
+        for turn in range(3):
+            service.append_to_memory_file("bob", "log.md", f"{turn}\n")
+            assert intact(url, ministack).records == 2 + turn
+
+
+@pytest.mark.asyncio
+async def test_async_services_are_audited_on_s3(ministack: S3Server) -> None:
+    url = ministack.new_url()
+    with AuditPlugin(url, storage_options=ministack.options, required=True) as audit:
+        async with AsyncAgentMemoryService(url, storage_options=ministack.options, plugins=[audit]) as service:
+            await service.append_to_memory_file("bob", "log.md", "x\n")
+    assert intact(url, ministack).records == 2
+
+
+def test_checkpoints_come_after_so_many_records_and_at_the_end(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "agent_memory.audit")
+    heads = CheckpointFile(tmp_path / "elsewhere" / "heads.jsonl")
+    with (
+        AuditPlugin(tmp_path / "audit.jsonl", checkpoint_every=4) as audit,
+        AgentMemoryService("memory://", plugins=[audit, heads, CheckpointLogger()]) as service,
+    ):
+        for turn in range(9):
+            service.append_to_memory_file("bob", "log.md", f"{turn}\n")
+    heads.close()
+    found = list(checkpoints_in((tmp_path / "elsewhere" / "heads.jsonl").read_bytes()))
+    assert [checkpoint.seq for checkpoint in found] == [4, 8, 10]
+    assert f"checkpoint writer={found[0].writer} seq=4 hash={found[0].hash}" in caplog.text
+
+
+class Broken:
+    required = True
+
+    @hookimpl
+    def agent_memory_audit_checkpoint(self, checkpoint: AuditCheckpoint) -> None:  # noqa: ARG002 - the hook's
+        raise ValueError("nowhere to put it")
+
+
+def test_a_checkpoint_that_is_required_is_told_to_be_missing(tmp_path: Path) -> None:
+    with (
+        AuditPlugin(tmp_path / "audit.jsonl", required=True, checkpoint_every=2) as audit,
+        AgentMemoryService("memory://", plugins=[audit, Broken()]) as service,
+    ):
+        with pytest.raises(OutcomeUnknownError):
+            service.append_to_memory_file("bob", "log.md", "x\n")
+        audit._receivers.clear()
+
+
+@pytest.mark.parametrize("options", [{"key": b"short"}, {"max_segment_bytes": 0}, {"checkpoint_every": 0}])
+def test_options_that_make_no_sense_are_refused(tmp_path: Path, options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"key|positive"):
+        AuditPlugin(tmp_path / "audit.jsonl", **options)

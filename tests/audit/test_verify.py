@@ -1,0 +1,224 @@
+"""Whatever is done to a log is reported, on the line it was done to."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from agent_memory import AgentMemoryService
+from agent_memory.audit import Finding, Verifier, head, log_at, verify
+from agent_memory.plugins.audit import AuditPlugin
+from agent_memory.plugins.checkpoints import CheckpointFile, checkpoints_in
+
+WRITERS, OPERATIONS = 3, 6
+Anchors = dict[tuple[str, int], str]
+KEY = b"sixteen bytes or more"
+
+
+def written(directory: Path, *, key: bytes | None = None, checkpoint_every: int = 1000) -> tuple[list[bytes], Anchors]:
+    """The lines of a real log of writers that take turns, and its checkpoints."""
+    services, audits = [], []
+    for number in range(WRITERS):
+        heads = CheckpointFile(directory / f"heads-{number}.jsonl")
+        audit = AuditPlugin(directory / "audit.jsonl", key=key, checkpoint_every=checkpoint_every)
+        audits.append(audit)
+        services.append(AgentMemoryService("memory://verify", plugins=[audit, heads], actor=f"actor {number}"))
+    for turn in range(OPERATIONS):
+        for service in services:
+            service.write_memory_file("bob", "日記.md", f"{turn}")
+    for audit in audits:
+        audit.close()
+    lines = (directory / "audit.jsonl").read_bytes().splitlines(keepends=True)
+    found = b"".join(path.read_bytes() for path in sorted(directory.glob("heads-*.jsonl")))
+    return lines, {(each.writer, each.seq): each.hash for each in checkpoints_in(found)}
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[bytes], Anchors]:
+    return written(tmp_path_factory.mktemp("log"))
+
+
+def findings(lines: Sequence[bytes], anchors: Anchors, key: bytes | None = None) -> list[Finding]:
+    verifier = Verifier(anchors, key)
+    verifier.feed("log", b"".join(lines))
+    if verifier.links:
+        verifier.follow_links(b"".join(lines))
+    return list(verifier.verdict().findings)
+
+
+def told(found: Sequence[Finding]) -> list[tuple[str, int]]:
+    return sorted((finding.kind, finding.line.number) for finding in found)
+
+
+def writer_of(line: bytes) -> str:
+    found = head(line.rstrip(b"\n"))
+    assert found
+    return found.writer
+
+
+def neighbours(lines: Sequence[bytes]) -> list[tuple[int, int]]:
+    """The places of each record and of its writer's next."""
+    last: dict[str, int] = {}
+    pairs = []
+    for place, line in enumerate(lines):
+        if (before := last.get(writer_of(line))) is not None:
+            pairs.append((before, place))
+        last[writer_of(line)] = place
+    return pairs
+
+
+def test_nothing_is_found_in_a_log_as_it_was_written(log: tuple[list[bytes], Anchors]) -> None:
+    lines, anchors = log
+    assert len(lines) == WRITERS * (OPERATIONS + 1)
+    assert findings(lines, anchors) == []
+
+
+def test_any_bit_that_is_flipped_is_reported_on_its_line(log: tuple[list[bytes], Anchors]) -> None:
+    lines, anchors = log
+    for place, line in enumerate(lines):
+        for at in range(len(line)):
+            for bit in range(8):
+                flipped = bytearray(line)
+                flipped[at] ^= 1 << bit
+                found = findings([*lines[:place], bytes(flipped), *lines[place + 1 :]], anchors)
+                assert ("edited", place + 1) in told(found), (place, at, bit, found)
+
+
+def test_a_line_that_is_taken_out_is_reported_where_it_was_missed(log: tuple[list[bytes], Anchors]) -> None:
+    lines, anchors = log
+    followed = dict(neighbours(lines))
+    for place in range(len(lines)):
+        found = told(findings([*lines[:place], *lines[place + 1 :]], anchors))
+        if next_of := followed.get(place):
+            assert ("missing", next_of) in found  # which is one line further up now
+        else:
+            (kind, at), *_ = found
+            assert (kind, lines[at - 1]) == ("truncated", lines[{b: a for a, b in followed.items()}[place]])
+
+
+def test_lines_of_one_writer_that_change_places_are_reported(log: tuple[list[bytes], Anchors]) -> None:
+    lines, anchors = log
+    for first, second in neighbours(lines):
+        swapped = list(lines)
+        swapped[first], swapped[second] = swapped[second], swapped[first]
+        assert ("reordered", second + 1) in told(findings(swapped, anchors))
+
+
+def test_a_line_that_is_there_twice_is_reported(log: tuple[list[bytes], Anchors]) -> None:
+    lines, anchors = log
+    for place, line in enumerate(lines):
+        for to in range(place + 1, len(lines) + 1):
+            assert told(findings([*lines[:to], line, *lines[to:]], anchors)) == [("duplicated", to + 1)]
+
+
+@pytest.mark.parametrize("forged", [b"\n", b"{}\n", b"{\n", b'{"event":"operation"}\n', b"\0\xff\n"])
+def test_a_line_that_is_put_in_is_reported(log: tuple[list[bytes], Anchors], forged: bytes) -> None:
+    lines, anchors = log
+    for to in range(len(lines) + 1):
+        kinds = told(findings([*lines[:to], forged, *lines[to:]], anchors))
+        assert kinds == [("torn" if forged == b"{\n" else "edited", to + 1)]
+
+
+@pytest.mark.parametrize("cut", range(1, WRITERS * (OPERATIONS + 1)))
+def test_a_tail_that_is_cut_off_behind_a_checkpoint_is_reported(log: tuple[list[bytes], Anchors], cut: int) -> None:
+    lines, anchors = log
+    left = lines[:-cut]
+    found = findings(left, anchors)
+    ends = {writer_of(line): place + 1 for place, line in enumerate(left)}
+    shortened = {writer_of(line) for line in lines[-cut:]}
+    expected = [("truncated", ends[writer]) if writer in ends else ("missing", 0) for writer in shortened]
+    assert Counter(each for each in told(found) if each[0] != "unanchored") == Counter(expected)
+
+
+def test_what_no_checkpoint_vouches_for_is_told_by_range(tmp_path: Path) -> None:
+    lines, anchors = written(tmp_path, checkpoint_every=3)
+    early = {anchor: digest for anchor, digest in anchors.items() if anchor[1] <= 6}
+    found = findings(lines, early)
+    assert {finding.kind for finding in found} == {"unanchored"}
+    assert len(found) == WRITERS
+    assert all(finding.last and finding.line.number <= finding.last.number for finding in found)
+    began = [place for place, line in enumerate(lines, 1) if b'"event":"begin"' in line]
+    assert told(findings(lines, {})) == [("unanchored", place) for place in began]
+
+
+def rewritten(line: bytes, change: Callable[[str], str], key: bytes | None = None) -> bytes:
+    """A record with other facts and a hash that fits them, as somebody makes it who can write the log."""
+    from agent_memory.audit import encode
+
+    record = json.loads(line)
+    facts = {name: value for name, value in record.items() if name not in _HEAD}
+    facts["path"] = change(str(facts.get("path")))
+    from datetime import datetime
+
+    seconds = datetime.fromisoformat(record["time"]).timestamp()
+    return encode(record["writer"], record["seq"], record["prev"], record["event"], seconds, facts, key)[0]
+
+
+_HEAD = ("v", "alg", "bytes", "writer", "seq", "prev", "event", "time", "hash")
+
+
+def test_a_record_made_anew_with_a_hash_that_fits_is_reported(log: tuple[list[bytes], Anchors]) -> None:
+    lines, anchors = log
+    for place, line in enumerate(lines):
+        forged = [*lines[:place], rewritten(line, lambda _: "other.md"), *lines[place + 1 :]]
+        assert ("edited", place + 1) in told(findings(forged, anchors))
+
+
+def test_with_a_key_nobody_else_makes_up_a_record(tmp_path: Path) -> None:
+    lines, anchors = written(tmp_path, key=KEY)
+    assert findings(lines, anchors, KEY) == []
+    forged = rewritten(lines[-1], lambda _: "other.md")
+    assert ("edited", len(lines)) in told(findings([*lines[:-1], forged], {}, KEY))
+    forged = rewritten(lines[-1], lambda _: "other.md", b"another key of 16 bytes")
+    assert ("edited", len(lines)) in told(findings([*lines[:-1], forged], {}, KEY))
+    with pytest.raises(ValueError, match="keyed"):
+        findings(lines, anchors)
+
+
+def test_a_log_in_segments_is_one(tmp_path: Path) -> None:
+    with (
+        AuditPlugin(tmp_path / "audit.jsonl", max_segment_bytes=1500) as audit,
+        AgentMemoryService("memory://segments", plugins=[audit]) as service,
+    ):
+        for turn in range(20):
+            service.append_to_memory_file("bob", "log.md", f"{turn}\n")
+    parts = sorted(path.name for path in tmp_path.iterdir())
+    assert len(parts) > 3
+    verdict = verify(log_at(tmp_path / "audit.jsonl"))
+    assert (verdict.is_intact, verdict.writers, verdict.records) == (True, 1, 20 + len(parts))
+    (tmp_path / "audit.2.jsonl").unlink()
+    verdict = verify(log_at(tmp_path / "audit.jsonl"))
+    assert {finding.kind for finding in verdict.findings} >= {"missing"}
+    assert not verdict.is_intact
+
+
+def test_a_writer_that_is_taken_out_whole_is_missed_by_the_one_that_began_after_it(tmp_path: Path) -> None:
+    lines, _ = written(tmp_path)
+    first = writer_of(lines[0])
+    left = [line for line in lines if writer_of(line) != first]
+    assert ("missing", 1) in told(findings(left, {}))
+
+
+def test_a_torn_line_is_told_apart_from_an_edited_one(log: tuple[list[bytes], Anchors]) -> None:
+    lines, anchors = log
+    for size in range(1, len(lines[-1]) - 1):
+        torn = [*lines, lines[-1][:size]]
+        assert told(findings(torn, anchors)) == [("torn", len(lines) + 1)], size
+
+
+def test_no_damage_raises(log: tuple[list[bytes], Anchors]) -> None:
+    lines, anchors = log
+    random_ = random.Random(1)
+    whole = b"".join(lines)
+    for _ in range(500):
+        damaged = bytearray(whole)
+        for _ in range(random_.randint(1, 20)):
+            damaged[random_.randrange(len(damaged))] = random_.randrange(256)
+        at = random_.randrange(len(damaged))
+        del damaged[at : at + random_.choice((0, 0, 1, 50, 1000))]
+        assert findings([bytes(damaged)], anchors)

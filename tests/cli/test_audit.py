@@ -1,0 +1,142 @@
+"""``agent-memory audit``: what it finds, shows, and ends with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+from agent_memory import AgentMemoryFileNotFoundError, AgentMemoryService
+from agent_memory.plugins.audit import AuditPlugin
+from agent_memory.plugins.checkpoints import CheckpointFile
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """The log of a service whose agents did a few things, with checkpoints beside it; the store is ``store``."""
+    heads = CheckpointFile(tmp_path / "heads.jsonl")
+    with (
+        AuditPlugin(tmp_path / "audit.jsonl") as audit,
+        AgentMemoryService(tmp_path / "store", plugins=[audit, heads], actor="ops") as service,
+    ):
+        bob = service.agent("bob").acting_as("bob's model")
+        bob.write("notes/a.md", "one")
+        bob.append("notes/a.md", "two")
+        bob.rename("notes/a.md", "notes/b.md")
+        bob.rename("notes", "old")
+        with pytest.raises(AgentMemoryFileNotFoundError):
+            bob.delete("old/nothing.md")
+        service.write_memory_file("eve", "notes/a.md", "eve's")
+    return tmp_path / "audit.jsonl"
+
+
+def test_a_log_as_it_was_written_is_intact(run: Run, log: Path) -> None:
+    result = run("audit", "verify", "--log", str(log), "--checkpoints", "heads.jsonl")
+    assert (result.exit_code, result.stdout) == (0, "7 records of 1 writer: nothing found\n")
+    result = run("audit", "verify", "--log", str(log))
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[0].startswith("audit.jsonl:1 to audit.jsonl:7: unanchored: ")
+
+
+def test_what_was_done_to_a_log_is_told_by_line(run: Run, log: Path) -> None:
+    log.write_text(log.read_text().replace("notes/b.md", "notes/c.md"))
+    result = run("audit", "verify", "--log", str(log), "--checkpoints", "heads.jsonl")
+    assert result.exit_code == 1
+    assert result.stdout.splitlines()[0].startswith("audit.jsonl:4: edited: ")
+    result = run("--json", "audit", "verify", "--log", str(log))
+    document = json.loads(result.stdout)
+    assert (document["intact"], document["findings"][0]["kind"]) == (False, "edited")
+
+
+def test_the_log_of_the_store_is_found_by_itself(run: Run, tmp_path: Path) -> None:
+    url = (tmp_path / "store").as_uri()
+    with AuditPlugin(url) as audit, AgentMemoryService(url, plugins=[audit]) as service:
+        service.write_memory_file("bob", "a.md", "x")
+    result = run("--url", "store", "audit", "verify")
+    assert (result.exit_code, result.stdout.splitlines()[-1]) == (0, "2 records of 1 writer: 1 unanchored")
+    assert "write" in run("--url", "store", "audit", "show").stdout
+
+
+def test_without_a_log_it_says_so(run: Run) -> None:
+    result = run("audit", "verify")
+    assert (result.exit_code, result.stderr) == (1, "Error: there is no audit log\n")
+
+
+def test_checkpoints_that_are_none_are_wrong_usage(run: Run, log: Path) -> None:
+    Path("heads.jsonl").write_text("{}\n{}\n")
+    result = run("audit", "verify", "--log", str(log), "--checkpoints", "heads.jsonl")
+    assert (result.exit_code, "line 1 is no checkpoint" in result.stderr) == (2, True)
+
+
+def test_a_keyed_log_needs_its_key(run: Run, tmp_path: Path) -> None:
+    key = b"a key of 16 bytes at least"
+    (tmp_path / "key").write_bytes(key)
+    with (
+        AuditPlugin(tmp_path / "k.jsonl", key=key) as audit,
+        AgentMemoryService("memory://", plugins=[audit]) as service,
+    ):
+        service.write_memory_file("bob", "a.md", "x")
+    result = run("audit", "verify", "--log", "k.jsonl")
+    assert (result.exit_code, "key" in result.stderr) == (2, True)
+    assert run("audit", "verify", "--log", "k.jsonl", "--key-file", "key").exit_code == 0
+
+
+def shown(result: Result) -> list[tuple[str, str]]:
+    assert result.exit_code == 0
+    return [(each["agent"], each["operation"]) for each in json.loads(result.stdout)["records"] if "operation" in each]
+
+
+def test_show_filters_by_agent_actor_path_and_time(run: Run, log: Path) -> None:
+    show = ("--json", "audit", "show", "--log", str(log))
+    assert len(shown(run(*show))) == 6
+    assert shown(run(*show, "--agent", "eve")) == [("eve", "write")]
+    assert shown(run(*show, "--actor", "ops")) == [("eve", "write")]
+    assert shown(run(*show, "--path", "notes/b.md")) == [("bob", "rename")]
+    assert [kind for _, kind in shown(run(*show, "--agent", "bob", "--path", "notes"))] == [
+        "write", "append", "rename", "rename",
+    ]  # fmt: skip
+    assert shown(run(*show, "--since", "2100-01-01")) == []
+    assert len(shown(run(*show, "--until", "2100-01-01"))) == 6
+
+
+def test_a_record_is_one_printable_line(run: Run, log: Path) -> None:
+    lines = run("audit", "show", "--log", str(log), "--agent", "bob").stdout.splitlines()
+    assert len(lines) == 5
+    time, rest = lines[0][:19], lines[0][19:]
+    assert time[4] == time[7] == "-"
+    assert rest.startswith("  bob  bob's model  write  notes/a.md  ok  3 bytes  ")
+
+
+def test_blame_lists_what_changed_a_file_and_who(run: Run, log: Path) -> None:
+    def kinds(*args: str) -> list[str]:
+        return [kind for _, kind in shown(run("--json", "audit", "blame", "--log", str(log), *args))]
+
+    assert kinds("notes/a.md", "--agent", "bob") == ["write", "append", "rename", "rename"]
+    assert kinds("old/b.md", "--agent", "bob") == ["rename"]
+    assert kinds("old/nothing.md", "--agent", "bob") == ["rename"]  # not the delete that found nothing
+    assert kinds("notes/a.md", "--agent", "eve") == ["write"]
+    assert kinds("notes/a.md") == []
+
+
+def test_blame_tells_what_was_begun_and_not_finished(run: Run, tmp_path: Path) -> None:
+    with AuditPlugin("i.jsonl", intent=True) as audit, AgentMemoryService("memory://", plugins=[audit]) as service:
+        service.write_memory_file("default", "a.md", "x")
+        service.write_memory_file("default", "a.md", "y")
+    log = tmp_path / "i.jsonl"
+    log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:-1]))
+    lines = run("audit", "blame", "a.md", "--log", "i.jsonl").stdout.splitlines()
+    assert ["begun" in line for line in lines] == [False, True]
+
+
+def test_lines_that_are_no_records_are_left_out_and_counted(run: Run, log: Path) -> None:
+    with log.open("a") as file:
+        file.write("\x1b[2J not a record\n")
+    result = run("audit", "show", "--log", str(log))
+    assert result.exit_code == 0
+    assert "1 line left out" in result.stderr
+    assert "\x1b" not in result.stdout
