@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import inspect
 import logging
+import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import pluggy
 
@@ -17,6 +18,8 @@ from agent_memory import hookspecs
 from agent_memory.errors import AgentMemoryError, InvalidPathError, OperationDenied, OutcomeUnknownError
 from agent_memory.hookspecs import AuditCheckpoint, BackendFactory, Operation, Outcome
 
+SLOW_SECONDS: Final = 1.0
+"""A plugin that takes so long in a hook is named in the log."""
 _log = logging.getLogger("agent_memory")
 
 
@@ -31,14 +34,14 @@ class Hooks:
     def __init__(self, plugins: Iterable[object] = ()) -> None:
         self._manager = manager_with(plugins)
         hook = self._manager.hook
-        self._before = hook.agent_memory_before_operation
-        self._check = hook.agent_memory_check_content
-        self._after = hook.agent_memory_after_operation
-        self._rejected = hook.agent_memory_key_rejected
-        self._checkpoint = hook.agent_memory_audit_checkpoint
-        self.guards = bool(self._before.get_hookimpls())
-        self.content_guards = bool(self._check.get_hookimpls())
-        observers = [implementation.plugin for implementation in self._after.get_hookimpls()]
+        self._before = _implementations(hook.agent_memory_before_operation)
+        self._check = _implementations(hook.agent_memory_check_content)
+        self._after = _implementations(hook.agent_memory_after_operation)
+        self._rejected = _implementations(hook.agent_memory_key_rejected)
+        self._checkpoint = _implementations(hook.agent_memory_audit_checkpoint)
+        self.guards = bool(self._before)
+        self.content_guards = bool(self._check)
+        observers = [implementation.plugin for implementation in self._after]
         self.observers = bool(observers)
         self._ask = tuple(getattr(plugin, "listening", _always) for plugin in observers)
         for plugin, ask in zip(observers, self._ask, strict=True):
@@ -58,11 +61,11 @@ class Hooks:
         Raises:
             OperationDenied: one refused, or one failed.
         """
-        _guard(lambda: self._before(operation=operation))
+        _ask(self._before, {"operation": operation})
 
     def check(self, operation: Operation, content: bytes) -> None:
         """Ask the guards of content; errors as `before`."""
-        _guard(lambda: self._check(operation=operation, content=content))
+        _ask(self._check, {"operation": operation, "content": content})
 
     def hear_successes(self) -> bool:
         """Whether an observer wants to be told of an operation that did what it was asked, and nothing else.
@@ -84,13 +87,13 @@ class Hooks:
         Raises:
             OutcomeUnknownError: a required observer failed.
         """
-        self._tell(self._after, {"operation": operation, "outcome": outcome})
+        _tell(self._after, {"operation": operation, "outcome": outcome})
 
     def key_rejected(self, agent: str | None, error: InvalidPathError, actor: str | None) -> None:
         """Tell every observer that a name was refused; the caller raises ``error`` whatever they do."""
         try:
             facts = {"agent": agent, "text": error.refused, "reason": error.rule, "actor": actor}
-            self._tell(self._rejected, facts)
+            _tell(self._rejected, facts)
         except OutcomeUnknownError as unreported:
             error.add_note(f"and it could not be reported: {unreported}")
 
@@ -100,22 +103,45 @@ class Hooks:
         Raises:
             OutcomeUnknownError: a required one failed.
         """
-        self._tell(self._checkpoint, {"checkpoint": checkpoint})
+        _tell(self._checkpoint, {"checkpoint": checkpoint})
 
-    def _tell(self, caller: pluggy.HookCaller, facts: Mapping[str, object]) -> None:
-        failed: tuple[str, Exception] | None = None
-        for implementation in reversed(caller.get_hookimpls()):
-            try:
-                implementation.function(*(facts[name] for name in implementation.argnames))
-            except Exception as failure:  # noqa: BLE001 - an observer may fail in any way
-                _log.exception("the plugin %r failed in %s", _label(implementation.plugin), caller.name)
-                if getattr(implementation.plugin, "required", False):
-                    failed = failed or (_label(implementation.plugin), failure)
-        if failed:
-            name, error = failed
-            raise OutcomeUnknownError(
-                f"the storage did its part, but the required plugin {name!r} could not report it"
-            ) from error
+
+class _Implementation(NamedTuple):
+    """One plugin's implementation of one hook."""
+
+    plugin: object
+    hook: str
+    function: Callable[..., object]
+    arguments: tuple[str, ...]
+
+    def __call__(self, facts: Mapping[str, object]) -> object:
+        began = time.perf_counter()
+        try:
+            return self.function(*(facts[name] for name in self.arguments))
+        finally:
+            if (took := time.perf_counter() - began) >= SLOW_SECONDS:
+                _log.warning("the plugin %r took %.1f s in %s", _label(self.plugin), took, self.hook)
+
+
+def _implementations(caller: pluggy.HookCaller) -> tuple[_Implementation, ...]:
+    """The implementations of a hook in the order they are called: the plugin registered last first."""
+    found = reversed(caller.get_hookimpls())
+    return tuple(_Implementation(each.plugin, caller.name, each.function, tuple(each.argnames)) for each in found)
+
+
+def _tell(observers: Iterable[_Implementation], facts: Mapping[str, object]) -> None:
+    failed: tuple[str, Exception] | None = None
+    for observer in observers:
+        try:
+            observer(facts)
+        except Exception as failure:  # noqa: BLE001 - an observer may fail in any way
+            _log.exception("the plugin %r failed in %s", _label(observer.plugin), observer.hook)
+            if getattr(observer.plugin, "required", False):
+                failed = failed or (_label(observer.plugin), failure)
+    if failed:
+        name, error = failed
+        message = f"the storage did its part, but the required plugin {name!r} could not report it"
+        raise OutcomeUnknownError(message) from error
 
 
 def _always() -> bool:
@@ -165,14 +191,15 @@ def _fault(implementation: Any) -> str | None:
     return None
 
 
-def _guard(ask: Callable[[], object]) -> None:
-    try:
-        answers = ask()
-    except OperationDenied:
-        raise
-    except AgentMemoryError as error:
-        raise OperationDenied(f"refused: {error}") from error
-    except Exception as error:
-        raise OperationDenied(f"refused: a guard failed with {type(error).__name__}") from error
-    if answers:  # `return False` was meant as a veto, or a coroutine is never awaited: either way, fail closed
-        raise OperationDenied("refused: a guard returned something; guards raise to refuse and return nothing")
+def _ask(guards: Iterable[_Implementation], facts: Mapping[str, object]) -> None:
+    for guard in guards:
+        try:
+            answer = guard(facts)
+        except OperationDenied:
+            raise
+        except AgentMemoryError as error:
+            raise OperationDenied(f"refused: {error}") from error
+        except Exception as error:
+            raise OperationDenied(f"refused: a guard failed with {type(error).__name__}") from error
+        if answer is not None:  # `return False` was meant as a veto, or a coroutine is never awaited: fail closed
+            raise OperationDenied("refused: a guard returned something; guards raise to refuse and return nothing")

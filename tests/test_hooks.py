@@ -1044,3 +1044,16 @@ def test_an_observer_that_cannot_say_whether_it_listens_is_told(caplog: pytest.L
 def test_listening_that_is_no_method_is_refused_at_once() -> None:
     with pytest.raises(pluggy.PluginValidationError, match="listening is a method"):
         AgentMemory.open(MemoryBackend(), plugins=[Choosy(True)])  # type: ignore[arg-type]
+
+
+def test_a_plugin_that_is_slow_in_a_hook_is_named(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("agent_memory.hooks.SLOW_SECONDS", 0.0)
+    with AgentMemory.open("memory://", plugins=[Recorder()]) as memory:
+        memory.write("a.md", "x")
+    slow = [record.getMessage() for record in caplog.records if "took" in record.getMessage()]
+    assert {line.rpartition(" ")[2] for line in slow} == {
+        "agent_memory_before_operation", "agent_memory_check_content", "agent_memory_after_operation",
+    }  # fmt: skip
+    assert "the plugin 'Recorder' took 0.0 s in agent_memory_before_operation" in slow
