@@ -7,6 +7,7 @@ an async twin. The contract for backends is in `agent_memory.backend`, the hooks
 
 import logging
 
+from agent_memory._acting import acting_as
 from agent_memory.backend import Capabilities, Entry
 from agent_memory.errors import (
     AgentMemoryError,
@@ -64,6 +65,7 @@ __all__ = [
     "UnsupportedOperationError",
     "WriteError",
     "WriteResult",
+    "acting_as",
     "agent_id",
     "external_id",
     "hookimpl",

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar, cast
 
 from agent_memory import flows, tree_flows
+from agent_memory._acting import NOBODY, Acting, acting
 from agent_memory.backend import ANY, PRESENT, AnyBackend, AppendWhen, Backend, Deadline, Entry, deadline
 from agent_memory.errors import (
     AgentMemoryError,
@@ -94,6 +95,7 @@ class Call:
     def operation(self) -> Operation:
         """The facts for the hooks, put together when the first of them is to be called."""
         if self._operation is None:
+            by = self.tree.by
             self._operation = Operation(
                 id=f"{_process}-{next(_sequence)}",
                 time=self.time,
@@ -102,8 +104,8 @@ class Call:
                 path=self.key.path,
                 target=self.target.path if self.target else None,
                 size=self.size,
-                actor=self.tree.actor,
-                tool_call_id=self.tree.tool_call_id,
+                actor=by.actor,
+                tool_call_id=by.tool_call_id,
             )
         return self._operation
 
@@ -134,17 +136,23 @@ class Tree:
     hooks: Hooks
     top: Key
     agent: str | None = None
-    actor: str | None = None
-    tool_call_id: str | None = None
+    acting: Acting = NOBODY
+    bound: bool = False
+    """Whether ``acting`` holds in any context."""
     writable: bool = True
     timeout: float | None = None
+
+    @property
+    def by(self) -> Acting:
+        """Who acts, here and now."""
+        return self.acting if self.bound else acting(self.acting)
 
     def subtree(self, path: str) -> Tree:
         """The same view below a directory."""
         try:
             return replace(self, top=self.top.join_prefix(path))
         except InvalidPathError as error:
-            self.hooks.key_rejected(self.agent, error, self.actor)
+            self.hooks.key_rejected(self.agent, error, self.by.actor)
             raise
 
     async def read(self, run: Run, path: str) -> bytes:
@@ -263,7 +271,7 @@ class Tree:
             target = None if new_path is None else self.top.join(new_path)
         except InvalidPathError as error:
             refused = error
-            await run.offload(lambda: self.hooks.key_rejected(self.agent, refused, self.actor))
+            await run.offload(lambda: self.hooks.key_rejected(self.agent, refused, self.by.actor))
             raise
         data, fault = _encoded(content) if content else (b"", None)
         size = None if fault or content is None else len(data)

@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Self, TypeVar
 
+from agent_memory._acting import Acting
 from agent_memory._tree import Tree, TreeResult, WriteResult, checked_timeout
 from agent_memory.backend import AnyBackend, Capabilities, Entry
 from agent_memory.filesystem import AgentMemoryFileSystem
@@ -59,7 +60,7 @@ class _View:
         """
         hooks = Hooks([LoggingPlugin(), *plugins])
         backend = open_backend(root, storage_options, hooks)
-        return cls(Tree(backend, hooks, Key.tree(), actor=actor, timeout=checked_timeout(timeout, backend)))
+        return cls(Tree(backend, hooks, Key.tree(), acting=Acting(actor), timeout=checked_timeout(timeout, backend)))
 
     def subtree(self, path: str) -> Self:
         """A view confined to a directory; its paths are relative to it."""
@@ -70,8 +71,8 @@ class _View:
         return type(self)(replace(self._tree, writable=False))
 
     def acting_as(self, actor: str | None, tool_call_id: str | None = None) -> Self:
-        """A view that tells the hooks who acts, and in which tool call."""
-        return type(self)(replace(self._tree, actor=actor, tool_call_id=tool_call_id))
+        """A view that tells the hooks who acts, and in which tool call, whatever `agent_memory.acting_as` says."""
+        return type(self)(replace(self._tree, acting=Acting(actor, tool_call_id), bound=True))
 
     def with_timeout(self, seconds: float | None) -> Self:
         """A view whose calls give up after so many seconds, waits for other writers and retries included.

@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Generic, Self, TypeVar
 
+from agent_memory._acting import Acting, acting
 from agent_memory._tree import Tree, TreeResult, WriteResult, checked_timeout
 from agent_memory.backend import AnyBackend, BlockingBackend, Capabilities, Entry
 from agent_memory.errors import AgentMemoryFileNotFoundError, FileOperationError, InvalidAgentIdError, InvalidPathError
@@ -51,7 +52,7 @@ class _Service(Generic[M]):
         """
         self._hooks = Hooks([LoggingPlugin(), *plugins])
         self._backend = open_backend(root, storage_options, self._hooks)
-        self._actor = actor
+        self._acting = Acting(actor)
         self._timeout = checked_timeout(timeout, self._backend)
         _refuse_source_checkout(self._backend)
 
@@ -64,10 +65,10 @@ class _Service(Generic[M]):
         try:
             top = Key.agent(agent_instance_id)
         except InvalidAgentIdError as error:
-            self._hooks.key_rejected(None, error, self._actor)
+            self._hooks.key_rejected(None, error, acting(self._acting).actor)
             raise
         agent = top.base.rpartition("/")[2]  # a str subclass might print as something else
-        return self._memory(Tree(self._backend, self._hooks, top, agent, self._actor, timeout=self._timeout))
+        return self._memory(Tree(self._backend, self._hooks, top, agent, self._acting, timeout=self._timeout))
 
     @property
     def capabilities(self) -> Capabilities:
@@ -76,7 +77,7 @@ class _Service(Generic[M]):
 
     @property
     def _agents(self) -> Tree:
-        return Tree(self._backend, self._hooks, AGENTS, actor=self._actor, timeout=self._timeout)
+        return Tree(self._backend, self._hooks, AGENTS, acting=self._acting, timeout=self._timeout)
 
 
 class AgentMemoryService(_Service[AgentMemory]):
