@@ -32,6 +32,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from _comparing import ROUNDS, Call, compare, microseconds
+
 from agent_memory import AgentMemory, AgentMemoryService, AsyncAgentMemoryService
 from agent_memory.backend import PageBuilder, Version
 from agent_memory.key import Key, _joined
@@ -39,32 +41,8 @@ from agent_memory_local import LocalBackend, _locks, _openat2
 from agent_memory_local._scan import scan
 from agent_memory_local._walk import OPEN_FILE_TO_CHANGE
 
-ROUNDS = 15
 LINE = "one line of a log\n"
 TEXTS = {"1 KB": "x" * 1023 + "\n", "100 KB": ("x" * 1023 + "\n") * 100}
-Call = Callable[[], object]
-
-
-def microseconds(call: Call, calls: int) -> float:
-    started = time.perf_counter()
-    for _ in range(calls):
-        call()
-    return (time.perf_counter() - started) / calls * 1e6
-
-
-def compare(row: str, plain: Call, ours: Call, others: dict[str, Call] | None = None, calls: int = 300) -> None:
-    """Print one row: the plain call, ours and its ratio, then every other's ratio to the plain call."""
-    contenders = {"plain": plain, "agent-memory": ours, **(others or {})}
-    for call in contenders.values():
-        call()
-    rounds = [{name: microseconds(call, calls) for name, call in contenders.items()} for _ in range(ROUNDS)]
-    shown = [f"{row:<34}", f"plain {statistics.median(r['plain'] for r in rounds):9.1f} µs"]
-    for name in contenders:
-        if name != "plain":
-            cost = statistics.median(r[name] for r in rounds)
-            ratio = statistics.median(r[name] / r["plain"] for r in rounds)
-            shown.append(f"{name} {cost:9.1f} µs = {ratio:5.2f}x")
-    print("   ".join(shown), flush=True)
 
 
 def append_plainly(path: Path) -> None:

@@ -55,9 +55,9 @@ class Journal:
         self._lost = 0
 
     @property
-    def is_empty(self) -> bool:
-        """Whether nothing waits to be written."""
-        return not (self._waiting or self._unwritten)
+    def waiting(self) -> int:
+        """How many records are not written yet."""
+        return self._chain.seq - self._settled
 
     def add(self, event: str, seconds: float, facts: Mapping[str, object]) -> int:
         """Chain one more record, to be written later; returns its number in the chain.

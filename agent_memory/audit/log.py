@@ -129,7 +129,7 @@ class SegmentedLog:
         self._store = cast(Backend, location.backend)
         self._max_bytes = max_bytes
         self._base: str | None = None
-        self._number = 0
+        self._number: int | None = None  # not looked up yet
         self._full = False
 
     def turned(self) -> bool:
@@ -137,8 +137,8 @@ class SegmentedLog:
         if base == self._base and not self._full:
             return False
         if base != self._base:
-            self._base, self._number = base, self._newest(base)
-        else:
+            self._base, self._number = base, None
+        elif self._number is not None:
             self._number += 1
         self._full = False
         return True
@@ -151,7 +151,10 @@ class SegmentedLog:
         return None
 
     def append(self, batch: Batch) -> None:
-        key = self._location.segment(self._base or "", self._number)
+        base = self._base or ""
+        if self._number is None:
+            self._number = self._newest(base)
+        key = self._location.segment(base, self._number)
         if batch.doubtful and batch.data in self._tail(key, len(batch.data) + _TAIL):
             return
         done = run_sync(

@@ -18,12 +18,14 @@ from typing import Final, Self
 from weakref import WeakSet
 
 from agent_memory.audit import Journal, Position, log_at, open_log
-from agent_memory.audit.log import MAX_BYTES, SegmentedLog
+from agent_memory.audit.log import MAX_BYTES
 from agent_memory.hookspecs import AuditCheckpoint, Operation, Outcome, hookimpl
 from agent_memory.runners import close_backend
 
-FLUSH_SECONDS: Final = 5.0
-"""How long a record that is not required may wait for others, where each write is a request."""
+FLUSH_SECONDS: Final = 2.0
+"""How long a record that is not required may wait for others."""
+MOST_AT_ONCE: Final = 1000
+"""How many such records may wait, before whoever makes the next one writes them."""
 _LEAST_KEY = 16
 _log = logging.getLogger("agent_memory")
 _open: WeakSet[AuditPlugin] = WeakSet()
@@ -32,15 +34,15 @@ _open: WeakSet[AuditPlugin] = WeakSet()
 class AuditPlugin:
     """Writes a record to ``target`` for each operation and each refused name.
 
-    On a blocking backend (a disk) the line is durable, to the backend's level, before the audited call returns. Over a
-    network records are written in batches, each an object of its own: with ``required`` before the call returns,
-    together with those of other threads; else after `FLUSH_SECONDS`, and at the latest by `close` or at exit.
+    With ``required`` a record is durable, to the level of the log's backend, before the audited call returns; threads
+    share writes. Otherwise records are written together, after `FLUSH_SECONDS` or `MOST_AT_ONCE` of them, and at the
+    latest by `close` or at exit. On a disk they are lines of one file; over a network each write is an object.
 
     Args:
         target: a file, named as the key grammar allows, or a backend URL, below whose root the log is
             ``.agent-memory/audit/YYYY-MM-DD.jsonl``, or on S3 ``.agent-memory/audit/YYYY-MM-DD/*.jsonl``.
-        required: whether a caller is told, by `OutcomeUnknownError`, that a record could not be written;
-            otherwise that is logged.
+        required: whether a call waits for its record, and is told by `OutcomeUnknownError` if it could not be
+            written; otherwise that is logged.
         intent: whether to write a record before the operation too, so that after a crash the log shows what
             was begun. With ``required`` an operation whose intent cannot be written does not happen.
         key: at least 16 bytes that make the hashes keyed (HMAC-SHA-256), so that nobody without it makes up records.
@@ -72,10 +74,8 @@ class AuditPlugin:
         self._intent = intent
         self._every = checkpoint_every
         location = log_at(target, storage_options)
-        log = open_log(location, max_segment_bytes)
         self._backend = location.backend
-        self._at_once = required or isinstance(log, SegmentedLog)
-        self._journal = Journal(log, key, self._written)
+        self._journal = Journal(open_log(location, max_segment_bytes), key, self._written)
         self._receivers: list[Callable[[AuditCheckpoint], None]] = []
         self._position: Position | None = None
         self._checkpointed: Position | None = None
@@ -134,13 +134,16 @@ class AuditPlugin:
 
     def _record(self, event: str, seconds: float, facts: Mapping[str, object]) -> None:
         number = self._journal.add(event, seconds, facts)
-        if self._at_once:
+        if self.required or self._journal.waiting >= MOST_AT_ONCE:
             self._journal.settle(number)
         elif self._timer is None or self._timer[0] != os.getpid():
-            timer = threading.Timer(FLUSH_SECONDS, self._flush_late)
-            timer.daemon = True
-            self._timer = os.getpid(), timer
-            timer.start()
+            self._flush_soon()
+
+    def _flush_soon(self) -> None:
+        timer = threading.Timer(FLUSH_SECONDS, self._flush_late)
+        timer.daemon = True
+        self._timer = os.getpid(), timer
+        timer.start()
 
     def _flush_late(self) -> None:
         self._timer = None
@@ -148,6 +151,7 @@ class AuditPlugin:
             self.flush()
         except Exception:  # noqa: BLE001 - whatever it is, the next flush tries again
             _log.exception("audit records could not be written yet; they are kept for the next time")
+            self._flush_soon()
 
     def _written(self, position: Position) -> None:
         self._position = position
@@ -167,8 +171,11 @@ class AuditPlugin:
 @atexit.register
 def _flush_all() -> None:
     for audit in list(_open):
-        if not audit._journal.is_empty:
-            audit._flush_late()
+        if audit._journal.waiting:
+            try:
+                audit.flush()
+            except Exception:  # noqa: BLE001 - nobody is left to be told otherwise
+                _log.exception("audit records could not be written")
 
 
 def _asked(operation: Operation) -> dict[str, object]:

@@ -100,7 +100,7 @@ def test_what_may_be_there_already_is_written_as_doubtful() -> None:
 
 
 def test_a_doubtful_batch_that_is_there_is_not_appended_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with AuditPlugin(tmp_path / "audit.jsonl") as audit:
+    with AuditPlugin(tmp_path / "audit.jsonl", required=True) as audit:
         log = audit._journal._log
         append = log.append
 
@@ -111,7 +111,8 @@ def test_a_doubtful_batch_that_is_there_is_not_appended_again(tmp_path: Path, mo
 
         monkeypatch.setattr(log, "append", append_and_lose_the_answer)
         with AgentMemoryService("memory://", plugins=[audit]) as service:
-            service.write_memory_file("bob", "a.md", "x")
+            with pytest.raises(OutcomeUnknownError):
+                service.write_memory_file("bob", "a.md", "x")
             service.write_memory_file("bob", "b.md", "x")
     verdict = verify(log_at(tmp_path / "audit.jsonl"))
     assert (verdict.is_intact, verdict.records) == (True, 3)
@@ -221,7 +222,7 @@ def test_checkpoints_come_after_so_many_records_and_at_the_end(
     caplog.set_level(logging.INFO, "agent_memory.audit")
     heads = CheckpointFile(tmp_path / "elsewhere" / "heads.jsonl")
     with (
-        AuditPlugin(tmp_path / "audit.jsonl", checkpoint_every=4) as audit,
+        AuditPlugin(tmp_path / "audit.jsonl", required=True, checkpoint_every=4) as audit,
         AgentMemoryService("memory://", plugins=[audit, heads, CheckpointLogger()]) as service,
     ):
         for turn in range(9):

@@ -25,7 +25,7 @@ def written(directory: Path, *, key: bytes | None = None, checkpoint_every: int 
     services, audits = [], []
     for number in range(WRITERS):
         heads = CheckpointFile(directory / f"heads-{number}.jsonl")
-        audit = AuditPlugin(directory / "audit.jsonl", key=key, checkpoint_every=checkpoint_every)
+        audit = AuditPlugin(directory / "audit.jsonl", required=True, key=key, checkpoint_every=checkpoint_every)
         audits.append(audit)
         services.append(AgentMemoryService("memory://verify", plugins=[audit, heads], actor=f"actor {number}"))
     for turn in range(OPERATIONS):
@@ -182,7 +182,7 @@ def test_with_a_key_nobody_else_makes_up_a_record(tmp_path: Path) -> None:
 
 def test_a_log_in_segments_is_one(tmp_path: Path) -> None:
     with (
-        AuditPlugin(tmp_path / "audit.jsonl", max_segment_bytes=1500) as audit,
+        AuditPlugin(tmp_path / "audit.jsonl", required=True, max_segment_bytes=1500) as audit,
         AgentMemoryService("memory://segments", plugins=[audit]) as service,
     ):
         for turn in range(20):

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import json
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from agent_memory import (
     OperationDenied,
     OutcomeUnknownError,
 )
+from agent_memory.plugins import audit as audit_module
 from agent_memory.plugins.audit import AuditPlugin
 from tests.servers import Root, S3Server
 
@@ -38,7 +40,7 @@ def log(tmp_path: Path) -> Path:
 
 
 def test_each_operation_is_one_line_that_says_who_did_what(root: Root, log: Path) -> None:
-    audit = AuditPlugin(log)
+    audit = AuditPlugin(log, required=True)
     with AgentMemoryService(root.url, storage_options=root.options, plugins=[audit], actor="ops") as service:
         service.write_memory_file("bob", "notes.md", "one\n")
         service.agent("bob").acting_as("model", "call-7").edit("notes.md", lambda text: text + "two\n")
@@ -57,7 +59,7 @@ def test_each_operation_is_one_line_that_says_who_did_what(root: Root, log: Path
 
 
 def test_refused_names_and_denied_operations_are_in_the_trail(log: Path) -> None:
-    with AgentMemoryService("memory://", plugins=[AuditPlugin(log)], actor="ops") as service:
+    with AgentMemoryService("memory://", plugins=[AuditPlugin(log, required=True)], actor="ops") as service:
         with pytest.raises(InvalidPathError):
             service.read_memory_file("bob", "../secret\n.md")
         with pytest.raises(InvalidPathError):
@@ -73,7 +75,7 @@ def test_refused_names_and_denied_operations_are_in_the_trail(log: Path) -> None
 
 
 def test_no_line_holds_content_and_every_line_is_ascii(log: Path) -> None:
-    with AgentMemoryService("memory://", plugins=[AuditPlugin(log)]) as service:
+    with AgentMemoryService("memory://", plugins=[AuditPlugin(log, required=True)]) as service:
         service.write_memory_file("bob", "日記.md", "the secret is grün")
         service.agent("bob").edit("日記.md", lambda text: text + "er")
     text = log.read_bytes().decode("ascii")
@@ -83,7 +85,7 @@ def test_no_line_holds_content_and_every_line_is_ascii(log: Path) -> None:
 
 def test_intent_writes_a_line_before_the_operation(log: Path) -> None:
     seen: list[list[str]] = []
-    with AgentMemoryService("memory://", plugins=[AuditPlugin(log, intent=True)]) as service:
+    with AgentMemoryService("memory://", plugins=[AuditPlugin(log, required=True, intent=True)]) as service:
         service.write_memory_file("bob", "a.md", "x")
 
         def change(_: str) -> str:
@@ -101,12 +103,29 @@ def broken(log: Path) -> Path:
     return log
 
 
-def test_an_audit_that_is_not_required_never_stops_an_operation(log: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with AgentMemoryService("memory://", plugins=[AuditPlugin(broken(log), intent=True)]) as service:
+def test_an_audit_that_is_not_required_never_stops_an_operation(
+    log: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit_module, "FLUSH_SECONDS", 0.01)
+    audit = AuditPlugin(broken(log), intent=True)
+    with AgentMemoryService("memory://", plugins=[audit]) as service:
         service.write_memory_file("bob", "a.md", "x")
         assert service.read_memory_file("bob", "a.md") == "x"
-    assert "could not be written" in caplog.text
-    assert "failed in agent_memory_after_operation" in caplog.text
+        while "kept for the next time" not in caplog.text:
+            time.sleep(0.01)
+        log.parent.unlink()
+        service.read_memory_file("bob", "a.md")
+    audit.close()
+    assert [record["operation"] for record in records(log)] == ["write", "write", "read", "read", "read", "read"]
+
+
+def test_records_that_are_not_required_are_written_when_many_wait(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit_module, "MOST_AT_ONCE", 10)
+    with AuditPlugin(log) as audit, AgentMemoryService("memory://", plugins=[audit]) as service:
+        for number in range(25):
+            service.write_memory_file("bob", f"{number}.md", "x")
+        assert len(records(log)) >= 15
+    assert len(records(log)) == 25
 
 
 def test_a_required_audit_tells_the_caller_that_it_could_not_record(log: Path) -> None:
@@ -128,7 +147,7 @@ def test_a_required_intent_that_cannot_be_written_stops_the_operation(log: Path)
 
 
 def test_a_url_target_keeps_the_log_where_no_agent_can_name_it(tmp_path: Path) -> None:
-    with AgentMemoryService(tmp_path, plugins=[AuditPlugin(tmp_path.as_uri())]) as service:
+    with AgentMemoryService(tmp_path, plugins=[AuditPlugin(tmp_path.as_uri(), required=True)]) as service:
         service.write_memory_file("bob", "a.md", "x")
         assert service.agent_ids() == ("bob",)
         assert [str(entry) for entry in service.list_memory_files("bob")] == ["a.md"]
@@ -156,7 +175,7 @@ def test_the_trail_can_lie_on_s3_and_async_services_write_it_too(ministack: S3Se
 def test_a_torn_last_line_swallows_no_record(log: Path) -> None:
     log.parent.mkdir()
     log.write_bytes(b'{"event": "torn')
-    with AgentMemoryService("memory://", plugins=[AuditPlugin(log)]) as service:
+    with AgentMemoryService("memory://", plugins=[AuditPlugin(log, required=True)]) as service:
         service.write_memory_file("bob", "a.md", "x")
     torn, begin, write = log.read_bytes().splitlines()
     assert torn == b'{"event": "torn'
