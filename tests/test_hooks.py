@@ -58,6 +58,7 @@ from agent_memory.hooks import Hooks
 from agent_memory.key import Key
 from agent_memory.reader import Reader
 from agent_memory.runners import in_thread
+from agent_memory.testing import RecordingPlugin
 from agent_memory_memory import MemoryBackend
 
 AnyView: TypeAlias = AgentMemory | AsyncAgentMemory | AgentMemoryService | AsyncAgentMemoryService
@@ -145,37 +146,17 @@ METHODS = [
 CASES = {(cls, name): (ON_A_TREE | ON_A_SERVICE)[name] for cls, name in METHODS}
 
 
-class Recorder:
-    """Remembers every hook call."""
+class Recorder(RecordingPlugin):
+    """Remembers every hook call, and lets a test wait for a report."""
 
     def __init__(self) -> None:
-        self.before: list[Operation] = []
-        self.checked: list[tuple[Operation, bytes]] = []
-        self.after: list[tuple[Operation, Outcome]] = []
-        self.rejected: list[tuple[str | None, str, str]] = []
+        super().__init__()
         self.reported = threading.Semaphore(0)
 
     @hookimpl
-    def agent_memory_before_operation(self, operation: Operation) -> None:
-        self.before.append(operation)
-
-    @hookimpl
-    def agent_memory_check_content(self, operation: Operation, content: bytes) -> None:
-        self.checked.append((operation, content))
-
-    @hookimpl
     def agent_memory_after_operation(self, operation: Operation, outcome: Outcome) -> None:
-        self.after.append((operation, outcome))
+        super().agent_memory_after_operation(operation, outcome)
         self.reported.release()
-
-    @hookimpl
-    def agent_memory_key_rejected(self, agent: str | None, text: str, reason: str) -> None:
-        self.rejected.append((agent, text, reason))
-
-    def outcome(self) -> Outcome:
-        """Of the only operation there was."""
-        ((_, outcome),) = self.after
-        return outcome
 
 
 class Counting(MemoryBackend):
@@ -370,7 +351,7 @@ def test_a_bad_name_is_told_once_and_is_no_operation(cls: type[AnyView], method:
         with pytest.raises(PathTraversalError):
             perform(view, method, *args[:position], "../\n", *args[position + 1 :])
         agent = "bob" if args[0] == "bob" else None
-        assert recorder.rejected == [(agent, r"'../\n'", "control")]
+        assert recorder.rejected == [(agent, r"'../\n'", "control", None)]
         assert (recorder.before, recorder.after) == ([], [])
 
 
@@ -381,7 +362,7 @@ def test_a_bad_agent_id_is_told_once_and_is_no_operation(cls: type[AnyView], met
     view = opened(cls, Counting(), recorder)
     with pytest.raises(InvalidAgentIdError):
         perform(view, method, "b/b", *args[1:])
-    assert recorder.rejected == [(None, "'b/b'", "agent-id")]
+    assert recorder.rejected == [(None, "'b/b'", "agent-id", None)]
     assert (recorder.before, recorder.after) == ([], [])
 
 
@@ -393,7 +374,7 @@ def test_asking_for_a_bad_agent_or_a_bad_subtree_is_told_once(cls: type[AgentMem
         service.agent("..")
     with pytest.raises(PathTraversalError):
         service.agent("bob").subtree("..")
-    assert recorder.rejected == [(None, "'..'", "agent-id"), ("bob", "'..'", "parent")]
+    assert recorder.rejected == [(None, "'..'", "agent-id", None), ("bob", "'..'", "parent", None)]
 
 
 @pytest.mark.parametrize("name", ON_A_TREE)

@@ -11,7 +11,7 @@ import pytest
 
 from agent_memory import AgentMemory, AgentMemoryFileNotFoundError, AsyncAgentMemory, ConflictError, InvalidPathError
 from agent_memory.reader import Reader
-from tests.conversation.histories import Recorder
+from agent_memory.testing import RecordingPlugin
 from tests.servers import Root
 
 DATA = random.Random(1).randbytes(10_000)
@@ -168,12 +168,12 @@ def test_a_file_deleted_between_two_reads_is_gone(memory: AgentMemory, other: Ag
 
 def test_the_hooks_are_told_of_a_scan_once(root: Root, other: AgentMemory) -> None:
     other.write_bytes("a", DATA)
-    recorder = Recorder()
+    recorder = RecordingPlugin()
     work = meanwhile(lambda: other.append("a", "more"), (0, 10), (10, 20), (20, 30))
     with AgentMemory.open(root.url, storage_options=root.options, plugins=[recorder]) as watched:
         assert watched.scan("a", work) == [DATA[:10], DATA[10:20], DATA[20:30]]
-    ((operation, outcome),) = recorder.ended
-    assert recorder.asked == [operation]
+    ((operation, outcome),) = recorder.after
+    assert recorder.before == [operation]
     assert (operation.kind, operation.path) == ("read", "a")
     assert (outcome.status, outcome.size) == ("ok", len(DATA))
 
@@ -183,13 +183,13 @@ def test_the_hooks_are_told_once_of_a_scan_that_fails() -> None:
         await reader.read(0, 10)
         raise ValueError("what was read is wrong")
 
-    recorder = Recorder()
+    recorder = RecordingPlugin()
     memory = AgentMemory.open("memory://", plugins=[recorder])
     memory.write_bytes("a", DATA)
     with pytest.raises(ValueError, match="what was read is wrong"):
         memory.scan("a", work)
-    assert [(outcome.status, outcome.error) for _, outcome in recorder.ended[1:]] == [("error", "ValueError")]
-    assert len(recorder.asked) == 2
+    assert [(outcome.status, outcome.error) for _, outcome in recorder.after[1:]] == [("error", "ValueError")]
+    assert len(recorder.before) == 2
 
 
 def test_a_name_that_is_none_is_refused_before_anything_is_read() -> None:
@@ -209,7 +209,7 @@ def test_a_read_only_view_scans(memory: AgentMemory) -> None:
 
 def test_an_async_scan_does_the_same(root: Root, other: AgentMemory) -> None:
     other.write_bytes("a", DATA)
-    recorder = Recorder()
+    recorder = RecordingPlugin()
 
     async def scans() -> None:
         async with AsyncAgentMemory.open(root.url, storage_options=root.options, plugins=[recorder]) as watched:
@@ -219,7 +219,7 @@ def test_an_async_scan_does_the_same(root: Root, other: AgentMemory) -> None:
                 await watched.scan("a", meanwhile(lambda: other.write_bytes("a", DATA[::-1]), (0, 2000), (5000, 6000)))
 
     asyncio.run(scans())
-    ended = [(operation.kind, outcome.status) for operation, outcome in recorder.ended]
+    ended = [(operation.kind, outcome.status) for operation, outcome in recorder.after]
     assert ended == [("read", "ok"), ("read", "error")]
 
 

@@ -21,6 +21,7 @@ import pytest
 if TYPE_CHECKING:
     from agent_memory.testing.contract import BackendContract, FunctionalContract
     from agent_memory.testing.races import RaceContract, race
+    from agent_memory.testing.recording import RecordingPlugin
     from agent_memory.testing.stateful import DictMemory, MemoryMachine, check_against_model, model_test
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "FunctionalContract",
     "MemoryMachine",
     "RaceContract",
+    "RecordingPlugin",
     "check_against_model",
     "model_test",
     "race",
@@ -40,6 +42,7 @@ _HOMES = {
     "FunctionalContract": "contract",
     "MemoryMachine": "stateful",
     "RaceContract": "races",
+    "RecordingPlugin": "recording",
     "check_against_model": "stateful",
     "model_test": "stateful",
     "race": "races",

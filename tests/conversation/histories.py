@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 
 import pytest
 
-from agent_memory import AgentMemory, AsyncAgentMemory, Operation, Outcome, hookimpl
+from agent_memory import AgentMemory, AsyncAgentMemory, Operation, hookimpl
 from agent_memory.conversation import (
     AsyncConversationMemory,
     AsyncMemoryContext,
@@ -76,22 +76,6 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     records = [record for record in caplog.records if record.name == "agent_memory"]
     caplog.clear()
     return [f"{record.levelname} {record.getMessage()}" for record in records if record.levelno >= logging.WARNING]
-
-
-class Recorder:
-    """Notes the operations that were asked for, and how they ended."""
-
-    def __init__(self) -> None:
-        self.asked: list[Operation] = []
-        self.ended: list[tuple[Operation, Outcome]] = []
-
-    @hookimpl
-    def agent_memory_before_operation(self, operation: Operation) -> None:
-        self.asked.append(operation)
-
-    @hookimpl
-    def agent_memory_after_operation(self, operation: Operation, outcome: Outcome) -> None:
-        self.ended.append((operation, outcome))
 
 
 class Failing:

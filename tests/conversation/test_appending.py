@@ -10,7 +10,8 @@ import pytest
 
 from agent_memory import AgentMemory, OperationDenied
 from agent_memory.conversation import ConversationMemory, MemoryContext, Message
-from tests.conversation.histories import COLOURS, HISTORY, Colour, Failing, Recorder, contents, line, opened, root_on
+from agent_memory.testing import RecordingPlugin
+from tests.conversation.histories import COLOURS, HISTORY, Colour, Failing, contents, line, opened, root_on
 from tests.processes import in_processes
 from tests.servers import ATOMIC, Root
 
@@ -35,20 +36,20 @@ def test_appended_messages_come_back(root: Root, colour: Colour) -> None:
 
 @both_colours
 def test_an_exchange_is_one_append_and_nothing_else(root: Root, colour: Colour) -> None:
-    recorder = Recorder()
+    recorder = RecordingPlugin()
     surfaces = colour(root, recorder)
     surfaces.conversation.append_messages(MANY)
     assert surfaces.context.persist_exchange("Hello", "Hi", channel="tg", sender_id="42")
-    asked = [(operation.kind, operation.path) for operation in recorder.asked]
+    asked = [(operation.kind, operation.path) for operation in recorder.before]
     assert asked == [("append", HISTORY)] * 2
-    assert [outcome.status for _, outcome in recorder.ended] == ["ok", "ok"]
+    assert [outcome.status for _, outcome in recorder.after] == ["ok", "ok"]
 
 
 @both_colours
 def test_no_messages_are_no_append(root: Root, colour: Colour) -> None:
-    recorder = Recorder()
+    recorder = RecordingPlugin()
     colour(root, recorder).conversation.append_messages([])
-    assert recorder.asked == []
+    assert recorder.before == []
     assert opened(root).list() == ()
 
 

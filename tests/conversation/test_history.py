@@ -14,13 +14,13 @@ from agent_memory import AgentMemory, ConflictError
 from agent_memory.conversation import ConversationMemory, History, Message
 from agent_memory.conversation.messages import Skipped
 from agent_memory.lines import BLOCK, TAIL
+from agent_memory.testing import RecordingPlugin
 from agent_memory_memory import MemoryBackend
 from tests.conversation import naive
 from tests.conversation.histories import (
     COLOURS,
     HISTORY,
     Colour,
-    Recorder,
     contents,
     line,
     lines,
@@ -191,16 +191,16 @@ def test_iter_history_counts_the_lines_it_skips_as_it_passes_them(memory: AgentM
 
 
 def test_iter_history_reads_each_block_in_an_operation_of_its_own() -> None:
-    recorder = Recorder()
+    recorder = RecordingPlugin()
     memory = AgentMemory.open("memory://", plugins=[recorder])
     memory.write_bytes(HISTORY, lines(2500, 1000))
     messages = ConversationMemory(memory).iter_history()
-    recorder.asked.clear()
+    recorder.before.clear()
     next(messages)
-    assert len(recorder.asked) == 1
+    assert len(recorder.before) == 1
     assert len(list(messages)) == 2499
-    assert {operation.kind for operation in recorder.asked} == {"read"}
-    assert 3 <= len(recorder.asked) <= 6
+    assert {operation.kind for operation in recorder.before} == {"read"}
+    assert 3 <= len(recorder.before) <= 6
 
 
 REWRITES: dict[str, Change] = {
