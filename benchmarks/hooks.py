@@ -91,6 +91,7 @@ def records(directory: Path) -> None:
         for each in (memory, silent):
             each.write("notes/a.md", TEXT)
         memory.read("notes/a.md")
+        audit.flush()
         line = (directory / "audit.jsonl").read_text().splitlines(keepends=True)[-1]
         ratios = []
         for _ in range(ROUNDS):
