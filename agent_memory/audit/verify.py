@@ -164,8 +164,17 @@ class Verifier:
 
     def _link(self, line: bytes, at: Line) -> None:
         """Note what a writer saw before it began, if it is not the last record of that one."""
-        if seen := facts_of(line).get("seen"):
-            writer, seq, digest = seen
+        try:
+            seen = facts_of(line).get("seen")
+        except (ValueError, RecursionError):
+            seen = line
+        if seen is not None:
+            match seen:
+                case [str(writer), int(seq), str(digest)]:
+                    pass
+                case _:
+                    self._report("edited", at, "no writer begins like that")
+                    return
             chain = self._chains.get(writer)
             if chain is None or chain.seq < seq:
                 self._report("missing", at, f"record {seq} of writer {writer}, which stood before this line")

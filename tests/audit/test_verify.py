@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from agent_memory import AgentMemoryService
-from agent_memory.audit import Finding, Verifier, head, log_at, verify
+from agent_memory.audit import Finding, Verifier, encode, head, log_at, verify
 from agent_memory.plugins.audit import AuditPlugin
 from agent_memory.plugins.checkpoints import CheckpointFile, checkpoints_in
 
@@ -148,8 +148,6 @@ def test_what_no_checkpoint_vouches_for_is_told_by_range(tmp_path: Path) -> None
 
 def rewritten(line: bytes, change: Callable[[str], str], key: bytes | None = None) -> bytes:
     """A record with other facts and a hash that fits them, as somebody makes it who can write the log."""
-    from agent_memory.audit import encode
-
     record = json.loads(line)
     facts = {name: value for name, value in record.items() if name not in _HEAD}
     facts["path"] = change(str(facts.get("path")))
@@ -222,3 +220,10 @@ def test_no_damage_raises(log: tuple[list[bytes], Anchors]) -> None:
         at = random_.randrange(len(damaged))
         del damaged[at : at + random_.choice((0, 0, 1, 50, 1000))]
         assert findings([bytes(damaged)], anchors)
+
+
+@pytest.mark.parametrize("seen", [5, ["x"], ["w", "2", "h"], [["q"], 1, "x"], {"a": 1}, []])
+def test_a_beginning_that_is_made_up_is_reported(log: tuple[list[bytes], Anchors], seen: object) -> None:
+    lines, anchors = log
+    forged, _ = encode("f" * 16, 1, "0" * 64, "begin", 0, {"seen": seen})
+    assert ("edited", len(lines) + 1) in told(findings([*lines, forged], anchors))
