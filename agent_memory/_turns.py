@@ -5,31 +5,86 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import AsyncIterator, Hashable, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from typing import Any, Generic, TypeVar
+from collections.abc import Hashable, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
 from weakref import WeakSet
 
-L = TypeVar("L")
+
+class Turns:
+    """Turns of the tasks of one event loop; tasks of another loop have queues of their own."""
+
+    def __init__(self) -> None:
+        self._queues: dict[Hashable, _Queue] = {}
+
+    def turn(self, name: Hashable, until: float | None = None) -> AbstractAsyncContextManager[None]:
+        """Wait for one's turn, first come, first served; raises `TimeoutError` at ``until``, by the loop's clock."""
+        return _Turn(self._queues, (asyncio.get_running_loop(), name), until)
 
 
-class _Locks(Generic[L]):
-    """A lock for every name that somebody uses just now."""
+class _Queue(asyncio.Lock):
+    users = 0
 
-    def __init__(self, make: type[L]) -> None:
-        self._make = make
+
+class _Turn(AbstractAsyncContextManager[None]):
+    """A class, because every write on S3 takes one, and two generators would triple its price."""
+
+    __slots__ = ("_name", "_queue", "_queues", "_until")
+
+    def __init__(self, queues: dict[Hashable, _Queue], name: Hashable, until: float | None) -> None:
+        self._queues = queues
+        self._name = name
+        self._until = until
+
+    async def __aenter__(self) -> None:
+        queue = self._queue = self._queues.setdefault(self._name, _Queue())
+        queue.users += 1
+        try:
+            if queue.users == 1:
+                await queue.acquire()
+            else:
+                async with asyncio.timeout_at(self._until):
+                    await queue.acquire()
+        except BaseException:
+            self._leave()
+            raise
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        self._queue.release()
+        self._leave()
+
+    def _leave(self) -> None:
+        self._queue.users -= 1
+        if not self._queue.users:
+            del self._queues[self._name]
+
+
+class ThreadTurns:
+    """Turns of threads."""
+
+    def __init__(self) -> None:
         self.forget()
-        _all.add(self)
+        _of_threads.add(self)
 
     def forget(self) -> None:
         """After a fork: the threads are gone, and their turns."""
         self._guard = threading.Lock()
-        self._used: dict[Hashable, tuple[L, int]] = {}
+        self._used: dict[Hashable, tuple[threading.Lock, int]] = {}
 
     @contextmanager
-    def lock(self, name: Hashable) -> Iterator[L]:
+    def turn(self, name: Hashable, seconds: float) -> Iterator[None]:
+        """Wait for one's turn, at most so long; then go on without: it was to save work, not to keep order."""
+        with self._lock(name) as lock:
+            taken = lock.acquire(timeout=max(0.0, seconds))
+            try:
+                yield
+            finally:
+                if taken:
+                    lock.release()
+
+    @contextmanager
+    def _lock(self, name: Hashable) -> Iterator[threading.Lock]:
         with self._guard:
-            lock, users = self._used.get(name) or (self._make(), 0)
+            lock, users = self._used.get(name) or (threading.Lock(), 0)
             self._used[name] = lock, users + 1
         try:
             yield lock
@@ -40,44 +95,12 @@ class _Locks(Generic[L]):
                     self._used[name] = lock, users - 1
 
 
-_all: WeakSet[_Locks[Any]] = WeakSet()
+_of_threads: WeakSet[ThreadTurns] = WeakSet()
 
 
 def _forget_all() -> None:
-    for locks in _all:
-        locks.forget()
+    for turns in _of_threads:
+        turns.forget()
 
 
 os.register_at_fork(after_in_child=_forget_all)
-
-
-class Turns:
-    """Turns of the tasks of one event loop; tasks of another loop have queues of their own."""
-
-    def __init__(self) -> None:
-        self._locks = _Locks(asyncio.Lock)
-
-    @asynccontextmanager
-    async def turn(self, name: Hashable) -> AsyncIterator[None]:
-        """Wait for one's turn, first come, first served."""
-        with self._locks.lock((asyncio.get_running_loop(), name)) as lock:
-            async with lock:
-                yield
-
-
-class ThreadTurns:
-    """Turns of threads."""
-
-    def __init__(self) -> None:
-        self._locks = _Locks[Any](threading.Lock)
-
-    @contextmanager
-    def turn(self, name: Hashable, seconds: float) -> Iterator[None]:
-        """Wait for one's turn, at most so long; then go on without: it was to save work, not to keep order."""
-        with self._locks.lock(name) as lock:
-            taken = lock.acquire(timeout=max(0.0, seconds))
-            try:
-                yield
-            finally:
-                if taken:
-                    lock.release()

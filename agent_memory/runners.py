@@ -27,6 +27,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 import fsspec.asyn
 
 from agent_memory._deadline import deadline_or_default
+from agent_memory._hop import on_loop
 from agent_memory._turns import ThreadTurns
 from agent_memory.backend import AnyBackend, Backend, BlockingBackend, Turns
 from agent_memory.errors import UnsupportedOperationError
@@ -125,8 +126,7 @@ class AsyncRun(_Clock):
     """Runs a flow over an async backend in the caller's own event loop."""
 
     async def call(self, primitive: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        awaitable = _as_coroutine(primitive(*args, **kwargs))
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(awaitable, _io_loop(caller_waits=False)))
+        return await on_loop(_io_loop(caller_waits=False), _as_coroutine(primitive(*args, **kwargs)))
 
     async def offload(self, function: Callable[[], T]) -> T:
         return await asyncio.shield(in_thread(function))  # a cancelled caller does not unsay a hook
@@ -152,8 +152,8 @@ class AsyncRun(_Clock):
     async def turn(self, store: Backend, key: Key) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
             with suppress(TimeoutError):  # then without: a turn saves work, and keeps no order
-                async with asyncio.timeout(_longest_turn(self)):
-                    await stack.enter_async_context(_turns.turn((id(store), key)))
+                turn = _turns.turn((id(store), key), deadline_or_default(self.now()).at)
+                await stack.enter_async_context(turn)
             yield
 
 

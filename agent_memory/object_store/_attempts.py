@@ -49,15 +49,6 @@ class Attempts:
         """How long ago the operation began."""
         return self._loop.time() - self.began
 
-    async def in_time(self, turn: Awaitable[T]) -> T:
-        """Wait for other writers of this process; raises `OutOfTimeError`."""
-        try:
-            async with asyncio.timeout_at(self.deadline.at):
-                return await turn
-        except TimeoutError:
-            waited = f"waited {self.deadline.seconds:g} s for other writers of this process"
-            raise OutOfTimeError(waited) from None
-
     async def until_answered(self, request: Callable[[], Awaitable[T]]) -> T:
         """Send a request that may be sent twice, again and again.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from agent_memory._deadline import DEFAULT_SECONDS
@@ -99,7 +99,7 @@ class ObjectStoreBackend(Backend):
         span = _span(start, end)
         if_match = None if when is ANY else when.token
         name = self._bucket.name(key)
-        async with self._bucket.operation(key, ReadError) as attempts:
+        with self._bucket.operation(key, ReadError) as attempts:
             try:
                 if span != _EMPTY:
                     found = await attempts.until_answered(
@@ -114,7 +114,7 @@ class ObjectStoreBackend(Backend):
         return _snapshot(found)
 
     async def stat(self, key: Key) -> Entry:
-        async with self._bucket.operation(key, ReadError) as attempts:
+        with self._bucket.operation(key, ReadError) as attempts:
             found = await self._bucket.head(key, attempts)
         return Entry(key, found.size, found.modified, _version(found))
 
@@ -187,14 +187,12 @@ class ObjectStoreBackend(Backend):
         self, key: Key, error: type[FileOperationError], *, conditional: bool = True
     ) -> AsyncIterator[tuple[Write, Attempts]]:
         """A write of a file, behind the others of this process: a writer has one under way per file."""
-        async with self._bucket.operation(key, error) as attempts, AsyncExitStack() as stack:
-            name = self._bucket.name(key)
-            turn = self._writer.turns.turn((self._store.identity, name))
-            await attempts.in_time(stack.enter_async_context(turn))
-            if conditional and (unsafe := await self._unsafe(key, attempts)):
-                raise UnsupportedOperationError(f"{key.path!r}: {unsafe}")
-            write = Write(self._store, name, self._writer, attempts, self.max_bytes)
-            yield write, attempts
+        name = self._bucket.name(key)
+        with self._bucket.operation(key, error) as attempts:
+            async with self._writer.turns.turn((self._store.identity, name), attempts.deadline.at):
+                if conditional and (unsafe := await self._unsafe(key, attempts)):
+                    raise UnsupportedOperationError(f"{key.path!r}: {unsafe}")
+                yield Write(self._store, name, self._writer, attempts, self.max_bytes), attempts
 
     @property
     def _store(self) -> ObjectStore:

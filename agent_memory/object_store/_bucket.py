@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from agent_memory.backend import not_found, refuse_larger, taken_name
 from agent_memory.errors import (
@@ -34,8 +34,8 @@ class Bucket:
         self._prefix = prefix + "/" if prefix else ""
         self._jitter = jitter
 
-    @asynccontextmanager
-    async def operation(self, key: Key, error: type[FileOperationError]) -> AsyncIterator[Attempts]:
+    @contextmanager
+    def operation(self, key: Key, error: type[FileOperationError]) -> Iterator[Attempts]:
         """Time to ask in, and our errors for what the store answers."""
         attempts = Attempts(self._jitter)
         try:
@@ -47,6 +47,9 @@ class Bucket:
         except TooLarge as large:
             refuse_larger(key, large.size, large.most)
             raise
+        except TimeoutError:  # not of a request: that is `Unanswered`
+            waited = f"waited {attempts.deadline.seconds:g} s for other writers of this process"
+            raise error(f"{key.path!r}: {waited}; nothing was written") from None
         except (Failed, OutOfTimeError) as failure:
             if attempts.lost and error is not ReadError:
                 detail = "whether it was written could not be found out"
@@ -62,7 +65,7 @@ class Bucket:
         self, key: Key, error: type[FileOperationError], top: str, *, deep: bool, limit: int, after: str | None = None
     ) -> Listing:
         limit = min(limit, _MAX_KEYS)
-        async with self.operation(key, error) as attempts:
+        with self.operation(key, error) as attempts:
             return await attempts.until_answered(
                 lambda: self.store.list(top, delimited=not deep, limit=limit, after=after)
             )
@@ -94,12 +97,12 @@ class Bucket:
     async def _remove_directory(self, key: Key, top: str) -> None:
         for below in (await self.list(key, WriteError, top, deep=False, limit=_MAX_KEYS)).prefixes:
             await self._remove_directory(key, below)
-        async with self.operation(key, WriteError) as attempts:
+        with self.operation(key, WriteError) as attempts:
             await attempts.until_answered(lambda: self.store.delete(top))  # its name ends in "/": never a file
 
     async def is_file(self, key: Key) -> bool:
         try:
-            async with self.operation(key, WriteError) as attempts:
+            with self.operation(key, WriteError) as attempts:
                 await self.head(key, attempts)
         except FileNotFoundError:
             return False

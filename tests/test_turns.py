@@ -1,0 +1,68 @@
+"""Turns: first come, first served; who gives up or is cancelled while waiting stands in nobody's way."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from agent_memory.backend import Turns
+
+
+def test_turns_are_taken_in_the_order_of_asking() -> None:
+    async def main() -> list[int]:
+        turns, order = Turns(), list[int]()
+
+        async def change(number: int) -> None:
+            async with turns.turn("file"):
+                await asyncio.sleep(0)
+                order.append(number)
+
+        await asyncio.gather(*(change(number) for number in range(20)))
+        return order
+
+    assert asyncio.run(main()) == list(range(20))
+
+
+def test_names_do_not_wait_for_each_other() -> None:
+    async def main() -> None:
+        turns = Turns()
+        async with turns.turn("one"), asyncio.timeout(5), turns.turn("other"):
+            pass
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("ending", ["in time", "cancelled"])
+def test_who_stops_waiting_stands_in_nobodys_way(ending: str) -> None:
+    async def main() -> None:
+        turns, loop = Turns(), asyncio.get_running_loop()
+
+        async def wait(until: float | None) -> None:
+            async with turns.turn("file", until):
+                raise AssertionError("it is another's turn")
+
+        async with turns.turn("file"):
+            waiting = asyncio.create_task(wait(loop.time() - 1 if ending == "in time" else None))
+            await asyncio.sleep(0)
+            if ending == "cancelled":
+                waiting.cancel()
+            with pytest.raises(TimeoutError if ending == "in time" else asyncio.CancelledError):
+                await waiting
+        async with asyncio.timeout(5), turns.turn("file"):
+            pass
+        assert not turns._queues, "nothing is kept of a name nobody uses"
+
+    asyncio.run(main())
+
+
+def test_a_turn_is_given_back_when_its_owner_fails() -> None:
+    async def main() -> None:
+        turns = Turns()
+        with pytest.raises(ZeroDivisionError):
+            async with turns.turn("file"):
+                raise ZeroDivisionError
+        async with asyncio.timeout(5), turns.turn("file"):
+            pass
+
+    asyncio.run(main())
