@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from agent_memory.audit.journal import Journal, Position
 from agent_memory.audit.log import Log, LogLocation, log_at, open_log
-from agent_memory.audit.record import encode, facts_of, head, is_torn
+from agent_memory.audit.record import encode, facts_of, head
 from agent_memory.audit.verify import Finding, Line, Verdict, Verifier, verify
 
 __all__ = [
     "Finding", "Journal", "Line", "Log", "LogLocation", "Position", "Verdict", "Verifier", "encode", "facts_of", "head",
-    "is_torn", "log_at", "open_log", "verify",
+    "log_at", "open_log", "verify",
 ]  # fmt: skip

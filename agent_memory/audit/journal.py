@@ -6,7 +6,7 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 from weakref import WeakSet
 
@@ -35,13 +35,14 @@ class Journal:
     Args:
         log: where to.
         key: makes the hashes keyed.
-        written: told how far the chain is written, after each write.
+
+    Attributes:
+        written: how far the chain is written; None before the first write.
     """
 
-    def __init__(self, log: Log, key: bytes | None = None, written: Callable[[Position], None] | None = None) -> None:
+    def __init__(self, log: Log, key: bytes | None = None) -> None:
         self._log = log
         self._key = key
-        self._written = written
         self._begin()
         _journals.add(self)
 
@@ -53,6 +54,8 @@ class Journal:
         self._unwritten: Batch | None = None
         self._settled = 0
         self._lost = 0
+        self._latest = 0.0
+        self.written: Position | None = None
 
     @property
     def waiting(self) -> int:
@@ -109,7 +112,8 @@ class Journal:
             if self._unwritten is None:
                 lines, self._waiting = self._waiting, []
                 first = self._chain.seq - len(lines) + 1
-                self._unwritten = Batch(time.time(), self._chain.writer, first, b"".join(lines))
+                self._latest = max(self._latest, time.time())  # the order of a chain outlives a clock set back
+                self._unwritten = Batch(self._latest, self._chain.writer, first, b"".join(lines))
                 self._end = self._chain
             batch, end = self._unwritten, self._end
         try:
@@ -118,9 +122,7 @@ class Journal:
             batch.doubtful = True
             raise
         self._unwritten = None
-        self._settled = end.seq
-        if self._written:
-            self._written(end)
+        self.written, self._settled = end, end.seq
 
 
 def _begin_all() -> None:

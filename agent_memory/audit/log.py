@@ -8,9 +8,10 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from operator import itemgetter
 from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple, Protocol, cast
 
@@ -29,18 +30,24 @@ MAX_BYTES: Final = 64_000_000
 """The size at which a segment is followed by the next one."""
 _TAIL = 64 * 1024
 _DAILY = re.compile(r"(?P<base>\d{4}-\d\d-\d\d)(?:\.(?P<number>\d{1,9}))?\.jsonl\Z")
-_BATCH = re.compile(r"(?P<base>\d{4}-\d\d-\d\d)/(?P<batch>\d{6}\.\d{6}-[0-9a-f]{16}-\d+)\.jsonl\Z")
+_BATCH = re.compile(
+    r"(?P<base>\d{4}-\d\d-\d\d)/(?P<batch>\d{6}\.\d{6}-(?P<writer>[0-9a-f]{16})-(?P<seq>\d{12}))\.jsonl\Z"
+)
 
 
 @dataclass
 class Batch:
-    """Lines of one writer to be written together, from number ``seq`` on; ``doubtful``: they may be there already."""
+    """Lines of one writer to be written together, from number ``seq`` on.
+
+    ``doubtful``: they may be there already, under ``key`` where the log has chosen one.
+    """
 
     seconds: float
     writer: str
     seq: int
     data: bytes
     doubtful: bool = False
+    key: Key | None = None
 
 
 class Log(Protocol):
@@ -51,12 +58,20 @@ class Log(Protocol):
         ...
 
     def last(self) -> bytes | None:
-        """The last whole record of all, where it can be told at little cost."""
+        """The last whole record before what is written next, where it can be told at little cost."""
         ...
 
     def append(self, batch: Batch) -> None:
         """Write, durable to the level of the backend; a doubtful batch only if it is not there yet."""
         ...
+
+
+class Place(NamedTuple):
+    """Where a part of a log stands among the others: the day, where it has one, and its number or name."""
+
+    base: str
+    number: int = 0
+    batch: str = ""
 
 
 class LogLocation(NamedTuple):
@@ -73,38 +88,71 @@ class LogLocation(NamedTuple):
 
     def parts(self) -> list[Key]:
         """The keys of all segments and batches, in order; empty if there is no log."""
-        store = cast(Backend, self.backend)
-        listing = run_sync(
-            self.backend,
-            lambda run: tree_flows.list_all(store, run, self.directory, recursive=self.name is None),
-        )
-        found = [(place, entry.key) for entry in listing.entries if (place := self.place(entry.key))]
-        return [key for _, key in sorted(found)]
+        found = self._listed()
+        if not isinstance(self.backend, BlockingBackend):
+            found |= self._listed_late(found)
+        return [key for key, _ in sorted(found.items(), key=itemgetter(1))]
 
-    def blocks(self, part: Key) -> Iterator[bytes]:
+    def readers(self) -> list[tuple[Key, Reader]]:
+        """All parts as they are now, even if they are written meanwhile.
+
+        A writer never goes back to an earlier part, so the later ones are looked at first: then whatever stands in one
+        was preceded by what is found in those before it.
+        """
+        opened = []
+        for part in reversed(self.parts()):
+            reader = self._reader(part)
+            if isinstance(self.backend, BlockingBackend):
+                step(reader.read(0, 0))
+            opened.append((part, reader))
+        return opened[::-1]
+
+    def blocks(self, part: Key, reader: Reader | None = None) -> Iterator[bytes]:
         """Whole lines of a part, about a megabyte at once; a line beyond measure is cut."""
-        run = sync_run(self.backend)
-        reader, start = Reader(cast(Backend, self.backend), run, part), 0
+        reader, start = reader or self._reader(part), 0
         while found := step(lines_at(reader, start)):
             yield found.too_long or found.data
             start = found.end
             if start >= reader.size:
                 return
 
+    def _reader(self, part: Key) -> Reader:
+        return Reader(cast(Backend, self.backend), sync_run(self.backend), part)
+
+    def _listed(self) -> dict[Key, Place]:
+        store = cast(Backend, self.backend)
+        listing = run_sync(
+            self.backend,
+            lambda run: tree_flows.list_all(store, run, self.directory, recursive=self.name is None),
+        )
+        return {entry.key: place for entry in listing.entries if (place := self.place(entry.key))}
+
+    def _listed_late(self, found: Iterable[Key]) -> dict[Key, Place]:
+        """Batches that were written behind the back of a listing, before later ones of their writers that it has."""
+        latest: dict[str, int] = {}
+        for key in found:
+            if batch := _BATCH.match(self.name_of(key)):
+                latest[batch["writer"]] = max(int(batch["seq"]), latest.get(batch["writer"], 0))
+        return {
+            key: place
+            for key, place in self._listed().items()
+            if (batch := _BATCH.match(self.name_of(key))) and int(batch["seq"]) < latest.get(batch["writer"], 0)
+        }
+
     def name_of(self, part: Key) -> str:
         """How a part is called beside the others."""
         return part.relative_to(self.directory).path
 
-    def place(self, key: Key) -> tuple[str, int, str] | None:
-        """Where a part stands among the others."""
+    def place(self, key: Key) -> Place | None:
+        """Where a part stands among the others; None for what is no part."""
         text = self.name_of(key)
         if self.name is None:
             match = _DAILY.match(text) or _BATCH.match(text)
             groups = match.groupdict() if match else {}
-            return (match["base"], int(groups.get("number") or 0), groups.get("batch") or "") if match else None
+            return Place(match["base"], int(groups.get("number") or 0), groups.get("batch") or "") if match else None
         name = PurePosixPath(self.name)
         numbered = re.fullmatch(rf"{re.escape(name.stem)}(?:\.(\d{{1,9}}))?{re.escape(name.suffix)}", text)
-        return ("", int(numbered[1] or 0), "") if numbered else None
+        return Place("", int(numbered[1] or 0)) if numbered else None
 
 
 def log_at(target: str | os.PathLike[str], storage_options: Mapping[str, object] | None = None) -> LogLocation:
@@ -122,39 +170,44 @@ def log_at(target: str | os.PathLike[str], storage_options: Mapping[str, object]
 
 
 class SegmentedLog:
-    """Lines appended in place, by any number of writers; past ``max_bytes`` each goes on to the next segment."""
+    """Lines appended in place, by any number of writers; past ``max_bytes`` each goes on to the next segment.
+
+    A writer never goes back to an earlier segment, whatever the clock says, and what it says it has seen stands in no
+    later one.
+    """
 
     def __init__(self, location: LogLocation, max_bytes: int = MAX_BYTES) -> None:
         self._location = location
         self._store = cast(Backend, location.backend)
         self._max_bytes = max_bytes
         self._base: str | None = None
+        self._least = 0
         self._number: int | None = None  # not looked up yet
         self._full = False
 
     def turned(self) -> bool:
-        base = _day() if self._location.name is None else ""
+        base = "" if self._location.name is not None else max(_day(), self._base or "")
         if base == self._base and not self._full:
             return False
-        if base != self._base:
-            self._base, self._number = base, None
-        elif self._number is not None:
-            self._number += 1
-        self._full = False
+        self._least = 0 if base != self._base or self._number is None else self._number + 1
+        self._base, self._number, self._full = base, None, False
         return True
 
     def last(self) -> bytes | None:
-        for key in reversed(self._location.parts()):
-            for line in reversed(self._tail(key).split(b"\n")):
-                if (found := head(line)) and (found.whole or found.keyed):
-                    return line
+        parts = self._location.parts()
+        own = Place(self._base or "", self._chosen(parts))
+        for key in reversed(parts):
+            if (self._location.place(key) or own) <= own:
+                for line in reversed(self._tail(key).split(b"\n")):
+                    if (found := head(line)) and (found.whole or found.keyed):
+                        return line
         return None
 
     def append(self, batch: Batch) -> None:
-        base = self._base or ""
-        if self._number is None:
-            self._number = self._newest(base)
-        key = self._location.segment(base, self._number)
+        if batch.key is None:
+            number = self._number if self._number is not None else self._chosen(self._location.parts())
+            batch.key = self._location.segment(self._base or "", number)
+        key = batch.key
         if batch.doubtful and batch.data in self._tail(key, len(batch.data) + _TAIL):
             return
         done = run_sync(
@@ -162,9 +215,12 @@ class SegmentedLog:
         )
         self._full = (done.size or 0) >= self._max_bytes
 
-    def _newest(self, base: str) -> int:
-        places = map(self._location.place, self._location.parts())
-        return max((place[1] for place in places if place and place[0] == base), default=0)
+    def _chosen(self, parts: Iterable[Key]) -> int:
+        """The segment to be written: the newest of its day, and none that was full."""
+        places = map(self._location.place, parts)
+        newest = max((place.number for place in places if place and place.base == self._base), default=0)
+        self._number = max(self._least, newest)
+        return self._number
 
     def _tail(self, key: Key, size: int = _TAIL) -> bytes:
         try:

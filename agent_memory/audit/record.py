@@ -38,6 +38,7 @@ _PARTS = (
 """The head of a line, part by part: each as a pattern, and the pattern of its beginnings."""
 _HEAD = re.compile("".join(part for part, _ in _PARTS).encode())
 _BEGINNINGS = [(re.compile(part.encode()), re.compile(begun.encode())) for part, begun in _PARTS]
+_PRINTABLE = re.compile(rb"[ -~]*")
 _HASH = b',"hash":"'
 _TAIL = len(_HASH) + 64 + len(b'"}')
 
@@ -90,16 +91,20 @@ def _digest(body: bytes, key: bytes | None) -> str:
     return hmac.digest(key, body, "sha256").hex() if key else hashlib.sha256(body).hexdigest()
 
 
-def is_torn(line: bytes) -> bool:
-    """Whether a line is the beginning of a record whose writer ended in the middle of it, and no more."""
+def torn_from(line: bytes) -> tuple[str, int, str] | tuple[()] | None:
+    """Where a record would stand of which a line is the beginning, and no more; None if it is no beginning of one.
+
+    That is: its writer, its number and the hash of the one before; nothing of them where the line ends earlier.
+    """
     if match := _HEAD.match(line):
-        return len(line) + 1 < int(match[2])
+        torn = len(line) + 1 < int(match[2]) and _PRINTABLE.fullmatch(line, match.end())
+        return (match[3].decode(), int(match[4]), match[5].decode()) if torn else None
     at = 0
     for part, begun in _BEGINNINGS:
         if (found := part.match(line, at)) is None:
-            return line != b"" and begun.fullmatch(line, at) is not None
+            return () if line and begun.fullmatch(line, at) else None
         at = found.end()
-    return False
+    return None
 
 
 def facts_of(line: bytes) -> dict[str, Any]:

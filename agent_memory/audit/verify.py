@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from agent_memory.audit.log import LogLocation
-from agent_memory.audit.record import START, Head, facts_of, head, is_torn
+from agent_memory.audit.record import START, Head, facts_of, head, torn_from
 
 FindingKind: TypeAlias = Literal["edited", "missing", "reordered", "duplicated", "truncated", "torn", "unanchored"]
 HARMLESS: Final = ("torn", "unanchored")
@@ -95,7 +95,8 @@ class Verifier:
         self._chains: dict[str, _Chain] = {}
         self._findings: list[Finding] = []
         self._records = 0
-        self.links: dict[tuple[str, int], tuple[str, Line]] = {}
+        self._keyed = 0
+        self.links: dict[tuple[str, int], list[tuple[str, Line]]] = {}
 
     def feed(self, part: str, data: bytes, first: int = 1) -> int:
         """Follow whole lines, of which the first has this number; returns the number of the next one."""
@@ -107,7 +108,13 @@ class Verifier:
         return first + len(lines)
 
     def verdict(self) -> Verdict:
-        """What was found, in the order of the log's lines as far as they have one."""
+        """What was found, in the order of the log's lines as far as they have one.
+
+        Raises:
+            ValueError: the records are keyed, and there is no key.
+        """
+        if self._keyed and not self._records:
+            raise ValueError("the records are keyed: the key they were written with is needed")
         for writer, chain in self._chains.items():
             for first, last, at in chain.missing:
                 self._report("missing", at, f"{_records(first, last)} of writer {writer}, before this line")
@@ -141,17 +148,29 @@ class Verifier:
 
     def _fault(self, line: bytes, at: Line, found: Head | None) -> None:
         if found is None:
-            if is_torn(line):
-                self._report("torn", at, "its writer ended in the middle of it, and did not acknowledge it")
-            else:
-                self._report("edited", at, "it is no record")
+            self._judge_fragment(line, at)
             return
+        self._keyed += found.keyed and not self._key
         if found.keyed and not self._key:
-            raise ValueError("the records are keyed: the key they were written with is needed")
-        self._report("edited", at, "its hash is of other bytes" if found.keyed or not self._key else "it has no key")
-        chain = self._chains.get(found.writer)
-        if chain and (found.seq, found.prev) == (chain.seq + 1, chain.hash):  # then its head, at least, is true
+            detail = "it is keyed, and the others are not"
+        else:
+            detail = "it has no key" if self._key and not found.keyed else "its hash is of other bytes"
+        self._report("edited", at, detail)
+        if self._continues(found.writer, found.seq, found.prev):  # then its head, at least, is true
+            chain = self._chains.setdefault(found.writer, _Chain())
             chain.seq, chain.hash, chain.line = found.seq, None, at
+
+    def _judge_fragment(self, line: bytes, at: Line) -> None:
+        begun = torn_from(line)
+        if begun is None or (begun and not self._continues(*begun)):
+            self._report("edited", at, "it is no record")
+        else:
+            self._report("torn", at, "its writer ended in the middle of it, and did not acknowledge it")
+
+    def _continues(self, writer: str, seq: int, prev: str) -> bool:
+        """Whether a writer's next record says these things of itself."""
+        chain = self._chains.get(writer) or _Chain()
+        return (seq, prev) == (chain.seq + 1, chain.hash)
 
     def _compare(self, chain: _Chain, found: Head, at: Line) -> None:
         anchor = self._anchors.pop((found.writer, found.seq), None)
@@ -168,29 +187,28 @@ class Verifier:
             seen = facts_of(line).get("seen")
         except (ValueError, RecursionError):
             seen = line
-        if seen is not None:
-            match seen:
-                case [str(writer), int(seq), str(digest)]:
-                    pass
-                case _:
-                    self._report("edited", at, "no writer begins like that")
-                    return
-            chain = self._chains.get(writer)
-            if chain is None or chain.seq < seq:
-                self._report("missing", at, f"record {seq} of writer {writer}, which stood before this line")
-            elif chain.seq > seq:
-                self.links[writer, seq] = digest, at
-            elif chain.hash not in (None, digest):
-                self._report("edited", chain.line or at, f"the writer that began after it, {at}, saw another one")
+        match seen:
+            case None:
+                return
+            case [str(writer), int(seq), str(digest)]:
+                chain = self._chains.get(writer)
+            case _:
+                self._report("edited", at, "no writer begins like that")
+                return
+        if chain is None or chain.seq < seq:
+            self._report("missing", at, f"record {seq} of writer {writer}, which stood before this line")
+        elif chain.seq > seq:
+            self.links.setdefault((writer, seq), []).append((digest, at))
+        elif chain.hash not in (None, digest):
+            self._report("edited", chain.line or at, f"the writer that began after it, {at}, saw another one")
 
     def follow_links(self, data: bytes) -> None:
         """Look for the records that `links` names; once all lines were followed, if there are any."""
         for line in data.split(b"\n"):
-            if (found := head(line, self._key)) and (link := self.links.get((found.writer, found.seq))):
-                digest, at = link
-                if found.whole and found.hash != digest:
-                    self._report("edited", at, f"record {found.seq} of writer {found.writer} was another one then")
-                del self.links[found.writer, found.seq]
+            if found := head(line, self._key):
+                for digest, at in self.links.pop((found.writer, found.seq), ()):
+                    if found.whole and found.hash != digest:
+                        self._report("edited", at, f"record {found.seq} of writer {found.writer} was another one then")
 
     def _judge_anchors(self) -> None:
         ends: dict[str, int] = {}
@@ -220,19 +238,19 @@ def _records(first: int, last: int) -> str:
 
 
 def verify(location: LogLocation, anchors: Anchors | None = None, key: bytes | None = None) -> Verdict:
-    """Follow a whole log. Of one that is written meanwhile, checkpoints have to be read first.
+    """Follow a whole log, as it is now. Of one that is written meanwhile, checkpoints have to be read first.
 
     Raises:
         ValueError: the log's records are keyed, and there is no key.
     """
     verifier = Verifier(anchors, key)
-    parts = location.parts()
-    for part in parts:
+    parts = location.readers()
+    for part, reader in parts:
         number = 1
-        for block in location.blocks(part):
+        for block in location.blocks(part, reader):
             number = verifier.feed(location.name_of(part), block, number)
     if verifier.links:
-        for part in parts:
-            for block in location.blocks(part):
+        for part, reader in parts:
+            for block in location.blocks(part, reader):
                 verifier.follow_links(block)
     return verifier.verdict()

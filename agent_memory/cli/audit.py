@@ -20,6 +20,8 @@ from agent_memory.registry import open_backend
 from agent_memory.runners import close_backend
 
 Record: TypeAlias = Mapping[str, Any]
+_EDITED: Final = "edited"
+_TEXTS: Final = ("event", "time", "id", "actor", "agent", "operation", "path", "target", "outcome", "error", "sha256")
 _CHANGING: Final = ("write", "create", "append", "edit", "delete", "delete_tree", "rename", "copy")
 
 
@@ -134,21 +136,41 @@ def _location(settings: Settings, target: str | None) -> LogLocation:
 
 
 def _records(settings: Settings, target: str | None) -> Iterator[Record]:
-    """All records, in the order of the log; what is none is passed over, and counted on stderr."""
+    """All records, in the order of the log; what is none is passed over, what is not as it was written marked as such.
+
+    Both are counted on stderr. Whether keyed records are as they were written is for verify, which is given the key.
+    """
     location = _location(settings, target)
-    others = 0
+    others = edited = 0
     try:
         for part in location.parts():
             for block in location.blocks(part):
-                for line in block.split(b"\n"):
-                    if head(line):
-                        yield facts_of(line)
-                    else:
+                for line in block.splitlines():
+                    if (record := _record(line)) is None:
                         others += bool(line)
+                        continue
+                    edited += _EDITED in record
+                    yield record
     finally:
         close_backend(location.backend)
     if others:
         note(f"{counted(others, 'line')} left out that no writer of the log wrote: see audit verify")
+    if edited:
+        note(f"{counted(edited, 'record')} not as written: see audit verify")
+
+
+def _record(line: bytes) -> Record | None:
+    """What a line says, if it is a record in form."""
+    if (found := head(line)) is None:
+        return None
+    try:
+        record = facts_of(line)
+        datetime.fromisoformat(record["time"]).astimezone(UTC)
+    except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
+        return None
+    if not all(isinstance(record.get(name, ""), str) for name in _TEXTS):
+        return None
+    return record if found.whole or found.keyed else {**record, _EDITED: True}
 
 
 def _by_name(path: str) -> Callable[[Record], bool]:
@@ -158,7 +180,7 @@ def _by_name(path: str) -> Callable[[Record], bool]:
 
 def _touches(record: Record, name: str) -> bool:
     """Whether a change is one of this file, or of a directory above it."""
-    return any(isinstance(end := record.get(each), str) and _is_at_or_below(name, end) for each in ("path", "target"))
+    return any(_is_at_or_below(name, record[end]) for end in ("path", "target") if end in record)
 
 
 def _is_at_or_below(path: object, directory: str) -> bool:
@@ -166,7 +188,7 @@ def _is_at_or_below(path: object, directory: str) -> bool:
 
 
 def _time(record: Record) -> datetime:
-    return datetime.fromisoformat(str(record["time"]))
+    return datetime.fromisoformat(record["time"]).astimezone(UTC)
 
 
 def _print(settings: Settings, records: Iterator[Record]) -> None:
@@ -181,9 +203,10 @@ def _line(record: Record) -> str:
     what = record.get("operation") or record["event"]
     end = "begun" if record["event"] == "intent" else record.get("error") or record.get("outcome") or ""
     facts = [
-        str(record["time"])[:19].replace("T", " "), str(record.get("agent", "-")), str(record.get("actor", "-")), what,
+        record["time"][:19].replace("T", " "), record.get("agent", "-"), record.get("actor", "-"), what,
         _quoted(record.get("path")), *(["to", _quoted(record["target"])] if "target" in record else []), end,
-        f"{record['size']} bytes" if "size" in record else "", str(record.get("sha256", ""))[:12],
+        f"{record['size']} bytes" if "size" in record else "", record.get("sha256", "")[:12],
+        "(not as written)" if _EDITED in record else "",
     ]  # fmt: skip
     return "  ".join(fact for fact in facts if fact)
 

@@ -13,6 +13,8 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from multiprocessing.util import Finalize, register_after_fork
 from types import TracebackType
 from typing import Final, Self
 from weakref import WeakSet
@@ -28,7 +30,9 @@ MOST_AT_ONCE: Final = 1000
 """How many such records may wait, before whoever makes the next one writes them."""
 _LEAST_KEY = 16
 _log = logging.getLogger("agent_memory")
+_MOST_CHARACTERS = 256
 _open: WeakSet[AuditPlugin] = WeakSet()
+_sending: ContextVar[tuple[AuditPlugin, ...]] = ContextVar("agent_memory_sending_checkpoints", default=())
 
 
 class AuditPlugin:
@@ -71,13 +75,14 @@ class AuditPlugin:
         if max_segment_bytes < 1 or checkpoint_every < 1:
             raise ValueError("max_segment_bytes and checkpoint_every are positive")
         self.required = required
-        self._intent = intent
+        if not intent:
+            self.agent_memory_before_operation = None  # type: ignore[assignment, method-assign]  # then it is no guard
         self._every = checkpoint_every
         location = log_at(target, storage_options)
         self._backend = location.backend
-        self._journal = Journal(open_log(location, max_segment_bytes), key, self._written)
+        self._journal = Journal(open_log(location, max_segment_bytes), key)
         self._receivers: list[Callable[[AuditCheckpoint], None]] = []
-        self._position: Position | None = None
+        self._sends = threading.Lock()
         self._checkpointed: Position | None = None
         self._timer: tuple[int, threading.Timer] | None = None
         _open.add(self)
@@ -88,9 +93,7 @@ class AuditPlugin:
 
     @hookimpl
     def agent_memory_before_operation(self, operation: Operation) -> None:
-        """Record the intent, if wanted."""
-        if not self._intent:
-            return
+        """Record the intent; no hook where none is wanted."""
         try:
             self._record("intent", operation.time, _asked(operation))
         except Exception:
@@ -106,11 +109,12 @@ class AuditPlugin:
     @hookimpl
     def agent_memory_key_rejected(self, agent: str | None, text: str, reason: str, actor: str | None) -> None:
         """Record a refused name."""
-        self._record("refused", time.time(), {"actor": actor, "agent": agent, "path": text, "rule": reason})
+        self._record("refused", time.time(), {"actor": _short(actor), "agent": agent, "path": text, "rule": reason})
 
     def flush(self) -> None:
         """Write what waits."""
         self._journal.flush()
+        self._send_checkpoint(self._every)
 
     def close(self) -> None:
         """Write what waits, send a last checkpoint, and release what the target's backend holds."""
@@ -118,8 +122,7 @@ class AuditPlugin:
             self._timer[1].cancel()
         try:
             self.flush()
-            if self._position:
-                self._send(self._position)
+            self._send_checkpoint(1)
         finally:
             _open.discard(self)
             close_backend(self._backend)
@@ -136,6 +139,7 @@ class AuditPlugin:
         number = self._journal.add(event, seconds, facts)
         if self.required or self._journal.waiting >= MOST_AT_ONCE:
             self._journal.settle(number)
+            self._send_checkpoint(self._every)
         elif self._timer is None or self._timer[0] != os.getpid():
             self._flush_soon()
 
@@ -150,22 +154,39 @@ class AuditPlugin:
         try:
             self.flush()
         except Exception:  # noqa: BLE001 - whatever it is, the next flush tries again
-            _log.exception("audit records could not be written yet; they are kept for the next time")
+            _log.exception(
+                "audit records, or their checkpoint, could not be written yet; they are kept for the next time"
+            )
             self._flush_soon()
 
-    def _written(self, position: Position) -> None:
-        self._position = position
-        last = self._checkpointed
-        if position.seq - (last.seq if last and last.writer == position.writer else 0) >= self._every:
-            self._send(position)
+    def _send_checkpoint(self, least: int) -> None:
+        """Send how far the chain is written, if that is so many records further than what was sent last."""
+        if self in _sending.get():
+            return  # a receiver does what is audited itself
+        if self._unsent() >= least:
+            with self._sends:
+                if self._unsent() >= least:  # still, after the one who was sending
+                    self._send()
 
-    def _send(self, position: Position) -> None:
-        if position == self._checkpointed:
+    def _unsent(self) -> int:
+        """How many records are written that no checkpoint was sent for."""
+        position, last = self._journal.written, self._checkpointed
+        if position is None:
+            return 0
+        return position.seq - (last.seq if last and last.writer == position.writer else 0)
+
+    def _send(self) -> None:
+        position = self._journal.written
+        if position is None:
             return
+        token = _sending.set((*_sending.get(), self))
+        try:
+            checkpoint = AuditCheckpoint(time.time(), *position)
+            for receive in self._receivers:
+                receive(checkpoint)
+        finally:
+            _sending.reset(token)
         self._checkpointed = position
-        checkpoint = AuditCheckpoint(time.time(), *position)
-        for receive in self._receivers:
-            receive(checkpoint)
 
 
 @atexit.register
@@ -178,17 +199,35 @@ def _flush_all() -> None:
                 _log.exception("audit records could not be written")
 
 
+def _begin_in_child() -> None:
+    for audit in _open:
+        audit._sends = threading.Lock()  # whoever held it did not survive the fork
+
+
+def _flush_at_the_end(_: object) -> None:
+    Finalize(None, _flush_all, exitpriority=1)
+
+
+os.register_at_fork(after_in_child=_begin_in_child)
+register_after_fork(_open, _flush_at_the_end)  # a child that multiprocessing forked ends without `atexit`
+
+
 def _asked(operation: Operation) -> dict[str, object]:
     return {
         "id": operation.id,
-        "actor": operation.actor,
+        "actor": _short(operation.actor),
         "agent": operation.agent,
-        "tool_call_id": operation.tool_call_id,
+        "tool_call_id": _short(operation.tool_call_id),
         "operation": operation.kind,
         "path": operation.path,
         "target": operation.target,
         "given": operation.size,
     }
+
+
+def _short(text: str | None) -> str | None:
+    """What a caller says of itself, of bounded length: a record is a line that can be read at once."""
+    return text if text is None or len(text) <= _MOST_CHARACTERS else text[: _MOST_CHARACTERS - 1] + "…"
 
 
 def _happened(outcome: Outcome) -> dict[str, object]:

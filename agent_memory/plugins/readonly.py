@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from fnmatch import fnmatchcase
+from itertools import product
 from typing import Final, TypeAlias
 
 from agent_memory.errors import OperationDenied
@@ -17,9 +18,10 @@ Segments: TypeAlias = tuple[str, ...]
 class ReadOnlyPlugin:
     """Refuses operations that would write, move or delete a file whose path matches a pattern.
 
-    A pattern is matched segment by segment, in case as it stands: ``*``, ``?`` and ``[...]`` within a segment, as
-    `fnmatch` has them, ``**`` for any number of segments. An operation on a directory is refused if a file below it
-    could match, whether or not there is one, because a guard asks the storage nothing.
+    A pattern is matched segment by segment: ``*``, ``?`` and ``[...]`` within a segment, as `fnmatch` has them, ``**``
+    for any number of segments. Upper and lower case are the same, agents' ids included, because some filesystems have
+    it so. An operation on a directory is refused if a file below it could match, whether or not there is one, because
+    a guard asks the storage nothing.
 
     Args:
         patterns: relative to the agent's tree: ``policies/**``, ``*.lock``.
@@ -30,22 +32,23 @@ class ReadOnlyPlugin:
     """
 
     def __init__(self, *patterns: str, agents: Collection[str] | None = None) -> None:
-        self._patterns = [_segments(pattern) for pattern in patterns]
-        self._agents = None if agents is None else frozenset(agents)
+        self._patterns = [_segments(text) for pattern in patterns for text in (pattern, pattern.casefold())]
+        self._agents = None if agents is None else frozenset(agent.casefold() for agent in agents)
 
     @hookimpl
     def agent_memory_before_operation(self, operation: Operation) -> None:
         """Refuse a change."""
-        if self._agents is not None and operation.agent not in self._agents:
+        if self._agents is not None and (operation.agent or "").casefold() not in self._agents:
             return
         for path in _changed(operation):
             if self._protects(path, below=operation.kind in _ON_ALL_BELOW):
                 raise OperationDenied(f"{path!r} is read-only here")
 
     def _protects(self, path: str, *, below: bool) -> bool:
-        segments = tuple(path.split("/")) if path else ()
+        spellings = [tuple(text.split("/")) if text else () for text in (path, path.casefold())]
         return any(
-            _matches(pattern, segments) or (below and _reaches_below(pattern, segments)) for pattern in self._patterns
+            _matches(pattern, segments) or (below and _reaches_below(pattern, segments))
+            for pattern, segments in product(self._patterns, spellings)
         )
 
 

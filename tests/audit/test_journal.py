@@ -6,6 +6,7 @@ import json
 import logging
 import multiprocessing
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ class Lines:
         self.batches: list[bytes] = []
         self.fail: Exception | None = None
         self.doubtful: list[bool] = []
+        self.seconds: list[float] = []
         self.meanwhile: Callable[[], object] = lambda: None
 
     def turned(self) -> bool:
@@ -44,6 +46,7 @@ class Lines:
         if self.fail:
             raise self.fail
         self.doubtful.append(batch.doubtful)
+        self.seconds.append(batch.seconds)
         self.batches.append(batch.data)
 
     @property
@@ -75,28 +78,27 @@ def test_records_that_come_while_one_is_written_share_the_next_write() -> None:
     assert [record["seq"] for record in log.records] == list(range(1, 8))
 
 
-def test_what_could_not_be_written_is_written_before_what_comes_after() -> None:
+@pytest.mark.parametrize(("failure", "doubtful"), [(AppendError("no space"), False), (OutcomeUnknownError("?"), True)])
+def test_what_could_not_be_written_is_written_before_what_comes_after(failure: Exception, doubtful: bool) -> None:
     log = Lines()
     journal = Journal(log)
-    log.fail = AppendError("no space")
-    with pytest.raises(AppendError):
+    log.fail = failure
+    with pytest.raises(type(failure)):
         journal.settle(journal.add("operation", 0, {"n": 1}))
     log.fail = None
     journal.settle(journal.add("operation", 0, {"n": 2}))
     assert [record.get("n") for record in log.records] == [None, 1, 2]
     assert [record["seq"] for record in log.records] == [1, 2, 3]
-    assert log.doubtful == [False, False]
+    assert log.doubtful == [doubtful, False]
 
 
-def test_what_may_be_there_already_is_written_as_doubtful() -> None:
+def test_the_times_of_batches_never_go_back(monkeypatch: pytest.MonkeyPatch) -> None:
     log = Lines()
     journal = Journal(log)
-    log.fail = OutcomeUnknownError("no answer")
-    with pytest.raises(OutcomeUnknownError):
-        journal.settle(journal.add("operation", 0, {"n": 1}))
-    log.fail = None
-    journal.flush()
-    assert log.doubtful == [True]
+    for now in (100.0, 50.0, 70.0, 200.0):
+        monkeypatch.setattr(time, "time", lambda now=now: now)
+        journal.settle(journal.add("operation", 0, {}))
+    assert log.seconds == [100.0, 100.0, 100.0, 200.0]
 
 
 def test_a_doubtful_batch_that_is_there_is_not_appended_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,6 +153,25 @@ def test_a_forked_child_is_another_writer(tmp_path: Path) -> None:
         service.append_to_memory_file("bob", "log.md", "parent\n")
     verdict = verify(log_at(tmp_path / "audit.jsonl"))
     assert (verdict.is_intact, verdict.writers, verdict.records) == (True, 2, 5)
+
+
+def _append_unrequired(service: AgentMemoryService) -> None:
+    service.append_to_memory_file("bob", "log.md", "child\n")
+
+
+def test_a_child_that_multiprocessing_forked_writes_what_waits_before_it_ends(tmp_path: Path) -> None:
+    with (
+        AuditPlugin(tmp_path / "audit.jsonl") as audit,
+        AgentMemoryService(tmp_path / "root", plugins=[audit]) as service,
+    ):
+        service.append_to_memory_file("bob", "log.md", "parent\n")
+        audit.flush()
+        child = multiprocessing.get_context("fork").Process(target=_append_unrequired, args=(service,))
+        child.start()
+        child.join(60)
+        assert child.exitcode == 0
+        verdict = verify(log_at(tmp_path / "audit.jsonl"))
+    assert (verdict.is_intact, verdict.writers, verdict.records) == (True, 2, 4)
 
 
 def intact(url: str, server: S3Server) -> Verdict:
@@ -231,6 +252,90 @@ def test_checkpoints_come_after_so_many_records_and_at_the_end(
     found = list(checkpoints_in((tmp_path / "elsewhere" / "heads.jsonl").read_bytes()))
     assert [checkpoint.seq for checkpoint in found] == [4, 8, 10]
     assert f"checkpoint writer={found[0].writer} seq=4 hash={found[0].hash}" in caplog.text
+
+
+class Busy:
+    """A receiver that does something audited with each checkpoint."""
+
+    def __init__(self) -> None:
+        self.found: list[int] = []
+        self.service: AgentMemoryService | None = None
+
+    @hookimpl
+    def agent_memory_audit_checkpoint(self, checkpoint: AuditCheckpoint) -> None:
+        assert self.service
+        self.service.append_to_memory_file("bob", "checkpoints.md", f"{checkpoint.seq}\n")
+        self.found.append(checkpoint.seq)
+
+
+def test_a_receiver_may_do_what_is_audited(tmp_path: Path) -> None:
+    busy = Busy()
+    with (
+        AuditPlugin(tmp_path / "audit.jsonl", required=True, checkpoint_every=1) as audit,
+        AgentMemoryService("memory://", plugins=[audit, busy]) as service,
+    ):
+        busy.service = service
+        for _ in range(2):
+            service.append_to_memory_file("bob", "log.md", "x\n")
+        busy.service = AgentMemoryService("memory://")
+    assert busy.found == [2, 4, 5]  # a beginning; then one of ours and one of its own each time; the last at the end
+    assert verify(log_at(tmp_path / "audit.jsonl")).records == 5
+
+
+def test_every_record_is_before_a_checkpoint_when_its_call_returns(tmp_path: Path) -> None:
+    heads = CheckpointFile(tmp_path / "heads.jsonl", required=True)
+    unanchored: list[object] = []
+    with (
+        AuditPlugin(tmp_path / "audit.jsonl", required=True, checkpoint_every=1) as audit,
+        AgentMemoryService("memory://anchored", plugins=[audit, heads]) as service,
+    ):
+        barrier = threading.Barrier(4)
+
+        def work(number: int) -> None:
+            barrier.wait(60)
+            for turn in range(20):
+                service.write_memory_file("bob", f"{number}.md", f"{turn}")
+                latest = list(checkpoints_in((tmp_path / "heads.jsonl").read_bytes()))[-1].seq
+                lines = (tmp_path / "audit.jsonl").read_bytes().splitlines()
+                mine = max(json.loads(line)["seq"] for line in lines if f'"{number}.md"'.encode() in line)
+                if latest < mine:
+                    unanchored.append((number, turn, mine, latest))
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+    heads.close()
+    found = [each.seq for each in checkpoints_in((tmp_path / "heads.jsonl").read_bytes())]
+    assert unanchored == []
+    assert found == sorted(set(found))
+
+
+class FailsOnce:
+    required = True
+
+    def __init__(self) -> None:
+        self.found: list[int] = []
+        self.failed = False
+
+    @hookimpl
+    def agent_memory_audit_checkpoint(self, checkpoint: AuditCheckpoint) -> None:
+        if not self.failed:
+            self.failed = True
+            raise OSError("not reachable")
+        self.found.append(checkpoint.seq)
+
+
+def test_a_checkpoint_that_failed_is_sent_again(tmp_path: Path) -> None:
+    receiver = FailsOnce()
+    with (
+        AuditPlugin(tmp_path / "audit.jsonl", required=True, checkpoint_every=2) as audit,
+        AgentMemoryService("memory://", plugins=[audit, receiver]) as service,
+    ):
+        with pytest.raises(OutcomeUnknownError):
+            service.append_to_memory_file("bob", "log.md", "x\n")
+    assert receiver.found == [2]
 
 
 class Broken:

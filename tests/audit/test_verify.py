@@ -116,7 +116,9 @@ def test_a_line_that_is_there_twice_is_reported(log: tuple[list[bytes], Anchors]
             assert told(findings([*lines[:to], line, *lines[to:]], anchors)) == [("duplicated", to + 1)]
 
 
-@pytest.mark.parametrize("forged", [b"\n", b"{}\n", b"{\n", b'{"event":"operation"}\n', b"\0\xff\n"])
+@pytest.mark.parametrize(
+    "forged", [b"\n", b"{}\n", b"{\n", b'{"event":"operation"}\n', b"\0\xff\n", b"9" * 5000 + b"\n"]
+)
 def test_a_line_that_is_put_in_is_reported(log: tuple[list[bytes], Anchors], forged: bytes) -> None:
     lines, anchors = log
     for to in range(len(lines) + 1):
@@ -203,10 +205,35 @@ def test_a_writer_that_is_taken_out_whole_is_missed_by_the_one_that_began_after_
 
 
 def test_a_torn_line_is_told_apart_from_an_edited_one(log: tuple[list[bytes], Anchors]) -> None:
-    lines, anchors = log
+    lines, _ = log
     for size in range(1, len(lines[-1]) - 1):
-        torn = [*lines, lines[-1][:size]]
-        assert told(findings(torn, anchors)) == [("torn", len(lines) + 1)], size
+        found = told(findings([*lines[:-1], lines[-1][:size]], {}))
+        assert [each for each in found if each[0] != "unanchored"] == [("torn", len(lines))], size
+
+
+def test_what_no_writer_was_about_to_write_is_not_taken_for_torn(log: tuple[list[bytes], Anchors]) -> None:
+    lines, anchors = log
+    head_ends = lines[-1].index(b'"time":"') + len(b'"time":"')
+    again = [*lines, lines[-1][:-5]]
+    hidden = [*lines[:-1], lines[-1][:head_ends] + b"\x1b[2J"]
+    of_another_chain = [*lines[:-1], lines[-2][:-5]]
+    for forged in (again, hidden, of_another_chain):
+        assert ("edited", len(forged)) in told(findings(forged, anchors))
+
+
+def test_an_edited_first_record_of_a_writer_is_one_finding(log: tuple[list[bytes], Anchors]) -> None:
+    lines, anchors = log
+    for place, line in enumerate(lines):
+        if b'"event":"begin"' in line:
+            edited = [*lines[:place], line.replace(b'"time":"20', b'"time":"21'), *lines[place + 1 :]]
+            assert told(findings(edited, anchors)) == [("edited", place + 1)]
+
+
+def test_a_line_edited_to_look_keyed_is_edited(log: tuple[list[bytes], Anchors]) -> None:
+    lines, anchors = log
+    for place, line in enumerate(lines):
+        keyed = [*lines[:place], line.replace(b'"sha256"', b'"hmac-sha256"', 1), *lines[place + 1 :]]
+        assert ("edited", place + 1) in told(findings(keyed, anchors))
 
 
 def test_no_damage_raises(log: tuple[list[bytes], Anchors]) -> None:
@@ -220,6 +247,28 @@ def test_no_damage_raises(log: tuple[list[bytes], Anchors]) -> None:
         at = random_.randrange(len(damaged))
         del damaged[at : at + random_.choice((0, 0, 1, 50, 1000))]
         assert findings([bytes(damaged)], anchors)
+
+
+def test_two_writers_that_saw_the_same_record_both_vouch_for_it(log: tuple[list[bytes], Anchors]) -> None:
+    lines, _ = log
+    whole = head(lines[3].rstrip(b"\n"))
+    assert whole
+    forged = rewritten(lines[3], lambda _: "other.md")
+    honest, _ = encode("e" * 16, 1, "0" * 64, "begin", 0, {"seen": [whole.writer, whole.seq, whole.hash]})
+    other = head(forged.rstrip(b"\n"))
+    assert other
+    made_up, _ = encode("f" * 16, 1, "0" * 64, "begin", 0, {"seen": [other.writer, other.seq, other.hash]})
+    chain = [line for line in lines if writer_of(line) == whole.writer]
+    before, after = chain[: whole.seq - 1], chain[whole.seq :]
+    # the rest of the chain is made anew behind the forged record; the writer that began later remembers the true one
+    remade, prev = [], other.hash
+    for line in after:
+        record = json.loads(line)
+        facts = {name: value for name, value in record.items() if name not in _HEAD}
+        fresh, prev = encode(whole.writer, record["seq"], prev, record["event"], 0, facts)
+        remade.append(fresh)
+    found = told(findings([*before, forged, *remade, honest, made_up], {}))
+    assert ("edited", len(before) + 1 + len(remade) + 1) in found
 
 
 @pytest.mark.parametrize("seen", [5, ["x"], ["w", "2", "h"], [["q"], 1, "x"], {"a": 1}, []])

@@ -140,3 +140,35 @@ def test_lines_that_are_no_records_are_left_out_and_counted(run: Run, log: Path)
     assert result.exit_code == 0
     assert "1 line left out" in result.stderr
     assert "\x1b" not in result.stdout
+
+
+def test_a_record_that_is_not_as_written_is_marked(run: Run, log: Path) -> None:
+    log.write_text(log.read_text().replace('"notes/b.md"', '"notes/c.md"'))
+    result = run("audit", "show", "--log", str(log), "--agent", "bob")
+    assert ["(not as written)" in line for line in result.stdout.splitlines()] == [False, False, True, False, False]
+    assert "1 record not as written" in result.stderr
+    found = json.loads(run("--json", "audit", "blame", "notes/a.md", "--agent", "bob", "--log", str(log)).stdout)
+    assert [record.get("edited", False) for record in found["records"]] == [False, False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"target":"notes/b.md"', '"target":["x"]'),
+        ('"actor":"bob', '"actor":5,"x":"bob'),
+        ('"time":"20', '"time":"2x'),
+        ('"time":"20', '"time":7,"x":"20'),
+        ('"outcome":"ok"', '"outcome":{}'),
+        ('"path":"notes/a.md"', '"path":"notes/a.md'),
+        ('"path":"notes/a.md"', '"path":"notes/\x1b[2J"'),
+    ],
+)
+def test_a_log_that_somebody_damaged_can_still_be_looked_into(run: Run, log: Path, old: str, new: str) -> None:
+    text = log.read_text()
+    assert old in text
+    log.write_text(text.replace(old, new))
+    for command in (["show"], ["show", "--since", "2020-01-01"], ["blame", "notes/a.md", "--agent", "bob"]):
+        result = run("audit", *command, "--log", str(log))
+        assert result.exit_code == 0, result.output
+        assert "see audit verify" in result.stderr
+        assert "\x1b" not in result.stdout

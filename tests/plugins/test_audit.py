@@ -20,6 +20,8 @@ from agent_memory import (
     OperationDenied,
     OutcomeUnknownError,
 )
+from agent_memory.audit import log_at, verify
+from agent_memory.hooks import Hooks
 from agent_memory.plugins import audit as audit_module
 from agent_memory.plugins.audit import AuditPlugin
 from tests.servers import Root, S3Server
@@ -204,3 +206,19 @@ def test_a_required_audit_does_not_hide_why_an_operation_failed(log: Path) -> No
         with pytest.raises(AgentMemoryFileNotFoundError) as failed:
             service.read_memory_file("bob", "missing.md")
     assert "could not be reported" in failed.value.__notes__[0]
+
+
+def test_what_a_caller_says_of_itself_is_cut(log: Path) -> None:
+    with AgentMemoryService("memory://", plugins=[AuditPlugin(log, required=True)], actor="a" * 17_000_000) as service:
+        service.agent("bob").acting_as("b" * 300, "c" * 17_000_000).write("a.md", "x")
+        with pytest.raises(InvalidPathError):
+            service.read_memory_file("bob", "../a")
+    write, refused = records(log)
+    assert [len(text) for text in (write["actor"], write["tool_call_id"], refused["actor"])] == [256, 256, 256]
+    assert write["actor"] == "b" * 255 + "…"
+    assert verify(log_at(log)).is_intact
+
+
+def test_only_an_audit_that_wants_intents_is_asked_before_an_operation(log: Path) -> None:
+    assert not Hooks([AuditPlugin(log)]).guards
+    assert Hooks([AuditPlugin(log, intent=True)]).guards

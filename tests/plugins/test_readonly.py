@@ -48,6 +48,10 @@ REFUSED: list[tuple[str, Change]] = [
     ("**/*.lock", lambda m: m.write("notes/y.lock", "new")),
     ("**/*.lock", lambda m: m.delete_tree("notes")),
     ("*.lock", lambda m: m.delete("x.lock")),
+    ("*.lock", lambda m: m.write("X.LOCK", "new")),
+    ("Policies/**", lambda m: m.write("policies/a.md", "new")),
+    ("?.md", lambda m: m.write("ß.md", "new")),
+    ("STRASSE.md", lambda m: m.write("straße.md", "new")),
     ("**", lambda m: m.write("anything", "new")),
 ]
 ALLOWED: list[tuple[str, Change]] = [
@@ -60,7 +64,6 @@ ALLOWED: list[tuple[str, Change]] = [
     ("policies/deep/*.md", lambda m: m.write("policies/a.md", "new")),
     ("policies/deep/*.md", lambda m: m.delete("policies/a.md")),
     ("*.lock", lambda m: m.write("notes/y.lock", "new")),
-    ("*.lock", lambda m: m.write("X.LOCK", "new")),
 ]
 
 

@@ -1,0 +1,131 @@
+"""Segments and days: no writer goes back, and none says it has seen what stands behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from agent_memory import AgentMemoryService, OutcomeUnknownError
+from agent_memory.audit import LogLocation, log_at, verify
+from agent_memory.audit import log as log_module
+from agent_memory.audit.log import Batch
+from agent_memory.key import Key
+from agent_memory.plugins.audit import AuditPlugin
+from tests.servers import S3Server
+
+Write = Callable[[], object]
+
+
+def writer(target: str | Path, segment: int = 1500) -> tuple[AuditPlugin, Write]:
+    """One more writer of a log, and what makes it write a record."""
+    audit = AuditPlugin(target, required=True, max_segment_bytes=segment)
+    service = AgentMemoryService("memory://rotation", plugins=[audit])
+    return audit, lambda: service.append_to_memory_file("bob", "log.md", "x\n")
+
+
+def test_a_writer_that_lags_behind_goes_on_where_the_others_are(tmp_path: Path) -> None:
+    target = tmp_path / "audit.jsonl"
+    (slow, write_slowly), (fast, write_fast) = writer(target), writer(target)
+    with slow, fast:
+        write_slowly()
+        for _ in range(12):
+            write_fast()
+        assert (tmp_path / "audit.2.jsonl").exists()
+        for _ in range(6):
+            write_slowly()
+    verdict = verify(log_at(target))
+    assert {finding.kind for finding in verdict.findings} == {"unanchored"}
+    assert verdict.writers == 2
+
+
+def test_a_clock_that_steps_back_over_midnight_does_not_take_a_chain_back(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    day = "2026-11-23"
+    monkeypatch.setattr(log_module, "_day", lambda: day)
+    target = f"file://{tmp_path}/root"
+    audit, write = writer(target)
+    with audit:
+        write()
+        day = "2026-11-22"
+        write()
+        other, write_otherwise = writer(target)
+        with other:
+            write_otherwise()
+        write()
+    verdict = verify(log_at(target))
+    assert {finding.kind for finding in verdict.findings} == {"unanchored"}, verdict
+
+
+def test_a_doubtful_batch_is_looked_for_in_the_segment_it_was_sent_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    audit, write = writer(tmp_path / "audit.jsonl", 1)
+    with audit:
+        log = audit._journal._log
+        append = log.append
+
+        def append_and_lose_the_answer(batch: Batch) -> None:
+            append(batch)
+            monkeypatch.undo()
+            raise OutcomeUnknownError("no answer")
+
+        monkeypatch.setattr(log, "append", append_and_lose_the_answer)
+        with pytest.raises(OutcomeUnknownError):
+            write()
+        write()
+    verdict = verify(log_at(tmp_path / "audit.jsonl"))
+    assert {finding.kind for finding in verdict.findings} == {"unanchored"}, verdict
+    assert verdict.records == 4
+
+
+def test_a_log_that_is_written_while_it_is_verified_is_intact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = tmp_path / "audit.jsonl"
+    (slow, write_slowly), (fast, write_fast) = writer(target, 2500), writer(target)
+    blocks, rounds = LogLocation.blocks, 0
+
+    def blocks_and_write(self: LogLocation, *part: object) -> Iterator[bytes]:
+        nonlocal rounds
+        yield from blocks(self, *part)  # type: ignore[arg-type]
+        if rounds < 3:
+            rounds += 1
+            for _ in range(4):
+                write_slowly()  # into the part that was read, then into the next
+                write_fast()
+
+    with slow, fast:
+        write_slowly()
+        for _ in range(10):
+            write_fast()
+        monkeypatch.setattr(LogLocation, "blocks", blocks_and_write)
+        verdict = verify(log_at(target))
+    assert rounds > 1
+    assert {finding.kind for finding in verdict.findings} == {"unanchored"}, verdict
+
+
+def test_batches_that_are_written_while_they_are_listed_are_not_missed(
+    ministack: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = ministack.new_url()
+    with (
+        AuditPlugin(url, storage_options=ministack.options, required=True) as audit,
+        AgentMemoryService("memory://", plugins=[audit]) as service,
+    ):
+        for turn in range(4):
+            service.append_to_memory_file("bob", "log.md", f"{turn}\n")
+    listed = LogLocation._listed
+    hidden = [1]
+
+    def listed_behind_the_back(self: LogLocation) -> dict[Key, log_module.Place]:
+        found = listed(self)
+        if hidden:
+            del found[sorted(found, key=str)[hidden.pop()]]
+        return found
+
+    monkeypatch.setattr(LogLocation, "_listed", listed_behind_the_back)
+    verdict = verify(log_at(url, ministack.options))
+    assert hidden == []
+    assert {finding.kind for finding in verdict.findings} == {"unanchored"}, verdict
+    assert verdict.records == 5
