@@ -232,6 +232,12 @@ class Tree:
         effect = await self._operate(run, "delete_tree", path, flow, directory=True)
         return TreeResult(self._path(self.top.join_prefix(path)), effect.files or 0, effect.skipped)
 
+    async def forget(self, run: Run, path: str) -> TreeResult:
+        effect = await self._operate(
+            run, "forget", path, lambda c: tree_flows.forget(c.store, c.run, c.key), directory=True
+        )
+        return TreeResult(self._path(self.top.join_prefix(path)), effect.files or 0, effect.skipped)
+
     async def rename(self, run: Run, path: str, new_path: str) -> TreeResult:
         return await self._transfer(run, "rename", path, new_path, tree_flows.rename)
 

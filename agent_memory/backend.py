@@ -67,6 +67,7 @@ __all__ = [
     "Deadline",
     "DeletedTree",
     "Entry",
+    "Erases",
     "Key",
     "MovesTrees",
     "Page",
@@ -251,6 +252,23 @@ class MovesTrees(Protocol):
 
         Raises:
             PartialOperationError: some files could not be deleted; running it again goes on.
+            WriteError: the storage failed.
+        """
+        ...
+
+
+@runtime_checkable
+class Erases(Protocol):
+    """An optional verb: nothing is left of a file, nor of what the storage keeps of it besides."""
+
+    def erase(self, prefix: Key) -> DeletedTree | Awaitable[DeletedTree]:
+        """Erase the file of this name, and every file below it, with earlier versions and writes that never ended.
+
+        Files that were deleted before count too, where the storage still had something of them. There may be none.
+
+        Raises:
+            PartialOperationError: some files could not be deleted; running it again goes on.
+            UnsupportedOperationError: this storage does not tell what it keeps.
             WriteError: the storage failed.
         """
         ...

@@ -24,6 +24,7 @@ from agent_memory.backend import (
     AppendWhen,
     Backend,
     Entry,
+    Erases,
     MovesTrees,
     Snapshot,
     Version,
@@ -151,6 +152,11 @@ def appends(store: Any) -> TypeGuard[Appends]:
 def moves_trees(store: Any) -> TypeGuard[MovesTrees]:
     """Whether a backend moves and deletes whole directories."""
     return _supports(cast(Any, type(store)), MovesTrees)
+
+
+def erases(store: Any) -> TypeGuard[Erases]:
+    """Whether a backend erases what it keeps besides what it shows."""
+    return _supports(cast(Any, type(store)), Erases)
 
 
 @cache  # asking a protocol is slow

@@ -23,7 +23,7 @@ hookspec = pluggy.HookspecMarker(PROJECT)
 
 OperationKind: TypeAlias = Literal[
     "read", "stat", "exists", "list", "agent_ids", "write", "create", "append", "edit", "delete", "delete_tree",
-    "rename", "copy",
+    "rename", "copy", "forget",
 ]  # fmt: skip
 
 

@@ -250,6 +250,19 @@ class AgentMemory(_View):
         """
         return step(self._tree.delete_tree(self._run, path))
 
+    def forget(self, path: str) -> TreeResult:
+        """Erase a file, or all files below a directory, and whatever else the storage keeps of them; ``""`` is all.
+
+        On S3 that is earlier versions, deletion marks and incomplete uploads, also of files that were deleted before,
+        which count; on local disk what writers left that died. There may be no such file. Audit logs keep only digests
+        that nobody can check any more; see ``docs/audit.md``. Names that no key can name are left alone and counted.
+
+        Raises:
+            PartialOperationError: some files could not be deleted; running it again goes on.
+            UnsupportedOperationError: the backend does not promise that nothing is kept of what it deletes.
+        """
+        return step(self._tree.forget(self._run, path))
+
     def rename(self, path: str, new_path: str) -> TreeResult:
         """Move a file or a directory to a name that is free; never overwrites.
 
@@ -368,6 +381,9 @@ class AsyncAgentMemory(_View):
 
     async def delete_tree(self, path: str) -> TreeResult:
         return await self._do(lambda run: self._tree.delete_tree(run, path))
+
+    async def forget(self, path: str) -> TreeResult:
+        return await self._do(lambda run: self._tree.forget(run, path))
 
     async def rename(self, path: str, new_path: str) -> TreeResult:
         return await self._do(lambda run: self._tree.rename(run, path, new_path))

@@ -123,6 +123,10 @@ class AgentMemoryService(_Service[AgentMemory]):
         """Whether a file has this name; see `AgentMemory.exists`."""
         return self.agent(agent_instance_id).exists(relative_file_path)
 
+    def forget_memory(self, agent_instance_id: str, relative_path: str = "") -> TreeResult:
+        """Erase all of an agent, or a file or directory of it; see `AgentMemory.forget`."""
+        return self.agent(agent_instance_id).forget(relative_path)
+
     def agent_ids(self) -> tuple[str, ...]:
         """The agents that have files, in the order of their bytes."""
         return run_sync(self._backend, self._agents.agent_ids)
@@ -168,6 +172,9 @@ class AsyncAgentMemoryService(_Service[AsyncAgentMemory]):
 
     async def memory_file_exists(self, agent_instance_id: str, relative_file_path: str) -> bool:
         return await self.agent(agent_instance_id).exists(relative_file_path)
+
+    async def forget_memory(self, agent_instance_id: str, relative_path: str = "") -> TreeResult:
+        return await self.agent(agent_instance_id).forget(relative_path)
 
     async def agent_ids(self) -> tuple[str, ...]:
         return await run_async(self._backend, self._agents.agent_ids)

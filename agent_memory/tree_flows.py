@@ -26,7 +26,7 @@ from agent_memory.errors import (
     UnsupportedOperationError,
     WriteError,
 )
-from agent_memory.flows import Effect, as_much_time_again, exists, moves_trees
+from agent_memory.flows import Effect, as_much_time_again, erases, exists, moves_trees
 from agent_memory.key import RULES, Key
 from agent_memory.runners import Run
 
@@ -104,6 +104,16 @@ async def delete_tree(store: Backend, run: Run, prefix: Key, missing_ok: bool) -
 
     await _each(run, listing.entries, one)
     return Effect(files=len(listing.entries), skipped=listing.skipped)
+
+
+async def forget(store: Backend, run: Run, prefix: Key) -> Effect:
+    """Erase a file, or every file below a prefix, with all that the storage keeps of them."""
+    if not erases(store):
+        raise UnsupportedOperationError(
+            f"{prefix.path!r}: this backend does not promise that nothing is kept of what it deletes"
+        )
+    erased = await run.call(cast("Callable[[Key], Awaitable[DeletedTree]]", store.erase), prefix)
+    return Effect(files=erased.files, skipped=erased.skipped)
 
 
 def _nothing_below(prefix: Key) -> AgentMemoryFileNotFoundError:

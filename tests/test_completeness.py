@@ -25,7 +25,7 @@ from agent_memory.integrations.anthropic import AgentMemoryTool
 from agent_memory.tools import AgentMemoryTools, FileSystemManager, MemorySearch, MemoryTool
 from agent_memory_memory import MemoryBackend
 
-PRIMITIVES = ("read", "stat", "write", "delete", "list", "append", "rename_tree", "delete_tree")
+PRIMITIVES = ("read", "stat", "write", "delete", "list", "append", "move_tree", "delete_tree", "erase")
 Call = Callable[[AgentMemory], object]
 
 

@@ -109,6 +109,7 @@ ON_A_TREE = {
     "edit": case("edit", "a.md", str.upper, content=b"OLD"),
     "delete": case("delete", "a.md"),
     "delete_tree": case("delete_tree", "dir"),
+    "forget": case("forget", "dir"),
     "rename": case("rename", "a.md", "new.md", target="new.md"),
     "copy": case("copy", "a.md", "new.md", target="new.md"),
 }
@@ -121,6 +122,7 @@ ON_A_SERVICE = {
     "rename_memory_file": of_bob("rename", "a.md", "new.md", target="new.md"),
     "list_memory_files": of_bob("list", path=""),
     "memory_file_exists": of_bob("exists", "a.md"),
+    "forget_memory": of_bob("forget", "a.md"),
     "agent_ids": case("agent_ids"),
 }
 NO_OPERATIONS = {
@@ -194,6 +196,10 @@ class Counting(MemoryBackend):
         self.requests["delete_tree"] += 1
         return super().delete_tree(prefix)
 
+    def erase(self, prefix: Key) -> DeletedTree:
+        self.requests["erase"] += 1
+        return super().erase(prefix)
+
     def list(self, prefix: Key, *, recursive: bool = True, after: str | None = None, limit: int = 1000) -> Page:
         self.requests["list"] += 1
         return super().list(prefix, recursive=recursive, after=after, limit=limit)
@@ -205,7 +211,7 @@ class Broken(Counting):
     broken = False
 
     def __getattribute__(self, name: str) -> Any:
-        if name in ("read", "stat", "write", "append", "delete", "delete_tree", "list") and self.broken:
+        if name in ("read", "stat", "write", "append", "delete", "delete_tree", "erase", "list") and self.broken:
             return self._fail
         return super().__getattribute__(name)
 
@@ -225,6 +231,10 @@ class AsyncTwin(Backend):
 
     async def stat(self, key: Key) -> Entry:
         return self.twin.stat(key)
+
+    async def erase(self, prefix: Key) -> DeletedTree:
+        assert isinstance(self.twin, MemoryBackend)
+        return self.twin.erase(prefix)
 
     async def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
         return self.twin.write(key, data, when)

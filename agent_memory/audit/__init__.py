@@ -9,9 +9,10 @@ from __future__ import annotations
 from agent_memory.audit.journal import Journal, Position
 from agent_memory.audit.log import Log, LogLocation, log_at, open_log
 from agent_memory.audit.record import encode, facts_of, head
+from agent_memory.audit.salts import Salts
 from agent_memory.audit.verify import Finding, Line, Verdict, Verifier, verify
 
 __all__ = [
-    "Finding", "Journal", "Line", "Log", "LogLocation", "Position", "Verdict", "Verifier", "encode", "facts_of", "head",
-    "log_at", "open_log", "verify",
+    "Finding", "Journal", "Line", "Log", "LogLocation", "Position", "Salts", "Verdict", "Verifier", "encode",
+    "facts_of", "head", "log_at", "open_log", "verify",
 ]  # fmt: skip

@@ -15,6 +15,7 @@ from agent_memory.cli import doctor, files, listing, transfer, viewing
 from agent_memory.cli.audit import audit
 from agent_memory.cli.demo import demo
 from agent_memory.cli.editing import edit
+from agent_memory.cli.forgetting import forget
 from agent_memory.cli.history import history
 from agent_memory.cli.mcp import mcp
 from agent_memory.cli.output import Exit, report
@@ -113,6 +114,6 @@ def app(ctx: click.Context) -> None:
 for _command in (
     files.read, files.write, files.append, files.create, edit, listing.ls, listing.tree, files.rm, files.mv, files.cp,
     listing.agents, viewing.view, viewing.search, history, transfer.import_, transfer.export, transfer.copy,
-    doctor.doctor, audit, s3_policy, mcp, demo,
+    doctor.doctor, audit, forget, s3_policy, mcp, demo,
 ):  # fmt: skip
     app.add_command(_command)

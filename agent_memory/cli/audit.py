@@ -10,7 +10,8 @@ from typing import Any, Final, TypeAlias
 
 import click
 
-from agent_memory.audit import LogLocation, facts_of, head, log_at, verify
+from agent_memory import flows
+from agent_memory.audit import LogLocation, Salts, facts_of, head, log_at, verify
 from agent_memory.audit.log import DIRECTORY
 from agent_memory.cli.output import Exit, counted, note, printable, show_json
 from agent_memory.cli.settings import Command, Settings, pass_settings
@@ -21,8 +22,8 @@ from agent_memory.runners import close_backend
 
 Record: TypeAlias = Mapping[str, Any]
 _EDITED: Final = "edited"
-_TEXTS: Final = ("event", "time", "id", "actor", "agent", "operation", "path", "target", "outcome", "error", "sha256")
-_CHANGING: Final = ("write", "create", "append", "edit", "delete", "delete_tree", "rename", "copy")
+_TEXTS: Final = ("event", "time", "id", "actor", "agent", "operation", "path", "target", "outcome", "error", "digest")
+_CHANGING: Final = ("write", "create", "append", "edit", "delete", "delete_tree", "rename", "copy", "forget")
 
 
 class _Group(click.Group):
@@ -34,17 +35,22 @@ def audit() -> None:
     """Verify the audit log, or look into it."""
 
 
-_log = click.option(
+log_option = click.option(
     "--log", "target", metavar="FILE|URL", help="A log in a file, or below the root of a URL.  [default: the store's]"
 )
 
 
+key_option = click.option(
+    "--key-file", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The key of a log whose hashes are keyed: all bytes of a file.",
+)  # fmt: skip
+
+
 @audit.command("verify")
-@_log
+@log_option
 @click.option("--checkpoints", type=click.Path(exists=True, dir_okay=False, path_type=Path), multiple=True,
               help="A file of checkpoints; may be repeated.")  # fmt: skip
-@click.option("--key-file", type=click.Path(exists=True, dir_okay=False, path_type=Path),
-              help="The key of a log whose hashes are keyed: all bytes of a file.")  # fmt: skip
+@key_option
 @pass_settings
 def verify_(settings: Settings, target: str | None, checkpoints: tuple[Path, ...], key_file: Path | None) -> None:
     """Tell where an audit log is not as it was written.
@@ -55,7 +61,7 @@ def verify_(settings: Settings, target: str | None, checkpoints: tuple[Path, ...
     """
     anchors = _anchors(checkpoints)  # before the log, which may be written meanwhile
     key = key_file.read_bytes() if key_file else None
-    location = _location(settings, target)
+    location = location_of(settings, target)
     try:
         if not location.parts():
             raise click.ClickException("there is no audit log")
@@ -78,22 +84,31 @@ def verify_(settings: Settings, target: str | None, checkpoints: tuple[Path, ...
 
 
 @audit.command()
-@_log
+@log_option
 @click.option("--path", help="Only records about this file or directory and what lies below.")
+@click.option("--content", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+              help="Only records of --agent that wrote or appended just what this file holds.")  # fmt: skip
 @click.option("--since", type=click.DateTime(), help="Only records from this time on, in UTC.")
 @click.option("--until", type=click.DateTime(), help="Only records before this time, in UTC.")
 @pass_settings
 def show(
-    settings: Settings, target: str | None, path: str | None, since: datetime | None, until: datetime | None
+    settings: Settings,
+    target: str | None,
+    path: str | None,
+    content: Path | None,
+    since: datetime | None,
+    until: datetime | None,
 ) -> None:
-    """Print the records of an audit log: of --agent, by --actor, about a path, of a time."""
+    """Print the records of an audit log: of --agent, by --actor, about a path, of a content, of a time."""
     wanted = _by_name(path) if path is not None else None
+    digest = None if content is None else _digest(settings, target, content)
 
     def chosen(record: Record) -> bool:
         return (
             (settings.chosen_agent is None or record.get("agent") == settings.chosen_agent)
             and (settings.actor is None or record.get("actor") == settings.actor)
             and (wanted is None or wanted(record))
+            and (digest is None or digest in (record.get("digest"), record.get("before_digest")))
             and (since is None or _time(record) >= since.replace(tzinfo=UTC))
             and (until is None or _time(record) < until.replace(tzinfo=UTC))
         )
@@ -103,7 +118,7 @@ def show(
 
 @audit.command()
 @click.argument("path")
-@_log
+@log_option
 @pass_settings
 def blame(settings: Settings, target: str | None, path: str) -> None:
     """Print who changed a file of --agent and when: what changed it, moved it or deleted it, and what began to."""
@@ -129,10 +144,19 @@ def _anchors(files: tuple[Path, ...]) -> dict[tuple[str, int], str]:
     return anchors
 
 
-def _location(settings: Settings, target: str | None) -> LogLocation:
+def location_of(settings: Settings, target: str | None) -> LogLocation:
+    """Where the log of ``--log`` is, or the store's own."""
     if target is not None:
         return log_at(target, settings.storage_options() if "://" in target else None)
     return LogLocation(open_backend(settings.url, settings.storage_options()), Key.internal(DIRECTORY), None)
+
+
+def _digest(settings: Settings, target: str | None, content: Path) -> str:
+    location = location_of(settings, target)
+    try:
+        return Salts(location).digest(settings.chosen_agent, flows.sha256(content.read_bytes()))
+    finally:
+        close_backend(location.backend)
 
 
 def _records(settings: Settings, target: str | None) -> Iterator[Record]:
@@ -140,7 +164,7 @@ def _records(settings: Settings, target: str | None) -> Iterator[Record]:
 
     Both are counted on stderr. Whether keyed records are as they were written is for verify, which is given the key.
     """
-    location = _location(settings, target)
+    location = location_of(settings, target)
     others = edited = 0
     try:
         for part in location.parts():
@@ -205,7 +229,7 @@ def _line(record: Record) -> str:
     facts = [
         record["time"][:19].replace("T", " "), record.get("agent", "-"), record.get("actor", "-"), what,
         _quoted(record.get("path")), *(["to", _quoted(record["target"])] if "target" in record else []), end,
-        f"{record['size']} bytes" if "size" in record else "", record.get("sha256", "")[:12],
+        f"{record['size']} bytes" if "size" in record else "", record.get("digest", "")[:12],
         "(not as written)" if _EDITED in record else "",
     ]  # fmt: skip
     return "  ".join(fact for fact in facts if fact)

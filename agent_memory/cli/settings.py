@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -60,9 +60,9 @@ class Settings:
         return DEFAULT_AGENT if self.chosen_agent is None else self.chosen_agent
 
     @contextmanager
-    def store(self) -> Iterator[Store]:
+    def store(self, *plugins: object) -> Iterator[Store]:
         """Open the store of ``--url``."""
-        with open_store(self.url, self.storage_options(), self) as store:
+        with open_store(self.url, self.storage_options(), self, plugins) as store:
             yield store
 
     @contextmanager
@@ -77,7 +77,9 @@ class Settings:
 
 
 @contextmanager
-def open_store(url: str, options: Mapping[str, object], settings: Settings) -> Iterator[Store]:
+def open_store(
+    url: str, options: Mapping[str, object], settings: Settings, plugins: Iterable[object] = ()
+) -> Iterator[Store]:
     """Open any store; closed afterwards.
 
     Raises:
@@ -86,7 +88,7 @@ def open_store(url: str, options: Mapping[str, object], settings: Settings) -> I
     """
     try:
         backend = open_backend(url, options)
-        service = AgentMemoryService(backend, plugins=[settings.skipped], actor=settings.actor)
+        service = AgentMemoryService(backend, plugins=[settings.skipped, *plugins], actor=settings.actor)
     except AgentMemoryError:
         raise
     except (TypeError, ValueError) as error:

@@ -7,6 +7,9 @@ settle lost answers, one retry policy with a deadline, queues within the process
 from agent_memory.object_store._backend import ObjectStoreBackend
 from agent_memory.object_store._store import (
     Failed,
+    KeepsVersions,
+    Kept,
+    KeptPage,
     Listed,
     Listing,
     Missing,
@@ -22,6 +25,9 @@ from agent_memory.object_store._writers import Writer
 
 __all__ = [
     "Failed",
+    "KeepsVersions",
+    "Kept",
+    "KeptPage",
     "Listed",
     "Listing",
     "Missing",

@@ -16,6 +16,7 @@ from agent_memory.backend import (
     AppendWhen,
     Backend,
     Capabilities,
+    DeletedTree,
     Entry,
     Page,
     PageBuilder,
@@ -42,6 +43,7 @@ from agent_memory.object_store._attempts import Attempts
 from agent_memory.object_store._bucket import Bucket, changed
 from agent_memory.object_store._conditions import SingleWriterStore, refusal
 from agent_memory.object_store._directories import Directories
+from agent_memory.object_store._erasing import erase
 from agent_memory.object_store._kept import Kept
 from agent_memory.object_store._store import (
     NotSatisfiable,
@@ -178,6 +180,11 @@ class ObjectStoreBackend(Backend):
         for name in await self._bucket.directory_names(prefix, top, listing):
             builder.directory(name)
         return builder.whole_page(listing.next)
+
+    async def erase(self, prefix: Key) -> DeletedTree:
+        """See `agent_memory.backend.Erases`; one request for each version and upload there is, 16 at once."""
+        self._kept.forget_all(self._bucket.name(prefix))
+        return await erase(self._bucket, prefix)
 
     async def aclose(self) -> None:
         await self._store.aclose()

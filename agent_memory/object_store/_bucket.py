@@ -119,6 +119,10 @@ class Bucket:
     def name(self, key: Key) -> str:
         return self._prefix + key.storage
 
+    def path(self, name: str, prefix: Key) -> str:
+        """What a name of the bucket is in the tree of a key, whether or not a key can name it."""
+        return name[len(self._prefix) + len(prefix.base) + 1 if prefix.base else len(self._prefix) :]
+
     def directory(self, prefix: Key) -> str:
         return self._prefix + prefix.storage + "/" if prefix.storage else self._prefix
 

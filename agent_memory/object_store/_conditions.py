@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from agent_memory.errors import UnsupportedOperationError
 from agent_memory.key import TEMPORARY_SUFFIX
 from agent_memory.object_store._attempts import Attempts
-from agent_memory.object_store._store import Missing, Object, ObjectStore, Racing, Refused
+from agent_memory.object_store._store import KeepsVersions, Missing, Object, ObjectStore, Racing, Refused
 
 _NO_ETAG = '"00000000000000000000000000000000"'
 _IGNORED = "this server ignores preconditions, so concurrent writers would lose each other's writes"
@@ -43,6 +43,9 @@ class SingleWriterStore:
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
+        if isinstance(store, KeepsVersions):
+            self.list_versions, self.delete_version = store.list_versions, store.delete_version
+            self.list_uploads, self.abort_upload = store.list_uploads, store.abort_upload
         self.resends = store.resends
         self.identity = store.identity
         self.is_trusted = store.is_trusted

@@ -52,6 +52,11 @@ class Kept:
         self.forget(name)
         return state
 
+    def forget_all(self, name: str) -> None:
+        """Forget a name, and all below it."""
+        for known in [known for known in self._states if known == name or known.startswith(name + "/")]:
+            self.forget(known)
+
     def forget(self, name: str) -> None:
         """What is known of a name is not true any more."""
         if (state := self._states.pop(name, None)) is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 
 class Object(NamedTuple):
@@ -93,6 +93,41 @@ class ObjectStore(Protocol):
 
     async def aclose(self) -> None:
         """Release connections."""
+        ...
+
+
+class Kept(NamedTuple):
+    """One thing a store keeps under a name: a version (of an object or of its deletion), or an incomplete upload."""
+
+    name: str
+    id: str
+
+
+class KeptPage(NamedTuple):
+    """One page; ``next`` is where the next one begins, None at the end."""
+
+    found: Sequence[Kept]
+    next: tuple[str, str] | None
+
+
+@runtime_checkable
+class KeepsVersions(Protocol):
+    """An optional part of an `ObjectStore`: what it keeps beside the objects it shows. Errors as there."""
+
+    async def list_versions(self, prefix: str, after: tuple[str, str] | None) -> KeptPage:
+        """All versions and deletion marks of the names that begin so, at most 1,000; of a name the latest first."""
+        ...
+
+    async def delete_version(self, version: Kept) -> None:
+        """Delete one version for good."""
+        ...
+
+    async def list_uploads(self, prefix: str, after: tuple[str, str] | None) -> KeptPage:
+        """Uploads in parts that nobody completed, of the names that begin so, at most 1,000."""
+        ...
+
+    async def abort_upload(self, upload: Kept) -> None:
+        """Drop the parts of an upload."""
         ...
 
 

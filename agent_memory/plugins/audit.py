@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Final, Self
 from weakref import WeakSet
 
-from agent_memory.audit import Journal, Position, log_at, open_log
+from agent_memory.audit import Journal, LogLocation, Position, Salts, log_at, open_log
 from agent_memory.audit.log import MAX_BYTES
 from agent_memory.hookspecs import AuditCheckpoint, Operation, Outcome, hookimpl
 from agent_memory.runners import close_backend
@@ -44,7 +44,8 @@ class AuditPlugin:
 
     Args:
         target: a file, named as the key grammar allows, or a backend URL, below whose root the log is
-            ``.agent-memory/audit/YYYY-MM-DD.jsonl``, or on S3 ``.agent-memory/audit/YYYY-MM-DD/*.jsonl``.
+            ``.agent-memory/audit/YYYY-MM-DD.jsonl``, or on S3 ``.agent-memory/audit/YYYY-MM-DD/*.jsonl``; or where
+            `agent_memory.audit.log_at` says it is.
         required: whether a call waits for its record, and is told by `OutcomeUnknownError` if it could not be
             written; otherwise that is logged.
         intent: whether to write a record before the operation too, so that after a crash the log shows what
@@ -61,7 +62,7 @@ class AuditPlugin:
 
     def __init__(
         self,
-        target: str | os.PathLike[str],
+        target: str | os.PathLike[str] | LogLocation,
         *,
         required: bool = False,
         intent: bool = False,
@@ -78,8 +79,10 @@ class AuditPlugin:
         if not intent:
             self.agent_memory_before_operation = None  # type: ignore[assignment, method-assign]  # then it is no guard
         self._every = checkpoint_every
-        location = log_at(target, storage_options)
+        location = target if isinstance(target, LogLocation) else log_at(target, storage_options)
         self._backend = location.backend
+        self._location = location
+        self._salts = Salts(location)
         self._journal = Journal(open_log(location, max_segment_bytes), key)
         self._receivers: list[Callable[[AuditCheckpoint], None]] = []
         self._sends = threading.Lock()
@@ -103,8 +106,15 @@ class AuditPlugin:
 
     @hookimpl
     def agent_memory_after_operation(self, operation: Operation, outcome: Outcome) -> None:
-        """Record what happened."""
-        self._record("operation", operation.time, {**_asked(operation), **_happened(outcome)})
+        """Record what happened; when an agent's memory was forgotten, destroy the salt of its digests first."""
+        try:
+            if operation.kind == "forget" and outcome.status == "ok":
+                self._salts.destroy(operation.agent)
+            digests = self._digests(operation, outcome)
+        except Exception:
+            self._record("operation", operation.time, {**_asked(operation), **_happened(outcome)})
+            raise
+        self._record("operation", operation.time, {**_asked(operation), **_happened(outcome), **digests})
 
     @hookimpl
     def agent_memory_key_rejected(self, agent: str | None, text: str, reason: str, actor: str | None) -> None:
@@ -134,6 +144,10 @@ class AuditPlugin:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+    def _digests(self, operation: Operation, outcome: Outcome) -> dict[str, object]:
+        found = {"digest": outcome.sha256, "before_digest": outcome.before_sha256}
+        return {name: self._salts.digest(operation.agent, sha256) for name, sha256 in found.items() if sha256}
 
     def _record(self, event: str, seconds: float, facts: Mapping[str, object]) -> None:
         number = self._journal.add(event, seconds, facts)
@@ -202,6 +216,7 @@ def _flush_all() -> None:
 def _begin_in_child() -> None:
     for audit in _open:
         audit._sends = threading.Lock()  # whoever held it did not survive the fork
+        audit._salts = Salts(audit._location)
 
 
 def _flush_at_the_end(_: object) -> None:
@@ -235,8 +250,6 @@ def _happened(outcome: Outcome) -> dict[str, object]:
         "outcome": outcome.status,
         "error": outcome.error,
         "size": outcome.size,
-        "sha256": outcome.sha256,
-        "before_sha256": outcome.before_sha256,
         "files": outcome.files,
         "skipped": outcome.skipped or None,
         "attempts": outcome.attempts if outcome.attempts > 1 else None,

@@ -11,7 +11,7 @@ from agent_memory.errors import OperationDenied
 from agent_memory.hookspecs import Operation, hookimpl
 
 _ON_A_FILE: Final = frozenset({"write", "create", "append", "edit", "delete"})
-_ON_ALL_BELOW: Final = frozenset({"delete_tree", "rename", "copy"})
+_ON_ALL_BELOW: Final = frozenset({"delete_tree", "rename", "copy", "forget"})
 Segments: TypeAlias = tuple[str, ...]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from agent_memory.testing._appending import AppendingContract
+from agent_memory.testing._erasing import ErasingContract
 from agent_memory.testing._listing import ListingContract
 from agent_memory.testing._moving import MovingContract
 from agent_memory.testing._names import NamesContract
@@ -21,6 +22,7 @@ class FunctionalContract(
     AppendingContract,
     ListingContract,
     MovingContract,
+    ErasingContract,
     NamesContract,
     OperationsContract,
 ):

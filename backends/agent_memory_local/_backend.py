@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Literal, TypeVar
 
@@ -147,6 +148,16 @@ class LocalBackend(BlockingBackend):
         with translating(prefix, WriteError, OSError):
             delete = partial(_trees.delete_tree, self._walker, prefix, self._sync)
             return patiently(prefix, WriteError, delete)
+
+    def erase(self, prefix: Key) -> DeletedTree:
+        own = 0
+        if prefix.path:
+            with suppress(AgentMemoryFileNotFoundError):
+                self.delete(prefix)
+                own = 1
+            self.list(prefix.parent, recursive=False)  # which removes what dead writers left there
+        below = self.delete_tree(prefix)
+        return DeletedTree(own + below.files, below.skipped)
 
     def close(self) -> None:
         self._locks.forget()

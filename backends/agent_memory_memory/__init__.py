@@ -135,6 +135,12 @@ class MemoryBackend(BlockingBackend):
                 del self._fs.store[self._path(entry.key)]
         return DeletedTree(len(page.entries), page.skipped)
 
+    def erase(self, prefix: Key) -> DeletedTree:
+        with self._lock:
+            own = self._fs.store.pop(self._path(prefix), None) is not None
+            below = self.delete_tree(prefix)
+        return DeletedTree(own + below.files, below.skipped)
+
     def list(self, prefix: Key, *, recursive: bool = True, after: str | None = None, limit: int = 1000) -> Page:
         with self._lock:
             return self._below(prefix, recursive).page(after, limit)

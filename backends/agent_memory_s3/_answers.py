@@ -56,6 +56,8 @@ def _refused(code: str, status: int, headers: Mapping[str, Any]) -> Exception:
     shown = f"S3 answered {code or status}"
     if code in _THROTTLED or status == 429:
         return Unanswered(shown, sent=False, wait=_retry_after(headers))
+    if status == 501:
+        return Failed(f"this server does not know how: {shown}")
     if status >= 500 or status < 400 or code in _AGAIN or status in (408, 409):
         return Unanswered(shown)
     return Failed("access denied by S3" if status == 403 else shown)

@@ -11,11 +11,12 @@ import time
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from inspect import signature
+from operator import itemgetter
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
 from agent_memory.errors import UnsupportedOperationError
-from agent_memory.object_store import Failed, Listed, Listing, Object, TooLarge, Unanswered
+from agent_memory.object_store import Failed, Kept, KeptPage, Listed, Listing, Object, TooLarge, Unanswered
 from agent_memory_s3 import _session
 from agent_memory_s3._answers import keeps_directories, translated
 
@@ -109,6 +110,29 @@ class S3Store:
         prefixes = [common["Prefix"] for common in reply.get("CommonPrefixes", ())]
         server = str(reply["ResponseMetadata"]["HTTPHeaders"].get("server", ""))
         return Listing(tuple(found), prefixes, reply.get("NextContinuationToken"), keeps_directories(server))
+
+    async def list_versions(self, prefix: str, after: tuple[str, str] | None) -> KeptPage:
+        where = {"KeyMarker": after[0], "VersionIdMarker": after[1]} if after else {}
+        reply = await self._call("list_object_versions", Prefix=prefix, **where)
+        found = [*reply.get("Versions", ()), *reply.get("DeleteMarkers", ())]
+        found.sort(key=itemgetter("IsLatest", "LastModified"), reverse=True)
+        found.sort(key=itemgetter("Key"))
+        kept = [Kept(each["Key"], each["VersionId"]) for each in found]
+        more = reply.get("IsTruncated")
+        return KeptPage(kept, (reply["NextKeyMarker"], reply.get("NextVersionIdMarker", "")) if more else None)
+
+    async def delete_version(self, version: Kept) -> None:
+        await self._call("delete_object", Key=version.name, VersionId=version.id)
+
+    async def list_uploads(self, prefix: str, after: tuple[str, str] | None) -> KeptPage:
+        where = {"KeyMarker": after[0], "UploadIdMarker": after[1]} if after else {}
+        reply = await self._call("list_multipart_uploads", Prefix=prefix, **where)
+        kept = [Kept(each["Key"], each["UploadId"]) for each in reply.get("Uploads", ())]
+        more = reply.get("IsTruncated")
+        return KeptPage(kept, (reply["NextKeyMarker"], reply.get("NextUploadIdMarker", "")) if more else None)
+
+    async def abort_upload(self, upload: Kept) -> None:
+        await self._call("abort_multipart_upload", Key=upload.name, UploadId=upload.id)
 
     async def aclose(self) -> None:
         if self._process != os.getpid():

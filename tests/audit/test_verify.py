@@ -187,7 +187,7 @@ def test_a_log_in_segments_is_one(tmp_path: Path) -> None:
     ):
         for turn in range(20):
             service.append_to_memory_file("bob", "log.md", f"{turn}\n")
-    parts = sorted(path.name for path in tmp_path.iterdir())
+    parts = sorted(path.name for path in tmp_path.glob("*.jsonl"))
     assert len(parts) > 3
     verdict = verify(log_at(tmp_path / "audit.jsonl"))
     assert (verdict.is_intact, verdict.writers, verdict.records) == (True, 1, 20 + len(parts))

@@ -20,7 +20,7 @@ from agent_memory import (
     OperationDenied,
     OutcomeUnknownError,
 )
-from agent_memory.audit import log_at, verify
+from agent_memory.audit import Salts, log_at, verify
 from agent_memory.hooks import Hooks
 from agent_memory.plugins import audit as audit_module
 from agent_memory.plugins.audit import AuditPlugin
@@ -32,8 +32,9 @@ def records(path: Path) -> list[dict[str, Any]]:
     return [record for line in path.read_bytes().splitlines() if (record := json.loads(line))["event"] != "begin"]
 
 
-def sha256(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
+def digest(log: Path, text: str) -> str:
+    """What a log holds of bob's texts."""
+    return Salts(log_at(log)).digest("bob", hashlib.sha256(text.encode()).hexdigest())
 
 
 @pytest.fixture
@@ -51,10 +52,10 @@ def test_each_operation_is_one_line_that_says_who_did_what(root: Root, log: Path
             service.read_memory_file("bob", "missing.md")
     write, edit, append, read = records(log)
     assert (write["event"], write["operation"], write["agent"], write["actor"]) == ("operation", "write", "bob", "ops")
-    assert (write["path"], write["given"], write["size"], write["sha256"]) == ("notes.md", 4, 4, sha256("one\n"))
+    assert (write["path"], write["given"], write["size"], write["digest"]) == ("notes.md", 4, 4, digest(log, "one\n"))
     assert (edit["actor"], edit["tool_call_id"]) == ("model", "call-7")
-    assert (edit["sha256"], edit["before_sha256"]) == (sha256("one\ntwo\n"), sha256("one\n"))
-    assert (append["sha256"], append["size"]) == (sha256("three\n"), 14)
+    assert (edit["digest"], edit["before_digest"]) == (digest(log, "one\ntwo\n"), digest(log, "one\n"))
+    assert (append["digest"], append["size"]) == (digest(log, "three\n"), 14)
     assert (read["outcome"], read["error"]) == ("error", "file_not_found")
     assert all(record["duration"] >= 0 and record["time"].endswith("+00:00") for record in records(log))
     assert len({record["id"] for record in records(log)}) == 4
@@ -167,7 +168,7 @@ def test_the_trail_can_lie_on_s3_and_async_services_write_it_too(ministack: S3Se
 
     asyncio.run(use())
     fs = ministack.new_backend()._bucket.store._fs
-    prefix = url.removeprefix("s3://memories/") + "/.agent-memory/"
+    prefix = url.removeprefix("s3://memories/") + "/.agent-memory/audit/"
     (found,) = fs.call_s3("list_objects_v2", Bucket="memories", Prefix=prefix)["Contents"]
     begin, *lines = map(json.loads, fs.cat_file(f"memories/{found['Key']}").splitlines())
     assert begin["event"] == "begin"

@@ -1,0 +1,98 @@
+"""The salts of the digests in an audit log: one of each agent, kept beside the log, destroyed when it is forgotten.
+
+A digest in the log is the HMAC-SHA-256 (RFC 2104) of the SHA-256 of a content, with the agent's salt as its key. Who
+has the salt can tell whether a record was of a given content. Once it is destroyed nobody can, however short that is.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+import secrets
+import threading
+from collections import OrderedDict
+from pathlib import PurePosixPath
+from typing import Final, cast
+
+from agent_memory import flows, tree_flows
+from agent_memory.audit.log import LogLocation
+from agent_memory.backend import Backend
+from agent_memory.errors import AgentMemoryFileNotFoundError, FileAlreadyExistsError, ReadError
+from agent_memory.key import Key
+from agent_memory.runners import run_sync
+
+_DIRECTORY: Final = "salts"
+_NO_AGENT: Final = "-"
+_MOST_KEPT: Final = 1024
+_SALT: Final = re.compile(r"[0-9a-f]{64}\n?\Z")
+
+
+class Salts:
+    """The salts of one log's agents; each is read once, and made if there is none yet.
+
+    Another process that has read a salt goes on with it after it was destroyed; what it records then nobody can check.
+    """
+
+    def __init__(self, location: LogLocation) -> None:
+        self._location = location
+        self._store = cast(Backend, location.backend)
+        self._known: OrderedDict[str | None, bytes] = OrderedDict()
+        self._guard = threading.Lock()
+
+    def digest(self, agent: str | None, sha256: str) -> str:
+        """What the log holds of a content of this SHA-256, both as hexadecimal digits; errors of the log's backend."""
+        return hmac.digest(self._salt(agent), bytes.fromhex(sha256), "sha256").hex()
+
+    def destroy(self, agent: str | None) -> None:
+        """Destroy an agent's salt for good.
+
+        Raises:
+            UnsupportedOperationError: the log's backend does not promise that nothing is kept of what it deletes.
+            WriteError: the storage failed.
+        """
+        self._known.pop(agent, None)
+        key = self._key(agent)
+        run_sync(self._location.backend, lambda run: tree_flows.forget(self._store, run, key))
+
+    def _salt(self, agent: str | None) -> bytes:
+        salt = self._known.get(agent)
+        if salt is None:
+            with self._guard:
+                salt = self._known.get(agent) or self._made(agent)
+                self._known[agent] = salt
+                if len(self._known) > _MOST_KEPT:
+                    self._known.popitem(last=False)
+        return salt
+
+    def _made(self, agent: str | None) -> bytes:
+        key = self._key(agent)
+        found = self._read(key)
+        if found is None:
+            new = secrets.token_hex(32)
+            try:
+                run_sync(
+                    self._location.backend, lambda run: flows.create(self._store, run, key, f"{new}\n".encode("ascii"))
+                )
+            except FileAlreadyExistsError:
+                found = self._read(key)
+            else:
+                found = bytes.fromhex(new)
+        if found is None:
+            raise ReadError("the salt of an agent was destroyed while it was read")
+        return found
+
+    def _read(self, key: Key) -> bytes | None:
+        try:
+            data = run_sync(self._location.backend, lambda run: flows.read(self._store, run, key)).data
+        except AgentMemoryFileNotFoundError:
+            return None
+        text = data.decode("ascii", errors="replace")
+        if not _SALT.match(text):
+            raise ReadError(f"{key.path!r}: it is no salt: 64 hexadecimal digits")
+        return bytes.fromhex(text)
+
+    def _key(self, agent: str | None) -> Key:
+        name = f"{_NO_AGENT if agent is None else agent}.salt"
+        if self._location.name is None:
+            return Key.internal(f"{_DIRECTORY}/{name}")
+        return self._location.directory.join(f"{PurePosixPath(self._location.name).stem}.{_DIRECTORY}/{name}")

@@ -1,0 +1,59 @@
+"""What erasing promises (`Erases`), where a backend has it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import cast
+
+import pytest
+
+from agent_memory.backend import DeletedTree
+from agent_memory.flows import erases
+from agent_memory.key import Key
+from agent_memory.runners import run_sync
+from agent_memory.testing._store import ContractBase, Store, key
+
+Erase = Callable[[str], DeletedTree]
+
+
+class ErasingContract(ContractBase):
+    """Files and directories: gone, whether they were there or not, and nothing beside them."""
+
+    @pytest.fixture
+    def erase(self, store: Store) -> Erase:
+        """The verb for a caller that blocks, where the backend has it."""
+        if not erases(store.backend):
+            pytest.skip("the backend does not promise that nothing is kept")
+        verb = cast("Callable[[Key], Awaitable[DeletedTree]]", store.backend.erase)
+        return lambda prefix: run_sync(store.backend, lambda run: run.call(verb, key(prefix)))
+
+    def test_a_file_is_erased_alone(self, store: Store, erase: Erase) -> None:
+        for name in ("dir/a", "dir/a.md", "dir/a-b", "dir/ab/c", "a"):
+            store.write(name, b"x")
+        assert erase("dir/a") == DeletedTree(1, 0)
+        assert store.names() == ("a", "dir/a-b", "dir/a.md", "dir/ab/c")
+
+    def test_a_directory_is_erased_with_all_that_is_in_it(self, store: Store, erase: Erase) -> None:
+        for name in ("old/a", "old/deep/er/b", "older/c"):
+            store.write(name, b"x")
+        assert erase("old") == DeletedTree(2, 0)
+        assert store.names() == ("older/c",)
+        assert store.level() == ([], ["older"])
+        assert erase("") == DeletedTree(1, 0)
+        assert store.level() == ([], [])
+
+    @pytest.mark.parametrize("name", ["", "missing", "missing/deep", "file/below"])
+    def test_what_is_not_there_is_erased_already(self, store: Store, erase: Erase, name: str) -> None:
+        if name:
+            store.write("file", b"x")
+        assert erase(name) == DeletedTree(0, 0)
+        assert store.names() == (("file",) if name else ())
+
+    def test_a_name_is_free_again(self, store: Store, erase: Erase) -> None:
+        store.write("a/b", b"one")
+        erase("a")
+        store.append("a", b"two")
+        assert store.holds("a") == b"two"
+        erase("a")
+        store.append("a", b"three")
+        assert store.holds("a") == b"three"

@@ -1,0 +1,170 @@
+"""What is forgotten leaves nothing that lets a short secret be guessed, and the log verifies as before."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import itertools
+import json
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from fsspec.implementations.local import LocalFileSystem
+
+from agent_memory import AgentMemoryService, OutcomeUnknownError, UnsupportedOperationError
+from agent_memory.audit import Salts, log_at, verify
+from agent_memory.errors import ReadError
+from agent_memory.plugins.audit import AuditPlugin
+from agent_memory_fsspec import FsspecBackend
+from tests.servers import S3Server
+
+SECRET = "1234567890"
+HEX = re.compile(rb"[0-9a-f]{32,}")
+
+
+class Place(NamedTuple):
+    """A root with its log in it, and every byte that lies below it."""
+
+    url: str
+    options: dict[str, object]
+    contents: Any
+
+
+@pytest.fixture
+def on_disk(tmp_path: Path) -> Place:
+    root = tmp_path / "root"
+    return Place(root.as_uri(), {}, lambda: [path.read_bytes() for path in root.rglob("*") if path.is_file()])
+
+
+_buckets = itertools.count()
+
+
+@pytest.fixture
+def in_a_versioned_bucket(ministack: S3Server) -> Place:
+    bucket = f"forgetting-{next(_buckets)}"
+    client = ministack.client("s3")
+    ministack.make_bucket(bucket)
+    client.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
+
+    def contents() -> Iterator[bytes]:
+        found = client.list_object_versions(Bucket=bucket)
+        for each in found.get("Versions", ()):
+            reply = client.get_object(Bucket=bucket, Key=each["Key"], VersionId=each["VersionId"])
+            yield reply["Body"].read() + json.dumps(reply["Metadata"]).encode() + each["ETag"].encode()
+
+    return Place(f"s3://{bucket}/root", ministack.options, contents)
+
+
+@pytest.fixture(params=["on_disk", "in_a_versioned_bucket"])
+def place(request: pytest.FixtureRequest) -> Place:
+    found: Place = request.getfixturevalue(request.param)
+    return found
+
+
+def guessable(contents: list[bytes], secret: bytes) -> list[str]:
+    """By what is kept, whoever guessed a secret could tell that it is right: itself, digests, keyed by what is kept."""
+    whole = b"\n".join(contents)
+    plain = [hashlib.new(name, secret).digest() for name in ("sha256", "md5", "sha1")]
+    keys = {bytes.fromhex(found.decode()) for found in HEX.findall(whole) if len(found) % 2 == 0}
+    keyed = [hmac.digest(key, each, "sha256") for key in keys for each in (secret, plain[0])]
+    wanted = {secret: "the secret", **{digest.hex().encode(): "a digest" for digest in (*plain, *keyed)}}
+    return [name for text, name in wanted.items() if text in whole]
+
+
+@pytest.mark.parametrize(("path", "renamed"), [("", True), ("", False), ("a.md", False), ("a.md", True)])
+def test_nothing_is_left_by_which_a_short_secret_could_be_guessed(place: Place, path: str, renamed: bool) -> None:
+    with (
+        AuditPlugin(place.url, required=True, storage_options=place.options) as audit,
+        AgentMemoryService(place.url, storage_options=place.options, plugins=[audit]) as service,
+    ):
+        bob = service.agent("bob")
+        bob.write("first.md" if renamed else "a.md", SECRET)
+        if renamed:
+            bob.rename("first.md", "a.md")
+        bob.edit("a.md", lambda text: text + "!")
+        service.write_memory_file("eve", "b.md", "eve's own")
+        assert guessable(list(place.contents()), SECRET.encode()) != []
+        service.forget_memory("bob", path)
+        if path and renamed and place.url.startswith("s3:"):  # what a bucket keeps of another name is another file's
+            service.forget_memory("bob", "first.md")
+        found = list(place.contents())
+        assert guessable(found, SECRET.encode()) == []
+        assert guessable(found, SECRET.encode() + b"!") == []
+        assert guessable(found, b"eve's own") != []
+        bob.write("a.md", "anew")
+    verdict = verify(log_at(place.url, place.options))
+    assert {finding.kind for finding in verdict.findings} == {"unanchored"}
+    log = log_at(place.url, place.options)
+    lines = b"".join(block for part in log.parts() for block in log.blocks(part)).splitlines()
+    receipts = [record for line in lines if (record := json.loads(line)).get("operation") == "forget"]
+    assert receipts[0]["files"] == 1 + (renamed and not path and place.url.startswith("s3:"))
+    assert {receipt["outcome"] for receipt in receipts} == {"ok"}
+
+
+def test_what_dead_writers_left_on_disk_is_forgotten_too(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    with AgentMemoryService(root) as service:
+        service.write_memory_file("bob", "dir/a.md", "x")
+        service.write_memory_file("bob", "dir/b.md", "x")
+        tree = root / "agent_memory" / "bob"
+        (tree / "empty").mkdir()
+        left = [tree / name / f".{16 * 'a'}.agent-memory-tmp" for name in ("dir", "empty", ".")]
+
+        def leave() -> None:
+            for file in left:
+                file.write_text(SECRET)
+
+        leave()
+        service.forget_memory("bob", "dir/a.md")
+        assert not left[0].exists()
+        leave()
+        service.forget_memory("bob")
+        assert not any(file.exists() for file in left)
+
+
+def records(log: Path) -> list[dict[str, Any]]:
+    return [record for line in log.read_bytes().splitlines() if (record := json.loads(line))["event"] == "operation"]
+
+
+def test_digests_of_one_agent_can_be_compared_and_of_two_cannot(tmp_path: Path) -> None:
+    log = tmp_path / "audit.jsonl"
+    with ExitStack() as stack:
+        for _ in range(2):  # two processes share the salts
+            audit = stack.enter_context(AuditPlugin(log, required=True))
+            service = stack.enter_context(AgentMemoryService("memory://digests", plugins=[audit]))
+            for agent in ("bob", "eve"):
+                service.write_memory_file(agent, "a.md", "same")
+                service.write_memory_file(agent, "b.md", "same")
+    by_agent = {
+        agent: {record["digest"] for record in records(log) if record["agent"] == agent} for agent in ["bob", "eve"]
+    }
+    assert [len(digests) for digests in by_agent.values()] == [1, 1]
+    assert by_agent["bob"] != by_agent["eve"]
+    digest = Salts(log_at(log)).digest("bob", hashlib.sha256(b"same").hexdigest())
+    assert by_agent["bob"] == {digest}
+    assert hashlib.sha256(b"same").hexdigest() not in log.read_text()
+
+
+def test_a_salt_that_is_none_is_an_error_and_no_operation_is_without_a_record(tmp_path: Path) -> None:
+    log = tmp_path / "audit.jsonl"
+    (tmp_path / "audit.salts").mkdir()
+    (tmp_path / "audit.salts" / "bob.salt").write_text("x")
+    with AuditPlugin(log, required=True) as audit, AgentMemoryService("memory://", plugins=[audit]) as service:
+        with pytest.raises(OutcomeUnknownError) as unreported:
+            service.write_memory_file("bob", "a.md", "x")
+        assert isinstance(unreported.value.__cause__, ReadError)
+        service.read_memory_file("bob", "a.md")
+    assert [(record["operation"], "digest" in record) for record in records(log)] == [("write", False), ("read", False)]
+
+
+def test_a_backend_that_may_keep_more_than_it_shows_is_refused(tmp_path: Path) -> None:
+    backend = FsspecBackend(LocalFileSystem(), str(tmp_path))
+    with AgentMemoryService(backend) as service:
+        service.write_memory_file("bob", "a.md", "x")
+        with pytest.raises(UnsupportedOperationError, match="nothing is kept"):
+            service.forget_memory("bob")
+        assert service.read_memory_file("bob", "a.md") == "x"
