@@ -215,10 +215,10 @@ class Tree:
 
     async def edit(self, run: Run, path: str, change: Callable[[str], str], expected: str | None) -> WriteResult:
         def flow(c: Call) -> Awaitable[Effect]:
-            async def check(data: bytes) -> None:
-                await self._check(c, data)
+            async def passed(data: bytes) -> bytes:
+                return await self._passed(c, data)
 
-            return flows.edit(c.store, c.run, c.key, change, check, _digest(expected))
+            return flows.edit(c.store, c.run, c.key, change, passed, _digest(expected))
 
         return await self._write(run, "edit", path, flow)
 
@@ -291,8 +291,8 @@ class Tree:
                 raise fault
             if self.hooks.guards:
                 await run.offload(lambda: self.hooks.before(call.operation))
-            if content is not None and self.hooks.content_guards:
-                await self._check(call, data)
+            if content is not None:
+                call.data = await self._passed(call, data)
             at_work = True
             effect = await (flow(call) if self.timeout is None else self._in_time(self.timeout, flow, call))
         except BaseException as error:
@@ -314,9 +314,11 @@ class Tree:
         if kind not in _READING:
             raise OperationDenied(f"{kind}: this view is read-only")
 
-    async def _check(self, call: Call, data: bytes) -> None:
-        if self.hooks.content_guards:
-            await call.run.offload(lambda: self.hooks.check(call.operation, data))
+    async def _passed(self, call: Call, data: bytes) -> bytes:
+        """What the plugins make of a content that is to be written."""
+        if self.hooks.see_content:
+            return await call.run.offload(lambda: self.hooks.passed(call.operation, data))
+        return data
 
     async def _tell(self, call: Call, outcome: Outcome) -> None:
         if self.hooks.observers:

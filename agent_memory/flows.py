@@ -49,7 +49,7 @@ from agent_memory.key import Key
 from agent_memory.runners import Run
 
 T = TypeVar("T")
-Check = Callable[[bytes], Awaitable[None]]
+Passed = Callable[[bytes], Awaitable[bytes]]
 
 _FIRST_DELAY = 0.01
 _LONGEST_DELAY = 0.5
@@ -206,7 +206,7 @@ async def _write_appended(
 
 
 async def edit(
-    store: Backend, run: Run, key: Key, change: Callable[[str], str], check: Check, expected: str | None
+    store: Backend, run: Run, key: Key, change: Callable[[str], str], passed: Passed, expected: str | None
 ) -> Effect:
     """Replace a file's text by a pure function of it, again on the new text if somebody else was faster."""
 
@@ -218,10 +218,12 @@ async def edit(
             changed = change(text)
         except ConflictError as error:  # the caller's own: not a race of ours
             raise _ChangeRaisedError(error) from error
+        unchanged = Effect(size=before.size, sha256=digest, before_sha256=digest, version=before.version)
         if changed == text:
-            return Effect(size=before.size, sha256=digest, before_sha256=digest, version=before.version)
-        data = text_bytes(changed)
-        await check(data)
+            return unchanged
+        data = await passed(text_bytes(changed))
+        if data == before.data:
+            return unchanged
         refuse_larger(key, len(data), store.max_bytes)
         version = await run.call(store.write, key, data, when=before.version)
         return Effect(size=len(data), sha256=content_sha256(data, version), before_sha256=digest, version=version)

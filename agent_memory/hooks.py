@@ -9,7 +9,8 @@ from __future__ import annotations
 import inspect
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
 import pluggy
@@ -35,12 +36,13 @@ class Hooks:
         self._manager = manager_with(plugins)
         hook = self._manager.hook
         self._before = _implementations(hook.agent_memory_before_operation)
+        self._filter = _implementations(hook.agent_memory_filter_content)
         self._check = _implementations(hook.agent_memory_check_content)
         self._after = _implementations(hook.agent_memory_after_operation)
         self._rejected = _implementations(hook.agent_memory_key_rejected)
         self._checkpoint = _implementations(hook.agent_memory_audit_checkpoint)
         self.guards = bool(self._before)
-        self.content_guards = bool(self._check)
+        self.see_content = bool(self._filter or self._check)
         observers = [implementation.plugin for implementation in self._after]
         self.observers = bool(observers)
         self._ask = tuple(getattr(plugin, "listening", _always) for plugin in observers)
@@ -63,9 +65,12 @@ class Hooks:
         """
         _ask(self._before, {"operation": operation})
 
-    def check(self, operation: Operation, content: bytes) -> None:
-        """Ask the guards of content; errors as `before`."""
+    def passed(self, operation: Operation, content: bytes) -> bytes:
+        """What the filters make of a content, if the guards of content let it pass; errors as `before`."""
+        for each in self._filter:
+            content = _filtered(each, operation, content)
         _ask(self._check, {"operation": operation, "content": content})
+        return content
 
     def hear_successes(self) -> bool:
         """Whether an observer wants to be told of an operation that did what it was asked, and nothing else.
@@ -191,15 +196,31 @@ def _fault(implementation: Any) -> str | None:
     return None
 
 
+def _filtered(implementation: _Implementation, operation: Operation, content: bytes) -> bytes:
+    with _failing_closed("a filter"):
+        answer = implementation({"operation": operation, "content": content})
+    if answer is None:
+        return content
+    if not isinstance(answer, bytes):
+        raise OperationDenied("refused: a filter returned something that is not bytes")
+    return answer
+
+
+@contextmanager
+def _failing_closed(who: str) -> Iterator[None]:
+    try:
+        yield
+    except OperationDenied:
+        raise
+    except AgentMemoryError as error:
+        raise OperationDenied(f"refused: {error}") from error
+    except Exception as error:
+        raise OperationDenied(f"refused: {who} failed with {type(error).__name__}") from error
+
+
 def _ask(guards: Iterable[_Implementation], facts: Mapping[str, object]) -> None:
     for guard in guards:
-        try:
+        with _failing_closed("a guard"):
             answer = guard(facts)
-        except OperationDenied:
-            raise
-        except AgentMemoryError as error:
-            raise OperationDenied(f"refused: {error}") from error
-        except Exception as error:
-            raise OperationDenied(f"refused: a guard failed with {type(error).__name__}") from error
         if answer is not None:  # `return False` was meant as a veto, or a coroutine is never awaited: fail closed
             raise OperationDenied("refused: a guard returned something; guards raise to refuse and return nothing")

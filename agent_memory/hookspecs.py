@@ -98,6 +98,16 @@ def agent_memory_before_operation(operation: Operation) -> None:
 
 
 @hookspec
+def agent_memory_filter_content(operation: Operation, content: bytes) -> bytes | None:
+    """Called with the bytes about to be written (for an append: to be appended); return others to write them instead.
+
+    None leaves them as they are. Filters are chained: each sees what the one before returned, and the guards of content
+    see the last. Has to be a pure function of the content, and is called anew on what it returned: for an edit once per
+    attempt, with the whole new content. A filter that raises, or returns anything else, stops the operation.
+    """
+
+
+@hookspec
 def agent_memory_check_content(operation: Operation, content: bytes) -> None:
     """Called with the bytes about to be written (for an append: to be appended); raise to veto.
 

@@ -109,7 +109,7 @@ def empty_hooks() -> None:
     hooks = Hooks()
 
     def ask() -> None:
-        if hooks.guards or hooks.content_guards or hooks.hear_successes():
+        if hooks.guards or hooks.see_content or hooks.hear_successes():
             raise AssertionError
 
     print(

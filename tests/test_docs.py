@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import tomllib
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 import stand_in
 
+from agent_memory import hookspecs
 from tests.servers import S3Server
 
 ROOT = Path(__file__).parent.parent
@@ -66,3 +68,12 @@ def test_links_between_pages_lead_somewhere() -> None:
     for page in PAGES:
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_the_page_of_plugins_has_every_hook_with_its_arguments() -> None:
+    rows = re.findall(
+        r"^\| `(agent_memory_\w+)\(([\w, ]*)\)`", (ROOT / "docs" / "plugins.md").read_text(), re.MULTILINE
+    )
+    specs = {name: spec for name, spec in vars(hookspecs).items() if name.startswith("agent_memory_")}
+    expected = {name: ", ".join(inspect.signature(spec).parameters) for name, spec in specs.items()}
+    assert dict(rows) == expected

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import enum
+import hashlib
 import inspect
 import logging
 import threading
@@ -536,11 +537,11 @@ def calls(log: list[str], name: str, error: BaseException | None = None) -> obje
 
 
 REJECTED = InvalidPathError("no", "punctuation", "a.md", "'a?.md'")
-GUARDED: list[Callable[[Hooks], None]] = [
+GUARDED: list[Callable[[Hooks], object]] = [
     lambda hooks: hooks.before(OPERATION),
-    lambda hooks: hooks.check(OPERATION, b"x"),
+    lambda hooks: hooks.passed(OPERATION, b"x"),
 ]
-OBSERVED: list[Callable[[Hooks], None]] = [
+OBSERVED: list[Callable[[Hooks], object]] = [
     lambda hooks: hooks.after(OPERATION, OUTCOME),
     lambda hooks: hooks.key_rejected("bob", REJECTED, "ops"),
 ]
@@ -549,14 +550,87 @@ observed = pytest.mark.parametrize("tell", OBSERVED, ids=["after", "rejected"])
 
 
 @pytest.mark.parametrize("call", [*GUARDED, *OBSERVED], ids=["before", "check", "after", "rejected"])
-def test_the_plugin_registered_last_is_called_first(call: Callable[[Hooks], None]) -> None:
+def test_the_plugin_registered_last_is_called_first(call: Callable[[Hooks], object]) -> None:
     log: list[str] = []
     call(Hooks([calls(log, "first"), calls(log, "second"), calls(log, "third")]))
     assert log == ["third", "second", "first"]
 
 
+class Filter:
+    """Puts a mark behind what it is given, and writes down what that was."""
+
+    def __init__(self, mark: bytes, log: list[bytes]) -> None:
+        self._mark = mark
+        self._log = log
+
+    @hookimpl
+    def agent_memory_filter_content(self, content: bytes) -> bytes | None:
+        self._log.append(content)
+        return content + self._mark if self._mark else None
+
+    @hookimpl
+    def agent_memory_check_content(self, content: bytes) -> None:
+        self._log.append(b"checked: " + content)
+
+
+def test_filters_are_chained_and_guards_see_what_the_last_returned() -> None:
+    log: list[bytes] = []
+    memory = AgentMemory.open("memory://", plugins=[Filter(b"1", log), Filter(b"", log), Filter(b"2", log)])
+    assert memory.write("a.md", "x").size == 3
+    assert log == [b"x", b"x2", b"x2", *[b"checked: x21"] * 3]
+    assert memory.read("a.md") == "x21"
+    log.clear()
+    memory.append("a.md", "y")
+    assert (log[0], log[-1]) == (b"y", b"checked: y21")
+    log.clear()
+    result = memory.edit("a.md", str.upper)
+    assert (log[0], log[-1]) == (b"X21Y21", b"checked: X21Y2121")
+    assert result.sha256 == hashlib.sha256(b"X21Y2121").hexdigest()
+    assert memory.read("a.md") == "X21Y2121"
+
+
+def test_an_edit_that_a_filter_undoes_writes_nothing() -> None:
+    class Undo:
+        @hookimpl
+        def agent_memory_filter_content(self, content: bytes) -> bytes:
+            return content.replace(b"!", b"")
+
+    backend = Counting()
+    memory = AgentMemory.open(backend, plugins=[Undo()])
+    memory.write("a.md", "x")
+    backend.requests.clear()
+    assert memory.edit("a.md", lambda text: text + "!").size == 1
+    assert "write" not in backend.requests
+
+
+@pytest.mark.parametrize("answer", ["text", bytearray(b"x"), 5, False])
+def test_a_filter_that_returns_something_else_refuses(answer: object) -> None:
+    class Wrong:
+        @hookimpl
+        def agent_memory_filter_content(self) -> object:
+            return answer
+
+    memory = AgentMemory.open("memory://", plugins=[Wrong()])
+    with pytest.raises(OperationDenied, match="not bytes"):
+        memory.write("a.md", "x")
+    assert not memory.exists("a.md")
+
+
+def test_a_filter_that_crashes_refuses_without_saying_what_it_saw() -> None:
+    class Crash:
+        @hookimpl
+        def agent_memory_filter_content(self) -> None:
+            raise ValueError("a secret it read")
+
+    memory = AgentMemory.open("memory://", plugins=[Crash()])
+    with pytest.raises(OperationDenied, match="ValueError") as denied:
+        memory.append("a.md", "x")
+    assert "secret" not in str(denied.value)
+    assert not memory.exists("a.md")
+
+
 @guarded
-def test_a_veto_reaches_the_caller_as_it_is_and_asks_nobody_further(ask: Callable[[Hooks], None]) -> None:
+def test_a_veto_reaches_the_caller_as_it_is_and_asks_nobody_further(ask: Callable[[Hooks], object]) -> None:
     log: list[str] = []
     veto = OperationDenied("not today")
     with pytest.raises(OperationDenied) as denied:
@@ -566,7 +640,7 @@ def test_a_veto_reaches_the_caller_as_it_is_and_asks_nobody_further(ask: Callabl
 
 
 @guarded
-def test_a_guard_that_crashes_refuses_without_saying_what_it_saw(ask: Callable[[Hooks], None]) -> None:
+def test_a_guard_that_crashes_refuses_without_saying_what_it_saw(ask: Callable[[Hooks], object]) -> None:
     crash = ValueError("a secret it read")
     with pytest.raises(OperationDenied, match="ValueError") as denied:
         ask(Hooks([calls([], "guard", crash)]))
@@ -575,7 +649,7 @@ def test_a_guard_that_crashes_refuses_without_saying_what_it_saw(ask: Callable[[
 
 
 @guarded
-def test_a_guard_that_raises_another_of_our_errors_refuses_with_its_reason(ask: Callable[[Hooks], None]) -> None:
+def test_a_guard_that_raises_another_of_our_errors_refuses_with_its_reason(ask: Callable[[Hooks], object]) -> None:
     with pytest.raises(OperationDenied, match="over budget") as denied:
         ask(Hooks([calls([], "guard", ConflictError("over budget"))]))
     assert isinstance(denied.value.__cause__, ConflictError)
@@ -584,7 +658,7 @@ def test_a_guard_that_raises_another_of_our_errors_refuses_with_its_reason(ask: 
 @guarded
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
 def test_a_guard_that_is_interrupted_lets_nothing_pass(
-    ask: Callable[[Hooks], None], interrupt: type[BaseException]
+    ask: Callable[[Hooks], object], interrupt: type[BaseException]
 ) -> None:
     with pytest.raises(interrupt):
         ask(Hooks([calls([], "guard", interrupt())]))
@@ -592,7 +666,7 @@ def test_a_guard_that_is_interrupted_lets_nothing_pass(
 
 def test_no_plugins_means_nothing_is_asked_and_nothing_is_told() -> None:
     hooks = Hooks()
-    assert (hooks.guards, hooks.content_guards, hooks.observers) == (False, False, False)
+    assert (hooks.guards, hooks.see_content, hooks.observers) == (False, False, False)
     for call in (*GUARDED, *OBSERVED):
         call(hooks)
 
@@ -602,7 +676,7 @@ def test_no_plugins_means_nothing_is_asked_and_nothing_is_told() -> None:
 
 @observed
 def test_an_observer_that_crashes_is_logged_and_silences_nobody(
-    tell: Callable[[Hooks], None], caplog: pytest.LogCaptureFixture
+    tell: Callable[[Hooks], object], caplog: pytest.LogCaptureFixture
 ) -> None:
     log: list[str] = []
     tell(Hooks([calls(log, "first"), calls(log, "second", ValueError("it broke")), calls(log, "third")]))
@@ -678,6 +752,7 @@ def test_the_hooks_and_their_arguments_are_the_documented_ones() -> None:
     assert {name: list(inspect.signature(spec).parameters) for name, spec in specs.items()} == {
         "agent_memory_register_backends": ["register"],
         "agent_memory_before_operation": ["operation"],
+        "agent_memory_filter_content": ["operation", "content"],
         "agent_memory_check_content": ["operation", "content"],
         "agent_memory_after_operation": ["operation", "outcome"],
         "agent_memory_key_rejected": ["agent", "text", "reason", "actor"],

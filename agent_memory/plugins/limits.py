@@ -75,6 +75,8 @@ class LimitsPlugin:
 
 
 def _is_gone(operation: Operation, outcome: Outcome) -> bool:
-    removed = operation.kind in ("delete", "delete_tree") and (outcome.status == "ok" or outcome.error in _HALF_DONE)
+    removed = operation.kind in ("delete", "delete_tree", "forget") and (
+        outcome.status == "ok" or outcome.error in _HALF_DONE
+    )
     missing = outcome.error == "file_not_found" and operation.kind in _OF_ONE_FILE
     return removed or missing or outcome.status == "unknown"

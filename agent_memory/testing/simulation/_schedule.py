@@ -175,7 +175,7 @@ class _Writer:
         if kind == "append":
             await flows.append(store, run, _KEY, data)
         elif kind == "prepend":
-            await flows.edit(store, run, _KEY, lambda text: line + text, _unchecked, None)
+            await flows.edit(store, run, _KEY, lambda text: line + text, _passed, None)
         elif kind == "swap":
             old = "".join(f"{each}\n" for each in known or ()).encode()
             await flows.write(store, run, _KEY, old + data, hashlib.sha256(old).hexdigest())
@@ -188,8 +188,8 @@ class _Writer:
         return None
 
 
-async def _unchecked(_: bytes) -> None:
-    return
+async def _passed(data: bytes) -> bytes:
+    return data
 
 
 class _Run:

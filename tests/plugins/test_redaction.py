@@ -1,0 +1,124 @@
+"""Secrets on their way into a memory: masked, refused or reported, and never told."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import pytest
+
+from agent_memory import AgentMemory, AgentMemoryService, BackendNotAvailableError, OperationDenied
+from agent_memory.plugins import redaction
+from agent_memory.plugins.redaction import RedactionPlugin
+
+AWS = "AKIA" + "IOSFODNN7EXAMPLE"
+GITHUB = "ghp_" + "a1B2" * 9
+SLACK = "xoxb-" + "123456789012-123456789012-" + "a" * 24
+JWT = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U"
+STRIPE = "sk_live_" + "4eC39HqLyjWDarjtT1zdp7dc"
+PEM = "-----BEGIN RSA PRIVATE KEY-----\nMIIEpAIBAAKCAQEA\nabcd\n-----END RSA PRIVATE KEY-----"
+SECRETS = {"AWS Access Key": AWS, "GitHub Token": GITHUB, "Slack Token": SLACK, "JSON Web Token": JWT,
+           "Stripe Access Key": STRIPE, "Private Key": PEM}  # fmt: skip
+
+
+def memory(*args: object, **options: object) -> AgentMemory:
+    plugin = RedactionPlugin(*args, **options)  # type: ignore[arg-type]
+    return AgentMemoryService("memory://", plugins=[plugin]).agent("bob")
+
+
+@pytest.mark.parametrize(("kind", "secret"), SECRETS.items())
+def test_a_secret_is_masked_and_what_stands_around_it_stays(kind: str, secret: str) -> None:
+    bob = memory()
+    result = bob.write("a.md", f"before {secret}.\nafter “{secret}” more\n")
+    masked = f"before [redacted: {kind}].\nafter “[redacted: {kind}]” more\n"
+    assert bob.read("a.md") == masked
+    assert result.size == len(masked.encode())
+    bob.write("b.md", masked)
+    assert bob.read("b.md") == masked
+
+
+def test_every_way_to_write_is_filtered() -> None:
+    bob = memory()
+    bob.create("a.md", f"{AWS}\n")
+    bob.append("a.md", f"{AWS}\n")
+    bob.edit("a.md", lambda text: text + f"{AWS}\n")
+    bob.append_bytes("a.md", f"{AWS}\n".encode())
+    with bob.filesystem().open("b.md", "wb") as file:
+        file.write(AWS.encode())
+    assert bob.read("a.md") == "[redacted: AWS Access Key]\n" * 4
+    assert AWS not in bob.read("b.md")
+
+
+def test_of_a_url_the_password_is_the_secret() -> None:
+    bob = memory()
+    bob.write("a.md", "clone https://me:hunter2@example.com/x.git and https://example.com/me:x")
+    masked = "clone https://me:[redacted: Basic Auth Credentials]@example.com/x.git and https://example.com/me:x"
+    assert bob.read("a.md") == masked
+
+
+def test_a_private_key_without_an_end_is_masked_to_the_end() -> None:
+    bob = memory()
+    bob.write("a.md", f"key: {PEM[:60]}")
+    assert bob.read("a.md") == "key: [redacted: Private Key]"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "an ordinary note\n- with 3 items\n", "commit 3f786850e387550fdab836ed7e6dc881de23001b", "10.0.0.1, 8.8.8.8",
+     "https://example.com:8080/path", "password: see the safe", "日記"],
+)  # fmt: skip
+def test_ordinary_text_is_left_as_it_is(text: str) -> None:
+    bob = memory()
+    bob.write("a.md", text)
+    assert bob.read("a.md") == text
+
+
+def test_what_is_not_text_is_left_as_it_is() -> None:
+    bob = memory()
+    bob.write_bytes("a.bin", b"\xff" + AWS.encode())
+    assert bob.read_bytes("a.bin") == b"\xff" + AWS.encode()
+
+
+def test_a_secret_is_refused_and_not_told(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    bob = memory("refuse")
+    bob.write("a.md", "before")
+    writes: list[Callable[[], object]] = [
+        lambda: bob.write("a.md", AWS),
+        lambda: bob.edit("a.md", lambda _: AWS),
+        lambda: bob.append("b", AWS),
+    ]
+    for write in writes:
+        with pytest.raises(OperationDenied, match="AWS Access Key") as refused:
+            write()
+        assert AWS not in str(refused.value)
+    assert [entry.path for entry in bob.list()] == ["a.md"]
+    assert bob.read("a.md") == "before"
+    assert AWS not in caplog.text
+
+
+def test_a_secret_is_reported_and_written(caplog: pytest.LogCaptureFixture) -> None:
+    bob = memory("report")
+    bob.write("a.md", f"{AWS} {GITHUB}")
+    assert bob.read("a.md") == f"{AWS} {GITHUB}"
+    assert "secrets agent=bob path='a.md' kinds=AWS Access Key, GitHub Token" in caplog.text
+    assert AWS not in caplog.text
+
+
+def test_patterns_of_ones_own_and_kinds_to_let_pass() -> None:
+    patterns = {"badge": r"badge-\d+", "pin": r"PIN: (?P<secret>\d{4})"}
+    bob = memory(patterns=patterns, ignore=["AWS Access Key"])
+    bob.write("a.md", f"badge-42, PIN: 1234, {AWS}")
+    assert bob.read("a.md") == f"[redacted: badge], PIN: [redacted: pin], {AWS}"
+
+
+@pytest.mark.parametrize("wrong", [{"action": "hide"}, {"patterns": {"x": "("}}])
+def test_options_that_make_no_sense_are_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=r"action is one of|regular expression"):
+        RedactionPlugin(**wrong)  # type: ignore[arg-type]
+
+
+def test_without_the_library_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redaction, "_DETECTORS", "no_such_library")
+    with pytest.raises(BackendNotAvailableError, match=r"agent-memory\[redaction\]"):
+        RedactionPlugin()
