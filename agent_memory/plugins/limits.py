@@ -1,13 +1,20 @@
-"""A guard that caps the bytes of a file."""
+"""A guard that caps the bytes of a file, and the files and bytes of an agent."""
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import OrderedDict
-from typing import TypeAlias
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self, TypeAlias
 
+from agent_memory.backend import AnyBackend
 from agent_memory.errors import OperationDenied
 from agent_memory.hookspecs import Operation, Outcome, hookimpl
+from agent_memory.plugins._usage import Usage
+from agent_memory.registry import open_backend
+from agent_memory.runners import close_backend
 
 _REMEMBERED = 10_000
 _OF_ONE_FILE = ("read", "stat", "edit", "delete")
@@ -16,31 +23,71 @@ File: TypeAlias = tuple[str | None, str]
 
 
 class LimitsPlugin:
-    """Refuses content that would make a file larger than ``max_file_bytes``.
+    """Refuses content that would make a file, or an agent's memory, larger than it may be.
 
-    An append is added to the size this service last saw of the file, because a hook costs no request. A file
-    that others grow, or that this service has not touched yet, can exceed the limit by one append; one that
-    others shrink counts as it was until this service reads, stats or writes it.
+    ``max_file_bytes`` costs no request: an append is added to the size this service last saw of the file. A file that
+    others grow, or that this service has not touched yet, can exceed the limit by one append; one that others shrink
+    counts as it was until this service reads, stats or writes it.
+
+    ``max_files`` and ``max_bytes`` of an agent are counted by a listing when the service first changes something of the
+    agent, and followed from then on; anew every five minutes, and before anything is refused, but not more than once in
+    five seconds. So no write of this service exceeds them; all services together can, by what the others wrote since.
+
+    Args:
+        max_file_bytes: the most bytes of one file.
+        max_files: the most files of one agent; needs ``root``.
+        max_bytes: the most bytes of all files of one agent; needs ``root``.
+        root: the storage of the service, as the service is given it, to count in.
+        storage_options: for a URL's backend.
+
+    Raises:
+        ValueError: a negative limit, or one of an agent without ``root``.
     """
 
-    def __init__(self, max_file_bytes: int) -> None:
-        if max_file_bytes < 0:
-            raise ValueError("max_file_bytes is not negative")
+    def __init__(
+        self,
+        max_file_bytes: int | None = None,
+        *,
+        max_files: int | None = None,
+        max_bytes: int | None = None,
+        root: str | os.PathLike[str] | AnyBackend | None = None,
+        storage_options: Mapping[str, object] | None = None,
+    ) -> None:
+        if any(limit is not None and limit < 0 for limit in (max_file_bytes, max_files, max_bytes)):
+            raise ValueError("max_file_bytes, max_files and max_bytes are not negative")
         self.max_file_bytes = max_file_bytes
         self._sizes: OrderedDict[File, int] = OrderedDict()
         self._lock = threading.Lock()
+        self._usage: Usage | None = None
+        self._opened: AnyBackend | None = None
+        if max_files is not None or max_bytes is not None:
+            if root is None:
+                raise ValueError("max_files and max_bytes are counted in the storage: say which by root=")
+            backend = open_backend(root, storage_options)
+            self._opened = None if backend is root else backend
+            self._usage = Usage(backend, max_files, max_bytes)
+
+    @hookimpl
+    def agent_memory_before_operation(self, operation: Operation) -> None:
+        """Refuse a copy that is over the limits of the agent."""
+        if self._usage and operation.kind == "copy":
+            self._usage.permit_copy(operation)
 
     @hookimpl
     def agent_memory_check_content(self, operation: Operation, content: bytes) -> None:
-        """Refuse what is over the limit."""
-        known = self._sizes.get((operation.agent, operation.path), 0) if operation.kind == "append" else 0
-        if known + len(content) > self.max_file_bytes:
-            size = known + len(content)
-            raise OperationDenied(f"{operation.path!r}: {size:,} bytes; a file may have {self.max_file_bytes:,}")
+        """Refuse what is over the limits."""
+        if self.max_file_bytes is not None:
+            known = self._sizes.get((operation.agent, operation.path), 0) if operation.kind == "append" else 0
+            if (size := known + len(content)) > self.max_file_bytes:
+                raise OperationDenied(f"{operation.path!r}: {size:,} bytes; a file may have {self.max_file_bytes:,}")
+        if self._usage:
+            self._usage.permit(operation, len(content))
 
     @hookimpl
     def agent_memory_after_operation(self, operation: Operation, outcome: Outcome) -> None:
         """Keep the sizes of files as they are known now."""
+        if self._usage:
+            self._usage.follow(operation, outcome)
         with self._lock:
             if operation.kind in ("rename", "copy"):
                 self._transfer(operation, outcome)
@@ -48,6 +95,19 @@ class LimitsPlugin:
                 self._remember((operation.agent, operation.path), outcome.size)
             elif _is_gone(operation, outcome):
                 self._forget(operation.agent, operation.path)
+
+    def close(self) -> None:
+        """Release what ``root`` was opened with."""
+        if self._opened is not None:
+            close_backend(self._opened)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
 
     def _transfer(self, operation: Operation, outcome: Outcome) -> None:
         agent, source, target = operation.agent, operation.path, operation.target or ""
@@ -75,8 +135,7 @@ class LimitsPlugin:
 
 
 def _is_gone(operation: Operation, outcome: Outcome) -> bool:
-    removed = operation.kind in ("delete", "delete_tree", "forget") and (
-        outcome.status == "ok" or outcome.error in _HALF_DONE
-    )
+    done = outcome.status == "ok" or outcome.error in _HALF_DONE
+    removed = operation.kind in ("delete", "delete_tree", "forget") and done
     missing = outcome.error == "file_not_found" and operation.kind in _OF_ONE_FILE
     return removed or missing or outcome.status == "unknown"

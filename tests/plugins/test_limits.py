@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -17,8 +21,14 @@ from agent_memory import (
     OperationDenied,
     Outcome,
 )
+from agent_memory.backend import Page
+from agent_memory.key import Key
+from agent_memory.plugins import _usage
 from agent_memory.plugins.limits import LimitsPlugin
 from agent_memory_memory import MemoryBackend
+from tests.servers import S3Server
+
+_numbers = itertools.count()
 
 
 @pytest.fixture
@@ -222,3 +232,156 @@ def test_a_directory_of_more_files_than_are_remembered_is_followed_as_far_as_the
     assert [record for record in caplog.records if record.exc_info] == []
     with pytest.raises(OperationDenied):
         memory.append("new/2.md", "x")
+
+
+def opened(url: str, **limits: Any) -> AgentMemoryService:
+    return AgentMemoryService(url, plugins=[LimitsPlugin(root=url, **limits)])
+
+
+def plain(url: str) -> AgentMemoryService:
+    return AgentMemoryService(url)
+
+
+@pytest.fixture
+def url() -> str:
+    return f"memory://limits-{next(_numbers)}"
+
+
+@pytest.mark.parametrize("method", ["write", "create", "append"])
+def test_an_agent_has_so_many_files_and_no_more(url: str, method: str) -> None:
+    service = opened(url, max_files=2)
+    bob = service.agent("bob")
+    getattr(bob, method)("a.md", "x")
+    getattr(bob, method)("b.md", "x")
+    with pytest.raises(OperationDenied, match="3 files; an agent may have 2"):
+        getattr(bob, method)("c.md", "x")
+    bob.write("a.md", "another")
+    bob.append("b.md", "more")
+    getattr(service.agent("eve"), method)("a.md", "x")
+    bob.delete("a.md")
+    getattr(bob, method)("c.md", "x")
+    assert [entry.path for entry in bob.list()] == ["b.md", "c.md"]
+
+
+def test_an_agent_has_so_many_bytes_and_no_more(url: str) -> None:
+    bob = opened(url, max_bytes=10).agent("bob")
+    bob.write("a.md", "12345")
+    bob.append("b.md", "1234")
+    for change in (
+        lambda: bob.append("b.md", "56"),
+        lambda: bob.write("a.md", "1234567"),
+        lambda: bob.create("c.md", "12"),
+        lambda: bob.edit("a.md", lambda text: text + "67"),
+        lambda: bob.copy("a.md", "c.md"),
+    ):
+        with pytest.raises(OperationDenied, match="bytes in all; an agent may have 10"):
+            change()
+    bob.edit("a.md", lambda text: text + "6")
+    bob.write("a.md", "")
+    bob.write("c.md", "123456")
+    bob.rename("c.md", "d.md")
+    with pytest.raises(OperationDenied):
+        bob.append("d.md", "7")
+    bob.delete_tree("")
+    bob.write("e.md", "1234567890")
+
+
+def test_what_was_there_before_is_counted(url: str) -> None:
+    plain(url).write_memory_file("bob", "a.md", "12345")
+    bob = opened(url, max_files=2, max_bytes=10).agent("bob")
+    with pytest.raises(OperationDenied):
+        bob.append("a.md", "678901")
+    bob.append("a.md", "67890")
+    bob.write("b.md", "")
+    with pytest.raises(OperationDenied):
+        bob.write("c.md", "")
+
+
+def test_an_agent_that_is_over_its_limits_may_still_shrink(url: str) -> None:
+    plain(url).write_memory_file("bob", "a.md", "x" * 20)
+    plain(url).write_memory_file("bob", "b.md", "x" * 20)
+    bob = opened(url, max_files=1, max_bytes=10).agent("bob")
+    bob.write("a.md", "x" * 19)
+    with pytest.raises(OperationDenied):
+        bob.append("a.md", "x")
+    bob.delete("b.md")
+    bob.write("a.md", "x" * 10)
+
+
+def test_it_counts_anew_before_it_refuses_and_else_only_now_and_then(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr(_usage.time, "monotonic", lambda: now)  # type: ignore[attr-defined]
+    backend = Listing()
+    service = AgentMemoryService(backend, plugins=[LimitsPlugin(max_files=3, root=backend)])
+    other = AgentMemoryService(backend)
+    bob = service.agent("bob")
+    for turn in range(20):
+        bob.append("a.md", f"{turn}")
+    assert backend.listings == 1
+    for path in ("b.md", "c.md"):
+        other.write_memory_file("bob", path, "x")
+    bob.write("d.md", "x")  # it did not know of the others'
+    bob.delete("d.md")
+    now += 10
+    bob.write("d.md", "x")
+    assert backend.listings == 1
+    bob.delete("d.md")
+    now += 300
+    with pytest.raises(OperationDenied):
+        bob.write("d.md", "x")
+    assert backend.listings == 2
+    other.delete_memory_file("bob", "b.md")
+    with pytest.raises(OperationDenied):
+        bob.write("d.md", "x")
+    assert backend.listings == 2, "it had counted just now"
+    now += 10
+    bob.write("d.md", "x")
+    assert backend.listings == 3
+
+
+class Listing(MemoryBackend):
+    """Counts its listings."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.listings = 0
+
+    def list(self, prefix: Key, *, recursive: bool = True, after: str | None = None, limit: int = 1000) -> Page:
+        self.listings += 1
+        return super().list(prefix, recursive=recursive, after=after, limit=limit)
+
+
+def test_threads_of_one_service_do_not_exceed_the_limits_together(url: str) -> None:
+    for _ in range(20):
+        service = opened(f"{url}-{next(_numbers)}", max_files=5)
+        barrier = threading.Barrier(8)
+
+        def create(number: int, service: AgentMemoryService = service, barrier: threading.Barrier = barrier) -> bool:
+            barrier.wait(60)
+            try:
+                service.create_memory_file("bob", f"{number}.md", "x")
+            except OperationDenied:
+                return False
+            return True
+
+        with ThreadPoolExecutor(8) as pool:
+            assert sum(pool.map(create, range(8))) == 5
+        assert len(service.list_memory_files("bob")) == 5
+
+
+@pytest.mark.parametrize("limits", [{"max_files": 1}, {"max_bytes": 1}, {"max_files": -1, "root": "memory://"}])
+def test_limits_of_agents_that_make_no_sense_are_refused(limits: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"root=|negative"):
+        LimitsPlugin(**limits)
+
+
+def test_limits_of_agents_hold_on_s3(ministack: S3Server) -> None:
+    url, options = ministack.new_url(), ministack.options
+    with (
+        LimitsPlugin(max_files=2, root=url, storage_options=options) as limits,
+        AgentMemoryService(url, storage_options=options, plugins=[limits]) as service,
+    ):
+        service.write_memory_file("bob", "a.md", "x")
+        service.write_memory_file("bob", "b.md", "x")
+        with pytest.raises(OperationDenied):
+            service.write_memory_file("bob", "c.md", "x")

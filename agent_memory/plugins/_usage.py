@@ -1,0 +1,136 @@
+"""How many files and bytes agents have: counted by a listing, and followed from then on."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final, cast
+
+from agent_memory import tree_flows
+from agent_memory.backend import AnyBackend, Backend
+from agent_memory.errors import OperationDenied
+from agent_memory.hookspecs import Operation, Outcome
+from agent_memory.key import Key
+from agent_memory.runners import run_sync
+
+RECOUNT_SECONDS: Final = 300.0
+LEAST_SECONDS: Final = 5.0
+_MOST_AGENTS: Final = 1000
+_WRITING: Final = ("write", "create", "append", "edit")
+_MOVING: Final = ("delete", "delete_tree", "forget", "rename", "copy")
+
+
+class _Agent:
+    """One agent's files with their sizes, and what operations that are under way will add to them."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.sizes: dict[str, int] = {}
+        self.under_way: dict[str, tuple[int, int]] = {}
+        self.counted: float | None = None
+        self._total = 0
+
+    def count(self, sizes: dict[str, int]) -> None:
+        """Take sizes as they were listed."""
+        self.sizes, self._total = sizes, sum(sizes.values())
+        self.counted = time.monotonic()
+
+    def put(self, path: str, size: int) -> None:
+        """A file has this size now."""
+        self.drop(path)
+        self.sizes[path] = size
+        self._total += size
+
+    def drop(self, path: str) -> None:
+        """A file is gone."""
+        self._total -= self.sizes.pop(path, 0)
+
+    def after(self, files: int, size: int) -> tuple[int, int]:
+        """Files and bytes, once all that is under way is done, and so much more."""
+        added = self.under_way.values()
+        return (
+            len(self.sizes) + files + sum(each for each, _ in added),
+            self._total + size + sum(each for _, each in added),
+        )
+
+    def below(self, path: str) -> list[str]:
+        """The files at a name and below it."""
+        top = path + "/" if path else ""
+        return [path] if path in self.sizes else [name for name in self.sizes if name.startswith(top)]
+
+
+class Usage:
+    """The limits of every agent, and what each has."""
+
+    def __init__(self, backend: AnyBackend, max_files: int | None, max_bytes: int | None) -> None:
+        self._backend = backend
+        self._max_files = max_files
+        self._max_bytes = max_bytes
+        self._agents: OrderedDict[str | None, _Agent] = OrderedDict()
+        self._guard = threading.Lock()
+
+    def permit(self, operation: Operation, size: int) -> None:
+        """Raise `OperationDenied` if a content of so many bytes is too much; until `follow` it counts as written."""
+        with self._counted(operation) as agent:
+            known = agent.sizes.get(operation.path)
+            grown = size if operation.kind == "append" else size - (known or 0)
+            self._require(agent, operation, 0 if known is not None else 1, grown)
+
+    def permit_copy(self, operation: Operation) -> None:
+        """The same for a file or directory that is copied."""
+        with self._counted(operation) as agent:
+            found = agent.below(operation.path)
+            self._require(agent, operation, len(found), sum(agent.sizes[name] for name in found))
+
+    def follow(self, operation: Operation, outcome: Outcome) -> None:
+        """Note what an operation did; where that is not known, the agent is counted anew before its next."""
+        agent = self._agents.get(operation.agent)
+        if agent is None:
+            return
+        with agent.lock:
+            agent.under_way.pop(operation.id, None)
+            if operation.kind in _WRITING and outcome.status == "ok" and outcome.size is not None:
+                agent.put(operation.path, outcome.size)
+            elif operation.kind == "delete" and outcome.status == "ok":
+                agent.drop(operation.path)
+            elif outcome.status == "unknown" or (operation.kind in _MOVING and outcome.error != "operation_denied"):
+                agent.counted = None
+
+    @contextmanager
+    def _counted(self, operation: Operation) -> Iterator[_Agent]:
+        with self._guard:
+            agent = self._agents.setdefault(operation.agent, _Agent())
+            self._agents.move_to_end(operation.agent)
+            if len(self._agents) > _MOST_AGENTS:
+                self._agents.popitem(last=False)
+        with agent.lock:
+            agent.under_way.pop(operation.id, None)  # an edit that is tried again
+            if agent.counted is None or time.monotonic() - agent.counted > RECOUNT_SECONDS:
+                self._count(agent, operation.agent)
+            yield agent
+
+    def _require(self, agent: _Agent, operation: Operation, files: int, size: int) -> None:
+        excess = self._excess(agent.after(files, size))
+        if excess and time.monotonic() - (agent.counted or 0.0) > LEAST_SECONDS:
+            self._count(agent, operation.agent)
+            excess = self._excess(agent.after(files, size))
+        if excess and (files > 0 or size > 0):
+            raise OperationDenied(f"{operation.path!r}: {excess}")
+        agent.under_way[operation.id] = files, max(0, size)
+
+    def _excess(self, usage: tuple[int, int]) -> str | None:
+        files, size = usage
+        if self._max_files is not None and files > self._max_files:
+            return f"{files:,} files; an agent may have {self._max_files:,}"
+        if self._max_bytes is not None and size > self._max_bytes:
+            return f"{size:,} bytes in all; an agent may have {self._max_bytes:,}"
+        return None
+
+    def _count(self, agent: _Agent, name: str | None) -> None:
+        store = cast(Backend, self._backend)
+        top = Key.tree() if name is None else Key.agent(name)
+        listing = run_sync(self._backend, lambda run: tree_flows.list_all(store, run, top))
+        agent.count({entry.key.path: entry.size for entry in listing.entries})
