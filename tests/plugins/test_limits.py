@@ -308,7 +308,7 @@ def test_an_agent_that_is_over_its_limits_may_still_shrink(url: str) -> None:
     bob.write("a.md", "x" * 10)
 
 
-def test_it_counts_anew_before_it_refuses_and_else_only_now_and_then(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_counts_anew_before_it_refuses_and_else_only_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
     monkeypatch.setattr(_usage.time, "monotonic", lambda: now)  # type: ignore[attr-defined]
     backend = Listing()
