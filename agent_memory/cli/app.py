@@ -19,6 +19,7 @@ from agent_memory.cli.forgetting import forget
 from agent_memory.cli.history import history
 from agent_memory.cli.mcp import mcp
 from agent_memory.cli.output import Exit, report
+from agent_memory.cli.plugins import plugins
 from agent_memory.cli.policy import s3_policy
 from agent_memory.cli.settings import Command, global_options, log_to
 
@@ -114,6 +115,6 @@ def app(ctx: click.Context) -> None:
 for _command in (
     files.read, files.write, files.append, files.create, edit, listing.ls, listing.tree, files.rm, files.mv, files.cp,
     listing.agents, viewing.view, viewing.search, history, transfer.import_, transfer.export, transfer.copy,
-    doctor.doctor, audit, forget, s3_policy, mcp, demo,
+    doctor.doctor, audit, forget, plugins, s3_policy, mcp, demo,
 ):  # fmt: skip
     app.add_command(_command)

@@ -14,7 +14,7 @@ import click
 
 from agent_memory.cli.files import given_text
 from agent_memory.cli.output import Exit
-from agent_memory.cli.settings import Command, Settings, pass_settings
+from agent_memory.cli.settings import Command, Settings, open_store, pass_settings
 from agent_memory.service import AsyncAgentMemoryService
 
 if TYPE_CHECKING:
@@ -82,8 +82,9 @@ def _token(variable: str | None, file: str | None) -> str | None:
 def _run(settings: Settings, serve: Serve) -> None:
     from agent_memory.mcp_server import mcp_server
 
-    with settings.store() as store:
-        memory = AsyncAgentMemoryService(store.backend, actor=settings.actor).agent(settings.agent)
+    with settings.configured() as plugins, open_store(settings.url, settings.storage_options(), settings) as store:
+        service = AsyncAgentMemoryService(store.backend, plugins=plugins, actor=settings.actor)
+        memory = service.agent(settings.agent)
         try:
             asyncio.run(serve(mcp_server(memory, actor=settings.actor)))
         except ValueError as error:

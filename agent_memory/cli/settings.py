@@ -16,6 +16,7 @@ from agent_memory.backend import AnyBackend
 from agent_memory.errors import AgentMemoryError
 from agent_memory.hookspecs import Operation, Outcome, hookimpl
 from agent_memory.memory import AgentMemory
+from agent_memory.plugins.configuration import CONFIG_VARIABLE, close, plugins_from
 from agent_memory.registry import open_backend
 from agent_memory.service import AgentMemoryService
 
@@ -51,6 +52,7 @@ class Settings:
     chosen_agent: str | None = None
     actor: str | None = None
     json: bool = False
+    config: str | None = None
     options: dict[str, object] = field(default_factory=dict)
     skipped: SkippedNames = field(default_factory=SkippedNames)
 
@@ -61,9 +63,24 @@ class Settings:
 
     @contextmanager
     def store(self, *plugins: object) -> Iterator[Store]:
-        """Open the store of ``--url``."""
-        with open_store(self.url, self.storage_options(), self, plugins) as store:
+        """Open the store of ``--url``, with the plugins of the configuration."""
+        with (
+            self.configured() as configured,
+            open_store(self.url, self.storage_options(), self, [*configured, *plugins]) as store,
+        ):
             yield store
+
+    @contextmanager
+    def configured(self) -> Iterator[list[object]]:
+        """The plugins that ``--config`` and the environment enable; closed afterwards."""
+        try:
+            plugins = plugins_from(self.config)
+        except ValueError as error:
+            raise click.UsageError(str(error)) from error
+        try:
+            yield plugins
+        finally:
+            close(plugins)
 
     @contextmanager
     def memory(self) -> Iterator[AgentMemory]:
@@ -141,6 +158,8 @@ def global_options(*, again: bool) -> list[click.Parameter]:
                help=f"Path or URL of the store.  [default: {DEFAULT_URL}]"),
         option("--agent", "chosen_agent", help=f"Whose memory.  [default: {DEFAULT_AGENT}]"),
         option("--actor", help="Who acts, for the audit log."),
+        option("--config", metavar="FILE", envvar=None if again else CONFIG_VARIABLE, show_envvar=not again,
+               help="A TOML file that enables plugins."),
         option("--json", is_flag=True, help="Print one JSON document instead of text."),
         option("-o", "--option", "options", multiple=True, type=key_value, metavar="KEY=VALUE",
                help=f"An option of the store, JSON or text; may be repeated.  [env var: {OPTIONS_VARIABLE}, in JSON]"),

@@ -102,8 +102,10 @@ def copy(
     environment variable speak to a SOURCE or TARGET that is neither on the local disk nor in memory.
     """
     with (
-        open_store(source, _options_for(source, settings, from_option), settings) as here,
-        open_store(target, _options_for(target, settings, to_option), _uncounted(settings)) as there,
+        settings.configured() as reading,
+        settings.configured() as writing,
+        open_store(source, _options_for(source, settings, from_option), settings, reading) as here,
+        open_store(target, _options_for(target, settings, to_option), _uncounted(settings), writing) as there,
     ):
         moved = _copied(here.service, there.service, overwrite)
         moved.left += _no_agents(here)

@@ -15,8 +15,9 @@ import time
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from multiprocessing.util import Finalize, register_after_fork
+from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 from weakref import WeakSet
 
 from agent_memory.audit import Journal, LogLocation, Position, Salts, log_at, open_log
@@ -201,6 +202,21 @@ class AuditPlugin:
         finally:
             _sending.reset(token)
         self._checkpointed = position
+
+
+def from_configuration(target: str, *, key_file: str | None = None, **options: Any) -> AuditPlugin:
+    """The plugin as a configuration has it: ``key_file`` is a file whose bytes are the key.
+
+    Raises:
+        ValueError: the file cannot be read; and as `AuditPlugin`.
+    """
+    if key_file is None:
+        return AuditPlugin(target, **options)
+    try:
+        key = Path(key_file).read_bytes()
+    except OSError as error:
+        raise ValueError(f"key_file cannot be read: {error.strerror}") from None
+    return AuditPlugin(target, key=key, **options)
 
 
 @atexit.register

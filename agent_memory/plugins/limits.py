@@ -66,6 +66,8 @@ class LimitsPlugin:
             backend = open_backend(root, storage_options)
             self._opened = None if backend is root else backend
             self._usage = Usage(backend, max_files, max_bytes)
+        else:
+            self.agent_memory_before_operation = None  # type: ignore[assignment, method-assign]  # then it is no guard
 
     @hookimpl
     def agent_memory_before_operation(self, operation: Operation) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from fnmatch import fnmatchcase
 from itertools import product
 from typing import Final, TypeAlias
@@ -50,6 +50,18 @@ class ReadOnlyPlugin:
             _matches(pattern, segments) or (below and _reaches_below(pattern, segments))
             for pattern, segments in product(self._patterns, spellings)
         )
+
+
+def from_configuration(patterns: Sequence[str], agents: Collection[str] | None = None) -> ReadOnlyPlugin:
+    """The plugin as a configuration has it: ``patterns`` and ``agents`` are lists.
+
+    Raises:
+        ValueError: no list of texts.
+    """
+    for name, texts in (("patterns", patterns), ("agents", agents or [])):
+        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+            raise ValueError(f"{name} is a list of texts")
+    return ReadOnlyPlugin(*patterns, agents=agents)
 
 
 def _segments(pattern: str) -> Segments:

@@ -1,7 +1,8 @@
-"""A stranger's backend, installed beside our wheel in an environment of its own, keeps the contract."""
+"""A stranger's backend and a stranger's plugin, installed beside our wheel in an environment of their own."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -10,7 +11,10 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "agent-memory-sqlite"
+EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLE = EXAMPLES / "agent-memory-sqlite"
+PLUGIN = EXAMPLES / "agent-memory-office-hours"
+OPTIONAL = ("the backend goes file by file", "the backend does not promise that nothing is kept")
 
 
 def _run(*command: str | Path, cwd: Path) -> str:
@@ -22,14 +26,15 @@ def _run(*command: str | Path, cwd: Path) -> str:
 
 @pytest.fixture(scope="module")
 def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The interpreter of a fresh environment that holds our wheel and the example's, and no source."""
+    """The interpreter of a fresh environment that holds our wheel and the examples', and no source."""
     directory = tmp_path_factory.mktemp("third-party")
     build: list[str | Path] = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", directory]
-    _run(*build, EXAMPLE, cwd=directory)
+    for example in (EXAMPLE, PLUGIN):
+        _run(*build, example, cwd=directory)
     _run(sys.executable, "-m", "venv", directory / "venv", cwd=directory)
     interpreter = directory / "venv" / "bin" / "python"
     install: list[str | Path] = [interpreter, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    _run(*install, f"{wheel}[testing]", next(directory.glob("*.whl")), cwd=directory)
+    _run(*install, f"{wheel}[testing,cli]", *directory.glob("*.whl"), cwd=directory)
     return interpreter
 
 
@@ -41,7 +46,7 @@ def test_the_example_keeps_the_contract(python: Path, tmp_path: Path) -> None:
     passed = int(output.strip().splitlines()[-1].split(" passed")[0])
     assert passed > 200
     skipped = [line for line in output.splitlines() if line.startswith("SKIPPED")]
-    assert [line for line in skipped if not line.endswith("the backend goes file by file")] == []
+    assert [line for line in skipped if not line.endswith(OPTIONAL)] == []
 
 
 def test_the_example_is_found_by_its_scheme(python: Path, tmp_path: Path) -> None:
@@ -57,3 +62,23 @@ def test_the_example_is_found_by_its_scheme(python: Path, tmp_path: Path) -> Non
 def test_the_example_is_small() -> None:
     assert len((EXAMPLE / "agent_memory_sqlite.py").read_text().splitlines()) < 60
     assert len((EXAMPLE / "tests" / "test_contract.py").read_text().splitlines()) < 20
+
+
+def test_the_example_plugin_passes_its_tests(python: Path, tmp_path: Path) -> None:
+    shutil.copytree(PLUGIN / "tests", tmp_path / "tests")
+    shutil.copy(PLUGIN / "pyproject.toml", tmp_path)
+    assert "2 passed" in _run(python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests", cwd=tmp_path)
+
+
+def test_the_example_plugin_is_enabled_by_its_name(python: Path, tmp_path: Path) -> None:
+    (tmp_path / "my.toml").write_text('[plugins.office-hours]\nopens = 0\ncloses = 1\nalways = ["ops"]\n')
+    command: list[str | Path] = [python, "-m", "agent_memory.cli", "--json", "--config", "my.toml", "plugins"]
+    found = {row["name"]: row for row in json.loads(_run(*command, cwd=tmp_path))["plugins"]}
+    assert found["office-hours"] == {
+        "name": "office-hours",
+        "package": "agent-memory-office-hours 0.1.0",
+        "enabled": True,
+        "hooks": ["agent_memory_after_operation", "agent_memory_before_operation"],
+        "error": None,
+    }
+    assert found["redaction"]["enabled"] is False

@@ -1,0 +1,107 @@
+"""The command plugins: what is installed, what is enabled, with which hooks, and what does not load."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import typing
+from typing import Any, NamedTuple
+
+import click
+
+from agent_memory.cli.output import Exit, draw, show_json
+from agent_memory.cli.settings import Command, Settings, pass_settings
+from agent_memory.errors import AgentMemoryError
+from agent_memory.hookspecs import PROJECT
+from agent_memory.plugins.configuration import close, configuration, installed_plugins, made
+from agent_memory.registry import GROUP, broken_plugins
+
+_ALWAYS = "logging"
+
+
+class Row(NamedTuple):
+    """One plugin: its package, whether it is in use, the hooks it has, and why it does not load."""
+
+    name: str
+    package: str
+    enabled: bool
+    hooks: tuple[str, ...]
+    error: str | None = None
+
+
+@click.command(cls=Command)
+@pass_settings
+def plugins(settings: Settings) -> None:
+    """List the plugins: installed ones, which --config and the environment enable, with their hooks.
+
+    Exits with 1 if one that is enabled does not load.
+    """
+    try:
+        enabled = configuration(settings.config)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    rows = [*_always(), *_configurable(enabled), *_backends()]
+    if settings.json:
+        show_json({"plugins": [row._asdict() for row in rows]})
+    else:
+        _show(rows)
+    if any(row.error for row in rows if row.enabled):
+        raise click.exceptions.Exit(Exit.FAILED)
+
+
+def _always() -> list[Row]:
+    from agent_memory.plugins.logging import LoggingPlugin
+
+    version = importlib.metadata.version("agent-memory")
+    return [Row(_ALWAYS, f"agent-memory {version}", True, _hooks(LoggingPlugin))]
+
+
+def _configurable(enabled: dict[str, dict[str, Any]]) -> list[Row]:
+    rows = [_row(each.name, each.package, each.point, enabled) for each in installed_plugins()]
+    missing = enabled.keys() - {row.name for row in rows}
+    return rows + [Row(name, "-", True, (), "not installed") for name in sorted(missing)]
+
+
+def _row(name: str, package: str, point: importlib.metadata.EntryPoint, enabled: dict[str, dict[str, Any]]) -> Row:
+    try:
+        if name not in enabled:
+            return Row(name, package, False, _hooks(_made_by(point.load())))
+        plugin = made(name, enabled[name])
+    except (ValueError, AgentMemoryError) as error:
+        return Row(name, package, name in enabled, (), str(error))
+    except Exception as error:  # noqa: BLE001 - a broken package may fail in any way
+        return Row(name, package, name in enabled, (), f"{type(error).__name__}: {error}")
+    try:
+        return Row(name, package, True, _hooks(plugin))
+    finally:
+        close([plugin])
+
+
+def _backends() -> list[Row]:
+    """Packages that add backends: they are always in use."""
+    broken = broken_plugins()
+    rows = []
+    for point in sorted(importlib.metadata.entry_points(group=GROUP), key=lambda point: point.name):
+        package = f"{point.dist.name} {point.dist.version}" if point.dist else "-"
+        hooks = () if point.name in broken else (f"{PROJECT}_register_backends",)
+        rows.append(Row(point.name, package, point.name not in broken, hooks, broken.get(point.name)))
+    return rows
+
+
+def _made_by(factory: Any) -> object:
+    """The class whose objects a factory makes, as far as it says."""
+    return factory if isinstance(factory, type) else typing.get_type_hints(factory).get("return")
+
+
+def _hooks(plugin: object) -> tuple[str, ...]:
+    return tuple(name for name in dir(plugin) if hasattr(getattr(plugin, name, None), f"{PROJECT}_impl"))
+
+
+def _show(rows: list[Row]) -> None:
+    from rich import box
+    from rich.table import Table
+
+    table = Table("plugin", "from", "enabled", "hooks, or why it does not load", box=box.SIMPLE)
+    for row in rows:
+        short = ", ".join(name.removeprefix(f"{PROJECT}_") for name in row.hooks)
+        table.add_row(row.name, row.package, "yes" if row.enabled else "no", row.error or short)
+    draw(table)

@@ -1,0 +1,126 @@
+"""Plugins by their names: those that packages install, and those that a configuration enables.
+
+A configuration is a TOML file with a table ``[plugins.NAME]`` for each, whose keys are the plugin's options, and the
+environment: ``AGENT_MEMORY_CONFIG`` names the file, ``AGENT_MEMORY_PLUGINS`` is the table ``plugins`` as JSON, whose
+plugins take the place of the file's. It can only name what is installed, under the entry-point group
+``agent_memory.plugins``: no module and no path of code. Nothing reads a file that nobody named.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import tomllib
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from agent_memory.hooks import manager_with
+
+GROUP: Final = "agent_memory.plugins"
+CONFIG_VARIABLE: Final = "AGENT_MEMORY_CONFIG"
+PLUGINS_VARIABLE: Final = "AGENT_MEMORY_PLUGINS"
+
+
+class Installed(NamedTuple):
+    """A plugin that a package installs: its name in configurations, what makes it, and the package with its version."""
+
+    name: str
+    target: str
+    package: str
+    point: importlib.metadata.EntryPoint
+
+
+def installed_plugins() -> tuple[Installed, ...]:
+    """All that are installed, by name; none is loaded."""
+    points = sorted(importlib.metadata.entry_points(group=GROUP), key=lambda point: (point.name, point.value))
+    return tuple(Installed(point.name, point.value, _package(point), point) for point in points)
+
+
+def configuration(file: str | os.PathLike[str] | None = None) -> dict[str, dict[str, Any]]:
+    """The options of each plugin that a file, or else the one the environment names, and the environment enable.
+
+    Raises:
+        ValueError: it cannot be read, is no TOML or JSON, or is made otherwise; says which and where.
+    """
+    source = file if file is not None else os.environ.get(CONFIG_VARIABLE) or None
+    tables = {} if source is None else _of_file(Path(source))
+    if text := os.environ.get(PLUGINS_VARIABLE):
+        try:
+            more = json.loads(text)
+        except ValueError as error:
+            raise ValueError(f"{PLUGINS_VARIABLE} is not JSON: {error}") from None
+        tables |= _checked(more, PLUGINS_VARIABLE)
+    return tables
+
+
+def plugins_from(file: str | os.PathLike[str] | None = None) -> list[Any]:
+    """Make the plugins that a configuration enables, in its order: for ``plugins=``. Who makes them closes them.
+
+    Args:
+        file: the TOML file; without one, what the environment says.
+
+    Raises:
+        ValueError: as `configuration`; a name that is not installed; options a plugin does not take.
+        BackendNotAvailableError: what a plugin needs is not installed.
+    """
+    plugins: list[Any] = []
+    try:
+        for name, options in configuration(file).items():
+            plugins.append(made(name, options))
+    except BaseException:
+        close(plugins)
+        raise
+    return plugins
+
+
+def close(plugins: Iterable[Any]) -> None:
+    """Close the plugins that can be, the last one first, each whatever the others do; the first error is raised."""
+    with ExitStack() as stack:
+        for plugin in plugins:
+            if callable(end := getattr(plugin, "close", None)):
+                stack.callback(end)
+
+
+def made(name: str, options: Mapping[str, Any]) -> object:
+    """Make one plugin; errors as `plugins_from`."""
+    found = [each for each in installed_plugins() if each.name == name]
+    if not found:
+        names = ", ".join(sorted({each.name for each in installed_plugins()}))
+        raise ValueError(f"no plugin {name!r} is installed; installed: {names}")
+    if len(found) > 1:
+        raise ValueError(f"several packages install a plugin {name!r}: {', '.join(each.package for each in found)}")
+    try:
+        factory = found[0].point.load()
+    except Exception as error:
+        raise ValueError(f"the plugin {name!r} of {found[0].package} does not load: {error}") from error
+    try:
+        plugin: object = factory(**options)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"[plugins.{name}]: {error}") from error
+    manager_with([plugin])
+    return plugin
+
+
+def _of_file(file: Path) -> dict[str, dict[str, Any]]:
+    try:
+        document = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(f"{file.name}: {error.strerror}") from None
+    except ValueError as error:
+        raise ValueError(f"{file.name}: {error}") from None
+    if others := document.keys() - {"plugins"}:
+        raise ValueError(f"{file.name}: only tables [plugins.NAME] are known, no {', '.join(sorted(others))}")
+    return _checked(document.get("plugins", {}), file.name)
+
+
+def _checked(tables: object, source: str) -> dict[str, dict[str, Any]]:
+    if not isinstance(tables, dict) or not all(isinstance(options, dict) for options in tables.values()):
+        raise ValueError(f"{source}: plugins is a table of tables, one for each plugin, with its options")
+    return tables
+
+
+def _package(point: importlib.metadata.EntryPoint) -> str:
+    return f"{point.dist.name} {point.dist.version}" if point.dist else "-"

@@ -1,0 +1,44 @@
+"""A guard and an observer in one plugin: who deletes at night is refused, and every change is counted by its actor."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+from agent_memory import Operation, OperationDenied, Outcome, hookimpl
+
+_READING = ("read", "stat", "exists", "list", "agent_ids")
+
+
+class OfficeHours:
+    """Refuses to delete or forget outside of office hours, unless one of ``always`` acts.
+
+    Args:
+        opens: the hour from which it is allowed.
+        closes: the hour from which it is not any more.
+        zone: whose clock, as ``Europe/Berlin``.
+        always: actors who may at any time.
+
+    Raises:
+        ValueError: no hours of a day.
+    """
+
+    def __init__(self, opens: int = 9, closes: int = 17, zone: str = "UTC", always: tuple[str, ...] = ()) -> None:
+        if not 0 <= opens < closes <= 24:
+            raise ValueError(f"opens and closes are hours of a day, not {opens!r} and {closes!r}")
+        self._opens, self._closes, self._zone = opens, closes, ZoneInfo(zone)
+        self._always = frozenset(always)
+        self.changes: Counter[str | None] = Counter()
+
+    @hookimpl
+    def agent_memory_before_operation(self, operation: Operation) -> None:
+        if operation.kind in ("delete", "delete_tree", "forget") and operation.actor not in self._always:
+            hour = datetime.fromtimestamp(operation.time, self._zone).hour
+            if not self._opens <= hour < self._closes:
+                raise OperationDenied(f"{operation.path!r}: deleted only from {self._opens} to {self._closes} o'clock")
+
+    @hookimpl
+    def agent_memory_after_operation(self, operation: Operation, outcome: Outcome) -> None:
+        if outcome.status == "ok" and operation.kind not in _READING:
+            self.changes[operation.actor] += 1

@@ -1,0 +1,73 @@
+"""``agent-memory plugins``, and commands with the plugins that a configuration enables."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+Run = Callable[..., Result]
+
+
+def rows(result: Result) -> dict[str, dict[str, Any]]:
+    return {row["name"]: row for row in json.loads(result.stdout)["plugins"]}
+
+
+def config(text: str) -> str:
+    Path("my.toml").write_text(text)
+    return "my.toml"
+
+
+def test_what_is_installed_is_listed_with_its_hooks(run: Run) -> None:
+    found = rows(run("--json", "plugins"))
+    assert next(iter(found)) == "logging"
+    assert {name for name, row in found.items() if row["enabled"]} == {"logging", "local", "memory", "s3", "fsspec"}
+    assert found["redaction"]["hooks"] == ["agent_memory_filter_content"]
+    assert "agent_memory_after_operation" in found["audit"]["hooks"]
+    assert all(row["package"].startswith("agent-memory ") and row["error"] is None for row in found.values())
+    text = run("plugins").stdout
+    assert "filter_content" in text
+
+
+def test_what_is_enabled_is_listed_with_the_hooks_it_has(run: Run) -> None:
+    file = config('[plugins.audit]\ntarget = "audit.jsonl"\n')
+    found = rows(run("--json", "--config", file, "plugins"))
+    assert found["audit"]["enabled"]
+    assert "agent_memory_before_operation" not in found["audit"]["hooks"], "no intent is wanted"
+    assert not Path("audit.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "told"),
+    [("[plugins.nothing]", "nothing", "not installed"), ("[plugins.limits]\nmost = 1", "limits", "'most'")],
+)
+def test_what_does_not_load_is_told_and_ends_with_1(run: Run, text: str, name: str, told: str) -> None:
+    result = run("--json", "--config", config(text), "plugins")
+    assert result.exit_code == 1
+    assert told in rows(result)[name]["error"]
+
+
+def test_a_configuration_that_is_none_is_wrong_usage(run: Run) -> None:
+    for command in (["plugins"], ["ls"]):
+        result = run("--config", "none.toml", *command)
+        assert (result.exit_code, "none.toml: No such file" in result.stderr) == (2, True)
+
+
+def test_commands_work_with_what_is_enabled(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = config('[plugins.readonly]\npatterns = ["policies/**"]\n[plugins.audit]\ntarget = "audit.jsonl"\n')
+    assert run("--config", file, "write", "a.md", "x").exit_code == 0
+    assert run("write", "policies/a.md", "x").exit_code == 0
+    monkeypatch.setenv("AGENT_MEMORY_CONFIG", file)
+    refused = run("--actor", "me", "write", "policies/a.md", "y")
+    assert (refused.exit_code, "read-only" in refused.stderr) == (5, True)
+    assert run("copy", ".agent-memory", "other").exit_code != 0
+    assert not Path("other/agent_memory/default/policies").exists()
+    records = json.loads(run("--json", "audit", "show", "--log", "audit.jsonl").stdout)["records"]
+    shown = [record for record in records if "operation" in record]
+    changes = {(each["operation"], each["path"], each.get("error")) for each in shown}
+    assert changes >= {("write", "a.md", None), ("create", "a.md", None)}
+    assert changes >= {(kind, "policies/a.md", "operation_denied") for kind in ("write", "create")}

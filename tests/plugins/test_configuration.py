@@ -1,0 +1,169 @@
+"""Plugins that a file or the environment enables: only installed ones, each with a clear error."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_memory import AgentMemoryService, OperationDenied, hookimpl
+from agent_memory.plugins import configuration as module
+from agent_memory.plugins.audit import AuditPlugin
+from agent_memory.plugins.configuration import close, configuration, installed_plugins, plugins_from
+from agent_memory.plugins.limits import LimitsPlugin
+from agent_memory.plugins.readonly import ReadOnlyPlugin
+
+TOML = """
+[plugins.readonly]
+patterns = ["policies/**"]
+agents = ["bob"]
+
+[plugins.limits]
+max_file_bytes = 10
+
+[plugins.audit]
+target = "audit.jsonl"
+required = true
+key_file = "key"
+"""
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv(module.CONFIG_VARIABLE, raising=False)
+    monkeypatch.delenv(module.PLUGINS_VARIABLE, raising=False)
+    Path("key").write_bytes(b"a key of 16 bytes at least")
+
+
+def written(text: str) -> Path:
+    file = Path("agent-memory.toml")
+    file.write_text(text)
+    return file
+
+
+def test_a_file_enables_plugins_with_their_options_in_its_order() -> None:
+    plugins = plugins_from(written(TOML))
+    assert [type(plugin) for plugin in plugins] == [ReadOnlyPlugin, LimitsPlugin, AuditPlugin]
+    with AgentMemoryService("memory://", plugins=plugins) as service:
+        for path, text in (("policies/a.md", "x"), ("a.md", "x" * 11)):
+            with pytest.raises(OperationDenied):
+                service.write_memory_file("bob", path, text)
+        service.write_memory_file("eve", "policies/a.md", "x")
+    close(plugins)
+    records = [json.loads(line) for line in Path("audit.jsonl").read_bytes().splitlines()]
+    assert [record.get("outcome") for record in records] == [None, "error", "error", "ok"]
+    assert {record["alg"] for record in records} == {"hmac-sha256"}
+
+
+def test_nothing_is_enabled_by_a_file_that_nobody_named() -> None:
+    written(TOML)
+    assert plugins_from() == []
+
+
+def test_the_environment_names_the_file_and_has_the_last_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(module.CONFIG_VARIABLE, str(written(TOML)))
+    monkeypatch.setenv(module.PLUGINS_VARIABLE, json.dumps({"limits": {"max_file_bytes": 20}, "checkpoint-logger": {}}))
+    tables = configuration()
+    assert list(tables) == ["readonly", "limits", "audit", "checkpoint-logger"]
+    assert tables["limits"] == {"max_file_bytes": 20}
+    other = Path("other.toml")
+    other.write_text("[plugins.redaction]\n")
+    assert list(configuration(other)) == ["redaction", "limits", "checkpoint-logger"]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[plugins.limts]", r"no plugin 'limts' is installed; installed: audit, .*limits"),
+        ("[plugins.limits]\nmost = 5", r"\[plugins.limits\]: .*'most'"),
+        ("[plugins.limits]\nmax_file_bytes = -5", r"\[plugins.limits\]: .*not negative"),
+        ("[plugins.readonly]\npatterns = 'x'", r"\[plugins.readonly\]: patterns is a list of texts"),
+        (
+            "[plugins.audit]\ntarget = 'a.jsonl'\nkey_file = 'none'",
+            r"\[plugins.audit\]: key_file cannot be read: No such",
+        ),
+        ("[plugins]\nlimits = 5", "agent-memory.toml: plugins is a table of tables"),
+        ("[storage]\nx = 1", r"only tables \[plugins.NAME\] are known, no storage"),
+        ("[plugins", "agent-memory.toml: Expected"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_told(text: str, told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        plugins_from(written(text))
+
+
+@pytest.mark.parametrize(("text", "told"), [("{", "is not JSON"), ("[]", "table of tables"), ('{"x": 1}', "of tables")])
+def test_what_is_wrong_with_the_environment_is_told(text: str, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(module.PLUGINS_VARIABLE, text)
+    with pytest.raises(ValueError, match=f"{module.PLUGINS_VARIABLE}.*{told}"):
+        plugins_from()
+
+
+def test_a_file_that_is_not_there_is_told_by_its_name_alone(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"^none\.toml: No such file") as error:
+        plugins_from(tmp_path / "none.toml")
+    assert str(tmp_path) not in str(error.value)
+
+
+class Closing:
+    def __init__(self, fail: bool = False) -> None:
+        self.closed = False
+        self._fail = fail
+
+    def close(self) -> None:
+        self.closed = True
+        if self._fail:
+            raise OSError("it does not close")
+
+
+def test_all_are_closed_whatever_one_does() -> None:
+    plugins = [Closing(), Closing(fail=True), object(), Closing()]
+    with pytest.raises(OSError, match="does not close"):
+        close(plugins)
+    assert [getattr(plugin, "closed", None) for plugin in plugins] == [True, True, None, True]
+
+
+def test_what_was_made_is_closed_when_another_cannot_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Closing] = []
+    real = module.made
+
+    def make(name: str, options: dict[str, Any]) -> object:
+        if name == "limits":
+            made.append(Closing())
+            return made[0]
+        return real(name, options)
+
+    monkeypatch.setattr(module, "made", make)
+    with pytest.raises(ValueError, match="nothing"):
+        plugins_from(written("[plugins.limits]\n[plugins.nothing]\n"))
+    assert made[0].closed
+
+
+class Unmarked:
+    def agent_memory_before_operation(self) -> None: ...
+
+
+class Marked:
+    @hookimpl
+    def agent_memory_before_operation(self) -> None: ...
+
+
+def entry_points(*points: tuple[str, str]) -> Any:
+    found = [importlib.metadata.EntryPoint(name, value, module.GROUP) for name, value in points]
+    return lambda *, group: [point for point in found if point.group == group]
+
+
+def test_broken_packages_are_told_and_stop_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = __name__
+    points = entry_points(("good", f"{here}:Marked"), ("gone", "no_such_module:X"), ("twice", "a:b"), ("twice", "c:d"))
+    monkeypatch.setattr(importlib.metadata, "entry_points", points)
+    assert [each.name for each in installed_plugins()] == ["gone", "good", "twice", "twice"]
+    assert len(plugins_from(written("[plugins.good]"))) == 1
+    with pytest.raises(ValueError, match="'gone' of - does not load"):
+        plugins_from(written("[plugins.gone]"))
+    with pytest.raises(ValueError, match="several packages"):
+        plugins_from(written("[plugins.twice]"))
