@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent_memory import AgentMemory, AgentMemoryError, FileOperationError, OutcomeUnknownError, PartialOperationError
+from agent_memory.audit import facts_of, head, log_at, verify
+from agent_memory.plugins.audit import AuditPlugin
 from tests.faults.operations import Operation, Tree
 from tests.faults.plans import Report
 
@@ -73,6 +75,30 @@ def _after_a_kill(memory: AgentMemory, place: Place, operation: Operation, repor
         return [*faults, *_works_again(memory, operation, found), *_outside(place), *_unswept(place)]
     except AgentMemoryError as error:
         return [*faults, f"does not work afterwards: {error!r}"]
+
+
+def audit(base: Path) -> AuditPlugin:
+    """The audit whose log lies beside a root."""
+    return AuditPlugin(base / "log" / "audit.jsonl", required=True, intent=True)
+
+
+def after_an_audited_kill(place: Place, operation: Operation, report: Report, *, torn: bool = False) -> list[str]:
+    """The same of an operation that was audited; what the log has to say, too."""
+    location = log_at(place.base / "log" / "audit.jsonl")
+    lines = b"".join(block for part in location.parts() for block in location.blocks(part)).splitlines()
+    told = [facts_of(line)["event"] for line in lines if (found := head(line)) and found.whole]
+    with place.memory() as memory:
+        changed = tree(memory) != operation.start
+    faults = after_a_kill(place, operation, report, torn=torn)
+    if report.acknowledged and "operation" not in told:
+        faults.append(f"acknowledged, and the log has {told}")
+    if changed and "intent" not in told:
+        faults.append(f"changed something, and the log has {told}")
+    with audit(place.base) as later, AgentMemory.open("memory://", plugins=[later]) as memory:
+        memory.write("a.md", "x")
+    verdict = verify(location)
+    faults += [] if verdict.is_intact and verdict.records == len(told) + 3 else [f"the log: {verdict}"]
+    return faults
 
 
 def after_an_error(
@@ -161,7 +187,7 @@ def _outside(place: Place) -> Iterator[str]:
     names = [path.name for path in place.outside.rglob("*")]
     if names != ["secret.md"] or (place.outside / "secret.md").read_bytes() != _SECRET:
         yield "something outside was touched"
-    if {path.name for path in place.base.iterdir()} - {"root", "outside"}:
+    if {path.name for path in place.base.iterdir()} - {"root", "outside", "log"}:
         yield "something was made beside the root"
 
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 KILLED = "killed before each call"
 HALFWAY = "killed half-way through a write"
 OLDER = "killed before each call, older system"
+AUDITED = "audited, killed before each call"
+AUDITED_HALFWAY = "audited, killed half-way through a write"
 FAILING = "each call failing"
 FAILING_OLDER = "each call failing, older system"
 SHORT = "short writes"
@@ -100,6 +102,9 @@ half of a write's bytes are written; an append's line may then be torn, and the 
 
 {kills}
 
+*Audited* is the same with an `AuditPlugin(required=True, intent=True)`, its log's calls included: what was acknowledged has a
+record, what changed anything was announced by one, and the log verifies, before and after the next process goes on in it.
+
 A process that goes on writing, killed at a random moment: each record that was acknowledged is there once, whole.
 
 {loops}
@@ -148,7 +153,7 @@ def page(results: Results, command: str) -> str:
         command=command,
         facts="\n".join(f"- {name}: {fact}" for name, fact in {**facts, **results.facts}.items()),
         failures=failures,
-        kills=results.table([KILLED, HALFWAY, OLDER]),
+        kills=results.table([KILLED, HALFWAY, OLDER, AUDITED, AUDITED_HALFWAY]),
         loops=results.table([LOOPS]),
         failing=results.table([FAILING, FAILING_OLDER, SHORT, LIMIT, *(FULL.format(name) for name in names)]),
         power=results.table(POWER.format(name) for name in names),

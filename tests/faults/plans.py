@@ -72,12 +72,13 @@ class Call:
 
 @dataclass(frozen=True)
 class Try:
-    """A request: run an operation on a memory, in a process of its own."""
+    """A request: run an operation on a memory, in a process of its own; ``audited``: with `audit` as a plugin."""
 
     base: Path
     url: str
     operation: str
     plan: Plan = field(default_factory=Plan)
+    audited: bool = False
 
 
 @dataclass(frozen=True)

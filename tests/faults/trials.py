@@ -28,22 +28,22 @@ class Trials:
         place.prepare(operation)
         return place
 
-    def run(self, place: Place, operation: Operation, plan: Plan, query: str = "") -> Report:
+    def run(self, place: Place, operation: Operation, plan: Plan, query: str = "", *, audited: bool = False) -> Report:
         """What came of the operation, on a root opened with a query of its URL."""
-        return self._worker.do(Try(place.base, f"{place.root.as_uri()}{query}", operation.name, plan))
+        return self._worker.do(Try(place.base, f"{place.root.as_uri()}{query}", operation.name, plan, audited))
 
-    def faults(self, operation: Operation, plan: Plan, judge: Judge) -> list[str]:
+    def faults(self, operation: Operation, plan: Plan, judge: Judge, *, audited: bool = False) -> list[str]:
         """What a judge finds wrong after one try."""
         place = self.place(operation)
-        report = self.run(place, operation, plan)
+        report = self.run(place, operation, plan, audited=audited)
         faults = [f"{_named(plan, report)}: {fault}" for fault in judge(place, operation, report)]
         place.remove()
         return faults
 
-    def calls(self, operation: Operation, *, older: bool = False) -> tuple[Call, ...]:
+    def calls(self, operation: Operation, *, older: bool = False, audited: bool = False) -> tuple[Call, ...]:
         """The calls the operation makes when nothing happens to it."""
         place = self.place(operation)
-        report = self.run(place, operation, Plan(older=older))
+        report = self.run(place, operation, Plan(older=older), audited=audited)
         place.remove()
         assert report.error is None, report.error
         return report.calls

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from agent_memory import AgentMemory
+from tests.faults.judging import audit
 from tests.faults.operations import CONTROLS, OPERATIONS
 from tests.faults.plans import Fault, Loop, Report, Try
 from tests.faults.shim import Shim
@@ -65,7 +66,7 @@ def _tried(shim: Shim, request: Try) -> Report:
 
 def _try(shim: Shim, request: Try, output: int) -> None:
     os.chdir(request.base)
-    memory = AgentMemory.open(request.url)
+    memory = AgentMemory.open(request.url, plugins=[audit(request.base)] if request.audited else [])
     operation = _ALL[request.operation]
     plan = request.plan
     if plan.largest_file is not None:
@@ -161,7 +162,8 @@ def _warm_up() -> None:
     """Run every operation once, so that the children import nothing and make the same calls every time."""
     for operation in OPERATIONS.values():
         with tempfile.TemporaryDirectory() as directory:
-            memory = AgentMemory.open(f"{Path(directory, 'root').as_uri()}?durability=process")
+            plugins = [audit(Path(directory))]
+            memory = AgentMemory.open(f"{Path(directory, 'root').as_uri()}?durability=process", plugins=plugins)
             for name, text in operation.start.items():
                 memory.write(name, text)
             operation.run(memory)

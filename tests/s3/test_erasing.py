@@ -16,7 +16,7 @@ SECRET = "the password"
 _buckets = count()
 
 
-@pytest.fixture(params=["ministack", "moto", "seaweedfs"])
+@pytest.fixture(params=["ministack", *(pytest.param(name, marks=pytest.mark.long) for name in ("moto", "seaweedfs"))])
 def server(request: pytest.FixtureRequest) -> S3Server:
     found: S3Server = request.getfixturevalue(request.param)
     return found
