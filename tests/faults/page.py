@@ -102,8 +102,8 @@ half of a write's bytes are written; an append's line may then be torn, and the 
 
 {kills}
 
-*Audited* is the same with an `AuditPlugin(required=True, intent=True)`, its log's calls included: what was acknowledged has a
-record, what changed anything was announced by one, and the log verifies, before and after the next process goes on in it.
+*Audited* is the same with an `AuditPlugin(required=True, intent=True)`, its log's calls included: what was acknowledged
+has a record, what changed anything was announced by one, and the log verifies after the next process went on in it.
 
 A process that goes on writing, killed at a random moment: each record that was acknowledged is there once, whole.
 

@@ -1,4 +1,4 @@
-"""kill -9 at every system call of an audited operation: nothing acknowledged that is not recorded, nothing unannounced."""
+"""kill -9 at every system call of an audited operation: no acknowledgement and no change without a record."""
 
 from __future__ import annotations
 
