@@ -14,7 +14,10 @@ from click.testing import CliRunner, Result
 
 from agent_memory.cli.app import app
 
-_VARIABLES = ("AGENT_MEMORY_URL", "AGENT_MEMORY_STORAGE_OPTIONS", "VISUAL", "EDITOR")
+_VARIABLES = (
+    "AGENT_MEMORY_URL", "AGENT_MEMORY_STORAGE_OPTIONS", "AGENT_MEMORY_CONFIG", "AGENT_MEMORY_PLUGINS", "VISUAL",
+    "EDITOR",
+)  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
