@@ -275,9 +275,9 @@ def test_so_it_is_for_the_filesystem(opened: Opened, method: str, args: Args) ->
 
 LINES: dict[str, list[str]] = {
     "read": ["notes.md"], "write": ["n.md", "x"], "append": ["notes.md", "x"], "create": ["n.md", "x"],
-    "edit": ["notes.md", "--replace", "one", "two"], "ls": [], "tree": [], "rm": ["notes.md"], "mv": ["notes.md", "n.md"],
-    "cp": ["notes.md", "n.md"], "agents": [], "view": [], "search": ["one"], "history": ["show"], "import": ["folder"],
-    "export": ["out"], "forget": ["bob", "notes.md"],
+    "edit": ["notes.md", "--replace", "one", "two"], "ls": [], "tree": [], "rm": ["notes.md"],
+    "mv": ["notes.md", "n.md"], "cp": ["notes.md", "n.md"], "agents": [], "view": [], "search": ["one"],
+    "history": ["show"], "import": ["folder"], "export": ["out"], "forget": ["bob", "notes.md"],
 }  # fmt: skip
 BELOW = {"doctor", "demo", "audit"}
 """Look at the storage itself, or at the log of what was done to it."""
