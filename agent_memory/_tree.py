@@ -35,6 +35,8 @@ from agent_memory.runners import Run
 
 _READING = frozenset({"read", "stat", "exists", "list", "agent_ids"})
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
+_MOST_SEPARATOR = 64
+"""Bytes: what goes between two records, and not past the guards of content."""
 _sequence = itertools.count(1)
 _process = os.urandom(6).hex()
 
@@ -207,9 +209,10 @@ class Tree:
     ) -> WriteResult:
         def flow(c: Call) -> Awaitable[Effect]:
             when: AppendWhen = PRESENT if must_exist else ANY
-            return flows.append(
-                c.store, c.run, c.key, c.data, separator=separator(), when=when, expected=_digest(expected)
-            )
+            between = separator()
+            if len(between) > _MOST_SEPARATOR:
+                raise InvalidContentError(f"a separator has at most {_MOST_SEPARATOR} bytes, not {len(between):,}")
+            return flows.append(c.store, c.run, c.key, c.data, separator=between, when=when, expected=_digest(expected))
 
         return await self._write(run, "append", path, flow, content)
 

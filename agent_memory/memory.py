@@ -175,7 +175,8 @@ class AgentMemory(_View):
         Args:
             path: the file.
             content: what goes to its end.
-            separator: goes in first if the file is neither empty nor ends with it, decided in the same step.
+            separator: goes in first if the file is neither empty nor ends with it, decided in the same step; at most
+                64 bytes of UTF-8, which plugins do not see.
             must_exist: a missing file is an error, decided in the same step.
             expected_sha256: the SHA-256 of the content to append to; reads the file.
 

@@ -41,7 +41,12 @@ class Salts:
 
     def digest(self, agent: str | None, sha256: str) -> str:
         """What the log holds of a content of this SHA-256, both as hexadecimal digits; errors of the log's backend."""
-        return hmac.digest(self._salt(agent), bytes.fromhex(sha256), "sha256").hex()
+        return _digest(self._salt(agent), sha256)
+
+    def known_digest(self, agent: str | None, sha256: str) -> str | None:
+        """The same where the agent has a salt, and None where it has none; makes nothing."""
+        salt = self._read(self._key(agent))
+        return None if salt is None else _digest(salt, sha256)
 
     def destroy(self, agent: str | None) -> None:
         """Destroy an agent's salt for good.
@@ -50,9 +55,12 @@ class Salts:
             UnsupportedOperationError: the log's backend does not promise that nothing is kept of what it deletes.
             WriteError: the storage failed.
         """
-        self._known.pop(agent, None)
         key = self._key(agent)
-        run_sync(self._location.backend, lambda run: tree_flows.forget(self._store, run, key))
+        with self._guard:  # nobody reads it again meanwhile
+            try:
+                run_sync(self._location.backend, lambda run: tree_flows.forget(self._store, run, key))
+            finally:
+                self._known.pop(agent, None)
 
     def _salt(self, agent: str | None) -> bytes:
         salt = self._known.get(agent)
@@ -96,3 +104,7 @@ class Salts:
         if self._location.name is None:
             return Key.internal(f"{_DIRECTORY}/{name}")
         return self._location.directory.join(f"{PurePosixPath(self._location.name).stem}.{_DIRECTORY}/{name}")
+
+
+def _digest(salt: bytes, sha256: str) -> str:
+    return hmac.digest(salt, bytes.fromhex(sha256), "sha256").hex()

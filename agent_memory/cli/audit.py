@@ -152,11 +152,16 @@ def location_of(settings: Settings, target: str | None) -> LogLocation:
 
 
 def _digest(settings: Settings, target: str | None, content: Path) -> str:
+    if settings.chosen_agent is None:
+        raise click.UsageError("--content goes with --agent: every agent has a salt of its own")
     location = location_of(settings, target)
     try:
-        return Salts(location).digest(settings.chosen_agent, flows.sha256(content.read_bytes()))
+        digest = Salts(location).known_digest(settings.chosen_agent, flows.sha256(content.read_bytes()))
     finally:
         close_backend(location.backend)
+    if digest is None:
+        raise click.ClickException("the log has no salt of this agent: no content can be compared with its records")
+    return digest
 
 
 def _records(settings: Settings, target: str | None) -> Iterator[Record]:

@@ -183,8 +183,10 @@ class ObjectStoreBackend(Backend):
 
     async def erase(self, prefix: Key) -> DeletedTree:
         """See `agent_memory.backend.Erases`; one request for each version and upload there is, 16 at once."""
-        self._kept.forget_all(self._bucket.name(prefix))
-        return await erase(self._bucket, prefix)
+        try:
+            return await erase(self._bucket, prefix)
+        finally:
+            self._kept.forget_all(self._bucket.name(prefix), self._bucket.directory(prefix))
 
     async def aclose(self) -> None:
         await self._store.aclose()

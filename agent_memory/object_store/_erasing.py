@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 
 from agent_memory.backend import DeletedTree
@@ -13,6 +13,7 @@ from agent_memory.object_store._bucket import Bucket
 from agent_memory.object_store._store import KeepsVersions, Kept, KeptPage
 
 _AT_ONCE = 16
+_MOST_ROUNDS = 5
 _STILL_THERE = "the server still lists what it said it had deleted"
 _OURS = Key.internal("x").parent
 ListPage = Callable[[str, tuple[str, str] | None], Awaitable[KeptPage]]
@@ -40,71 +41,78 @@ class _Erasing:
         self._left: dict[str, WriteError] = {}
 
     async def drop_all(self, pages: ListPage, drop: Drop) -> None:
-        """Drop what the pages of a listing have of the file of the name, and of all below it.
+        """Drop what a listing has of the file of the name, and of all below it, until it has nothing new.
 
-        A page of which something could be dropped is listed again: a store need not know where a version was that is
-        gone, and what was written meanwhile goes too.
+        All pages are read before anything is dropped: of a name the oldest version goes first and the latest last, so
+        that none comes to light meanwhile. What is left is what the last listing still has, whatever was answered.
         """
-        after: tuple[str, str] | None = None
         tried: set[Kept] = set()
-        while True:
-            with self._bucket.operation(self._prefix, WriteError) as attempts:
-                page = await attempts.until_answered(partial(pages, self._name, after))
-            found = [kept for kept in page.found if self._is_named(kept)]
-            new = [kept for kept in found if kept not in tried]
-            dropped = await self._drop(new, drop)
-            for kept in tried.intersection(found):
-                self._left.setdefault(kept.name, WriteError(f"{self._prefix.path!r}: {_STILL_THERE}"))
-            if dropped:
-                tried = set(new)
-                continue
-            after = page.next
-            if after is None or (after[0] > self._top and not after[0].startswith(self._top)):
-                return  # what comes is neither the name nor below it
+        errors: dict[Kept, WriteError] = {}
+        found = await self._listed(pages)
+        for _ in range(_MOST_ROUNDS):  # else whoever goes on writing would keep us for ever
+            if not (new := [kept for kept in found if kept not in tried]):
+                break
+            tried |= set(new)
+            errors |= await self._drop(new, drop)
+            found = await self._listed(pages)
+        told = {kept.name: error for kept, error in errors.items()}
+        for name in dict.fromkeys(kept.name for kept in found if kept in tried):
+            still_there = WriteError(f"{self._prefix.path!r}: {_STILL_THERE}")
+            self._left.setdefault(name, told.get(name, still_there))
 
     def result(self) -> DeletedTree:
         """How many files were erased; raises if some were not."""
         if not self._left:
             return DeletedTree(len(self._found), 0)
         first = next(iter(self._left.values()))
-        done, left = (self._paths(self._found - set(self._left)), self._paths(self._left))
+        done, left = self._paths(self._found - set(self._left)), self._paths(self._left)
         if not done:
             raise first
         message = f"{self._prefix.path!r}: of {len(left)} of {len(self._found)} files something is left: {first}"
         raise PartialOperationError(message, done, left) from first
+
+    async def _listed(self, pages: ListPage) -> list[Kept]:
+        found: list[Kept] = []
+        after: tuple[str, str] | None = None
+        while True:
+            with self._bucket.operation(self._prefix, WriteError) as attempts:
+                page = await attempts.until_answered(partial(pages, self._name, after))
+            found += filter(self._is_named, page.found)
+            after = page.next
+            if after is None or (after[0] > self._top and not after[0].startswith(self._top)):
+                return found  # what comes is neither the name nor below it
 
     def _is_named(self, kept: Kept) -> bool:
         if not self._prefix.storage and kept.name.startswith(self._bucket.directory(_OURS)):
             return False  # of the whole root, too, our own data are no part
         return kept.name == self._name or kept.name.startswith(self._top)
 
-    async def _drop(self, page: Sequence[Kept], drop: Drop) -> int:
-        """Drop of each name the oldest first, so that no earlier version is shown meanwhile; returns how many."""
+    async def _drop(self, those: Sequence[Kept], drop: Drop) -> dict[Kept, WriteError]:
         by_name: dict[str, list[Kept]] = {}
-        for kept in reversed(page):
+        for kept in reversed(those):
             by_name.setdefault(kept.name, []).append(kept)
+        self._found |= {name for name in by_name if not name.endswith("/")}  # a console's folder marker
+        errors: dict[Kept, WriteError] = {}
         places = asyncio.Semaphore(_AT_ONCE)
 
-        async def drop_of(name: str) -> int:
+        async def drop_of_one(versions: Sequence[Kept]) -> None:
             async with places:
-                return await self._drop_one(name, by_name[name], drop)
+                await self._drop_in_order(versions, drop, errors)
 
-        return sum(await asyncio.gather(*map(drop_of, by_name)))
+        await asyncio.gather(*map(drop_of_one, by_name.values()))
+        return errors
 
-    async def _drop_one(self, name: str, those: Sequence[Kept], drop: Drop) -> int:
-        if not name.endswith("/"):  # a console's folder marker
-            self._found.add(name)
-        for dropped, kept in enumerate(those):
+    async def _drop_in_order(self, versions: Sequence[Kept], drop: Drop, errors: dict[Kept, WriteError]) -> None:
+        """Until one cannot be dropped: were those after it dropped, it would be the file again."""
+        for kept in versions:
             try:
                 with self._bucket.operation(self._prefix, WriteError) as attempts:
                     await attempts.until_answered(partial(drop, kept))
             except FileNotFoundError:
                 continue  # gone already
             except WriteError as error:
-                self._left[name] = error
-                return dropped
-        self._left.pop(name, None)
-        return len(those)
+                errors[kept] = error
+                return
 
-    def _paths(self, names: set[str] | dict[str, WriteError]) -> tuple[str, ...]:
+    def _paths(self, names: Iterable[str]) -> tuple[str, ...]:
         return tuple(sorted(self._bucket.path(name, self._prefix) for name in names))

@@ -52,9 +52,9 @@ class Kept:
         self.forget(name)
         return state
 
-    def forget_all(self, name: str) -> None:
-        """Forget a name, and all below it."""
-        for known in [known for known in self._states if known == name or known.startswith(name + "/")]:
+    def forget_all(self, name: str, top: str) -> None:
+        """Forget a name, and all that begin with another."""
+        for known in [known for known in self._states if known == name or known.startswith(top)]:
             self.forget(known)
 
     def forget(self, name: str) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final, cast
+from typing import Final, NamedTuple, cast
 
 from agent_memory import tree_flows
 from agent_memory.backend import AnyBackend, Backend
@@ -23,13 +24,21 @@ _WRITING: Final = ("write", "create", "append", "edit")
 _MOVING: Final = ("delete", "delete_tree", "forget", "rename", "copy")
 
 
+class Planned(NamedTuple):
+    """What an operation that is under way may make of a file: this size, or with ``added`` so much more."""
+
+    path: str
+    size: int
+    added: bool = False
+
+
 class _Agent:
-    """One agent's files with their sizes, and what operations that are under way will add to them."""
+    """One agent's files with their sizes, and what operations that are under way may make of them."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.sizes: dict[str, int] = {}
-        self.under_way: dict[str, tuple[int, int]] = {}
+        self.under_way: dict[str, Sequence[Planned]] = {}
         self.counted: float | None = None
         self._total = 0
 
@@ -48,13 +57,18 @@ class _Agent:
         """A file is gone."""
         self._total -= self.sizes.pop(path, 0)
 
-    def after(self, files: int, size: int) -> tuple[int, int]:
-        """Files and bytes, once all that is under way is done, and so much more."""
-        added = self.under_way.values()
-        return (
-            len(self.sizes) + files + sum(each for each, _ in added),
-            self._total + size + sum(each for _, each in added),
-        )
+    def usage(self, planned: Sequence[Planned] = ()) -> tuple[int, int]:
+        """The most files and bytes there can be, once all that is under way is done, and this."""
+        files, total = len(self.sizes), self._total
+        by_path: dict[str, list[Planned]] = {}
+        for each in itertools.chain(planned, *self.under_way.values()):
+            by_path.setdefault(each.path, []).append(each)
+        for path, plans in by_path.items():
+            known = self.sizes.get(path)
+            files += known is None
+            highest = max([known or 0, *(plan.size for plan in plans if not plan.added)])
+            total += highest - (known or 0) + sum(plan.size for plan in plans if plan.added)
+        return files, total
 
     def below(self, path: str) -> list[str]:
         """The files at a name and below it."""
@@ -69,21 +83,24 @@ class Usage:
         self._backend = backend
         self._max_files = max_files
         self._max_bytes = max_bytes
+        self.forget()
+
+    def forget(self) -> None:
+        """Know nothing, as after a fork: what is under way is the parent's."""
         self._agents: OrderedDict[str | None, _Agent] = OrderedDict()
         self._guard = threading.Lock()
 
     def permit(self, operation: Operation, size: int) -> None:
         """Raise `OperationDenied` if a content of so many bytes is too much; until `follow` it counts as written."""
         with self._counted(operation) as agent:
-            known = agent.sizes.get(operation.path)
-            grown = size if operation.kind == "append" else size - (known or 0)
-            self._require(agent, operation, 0 if known is not None else 1, grown)
+            self._require(agent, operation, [Planned(operation.path, size, operation.kind == "append")])
 
     def permit_copy(self, operation: Operation) -> None:
         """The same for a file or directory that is copied."""
         with self._counted(operation) as agent:
-            found = agent.below(operation.path)
-            self._require(agent, operation, len(found), sum(agent.sizes[name] for name in found))
+            skip, target = len(operation.path), operation.target or ""
+            planned = [Planned(target + name[skip:], agent.sizes[name]) for name in agent.below(operation.path)]
+            self._require(agent, operation, planned)
 
     def follow(self, operation: Operation, outcome: Outcome) -> None:
         """Note what an operation did; where that is not known, the agent is counted anew before its next."""
@@ -112,20 +129,21 @@ class Usage:
                 self._count(agent, operation.agent)
             yield agent
 
-    def _require(self, agent: _Agent, operation: Operation, files: int, size: int) -> None:
-        excess = self._excess(agent.after(files, size))
+    def _require(self, agent: _Agent, operation: Operation, planned: Sequence[Planned]) -> None:
+        excess = self._excess(agent, planned)
         if excess and time.monotonic() - (agent.counted or 0.0) > LEAST_SECONDS:
             self._count(agent, operation.agent)
-            excess = self._excess(agent.after(files, size))
-        if excess and (files > 0 or size > 0):
+            excess = self._excess(agent, planned)
+        if excess:
             raise OperationDenied(f"{operation.path!r}: {excess}")
-        agent.under_way[operation.id] = files, max(0, size)
+        agent.under_way[operation.id] = planned
 
-    def _excess(self, usage: tuple[int, int]) -> str | None:
-        files, size = usage
-        if self._max_files is not None and files > self._max_files:
+    def _excess(self, agent: _Agent, planned: Sequence[Planned]) -> str | None:
+        """Which limit would be exceeded by more than it is without this; who is over one may still shrink."""
+        (before, held), (files, size) = agent.usage(), agent.usage(planned)
+        if self._max_files is not None and files > max(self._max_files, before):
             return f"{files:,} files; an agent may have {self._max_files:,}"
-        if self._max_bytes is not None and size > self._max_bytes:
+        if self._max_bytes is not None and size > max(self._max_bytes, held):
             return f"{size:,} bytes in all; an agent may have {self._max_bytes:,}"
         return None
 

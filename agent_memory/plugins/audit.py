@@ -22,6 +22,7 @@ from weakref import WeakSet
 
 from agent_memory.audit import Journal, LogLocation, Position, Salts, log_at, open_log
 from agent_memory.audit.log import MAX_BYTES
+from agent_memory.errors import AppendError
 from agent_memory.hookspecs import AuditCheckpoint, Operation, Outcome, hookimpl
 from agent_memory.runners import close_backend
 
@@ -89,6 +90,7 @@ class AuditPlugin:
         self._sends = threading.Lock()
         self._checkpointed: Position | None = None
         self._timer: tuple[int, threading.Timer] | None = None
+        self._closed = False
         _open.add(self)
 
     def send_checkpoints_to(self, receiver: Callable[[AuditCheckpoint], None]) -> None:
@@ -133,6 +135,7 @@ class AuditPlugin:
             self._timer[1].cancel()
         try:
             self.flush()
+            self._closed = True
             self._send_checkpoint(1)
         finally:
             _open.discard(self)
@@ -151,6 +154,8 @@ class AuditPlugin:
         return {name: self._salts.digest(operation.agent, sha256) for name, sha256 in found.items() if sha256}
 
     def _record(self, event: str, seconds: float, facts: Mapping[str, object]) -> None:
+        if self._closed:
+            raise AppendError("the audit log is closed: nothing is recorded any more")
         number = self._journal.add(event, seconds, facts)
         if self.required or self._journal.waiting >= MOST_AT_ONCE:
             self._journal.settle(number)
@@ -172,7 +177,8 @@ class AuditPlugin:
             _log.exception(
                 "audit records, or their checkpoint, could not be written yet; they are kept for the next time"
             )
-            self._flush_soon()
+            if not self._closed:
+                self._flush_soon()
 
     def _send_checkpoint(self, least: int) -> None:
         """Send how far the chain is written, if that is so many records further than what was sent last."""

@@ -17,6 +17,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from agent_memory.errors import AgentMemoryError
 from agent_memory.hooks import manager_with
 
 GROUP: Final = "agent_memory.plugins"
@@ -50,7 +51,7 @@ def configuration(file: str | os.PathLike[str] | None = None) -> dict[str, dict[
     if text := os.environ.get(PLUGINS_VARIABLE):
         try:
             more = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"{PLUGINS_VARIABLE} is not JSON: {error}") from None
         tables |= _checked(more, PLUGINS_VARIABLE)
     return tables
@@ -98,9 +99,17 @@ def made(name: str, options: Mapping[str, Any]) -> object:
         raise ValueError(f"the plugin {name!r} of {found[0].package} does not load: {error}") from error
     try:
         plugin: object = factory(**options)
+    except AgentMemoryError:
+        raise
     except (TypeError, ValueError) as error:
         raise ValueError(f"[plugins.{name}]: {error}") from error
-    manager_with([plugin])
+    except Exception as error:
+        raise ValueError(f"[plugins.{name}]: {type(error).__name__}: {error}") from error
+    try:
+        manager_with([plugin])
+    except Exception as error:
+        close([plugin])
+        raise ValueError(f"[plugins.{name}]: {error}") from error
     return plugin
 
 
@@ -109,7 +118,7 @@ def _of_file(file: Path) -> dict[str, dict[str, Any]]:
         document = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise ValueError(f"{file.name}: {error.strerror}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{file.name}: {error}") from None
     if others := document.keys() - {"plugins"}:
         raise ValueError(f"{file.name}: only tables [plugins.NAME] are known, no {', '.join(sorted(others))}")

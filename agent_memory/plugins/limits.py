@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Self, TypeAlias
+from weakref import WeakSet
 
 from agent_memory.backend import AnyBackend
 from agent_memory.errors import OperationDenied
@@ -20,6 +21,7 @@ _REMEMBERED = 10_000
 _OF_ONE_FILE = ("read", "stat", "edit", "delete")
 _HALF_DONE = ("partial_operation",)
 File: TypeAlias = tuple[str | None, str]
+_all: WeakSet[LimitsPlugin] = WeakSet()
 
 
 class LimitsPlugin:
@@ -31,7 +33,8 @@ class LimitsPlugin:
 
     ``max_files`` and ``max_bytes`` of an agent are counted by a listing when the service first changes something of the
     agent, and followed from then on; anew every five minutes, and before anything is refused, but not more than once in
-    five seconds. So no write of this service exceeds them; all services together can, by what the others wrote since.
+    five seconds. So no write of this service exceeds them, but for the separators of appends (at most 64 bytes each);
+    all services together can, by what the others wrote since.
 
     Args:
         max_file_bytes: the most bytes of one file.
@@ -58,6 +61,7 @@ class LimitsPlugin:
         self.max_file_bytes = max_file_bytes
         self._sizes: OrderedDict[File, int] = OrderedDict()
         self._lock = threading.Lock()
+        _all.add(self)
         self._usage: Usage | None = None
         self._opened: AnyBackend | None = None
         if max_files is not None or max_bytes is not None:
@@ -134,6 +138,16 @@ class LimitsPlugin:
             return [(agent, path)]
         below = path + "/" if path else ""
         return [file for file in self._sizes if file[0] == agent and file[1].startswith(below)]
+
+
+def _begin_in_child() -> None:
+    for limits in _all:
+        limits._lock = threading.Lock()  # whoever held it did not survive the fork
+        if limits._usage:
+            limits._usage.forget()
+
+
+os.register_at_fork(after_in_child=_begin_in_child)
 
 
 def _is_gone(operation: Operation, outcome: Outcome) -> bool:

@@ -7,10 +7,11 @@ mostly ordinary words.
 
 from __future__ import annotations
 
+import bisect
 import importlib
 import logging
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, Final, Literal, NamedTuple, get_args
 
 from agent_memory.errors import BackendNotAvailableError, OperationDenied
@@ -18,14 +19,25 @@ from agent_memory.hookspecs import Operation, hookimpl
 
 Action = Literal["mask", "refuse", "report"]
 _DETECTORS: Final = "detect_secrets"
-_LEFT_OUT: Final = frozenset({"Public IP (ipv4)", "Private Key"})
-"""No secret; and what is found here, because the detector knows of a key no more than its first line."""
-_PRIVATE_KEY: Final = re.compile(
-    r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----.*?(?:-----END [A-Z0-9 ]*-----|\Z)", re.DOTALL
-)
-_PASSWORD_ALONE: Final = frozenset({"Basic Auth Credentials"})
+_NO_SECRETS: Final = frozenset({"Public IP (ipv4)"})
+_LINE_OF_KEY: Final = r"(?:[ \t]*\r?\n[ \t>]*(?:[A-Za-z][A-Za-z-]*: [^\r\n]*|[A-Za-z0-9+/=]+)?(?=[ \t]*(?:\r?\n|\Z)))*"
+_OURS: Final = {  # where the detector's pattern knows too little of the secret, or takes time by the square
+    "Private Key": (
+        r"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----"
+        rf"(?:(?:(?!-----BEGIN).)*?-----END [A-Z0-9 ]*-----|{_LINE_OF_KEY})",
+        r"---- BEGIN SSH2 ENCRYPTED PRIVATE KEY ----"
+        rf"(?:(?:(?!---- BEGIN).)*?---- END SSH2 ENCRYPTED PRIVATE KEY ----|{_LINE_OF_KEY})",
+        rf"PuTTY-User-Key-File-\d:[^\r\n]*(?:(?:(?!PuTTY-User).)*?Private-MAC: [0-9a-f]+|{_LINE_OF_KEY})",
+    ),
+    "Basic Auth Credentials": (r"://[^\s/:@]*:(?![<{\[$*%])(?P<secret>[^\s/]+)@",),
+    "JSON Web Token": (r"(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_=-]+\.[A-Za-z0-9_=-]+(?:\.[A-Za-z0-9_+/=-]+)?",),
+    "NPM tokens": (r":_authToken=[ \t]*(?P<secret>[A-Za-z0-9_-]{16,})",),
+}
+_MARK: Final = re.compile(r"\[redacted: [^\]\n]*\]")
 _EDGES: Final = " \t\r\n\"'=:"
-_MORE: Final = re.compile(r"(?:[A-Za-z0-9_+/=-]|\.(?=[A-Za-z0-9_]))*")
+_SECRET_GROUP: Final = 16
+"""Of a match with one group of so many characters, the group is the secret; a shorter one is a part of it."""
+_MORE: Final = re.compile(r"[A-Za-z0-9_+=-]*")
 _log = logging.getLogger("agent_memory")
 
 
@@ -59,9 +71,14 @@ class RedactionPlugin:
     ) -> None:
         if action not in get_args(Action):
             raise ValueError(f"action is one of {', '.join(get_args(Action))}, not {action!r}")
+        if isinstance(ignore, str) or not all(isinstance(kind, str) for kind in ignore):
+            raise ValueError("ignore is a list of kinds")
+        if not isinstance(patterns or {}, dict) or any("]" in kind or "\n" in kind for kind in patterns or {}):
+            raise ValueError("patterns is a table of regular expressions by kind; a kind is a line without ']'")
         self._action = action
         self._ignored = frozenset(ignore)
         self._known = _known_forms()
+        self._ours = [(kind, re.compile(form, re.DOTALL)) for kind, forms in _OURS.items() for form in forms]
         try:
             self._own = [(kind, re.compile(pattern)) for kind, pattern in (patterns or {}).items()]
         except re.error as error:
@@ -74,7 +91,12 @@ class RedactionPlugin:
             text = content.decode()
         except UnicodeDecodeError:
             return None
-        found = sorted(each for each in self._found(text) if each.kind not in self._ignored)
+        marks = [match.span() for match in _MARK.finditer(text)]
+        found = sorted(
+            each
+            for each in self._found(text)
+            if each.kind not in self._ignored and each.start < each.end and not _touches(marks, each)
+        )
         if not found:
             return None
         kinds = ", ".join(sorted({each.kind for each in found}))
@@ -86,9 +108,7 @@ class RedactionPlugin:
         return _masked(text, found).encode()
 
     def _found(self, text: str) -> Iterator[Found]:
-        for match in _PRIVATE_KEY.finditer(text):
-            yield Found(*match.span(), "Private Key")
-        for kind, pattern in self._own:
+        for kind, pattern in (*self._ours, *self._own):
             for match in pattern.finditer(text):
                 yield Found(*match.span("secret" if "secret" in pattern.groupindex else 0), kind)
         for kind, pattern in self._known:
@@ -96,9 +116,15 @@ class RedactionPlugin:
                 yield _whole(match, kind)
 
 
+def _touches(marks: Sequence[tuple[int, int]], found: Found) -> bool:
+    """Whether what was found is in, or holds, what was masked before."""
+    place = bisect.bisect_left(marks, (found.end, 0)) - 1  # the last one that begins before its end
+    return place >= 0 and marks[place][1] > found.start
+
+
 def _whole(match: re.Match[str], kind: str) -> Found:
     """What the secret is of a detector's match, which may have too much before it and too little behind."""
-    if kind in _PASSWORD_ALONE:
+    if match.re.groups == 1 and match[1] and len(match[1]) >= _SECRET_GROUP:
         return Found(*match.span(1), kind)
     secret = match[0].rstrip(_EDGES)
     start = match.end() - len(match[0].lstrip(_EDGES))
@@ -129,6 +155,6 @@ def _known_forms() -> list[tuple[str, re.Pattern[str]]]:
     return [
         (kind, pattern)
         for kind, detector in by_kind.items()
-        if issubclass(detector, base.RegexBasedDetector) and kind not in _LEFT_OUT
+        if issubclass(detector, base.RegexBasedDetector) and kind not in {*_NO_SECRETS, *_OURS}
         for pattern in detector().denylist
     ]

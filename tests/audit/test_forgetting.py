@@ -7,6 +7,7 @@ import hmac
 import itertools
 import json
 import re
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,9 +18,12 @@ from fsspec.implementations.local import LocalFileSystem
 
 from agent_memory import AgentMemoryService, OutcomeUnknownError, UnsupportedOperationError
 from agent_memory.audit import Salts, log_at, verify
+from agent_memory.backend import DeletedTree
 from agent_memory.errors import ReadError
+from agent_memory.key import Key
 from agent_memory.plugins.audit import AuditPlugin
 from agent_memory_fsspec import FsspecBackend
+from agent_memory_local import LocalBackend
 from tests.servers import S3Server
 
 SECRET = "1234567890"
@@ -168,3 +172,28 @@ def test_a_backend_that_may_keep_more_than_it_shows_is_refused(tmp_path: Path) -
         with pytest.raises(UnsupportedOperationError, match="nothing is kept"):
             service.forget_memory("bob")
         assert service.read_memory_file("bob", "a.md") == "x"
+
+
+def test_a_salt_that_is_destroyed_is_not_read_again_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    salts = Salts(log_at(tmp_path / "audit.jsonl"))
+    content = hashlib.sha256(b"x").hexdigest()
+    before = salts.digest("bob", content)
+    erase, asked = LocalBackend.erase, []
+
+    def erase_and_ask(self: LocalBackend, prefix: Key) -> DeletedTree:
+        thread = threading.Thread(target=lambda: asked.append(salts.digest("bob", content)))
+        thread.start()
+        thread.join(0.2)
+        try:
+            return erase(self, prefix)
+        finally:
+            threads.append(thread)
+
+    threads: list[threading.Thread] = []
+    monkeypatch.setattr(LocalBackend, "erase", erase_and_ask)
+    salts.destroy("bob")
+    for thread in threads:
+        thread.join(60)
+    after = salts.digest("bob", content)
+    assert after != before
+    assert Salts(log_at(tmp_path / "audit.jsonl")).digest("bob", content) == after

@@ -98,3 +98,12 @@ def test_records_of_a_content_are_found_by_its_digest(run: Run, tmp_path: Path) 
         run("--json", "audit", "show", "--log", "audit.jsonl", "--agent", "bob", "--content", "two").stdout
     )
     assert [(record["agent"], record["operation"]) for record in shown["records"]] == [("bob", "append")]
+
+
+def test_to_look_for_a_content_makes_no_salt(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "two").write_text("two")
+    result = run("audit", "show", "--log", "none/audit.jsonl", "--agent", "typo", "--content", "two")
+    assert (result.exit_code, "no salt of this agent" in result.stderr) == (1, True)
+    result = run("audit", "show", "--log", "none/audit.jsonl", "--content", "two")
+    assert (result.exit_code, "goes with --agent" in result.stderr) == (2, True)
+    assert not (tmp_path / "none").exists()

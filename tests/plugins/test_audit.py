@@ -223,3 +223,20 @@ def test_what_a_caller_says_of_itself_is_cut(log: Path) -> None:
 def test_only_an_audit_that_wants_intents_is_asked_before_an_operation(log: Path) -> None:
     assert not Hooks([AuditPlugin(log)]).guards
     assert Hooks([AuditPlugin(log, intent=True)]).guards
+
+
+@pytest.mark.parametrize("required", [True, False])
+def test_after_it_was_closed_nothing_is_lost_in_silence(
+    log: Path, required: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    audit = AuditPlugin(log, required=required)
+    with AgentMemoryService("memory://", plugins=[audit]) as service:
+        service.write_memory_file("bob", "a.md", "x")
+        audit.close()
+        if required:
+            with pytest.raises(OutcomeUnknownError):
+                service.write_memory_file("bob", "b.md", "x")
+        else:
+            service.write_memory_file("bob", "b.md", "x")
+    assert "the audit log is closed" in caplog.text
+    assert [record["path"] for record in records(log)] == ["a.md"]

@@ -89,6 +89,9 @@ def test_the_environment_names_the_file_and_has_the_last_word(monkeypatch: pytes
         ("[plugins]\nlimits = 5", "agent-memory.toml: plugins is a table of tables"),
         ("[storage]\nx = 1", r"only tables \[plugins.NAME\] are known, no storage"),
         ("[plugins", "agent-memory.toml: Expected"),
+        ("[plugins.redaction]\npatterns = ['x']", r"\[plugins.redaction\]: patterns is a table"),
+        ("[plugins.redaction.patterns]\nk = 'a{99999999999}'", r"\[plugins.redaction\]: OverflowError"),
+        ("[plugins.checkpoint-file]\npath = '~nobody-of-this-name/x'", r"\[plugins.checkpoint-file\]: RuntimeError"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_told(text: str, told: str) -> None:
@@ -96,7 +99,10 @@ def test_what_is_wrong_with_a_file_is_told(text: str, told: str) -> None:
         plugins_from(written(text))
 
 
-@pytest.mark.parametrize(("text", "told"), [("{", "is not JSON"), ("[]", "table of tables"), ('{"x": 1}', "of tables")])
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [("{", "is not JSON"), ("[" * 100_000, "is not JSON"), ("[]", "table of tables"), ('{"x": 1}', "of tables")],
+)
 def test_what_is_wrong_with_the_environment_is_told(text: str, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(module.PLUGINS_VARIABLE, text)
     with pytest.raises(ValueError, match=f"{module.PLUGINS_VARIABLE}.*{told}"):
@@ -144,7 +150,12 @@ def test_what_was_made_is_closed_when_another_cannot_be_made(monkeypatch: pytest
 
 
 class Unmarked:
+    closed = 0
+
     def agent_memory_before_operation(self) -> None: ...
+
+    def close(self) -> None:
+        Unmarked.closed += 1
 
 
 class Marked:
@@ -159,10 +170,19 @@ def entry_points(*points: tuple[str, str]) -> Any:
 
 def test_broken_packages_are_told_and_stop_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     here = __name__
-    points = entry_points(("good", f"{here}:Marked"), ("gone", "no_such_module:X"), ("twice", "a:b"), ("twice", "c:d"))
+    points = entry_points(
+        ("good", f"{here}:Marked"),
+        ("bad", f"{here}:Unmarked"),
+        ("gone", "no_such_module:X"),
+        ("twice", "a:b"),
+        ("twice", "c:d"),
+    )
     monkeypatch.setattr(importlib.metadata, "entry_points", points)
-    assert [each.name for each in installed_plugins()] == ["gone", "good", "twice", "twice"]
+    assert [each.name for each in installed_plugins()] == ["bad", "gone", "good", "twice", "twice"]
     assert len(plugins_from(written("[plugins.good]"))) == 1
+    with pytest.raises(ValueError, match=r"\[plugins.bad\]: .*without @hookimpl"):
+        plugins_from(written("[plugins.bad]"))
+    assert Unmarked.closed == 1
     with pytest.raises(ValueError, match="'gone' of - does not load"):
         plugins_from(written("[plugins.gone]"))
     with pytest.raises(ValueError, match="several packages"):

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import multiprocessing
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,11 +19,12 @@ from agent_memory import (
     AgentMemoryError,
     AgentMemoryService,
     AsyncAgentMemory,
+    InvalidContentError,
     Operation,
     OperationDenied,
     Outcome,
 )
-from agent_memory.backend import Page
+from agent_memory.backend import ANY, Page, Version, WriteWhen
 from agent_memory.key import Key
 from agent_memory.plugins import _usage
 from agent_memory.plugins.limits import LimitsPlugin
@@ -385,3 +388,74 @@ def test_limits_of_agents_hold_on_s3(ministack: S3Server) -> None:
         service.write_memory_file("bob", "b.md", "x")
         with pytest.raises(OperationDenied):
             service.write_memory_file("bob", "c.md", "x")
+
+
+class Slow(MemoryBackend):
+    """Waits in the middle of a write of ``x`` until it may go on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun, self.go_on = threading.Event(), threading.Event()
+        self.slow = False
+
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
+        if self.slow and key.name == "x":
+            self.begun.set()
+            assert self.go_on.wait(60)
+        return super().write(key, data, when)
+
+
+def test_a_file_that_is_deleted_while_it_is_rewritten_still_counts() -> None:
+    backend = Slow()
+    service = AgentMemoryService(backend, plugins=[LimitsPlugin(max_files=1, max_bytes=100, root=backend)])
+    bob = service.agent("bob")
+    bob.write("x", "1" * 100)
+    backend.slow = True
+    rewriting = threading.Thread(target=bob.write, args=("x", "2" * 100))
+    rewriting.start()
+    assert backend.begun.wait(60)
+    bob.delete("x")
+    with pytest.raises(OperationDenied):
+        bob.write("y", "3" * 100)
+    backend.go_on.set()
+    rewriting.join(60)
+    assert [entry.path for entry in bob.list()] == ["x"]
+
+
+def test_only_the_limit_that_is_exceeded_refuses(url: str) -> None:
+    for path in ("a.md", "b.md", "c.md"):
+        plain(url).write_memory_file("bob", path, "x" * 10)
+    few = opened(url, max_files=2, max_bytes=1000).agent("bob")
+    few.append("a.md", "y")
+    with pytest.raises(OperationDenied, match="4 files"):
+        few.write("d.md", "")
+    small = opened(url, max_files=10, max_bytes=20).agent("bob")
+    small.write("d.md", "")
+    with pytest.raises(OperationDenied, match="32 bytes"):
+        small.append("d.md", "y")
+
+
+def _create_in_child(service: AgentMemoryService) -> None:
+    service.create_memory_file("bob", "child.md", "x")
+
+
+def test_after_a_fork_nothing_of_the_parents_is_under_way(tmp_path: Path) -> None:
+    limits = LimitsPlugin(max_files=2, root=tmp_path / "root")
+    service = AgentMemoryService(tmp_path / "root", plugins=[limits])
+    service.create_memory_file("bob", "a.md", "x")
+    assert limits._usage
+    limits._usage._agents["bob"].under_way["of a thread"] = [_usage.Planned("b.md", 1)]
+    with limits._lock, limits._usage._guard:
+        child = multiprocessing.get_context("fork").Process(target=_create_in_child, args=(service,))
+        child.start()
+    child.join(60)
+    assert child.exitcode == 0
+
+
+def test_a_separator_is_short() -> None:
+    memory = AgentMemory.open("memory://")
+    memory.append("a.md", "x")
+    memory.append("a.md", "y", separator="-" * 64)
+    with pytest.raises(InvalidContentError, match="at most 64 bytes"):
+        memory.append("a.md", "z", separator="-" * 65)
+    assert memory.read("a.md").endswith("y")

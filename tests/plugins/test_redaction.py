@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from agent_memory import AgentMemory, AgentMemoryService, BackendNotAvailableError, OperationDenied
+from agent_memory import AgentMemory, AgentMemoryService, BackendNotAvailableError, Operation, OperationDenied
 from agent_memory.plugins import redaction
 from agent_memory.plugins.redaction import RedactionPlugin
 
@@ -56,10 +56,85 @@ def test_of_a_url_the_password_is_the_secret() -> None:
     assert bob.read("a.md") == masked
 
 
-def test_a_private_key_without_an_end_is_masked_to_the_end() -> None:
+PASSWORD = "[redacted: Basic Auth Credentials]"
+
+
+@pytest.mark.parametrize(
+    ("url", "masked"),
+    [
+        ("postgres://u:p@ss@host/db", f"postgres://u:{PASSWORD}@host/db"),
+        ("redis://:abc!def@host", f"redis://:{PASSWORD}@host"),
+        ("https://me:${TOKEN}@host/x", "https://me:${TOKEN}@host/x"),
+        ("http://host:8080/me@x", "http://host:8080/me@x"),
+    ],
+)
+def test_passwords_of_urls(url: str, masked: str) -> None:
     bob = memory()
-    bob.write("a.md", f"key: {PEM[:60]}")
-    assert bob.read("a.md") == "key: [redacted: Private Key]"
+    bob.write("a.md", url)
+    assert bob.read("a.md") == masked
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        PEM[:50],
+        PEM.replace("RSA ", ""),
+        PEM.replace("\n", "\\n"),
+        PEM.replace("\n", "\nProc-Type: 4,ENCRYPTED\n\n", 1),
+        "-----BEGIN PGP PRIVATE KEY BLOCK-----\nabc=\n-----END PGP PRIVATE KEY BLOCK-----",
+        "---- BEGIN SSH2 ENCRYPTED PRIVATE KEY ----\nP2/56wAAA\n---- END SSH2 ENCRYPTED PRIVATE KEY ----",
+        "PuTTY-User-Key-File-2: ssh-rsa\nEncryption: none\nPrivate-Lines: 1\nAAAA\nPrivate-MAC: 0a1b",
+        "PuTTY-User-Key-File-3: ssh-rsa\nEncryption: none\nAAAA",
+    ],
+)
+def test_private_keys_are_masked_whole_and_what_follows_is_not(key: str) -> None:
+    bob = memory()
+    bob.write("a.md", f"key: {key}\nAnd then a sentence.\n")
+    assert bob.read("a.md") == "key: [redacted: Private Key]\nAnd then a sentence.\n"
+
+
+def test_who_only_mentions_a_key_loses_no_more_than_that() -> None:
+    bob = memory()
+    bob.write("a.md", "It begins with -----BEGIN PRIVATE KEY----- and a line end.\nImportant notes follow.\n")
+    assert bob.read("a.md") == "It begins with [redacted: Private Key] and a line end.\nImportant notes follow.\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "masked"),
+    [
+        (f'{{"aws_secret_access_key": "{"wJalrXUtnFEMI/K7MDENG/" + "b" * 18}", "b": 1}}',
+         '{"aws_secret_access_key": "[redacted: AWS Access Key]", "b": 1}'),
+        (f"see {AWS}/notes/today.md and", "see [redacted: AWS Access Key]/notes/today.md and"),
+        ("//registry.npmjs.org/:_authToken=npm_" + "a1" * 18 + " # x",
+         "//registry.npmjs.org/:_authToken=[redacted: NPM tokens] # x"),
+    ],
+)  # fmt: skip
+def test_what_stands_around_a_secret_stays(text: str, masked: str) -> None:
+    bob = memory()
+    bob.write("a.md", text)
+    assert bob.read("a.md") == masked
+
+
+@pytest.mark.parametrize("patterns", [{"digits": r"\d*"}, {"word": r"redacted|word"}, {"b": r"x(?P<secret>y)?"}])
+def test_to_mask_again_changes_nothing(patterns: dict[str, str]) -> None:
+    bob = memory(patterns=patterns)
+    text = "a 12 word x xy " + " ".join(SECRETS.values())
+    bob.write("a.md", text)
+    once = bob.read("a.md")
+    assert once != text
+    bob.edit("a.md", lambda text: text + " ")
+    assert bob.read("a.md") == once + " "
+
+
+@pytest.mark.parametrize(
+    "part",
+    ["://a", "-----BEGIN PRIVATE KEY-----", "-----BEGIN A ", "a:b@", "eyJ", "\n", "//x/:_a", "https://u:p@h/ ",
+     "PuTTY-User-Key-File-2: \n", "[redacted: x] AKIA"],
+)  # fmt: skip
+def test_no_text_takes_time_by_its_square(part: str) -> None:
+    redaction = RedactionPlugin()
+    operation = Operation(id="1", time=0.0, kind="write", agent=None, path="a.md")
+    redaction.agent_memory_filter_content(operation, part.encode() * (1_000_000 // len(part)))  # else: minutes
 
 
 @pytest.mark.parametrize(
@@ -112,9 +187,12 @@ def test_patterns_of_ones_own_and_kinds_to_let_pass() -> None:
     assert bob.read("a.md") == f"[redacted: badge], PIN: [redacted: pin], {AWS}"
 
 
-@pytest.mark.parametrize("wrong", [{"action": "hide"}, {"patterns": {"x": "("}}])
+@pytest.mark.parametrize(
+    "wrong",
+    [{"action": "hide"}, {"patterns": {"x": "("}}, {"patterns": ["x"]}, {"patterns": {"a]": "x"}}, {"ignore": "x"}],
+)
 def test_options_that_make_no_sense_are_refused(wrong: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match=r"action is one of|regular expression"):
+    with pytest.raises(ValueError, match=r"action is one of|regular expression|list of kinds"):
         RedactionPlugin(**wrong)  # type: ignore[arg-type]
 
 

@@ -166,6 +166,52 @@ def test_a_server_that_deletes_nothing_is_told(service: AgentMemoryService, monk
         service.forget_memory("bob")
 
 
+def test_an_upload_that_stays_is_told_though_the_versions_are_gone(
+    service: AgentMemoryService, bucket: Bucket, monkeypatch: Any
+) -> None:
+    from agent_memory.object_store import Failed
+
+    fill(service)
+    bucket.begin_upload(BOB + "notes.md")
+
+    async def refusing(_: Any) -> None:
+        raise Failed("access denied by S3")
+
+    monkeypatch.setattr(service._backend._bucket.store, "abort_upload", refusing)  # type: ignore[union-attr]
+    with pytest.raises(PartialOperationError, match="access denied") as partial:
+        service.forget_memory("bob")
+    assert partial.value.left == ("notes.md",)
+    assert bucket.uploads() == [BOB + "notes.md"]
+
+
+def test_no_earlier_version_comes_to_light_meanwhile(
+    service: AgentMemoryService, bucket: Bucket, monkeypatch: Any
+) -> None:
+    store = service._backend._bucket.store  # type: ignore[union-attr]
+    call, seen = store._call, []
+
+    async def in_small_pages(method: str, **options: Any) -> Any:
+        if method == "list_object_versions":
+            return await call(method, **options, MaxKeys=2)
+        reply = await call(method, **options)
+        if method == "delete_object":
+            seen.append(visible())
+        return reply
+
+    def visible() -> bool:
+        found = bucket.client.list_objects_v2(Bucket=bucket.name, Prefix=BOB + "a.md")
+        return bool(found.get("Contents"))
+
+    memory = service.agent("bob")
+    for turn in range(5):
+        memory.write("a.md", f"{SECRET} {turn}")
+    memory.delete("a.md")
+    monkeypatch.setattr(store, "_call", in_small_pages)
+    service.forget_memory("bob")
+    assert seen == [False] * 6
+    assert bucket.versions() == []
+
+
 def test_what_cannot_be_erased_is_told(service: AgentMemoryService, bucket: Bucket, monkeypatch: Any) -> None:
     from agent_memory.object_store import Failed
 
