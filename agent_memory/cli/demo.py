@@ -37,7 +37,7 @@ JOURNAL: Final = "session/journal.md"
 PROCESSES: Final = 4
 LINES: Final = 25
 _ESCAPES: Final = ("../other-agent/notes.md", "/etc/passwd", "notes/%2e%2e/%2e%2e/secret.md", "C:\\secrets.txt")
-_SHOWN: Final = ("event", "actor", "operation", "path", "size", "sha256", "outcome", "error", "rule")
+_SHOWN: Final = ("event", "actor", "operation", "path", "size", "digest", "outcome", "error", "rule")
 _LINK: Final = "session/link.md"
 
 

@@ -16,6 +16,7 @@ from agent_memory import (
     AgentMemoryService,
     FileAlreadyExistsError,
     PathTraversalError,
+    TreeResult,
 )
 from tests.backends.planted import (
     AS_A_TARGET,
@@ -31,7 +32,16 @@ from tests.backends.planted import (
 )
 from tests.outside import changes, state
 
-QUESTIONS = {"list", "list one level", "list in", "exists", "exists in"}  # to which "no" is a refusal, too
+QUESTIONS = {
+    "list",
+    "list one level",
+    "list in",
+    "exists",
+    "exists in",
+    "forget",
+    "forget in",
+    "forget a directory in",
+}  # to which "no", or none, is a refusal, too
 
 
 @pytest.fixture(autouse=True)
@@ -191,9 +201,9 @@ class _Asked:
     def __init__(self) -> None:
         self.names: set[str] = set()
 
-    def __getattr__(self, name: str) -> Callable[..., None]:
+    def __getattr__(self, name: str) -> Callable[..., TreeResult]:
         self.names.add(name)
-        return lambda *_, **__: None
+        return lambda *_, **__: TreeResult("", 0, 0)
 
 
 def test_the_tables_use_every_operation_of_a_memory() -> None:
