@@ -110,7 +110,8 @@ class RedactionPlugin:
     def _found(self, text: str) -> Iterator[Found]:
         for kind, pattern in (*self._ours, *self._own):
             for match in pattern.finditer(text):
-                yield Found(*match.span("secret" if "secret" in pattern.groupindex else 0), kind)
+                start, end = match.span("secret" if "secret" in pattern.groupindex else 0)
+                yield Found(start, end, kind)
         for kind, pattern in self._known:
             for match in pattern.finditer(text):
                 yield _whole(match, kind)
