@@ -13,7 +13,7 @@ from tests.faults.page import Results
 from tests.faults.plans import Fault, Plan
 from tests.faults.trials import Trials
 
-_SHORT = ("append", "delete", "write, replacing")
+_SHORT = ("append",)
 audited = pytest.mark.parametrize(
     "operation",
     [pytest.param(each, id=name, marks=() if name in _SHORT else pytest.mark.long) for name, each in CHANGES.items()],
