@@ -232,13 +232,13 @@ class Tree:
         def flow(c: Call) -> Awaitable[Effect]:
             return tree_flows.delete_tree(c.store, c.run, c.key, missing_ok=c.key == self.top)
 
-        effect = await self._operate(run, "delete_tree", path, flow, directory=True)
-        return TreeResult(self._path(self.top.join_prefix(path)), effect.files or 0, effect.skipped)
+        return await self._remove(run, "delete_tree", path, flow)
 
     async def forget(self, run: Run, path: str) -> TreeResult:
-        effect = await self._operate(
-            run, "forget", path, lambda c: tree_flows.forget(c.store, c.run, c.key), directory=True
-        )
+        return await self._remove(run, "forget", path, lambda c: tree_flows.forget(c.store, c.run, c.key))
+
+    async def _remove(self, run: Run, kind: OperationKind, path: str, flow: Flow) -> TreeResult:
+        effect = await self._operate(run, kind, path, flow, directory=True)
         return TreeResult(self._path(self.top.join_prefix(path)), effect.files or 0, effect.skipped)
 
     async def rename(self, run: Run, path: str, new_path: str) -> TreeResult:

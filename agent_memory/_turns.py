@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from collections.abc import Hashable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
-from weakref import WeakSet
+
+from agent_memory._fork import renewed_in_child
 
 
 class Turns:
@@ -95,12 +95,4 @@ class ThreadTurns:
                     self._used[name] = lock, users - 1
 
 
-_of_threads: WeakSet[ThreadTurns] = WeakSet()
-
-
-def _forget_all() -> None:
-    for turns in _of_threads:
-        turns.forget()
-
-
-os.register_at_fork(after_in_child=_forget_all)
+_of_threads = renewed_in_child(ThreadTurns.forget)

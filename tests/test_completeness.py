@@ -100,10 +100,9 @@ class Opened(NamedTuple):
 def opened() -> Iterator[Opened]:
     watch = Watch()
     backend = guarded(watch)
-    service = AgentMemoryService.__new__(AgentMemoryService)
     with pytest.MonkeyPatch.context() as patch:  # what looks for a source checkout when a service opens is no operation
         patch.setattr("agent_memory.service._refuse_source_checkout", lambda _: None)
-        service.__init__(backend, plugins=[watch])  # type: ignore[misc]
+        service = AgentMemoryService(backend, plugins=[watch])
     memory = service.agent("bob")
     memory.write("notes.md", "one\n")
     ConversationMemory(memory).append_message(Message("user", "hi"))

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import threading
 import time
 from collections.abc import Mapping
 from typing import Final, NamedTuple
-from weakref import WeakSet
 
+from agent_memory._fork import renewed_in_child
 from agent_memory.audit.log import Batch, Log
 from agent_memory.audit.record import START, encode, head
 from agent_memory.errors import AgentMemoryError, AppendError, OutcomeUnknownError
 
 MOST_WAITING: Final = 10_000
 """Records that wait to be written; more are refused, and counted by a record once there is room."""
-_journals: WeakSet[Journal] = WeakSet()
 
 
 class Position(NamedTuple):
@@ -125,9 +123,4 @@ class Journal:
         self.written, self._settled = end, end.seq
 
 
-def _begin_all() -> None:
-    for journal in _journals:
-        journal._begin()
-
-
-os.register_at_fork(after_in_child=_begin_all)
+_journals = renewed_in_child(Journal._begin)

@@ -88,10 +88,7 @@ class LogLocation(NamedTuple):
 
     def parts(self) -> list[Key]:
         """The keys of all segments and batches, in order; empty if there is no log."""
-        found = self._listed()
-        if not isinstance(self.backend, BlockingBackend):
-            found |= self._listed_late(found)
-        return [key for key, _ in sorted(found.items(), key=itemgetter(1))]
+        return _in_order(self._listed())
 
     def readers(self) -> list[tuple[Key, Reader]]:
         """All parts as they are now, even if they are written meanwhile.
@@ -99,12 +96,14 @@ class LogLocation(NamedTuple):
         A writer never goes back to an earlier part, so the later ones are looked at first: then whatever stands in one
         was preceded by what is found in those before it.
         """
+        found = self._listed()
+        if not isinstance(self.backend, BlockingBackend):
+            parts = _in_order(found | self._listed_late(found))
+            return [(part, self._reader(part)) for part in parts]
         opened = []
-        for part in reversed(self.parts()):
-            reader = self._reader(part)
-            if isinstance(self.backend, BlockingBackend):
-                step(reader.read(0, 0))
-            opened.append((part, reader))
+        for part in reversed(_in_order(found)):
+            opened.append((part, self._reader(part)))
+            step(opened[-1][1].read(0, 0))
         return opened[::-1]
 
     def blocks(self, part: Key, reader: Reader | None = None) -> Iterator[bytes]:
@@ -153,6 +152,10 @@ class LogLocation(NamedTuple):
         name = PurePosixPath(self.name)
         numbered = re.fullmatch(rf"{re.escape(name.stem)}(?:\.(\d{{1,9}}))?{re.escape(name.suffix)}", text)
         return Place("", int(numbered[1] or 0)) if numbered else None
+
+
+def _in_order(found: Mapping[Key, Place]) -> list[Key]:
+    return [key for key, _ in sorted(found.items(), key=itemgetter(1))]
 
 
 def log_at(target: str | os.PathLike[str], storage_options: Mapping[str, object] | None = None) -> LogLocation:

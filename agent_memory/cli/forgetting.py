@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from agent_memory.audit import LogLocation, head
 from agent_memory.cli.audit import key_option, location_of, log_option
 from agent_memory.cli.output import Exit, counted, note, show_json
 from agent_memory.cli.settings import Command, Settings, pass_settings
+from agent_memory.key import Key
 from agent_memory.plugins.audit import AuditPlugin
 from agent_memory.runners import close_backend
 
@@ -53,7 +54,7 @@ def _audit(settings: Settings, target: str | None, key_file: Path | None) -> Ite
         return
     key = key_file.read_bytes() if key_file else None
     try:
-        if parts and _is_keyed(location) != (key is not None):
+        if parts and _is_keyed(location, parts) != (key is not None):
             raise click.UsageError("the log's records are " + ("not keyed" if key else "keyed: name the --key-file"))
         audit = AuditPlugin(location, required=True, key=key)
     except ValueError as error:
@@ -66,8 +67,8 @@ def _audit(settings: Settings, target: str | None, key_file: Path | None) -> Ite
         yield [audit]
 
 
-def _is_keyed(location: LogLocation) -> bool:
-    for part in location.parts():
+def _is_keyed(location: LogLocation, parts: Iterable[Key]) -> bool:
+    for part in parts:
         for block in location.blocks(part):
             if first := next(filter(None, map(head, block.splitlines())), None):
                 return first.keyed

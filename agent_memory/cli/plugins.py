@@ -12,7 +12,7 @@ from agent_memory.cli.output import Exit, draw, show_json
 from agent_memory.cli.settings import Command, Settings, pass_settings
 from agent_memory.errors import AgentMemoryError
 from agent_memory.hookspecs import PROJECT
-from agent_memory.plugins.configuration import close, configuration, installed_plugins, made
+from agent_memory.plugins.configuration import Installed, close, configuration, installed_plugins, made, package_of
 from agent_memory.registry import GROUP, broken_plugins
 
 _ALWAYS = "logging"
@@ -56,12 +56,13 @@ def _always() -> list[Row]:
 
 
 def _configurable(enabled: dict[str, dict[str, Any]]) -> list[Row]:
-    rows = [_row(each.name, each.package, each.point, enabled) for each in installed_plugins()]
+    rows = [_row(each, enabled) for each in installed_plugins()]
     missing = enabled.keys() - {row.name for row in rows}
     return rows + [Row(name, "-", True, (), "not installed") for name in sorted(missing)]
 
 
-def _row(name: str, package: str, point: importlib.metadata.EntryPoint, enabled: dict[str, dict[str, Any]]) -> Row:
+def _row(installed: Installed, enabled: dict[str, dict[str, Any]]) -> Row:
+    name, package, point = installed
     try:
         if name not in enabled:
             return Row(name, package, False, _hooks(_made_by(point.load())))
@@ -81,9 +82,8 @@ def _backends() -> list[Row]:
     broken = broken_plugins()
     rows = []
     for point in sorted(importlib.metadata.entry_points(group=GROUP), key=lambda point: point.name):
-        package = f"{point.dist.name} {point.dist.version}" if point.dist else "-"
         hooks = () if point.name in broken else (f"{PROJECT}_register_backends",)
-        rows.append(Row(point.name, package, point.name not in broken, hooks, broken.get(point.name)))
+        rows.append(Row(point.name, package_of(point), point.name not in broken, hooks, broken.get(point.name)))
     return rows
 
 

@@ -8,7 +8,7 @@ from agent_memory.object_store._backend import ObjectStoreBackend
 from agent_memory.object_store._store import (
     Failed,
     KeepsVersions,
-    Kept,
+    KeptItem,
     KeptPage,
     Listed,
     Listing,
@@ -26,7 +26,7 @@ from agent_memory.object_store._writers import Writer
 __all__ = [
     "Failed",
     "KeepsVersions",
-    "Kept",
+    "KeptItem",
     "KeptPage",
     "Listed",
     "Listing",

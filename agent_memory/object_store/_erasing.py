@@ -10,14 +10,14 @@ from agent_memory.backend import DeletedTree
 from agent_memory.errors import PartialOperationError, UnsupportedOperationError, WriteError
 from agent_memory.key import Key
 from agent_memory.object_store._bucket import Bucket
-from agent_memory.object_store._store import KeepsVersions, Kept, KeptPage
+from agent_memory.object_store._store import KeepsVersions, KeptItem, KeptPage
 
 _AT_ONCE = 16
 _MOST_ROUNDS = 5
 _STILL_THERE = "the server still lists what it said it had deleted"
 _OURS = Key.internal("x").parent
 ListPage = Callable[[str, tuple[str, str] | None], Awaitable[KeptPage]]
-Drop = Callable[[Kept], Awaitable[None]]
+Drop = Callable[[KeptItem], Awaitable[None]]
 
 
 async def erase(bucket: Bucket, prefix: Key) -> DeletedTree:
@@ -46,8 +46,8 @@ class _Erasing:
         All pages are read before anything is dropped: of a name the oldest version goes first and the latest last, so
         that none comes to light meanwhile. What is left is what the last listing still has, whatever was answered.
         """
-        tried: set[Kept] = set()
-        errors: dict[Kept, WriteError] = {}
+        tried: set[KeptItem] = set()
+        errors: dict[KeptItem, WriteError] = {}
         found = await self._listed(pages)
         for _ in range(_MOST_ROUNDS):  # else whoever goes on writing would keep us for ever
             if not (new := [kept for kept in found if kept not in tried]):
@@ -71,8 +71,8 @@ class _Erasing:
         message = f"{self._prefix.path!r}: of {len(left)} of {len(self._found)} files something is left: {first}"
         raise PartialOperationError(message, done, left) from first
 
-    async def _listed(self, pages: ListPage) -> list[Kept]:
-        found: list[Kept] = []
+    async def _listed(self, pages: ListPage) -> list[KeptItem]:
+        found: list[KeptItem] = []
         after: tuple[str, str] | None = None
         while True:
             with self._bucket.operation(self._prefix, WriteError) as attempts:
@@ -82,27 +82,29 @@ class _Erasing:
             if after is None or (after[0] > self._top and not after[0].startswith(self._top)):
                 return found  # what comes is neither the name nor below it
 
-    def _is_named(self, kept: Kept) -> bool:
+    def _is_named(self, kept: KeptItem) -> bool:
         if not self._prefix.storage and kept.name.startswith(self._bucket.directory(_OURS)):
             return False  # of the whole root, too, our own data are no part
         return kept.name == self._name or kept.name.startswith(self._top)
 
-    async def _drop(self, those: Sequence[Kept], drop: Drop) -> dict[Kept, WriteError]:
-        by_name: dict[str, list[Kept]] = {}
+    async def _drop(self, those: Sequence[KeptItem], drop: Drop) -> dict[KeptItem, WriteError]:
+        by_name: dict[str, list[KeptItem]] = {}
         for kept in reversed(those):
             by_name.setdefault(kept.name, []).append(kept)
         self._found |= {name for name in by_name if not name.endswith("/")}  # a console's folder marker
-        errors: dict[Kept, WriteError] = {}
+        errors: dict[KeptItem, WriteError] = {}
         places = asyncio.Semaphore(_AT_ONCE)
 
-        async def drop_of_one(versions: Sequence[Kept]) -> None:
+        async def drop_of_one(versions: Sequence[KeptItem]) -> None:
             async with places:
                 await self._drop_in_order(versions, drop, errors)
 
         await asyncio.gather(*map(drop_of_one, by_name.values()))
         return errors
 
-    async def _drop_in_order(self, versions: Sequence[Kept], drop: Drop, errors: dict[Kept, WriteError]) -> None:
+    async def _drop_in_order(
+        self, versions: Sequence[KeptItem], drop: Drop, errors: dict[KeptItem, WriteError]
+    ) -> None:
         """Until one cannot be dropped: were those after it dropped, it would be the file again."""
         for kept in versions:
             try:

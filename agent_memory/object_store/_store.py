@@ -96,7 +96,7 @@ class ObjectStore(Protocol):
         ...
 
 
-class Kept(NamedTuple):
+class KeptItem(NamedTuple):
     """One thing a store keeps under a name: a version (of an object or of its deletion), or an incomplete upload."""
 
     name: str
@@ -106,7 +106,7 @@ class Kept(NamedTuple):
 class KeptPage(NamedTuple):
     """One page; ``next`` is where the next one begins, None at the end."""
 
-    found: Sequence[Kept]
+    found: Sequence[KeptItem]
     next: tuple[str, str] | None
 
 
@@ -118,7 +118,7 @@ class KeepsVersions(Protocol):
         """All versions and deletion marks of the names that begin so, at most 1,000; of a name the latest first."""
         ...
 
-    async def delete_version(self, version: Kept) -> None:
+    async def delete_version(self, version: KeptItem) -> None:
         """Delete one version for good."""
         ...
 
@@ -126,7 +126,7 @@ class KeepsVersions(Protocol):
         """Uploads in parts that nobody completed, of the names that begin so, at most 1,000."""
         ...
 
-    async def abort_upload(self, upload: Kept) -> None:
+    async def abort_upload(self, upload: KeptItem) -> None:
         """Drop the parts of an upload."""
         ...
 

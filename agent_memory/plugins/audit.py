@@ -16,10 +16,9 @@ from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from multiprocessing.util import Finalize, register_after_fork
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
-from weakref import WeakSet
 
+from agent_memory._fork import renewed_in_child
 from agent_memory.audit import Journal, LogLocation, Position, Salts, log_at, open_log
 from agent_memory.audit.log import MAX_BYTES
 from agent_memory.errors import AppendError
@@ -33,7 +32,6 @@ MOST_AT_ONCE: Final = 1000
 _LEAST_KEY = 16
 _log = logging.getLogger("agent_memory")
 _MOST_CHARACTERS = 256
-_open: WeakSet[AuditPlugin] = WeakSet()
 _sending: ContextVar[tuple[AuditPlugin, ...]] = ContextVar("agent_memory_sending_checkpoints", default=())
 
 
@@ -81,11 +79,9 @@ class AuditPlugin:
         if not intent:
             self.agent_memory_before_operation = None  # type: ignore[assignment, method-assign]  # then it is no guard
         self._every = checkpoint_every
-        location = target if isinstance(target, LogLocation) else log_at(target, storage_options)
-        self._backend = location.backend
-        self._location = location
-        self._salts = Salts(location)
-        self._journal = Journal(open_log(location, max_segment_bytes), key)
+        self._location = target if isinstance(target, LogLocation) else log_at(target, storage_options)
+        self._salts = Salts(self._location)
+        self._journal = Journal(open_log(self._location, max_segment_bytes), key)
         self._receivers: list[Callable[[AuditCheckpoint], None]] = []
         self._sends = threading.Lock()
         self._checkpointed: Position | None = None
@@ -139,15 +135,17 @@ class AuditPlugin:
             self._send_checkpoint(1)
         finally:
             _open.discard(self)
-            close_backend(self._backend)
+            close_backend(self._location.backend)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self.close()
+
+    def _begin_in_child(self) -> None:
+        self._sends = threading.Lock()  # whoever held it did not survive the fork
+        self._salts = Salts(self._location)
 
     def _digests(self, operation: Operation, outcome: Outcome) -> dict[str, object]:
         found = {"digest": outcome.sha256, "before_digest": outcome.before_sha256}
@@ -235,17 +233,11 @@ def _flush_all() -> None:
                 _log.exception("audit records could not be written")
 
 
-def _begin_in_child() -> None:
-    for audit in _open:
-        audit._sends = threading.Lock()  # whoever held it did not survive the fork
-        audit._salts = Salts(audit._location)
-
-
 def _flush_at_the_end(_: object) -> None:
     Finalize(None, _flush_all, exitpriority=1)
 
 
-os.register_at_fork(after_in_child=_begin_in_child)
+_open = renewed_in_child(AuditPlugin._begin_in_child)
 register_after_fork(_open, _flush_at_the_end)  # a child that multiprocessing forked ends without `atexit`
 
 

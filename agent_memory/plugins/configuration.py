@@ -29,7 +29,6 @@ class Installed(NamedTuple):
     """A plugin that a package installs: its name in configurations, what makes it, and the package with its version."""
 
     name: str
-    target: str
     package: str
     point: importlib.metadata.EntryPoint
 
@@ -37,7 +36,7 @@ class Installed(NamedTuple):
 def installed_plugins() -> tuple[Installed, ...]:
     """All that are installed, by name; none is loaded."""
     points = sorted(importlib.metadata.entry_points(group=GROUP), key=lambda point: (point.name, point.value))
-    return tuple(Installed(point.name, point.value, _package(point), point) for point in points)
+    return tuple(Installed(point.name, package_of(point), point) for point in points)
 
 
 def configuration(file: str | os.PathLike[str] | None = None) -> dict[str, dict[str, Any]]:
@@ -131,5 +130,6 @@ def _checked(tables: object, source: str) -> dict[str, dict[str, Any]]:
     return tables
 
 
-def _package(point: importlib.metadata.EntryPoint) -> str:
+def package_of(point: importlib.metadata.EntryPoint) -> str:
+    """The package that declares an entry point, with its version."""
     return f"{point.dist.name} {point.dist.version}" if point.dist else "-"

@@ -6,10 +6,9 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Self, TypeAlias
-from weakref import WeakSet
 
+from agent_memory._fork import renewed_in_child
 from agent_memory.backend import AnyBackend
 from agent_memory.errors import OperationDenied
 from agent_memory.hookspecs import Operation, Outcome, hookimpl
@@ -21,7 +20,6 @@ _REMEMBERED = 10_000
 _OF_ONE_FILE = ("read", "stat", "edit", "delete")
 _HALF_DONE = ("partial_operation",)
 File: TypeAlias = tuple[str | None, str]
-_all: WeakSet[LimitsPlugin] = WeakSet()
 
 
 class LimitsPlugin:
@@ -110,10 +108,13 @@ class LimitsPlugin:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self.close()
+
+    def _begin_in_child(self) -> None:
+        self._lock = threading.Lock()  # whoever held it did not survive the fork
+        if self._usage:
+            self._usage.forget()
 
     def _transfer(self, operation: Operation, outcome: Outcome) -> None:
         agent, source, target = operation.agent, operation.path, operation.target or ""
@@ -140,14 +141,7 @@ class LimitsPlugin:
         return [file for file in self._sizes if file[0] == agent and file[1].startswith(below)]
 
 
-def _begin_in_child() -> None:
-    for limits in _all:
-        limits._lock = threading.Lock()  # whoever held it did not survive the fork
-        if limits._usage:
-            limits._usage.forget()
-
-
-os.register_at_fork(after_in_child=_begin_in_child)
+_all = renewed_in_child(LimitsPlugin._begin_in_child)
 
 
 def _is_gone(operation: Operation, outcome: Outcome) -> bool:

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
 from agent_memory.errors import UnsupportedOperationError
-from agent_memory.object_store import Failed, Kept, KeptPage, Listed, Listing, Object, TooLarge, Unanswered
+from agent_memory.object_store import Failed, KeptItem, KeptPage, Listed, Listing, Object, TooLarge, Unanswered
 from agent_memory_s3 import _session
 from agent_memory_s3._answers import keeps_directories, translated
 
@@ -116,26 +116,22 @@ class S3Store:
         return Listing(tuple(found), prefixes, reply.get("NextContinuationToken"), keeps_directories(server))
 
     async def list_versions(self, prefix: str, after: tuple[str, str] | None) -> KeptPage:
-        where = {"KeyMarker": after[0], "VersionIdMarker": after[1]} if after else {}
-        reply = await self._call("list_object_versions", Prefix=prefix, **where)
+        reply = await self._call("list_object_versions", Prefix=prefix, **_from(after, "VersionIdMarker"))
         found = [*reply.get("Versions", ()), *reply.get("DeleteMarkers", ())]
         found.sort(key=itemgetter("IsLatest", "LastModified"), reverse=True)
         found.sort(key=itemgetter("Key"))
-        kept = [Kept(each["Key"], each["VersionId"]) for each in found]
-        more = reply.get("IsTruncated")
-        return KeptPage(kept, (reply["NextKeyMarker"], reply.get("NextVersionIdMarker", "")) if more else None)
+        kept = [KeptItem(each["Key"], each["VersionId"]) for each in found]
+        return KeptPage(kept, _next(reply, "VersionIdMarker"))
 
-    async def delete_version(self, version: Kept) -> None:
+    async def delete_version(self, version: KeptItem) -> None:
         await self._call("delete_object", Key=version.name, VersionId=version.id)
 
     async def list_uploads(self, prefix: str, after: tuple[str, str] | None) -> KeptPage:
-        where = {"KeyMarker": after[0], "UploadIdMarker": after[1]} if after else {}
-        reply = await self._call("list_multipart_uploads", Prefix=prefix, **where)
-        kept = [Kept(each["Key"], each["UploadId"]) for each in reply.get("Uploads", ())]
-        more = reply.get("IsTruncated")
-        return KeptPage(kept, (reply["NextKeyMarker"], reply.get("NextUploadIdMarker", "")) if more else None)
+        reply = await self._call("list_multipart_uploads", Prefix=prefix, **_from(after, "UploadIdMarker"))
+        kept = [KeptItem(each["Key"], each["UploadId"]) for each in reply.get("Uploads", ())]
+        return KeptPage(kept, _next(reply, "UploadIdMarker"))
 
-    async def abort_upload(self, upload: Kept) -> None:
+    async def abort_upload(self, upload: KeptItem) -> None:
         await self._call("abort_multipart_upload", Key=upload.name, UploadId=upload.id)
 
     async def aclose(self) -> None:
@@ -198,6 +194,14 @@ class S3Store:
                 self._clock = (local, parsedate_to_datetime(date).timestamp() - local)
             except (TypeError, ValueError):
                 return  # no date, or none that can be read
+
+
+def _from(after: tuple[str, str] | None, marker: str) -> dict[str, str]:
+    return {"KeyMarker": after[0], marker: after[1]} if after else {}
+
+
+def _next(reply: Mapping[str, Any], marker: str) -> tuple[str, str] | None:
+    return (reply["NextKeyMarker"], reply.get(f"Next{marker}", "")) if reply.get("IsTruncated") else None
 
 
 def _given(**options: str | None) -> dict[str, str]:

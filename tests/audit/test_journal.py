@@ -7,7 +7,8 @@ import logging
 import multiprocessing
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import pytest
 from agent_memory import AgentMemoryService, AsyncAgentMemoryService, OutcomeUnknownError
 from agent_memory.audit import Journal, Verdict, log_at, verify
 from agent_memory.audit import journal as journal_module
-from agent_memory.audit.log import Batch
+from agent_memory.audit.log import MAX_BYTES, Batch
 from agent_memory.errors import AppendError
 from agent_memory.hookspecs import AuditCheckpoint, hookimpl
 from agent_memory.plugins import audit as audit_module
@@ -101,8 +102,11 @@ def test_the_times_of_batches_never_go_back(monkeypatch: pytest.MonkeyPatch) -> 
     assert log.seconds == [100.0, 100.0, 100.0, 200.0]
 
 
-def test_a_doubtful_batch_that_is_there_is_not_appended_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with AuditPlugin(tmp_path / "audit.jsonl", required=True) as audit:
+@pytest.mark.parametrize(("segment", "records"), [(MAX_BYTES, 3), (1, 4)], ids=["one segment", "the next segment"])
+def test_a_doubtful_batch_that_is_there_is_not_appended_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, segment: int, records: int
+) -> None:
+    with AuditPlugin(tmp_path / "audit.jsonl", required=True, max_segment_bytes=segment) as audit:
         log = audit._journal._log
         append = log.append
 
@@ -117,7 +121,8 @@ def test_a_doubtful_batch_that_is_there_is_not_appended_again(tmp_path: Path, mo
                 service.write_memory_file("bob", "a.md", "x")
             service.write_memory_file("bob", "b.md", "x")
     verdict = verify(log_at(tmp_path / "audit.jsonl"))
-    assert (verdict.is_intact, verdict.records) == (True, 3)
+    assert {finding.kind for finding in verdict.findings} == {"unanchored"}, verdict
+    assert (verdict.is_intact, verdict.records) == (True, records)
 
 
 def test_when_too_many_wait_the_lost_ones_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,6 +259,16 @@ def test_checkpoints_come_after_so_many_records_and_at_the_end(
     assert f"checkpoint writer={found[0].writer} seq=4 hash={found[0].hash}" in caplog.text
 
 
+@contextmanager
+def audited(directory: Path, receiver: object, every: int) -> Iterator[AgentMemoryService]:
+    """A service with an audit that is required, and a receiver of its checkpoints."""
+    with (
+        AuditPlugin(directory / "audit.jsonl", required=True, checkpoint_every=every) as audit,
+        AgentMemoryService("memory://", plugins=[audit, receiver]) as service,
+    ):
+        yield service
+
+
 class Busy:
     """A receiver that does something audited with each checkpoint."""
 
@@ -270,10 +285,7 @@ class Busy:
 
 def test_a_receiver_may_do_what_is_audited(tmp_path: Path) -> None:
     busy = Busy()
-    with (
-        AuditPlugin(tmp_path / "audit.jsonl", required=True, checkpoint_every=1) as audit,
-        AgentMemoryService("memory://", plugins=[audit, busy]) as service,
-    ):
+    with audited(tmp_path, busy, every=1) as service:
         busy.service = service
         for _ in range(2):
             service.append_to_memory_file("bob", "log.md", "x\n")
@@ -285,10 +297,7 @@ def test_a_receiver_may_do_what_is_audited(tmp_path: Path) -> None:
 def test_every_record_is_before_a_checkpoint_when_its_call_returns(tmp_path: Path) -> None:
     heads = CheckpointFile(tmp_path / "heads.jsonl", required=True)
     unanchored: list[object] = []
-    with (
-        AuditPlugin(tmp_path / "audit.jsonl", required=True, checkpoint_every=1) as audit,
-        AgentMemoryService("memory://anchored", plugins=[audit, heads]) as service,
-    ):
+    with audited(tmp_path, heads, every=1) as service:
         barrier = threading.Barrier(4)
 
         def work(number: int) -> None:
@@ -329,10 +338,7 @@ class FailsOnce:
 
 def test_a_checkpoint_that_failed_is_sent_again(tmp_path: Path) -> None:
     receiver = FailsOnce()
-    with (
-        AuditPlugin(tmp_path / "audit.jsonl", required=True, checkpoint_every=2) as audit,
-        AgentMemoryService("memory://", plugins=[audit, receiver]) as service,
-    ):
+    with audited(tmp_path, receiver, every=2) as service:
         with pytest.raises(OutcomeUnknownError):
             service.append_to_memory_file("bob", "log.md", "x\n")
     assert receiver.found == [2]

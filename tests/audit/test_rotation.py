@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from agent_memory import AgentMemoryService, OutcomeUnknownError
+from agent_memory import AgentMemoryService
 from agent_memory.audit import LogLocation, log_at, verify
 from agent_memory.audit import log as log_module
-from agent_memory.audit.log import Batch
 from agent_memory.key import Key
 from agent_memory.plugins.audit import AuditPlugin
 from tests.servers import S3Server
@@ -57,28 +56,6 @@ def test_a_clock_that_steps_back_over_midnight_does_not_take_a_chain_back(
         write()
     verdict = verify(log_at(target))
     assert {finding.kind for finding in verdict.findings} == {"unanchored"}, verdict
-
-
-def test_a_doubtful_batch_is_looked_for_in_the_segment_it_was_sent_to(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    audit, write = writer(tmp_path / "audit.jsonl", 1)
-    with audit:
-        log = audit._journal._log
-        append = log.append
-
-        def append_and_lose_the_answer(batch: Batch) -> None:
-            append(batch)
-            monkeypatch.undo()
-            raise OutcomeUnknownError("no answer")
-
-        monkeypatch.setattr(log, "append", append_and_lose_the_answer)
-        with pytest.raises(OutcomeUnknownError):
-            write()
-        write()
-    verdict = verify(log_at(tmp_path / "audit.jsonl"))
-    assert {finding.kind for finding in verdict.findings} == {"unanchored"}, verdict
-    assert verdict.records == 4
 
 
 def test_a_log_that_is_written_while_it_is_verified_is_intact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

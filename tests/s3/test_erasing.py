@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from agent_memory import AgentMemory, AgentMemoryService, PartialOperationError, WriteError
+from agent_memory.object_store import Failed
 from tests.servers import S3Server
 
 SECRET = "the password"
@@ -148,7 +149,7 @@ def test_more_versions_than_a_page_holds(service: AgentMemoryService, bucket: Bu
     memory = service.agent("bob")
     for turn in range(5):
         memory.write("a.md", f"{turn}")
-        memory.write("a/b.md".replace("a/", "d/"), f"{turn}")
+        memory.write("d/b.md", f"{turn}")
     memory.delete("a.md")
     service.write_memory_file("bobby", "z.md", "x")
     assert service.forget_memory("bob").files == 2
@@ -169,8 +170,6 @@ def test_a_server_that_deletes_nothing_is_told(service: AgentMemoryService, monk
 def test_an_upload_that_stays_is_told_though_the_versions_are_gone(
     service: AgentMemoryService, bucket: Bucket, monkeypatch: Any
 ) -> None:
-    from agent_memory.object_store import Failed
-
     fill(service)
     bucket.begin_upload(BOB + "notes.md")
 
@@ -213,8 +212,6 @@ def test_no_earlier_version_comes_to_light_meanwhile(
 
 
 def test_what_cannot_be_erased_is_told(service: AgentMemoryService, bucket: Bucket, monkeypatch: Any) -> None:
-    from agent_memory.object_store import Failed
-
     fill(service)
     store = service._backend._bucket.store  # type: ignore[union-attr]
     delete = store.delete_version
