@@ -62,11 +62,8 @@ class S3Server:
         )
 
     def make_bucket(self, name: str) -> None:
-        from s3fs import S3FileSystem
-
-        options: dict[str, Any] = {**self.options, "skip_instance_cache": True}
-        fs = S3FileSystem(**options)
-        fs.call_s3("create_bucket", Bucket=name)
+        with closing(self.client("s3")) as s3:
+            s3.create_bucket(Bucket=name)
 
 
 class Root(NamedTuple):

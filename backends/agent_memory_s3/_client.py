@@ -15,6 +15,7 @@ from inspect import signature
 from operator import itemgetter
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
+from weakref import finalize
 
 from agent_memory.errors import UnsupportedOperationError
 from agent_memory.object_store import Failed, KeptItem, KeptPage, Listed, Listing, Object, TooLarge, Unanswered
@@ -49,9 +50,7 @@ class S3Store:
         _refuse_unknown(self._options)
         self.resends = not _session.can_send_once()
         self._clock = (0.0, 0.0)
-        self._fs: Any = self._opened()
-        self._process = os.getpid()
-        self._connected = False
+        self._open()
         self._heard = False
         self._unreachable = 0
 
@@ -135,11 +134,8 @@ class S3Store:
         await self._call("abort_multipart_upload", Key=upload.name, UploadId=upload.id)
 
     async def aclose(self) -> None:
-        if self._process != os.getpid():
-            return  # the connections are the parent's, who would not hear of answers any more
-        if self._fs._s3 is not None:
-            await self._fs._s3creator.__aexit__(None, None, None)
-            self._fs._s3 = None
+        if self._process == os.getpid():  # else they are the parent's, who would not hear of answers any more
+            await _session.close(self._fs)
 
     async def _call(self, method: str, **options: Any) -> Mapping[str, Any]:
         try:
@@ -160,20 +156,23 @@ class S3Store:
         self._unreachable += 1
         return Failed(str(answer)) if self._unreachable >= _MOST_UNREACHABLE else answer
 
-    def _opened(self) -> Any:
+    def _open(self) -> None:
         from s3fs import S3FileSystem
 
         options = dict(self._options)
         options.setdefault("session", _session.session(options))
         config = {**_CONFIG, **options.pop("config_kwargs", {}), **_ONE_TRY, **_session.sending_once()}
-        fs = S3FileSystem(**options, config_kwargs=config, use_listings_cache=False, skip_instance_cache=True)
-        fs.retries = 1
-        return fs
+        options |= {"config_kwargs": config, "use_listings_cache": False, "skip_instance_cache": True}
+        self._fs: Any = S3FileSystem(**{**options, "asynchronous": True})  # else its finalizer closes on any loop
+        self._fs.retries = 1
+        self._process = os.getpid()
+        self._connected = False
+        finalize(self, _session.close_dropped, self._fs, self._process)
 
     async def _connect(self) -> Any:
         if self._process != os.getpid():  # a fork's child has neither the parent's connections nor its loop
             _of_parents.append(self._fs)
-            self._fs, self._process, self._connected = self._opened(), os.getpid(), False
+            self._open()
         client = await self._fs.set_session()
         if not self._connected:
             _require_conditions(client)

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+from contextlib import suppress
 from functools import cache
 from inspect import signature
 from typing import Any
+
+from fsspec.asyn import get_loop
+
+_CLOSE_SECONDS = 0.5
 
 
 def session(options: dict[str, Any]) -> Any:
@@ -29,6 +36,25 @@ def send_at_once(client: Any) -> None:
     from botocore.handlers import add_expect_header
 
     client.meta.events.unregister("before-call.s3", add_expect_header)
+
+
+async def close(fs: Any) -> None:
+    """Close what an ``S3FileSystem`` holds; the next request opens it again. On fsspec's I/O loop."""
+    if fs._s3 is not None:
+        await fs._s3creator.__aexit__(None, None, None)
+        fs._s3 = None
+
+
+def close_dropped(fs: Any, process: int) -> None:
+    """Close what nobody closed, once it is dropped or the process ends: on any thread, on the loop it belongs to."""
+    if process != os.getpid() or fs._s3 is None:
+        return
+    closed = asyncio.run_coroutine_threadsafe(close(fs), get_loop())
+    try:
+        asyncio.get_running_loop()  # perhaps the I/O loop itself; none of them may wait
+    except RuntimeError:
+        with suppress(TimeoutError):
+            closed.result(_CLOSE_SECONDS)
 
 
 @cache

@@ -7,6 +7,7 @@ import hashlib
 import json
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -167,10 +168,11 @@ def test_the_trail_can_lie_on_s3_and_async_services_write_it_too(ministack: S3Se
                 await asyncio.gather(*(service.append_to_memory_file("bob", "log.md", f"{n}\n") for n in range(8)))
 
     asyncio.run(use())
-    fs = ministack.new_backend()._bucket.store._fs
     prefix = url.removeprefix("s3://memories/") + "/.agent-memory/audit/"
-    (found,) = fs.call_s3("list_objects_v2", Bucket="memories", Prefix=prefix)["Contents"]
-    begin, *lines = map(json.loads, fs.cat_file(f"memories/{found['Key']}").splitlines())
+    with closing(ministack.client("s3")) as s3:
+        (found,) = s3.list_objects_v2(Bucket="memories", Prefix=prefix)["Contents"]
+        batch = s3.get_object(Bucket="memories", Key=found["Key"])["Body"].read()
+    begin, *lines = map(json.loads, batch.splitlines())
     assert begin["event"] == "begin"
     assert [record["operation"] for record in lines] == ["append"] * 8
 

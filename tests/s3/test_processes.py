@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import multiprocessing
 import os
@@ -11,9 +12,10 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -217,6 +219,28 @@ def test_a_process_that_ends_amid_requests_ends_without_warnings(ministack: S3Se
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
+def test_what_is_dropped_unclosed_is_closed_on_the_loop_it_belongs_to(ministack: S3Server) -> None:
+    backend = ministack.new_backend()
+    memory = AgentMemory.open(backend)
+    memory.write("a.md", "x")
+    connections = backend._bucket.store._fs._s3._endpoint.http_session
+
+    async def drop() -> set[asyncio.Task[object]]:
+        nonlocal backend, memory
+        del backend, memory
+        gc.collect()
+        return asyncio.all_tasks() - {asyncio.current_task()}
+
+    gc.collect()  # what tests before this one dropped
+    assert connections._sessions
+    assert asyncio.run(drop()) == set()
+    for _ in range(100):
+        if connections._sessions is None:
+            return
+        time.sleep(0.05)
+    pytest.fail("nobody closed the connections")
+
+
 def test_credentials_are_in_no_pickle_and_no_repr(ministack: S3Server) -> None:
     with AgentMemory.open(ministack.new_url(), storage_options=ministack.options) as memory:
         memory.write("a.md", "x")
@@ -230,30 +254,31 @@ def test_credentials_are_in_no_pickle_and_no_repr(ministack: S3Server) -> None:
 
 def test_what_s3fs_takes_for_every_request_reaches_the_server(moto: S3Server) -> None:
     options = {**moto.options, "s3_additional_kwargs": {"ServerSideEncryption": "AES256"}, "requester_pays": True}
-    with AgentMemory.open(moto.new_url(), storage_options=options) as memory:
+    url = moto.new_url()
+    with AgentMemory.open(url, storage_options=options) as memory:
         memory.write("a.md", "x")
         memory.append("a.md", "y")
-        backend = memory._tree.backend
-        fs = backend._bucket.store._fs  # type: ignore[union-attr]
-        head = fs.call_s3("head_object", Bucket="memories", Key=backend._bucket._prefix + "a.md")  # type: ignore[union-attr]
-        assert head["ServerSideEncryption"] == "AES256"
+    with closing(moto.client("s3")) as s3:
+        head = s3.head_object(Bucket="memories", Key=f"{url.removeprefix('s3://memories/')}/a.md")
+    assert head["ServerSideEncryption"] == "AES256"
 
 
 def test_a_versioned_bucket_keeps_what_was_written_over_and_deleted(moto: S3Server) -> None:
     moto.make_bucket("versioned")
-    with AgentMemory.open("s3://versioned/here", storage_options=moto.options) as memory:
-        fs = memory._tree.backend._bucket.store._fs  # type: ignore[union-attr]
-        fs.call_s3("put_bucket_versioning", Bucket="versioned", VersioningConfiguration={"Status": "Enabled"})
+    with (
+        closing(moto.client("s3")) as s3,
+        AgentMemory.open("s3://versioned/here", storage_options=moto.options) as memory,
+    ):
+        s3.put_bucket_versioning(Bucket="versioned", VersioningConfiguration={"Status": "Enabled"})
         memory.create("a.md", "one\n")
         memory.append("a.md", "two\n")
         memory.edit("a.md", str.upper)
         memory.delete("a.md")
         assert not memory.exists("a.md")
         memory.create("a.md", "again\n")
-        found = fs.call_s3("list_object_versions", Bucket="versioned", Prefix="here/a.md")
-        texts = [
-            fs.cat_file(f"versioned/here/a.md?versionId={version['VersionId']}", version_id=version["VersionId"])
-            for version in found["Versions"]
-        ]
+        where = {"Bucket": "versioned", "Key": "here/a.md"}
+        found = s3.list_object_versions(Bucket="versioned", Prefix="here/a.md")
+        ids = [version["VersionId"] for version in found["Versions"]]
+        texts = [s3.get_object(**where, VersionId=version)["Body"].read() for version in ids]
         assert sorted(texts) == sorted([b"one\n", b"one\ntwo\n", b"ONE\nTWO\n", b"again\n"])
         assert len(found["DeleteMarkers"]) == 1
