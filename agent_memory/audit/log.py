@@ -185,20 +185,22 @@ class SegmentedLog:
         self._max_bytes = max_bytes
         self._base: str | None = None
         self._least = 0
-        self._number: int | None = None  # not looked up yet
+        self._key: Key | None = None  # of the segment that is written; not looked up yet
+        self._number = 0
         self._full = False
 
     def turned(self) -> bool:
         base = "" if self._location.name is not None else max(_day(), self._base or "")
         if base == self._base and not self._full:
             return False
-        self._least = 0 if base != self._base or self._number is None else self._number + 1
-        self._base, self._number, self._full = base, None, False
+        self._least = 0 if base != self._base or self._key is None else self._number + 1
+        self._base, self._key, self._full = base, None, False
         return True
 
     def last(self) -> bytes | None:
         parts = self._location.parts()
-        own = Place(self._base or "", self._chosen(parts))
+        self._chosen(parts)
+        own = Place(self._base or "", self._number)
         for key in reversed(parts):
             if (self._location.place(key) or own) <= own:
                 for line in reversed(self._tail(key).split(b"\n")):
@@ -207,10 +209,7 @@ class SegmentedLog:
         return None
 
     def append(self, batch: Batch) -> None:
-        if batch.key is None:
-            number = self._number if self._number is not None else self._chosen(self._location.parts())
-            batch.key = self._location.segment(self._base or "", number)
-        key = batch.key
+        key = batch.key = batch.key or self._key or self._chosen(self._location.parts())
         if batch.doubtful and batch.data in self._tail(key, len(batch.data) + _TAIL):
             return
         done = run_sync(
@@ -218,12 +217,13 @@ class SegmentedLog:
         )
         self._full = (done.size or 0) >= self._max_bytes
 
-    def _chosen(self, parts: Iterable[Key]) -> int:
+    def _chosen(self, parts: Iterable[Key]) -> Key:
         """The segment to be written: the newest of its day, and none that was full."""
         places = map(self._location.place, parts)
         newest = max((place.number for place in places if place and place.base == self._base), default=0)
         self._number = max(self._least, newest)
-        return self._number
+        self._key = self._location.segment(self._base or "", self._number)
+        return self._key
 
     def _tail(self, key: Key, size: int = _TAIL) -> bytes:
         try:

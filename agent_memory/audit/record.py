@@ -39,6 +39,7 @@ _PARTS = (
 _HEAD = re.compile("".join(part for part, _ in _PARTS).encode())
 _BEGINNINGS = [(re.compile(part.encode()), re.compile(begun.encode())) for part, begun in _PARTS]
 _PRINTABLE = re.compile(rb"[ -~]*")
+_JSON = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":"))
 _HASH = b',"hash":"'
 _TAIL = len(_HASH) + 64 + len(b'"}')
 
@@ -61,7 +62,7 @@ def encode(writer: str, seq: int, prev: str, event: str, seconds: float, facts: 
     """The line of a record, and its hash; ``seconds`` is POSIX time, facts that are None are left out."""
     moment = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds")
     known = {"time": moment, **{name: fact for name, fact in facts.items() if fact is not None}}
-    rest = json.dumps(known, ensure_ascii=True, allow_nan=False, separators=(",", ":"))[1:-1]
+    rest = _JSON.encode(known)[1:-1]
     front = f'{{"v":1,"alg":"{"hmac-sha256" if key else "sha256"}","bytes":'
     back = f',"writer":"{writer}","seq":{seq},"prev":"{prev}","event":"{event}",{rest}'
     body = f"{front}{_length(len(front) + len(back) + _TAIL + 1)}{back}".encode("ascii")
