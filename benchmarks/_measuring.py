@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 FILES = 64
-ROUNDS = 21
+ROUNDS = 41
 Round = Callable[[], Awaitable[object]]
 Call = Callable[[int], Awaitable[object]]
 
