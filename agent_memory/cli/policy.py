@@ -17,7 +17,7 @@ from agent_memory.cli.output import show_json
 from agent_memory.cli.settings import Command, Settings, pass_settings
 from agent_memory.key import AGENTS, RESERVED, Key
 
-_ACTIONS: Final = ("s3:GetObject", "s3:PutObject", "s3:DeleteObject")
+_ACTIONS: Final = ("s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload")
 _BUCKET: Final = re.compile(r"[A-Za-z0-9._-]+")
 _SPECIAL: Final = re.compile(r"[*?$]")
 """What IAM reads as wildcards and variables, in resources and in conditions."""

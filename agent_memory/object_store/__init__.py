@@ -6,6 +6,7 @@ settle lost answers, one retry policy with a deadline, queues within the process
 
 from agent_memory.object_store._backend import ObjectStoreBackend
 from agent_memory.object_store._store import (
+    Composes,
     Failed,
     KeepsVersions,
     KeptItem,
@@ -24,6 +25,7 @@ from agent_memory.object_store._store import (
 from agent_memory.object_store._writers import Writer
 
 __all__ = [
+    "Composes",
     "Failed",
     "KeepsVersions",
     "KeptItem",

@@ -41,6 +41,7 @@ from agent_memory.errors import (
 from agent_memory.key import Key
 from agent_memory.object_store._attempts import Attempts
 from agent_memory.object_store._bucket import Bucket, changed
+from agent_memory.object_store._composing import TAIL_BYTES, Composer
 from agent_memory.object_store._conditions import SingleWriterStore, refusal
 from agent_memory.object_store._directories import Directories
 from agent_memory.object_store._erasing import erase
@@ -95,6 +96,7 @@ class ObjectStoreBackend(Backend):
         self._unsafe_because: str | None = None
         self._writer = writer
         self._kept = Kept()
+        self._composer = Composer(store)
         self._directories = Directories(self._bucket, writer.turns)
 
     async def read(self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY) -> Snapshot:
@@ -135,7 +137,7 @@ class ObjectStoreBackend(Backend):
             return version
 
     async def append(self, key: Key, data: bytes, *, separator: bytes = b"", when: AppendWhen = ANY) -> Appended:
-        """Append by compare-and-swap: the whole object is written anew; see `agent_memory.backend.Appends`."""
+        """Append by compare-and-swap: a new object is made of the old one; see `agent_memory.backend.Appends`."""
         async with self._changing(key, AppendError) as (write, _):
             name = self._bucket.name(key)
             base = self._kept.take(name)
@@ -146,7 +148,9 @@ class ObjectStoreBackend(Backend):
                 if base is None and when is PRESENT:
                     raise not_found(key)
                 whole = joined(base.data if base else b"", separator, data)
-                refuse_larger(key, len(whole), self.max_bytes)
+                before = base.before if base else 0
+                if not before:
+                    refuse_larger(key, len(whole), self.max_bytes)
                 try:
                     version = await self._append_to(key, write, whole, base)
                     break
@@ -156,8 +160,8 @@ class ObjectStoreBackend(Backend):
             if shared:
                 self._kept.share(name, version.token)
             else:
-                self._keep(key, version, whole)
-            return Appended(len(whole), version)
+                self._keep(key, version, whole, before)
+            return Appended(before + len(whole), version)
 
     async def delete(self, key: Key, when: ReadWhen = ANY) -> None:
         async with self._changing(key, WriteError, conditional=when is not ANY) as (write, attempts):
@@ -201,7 +205,7 @@ class ObjectStoreBackend(Backend):
             async with self._writer.turns.turn((self._store.identity, name), attempts.deadline.at):
                 if conditional and (unsafe := await self._unsafe(key, attempts)):
                     raise UnsupportedOperationError(f"{key.path!r}: {unsafe}")
-                yield Write(self._store, name, self._writer, attempts, self.max_bytes), attempts
+                yield Write(self._store, self._composer, name, self._writer, attempts, self.max_bytes), attempts
 
     @property
     def _store(self) -> ObjectStore:
@@ -256,9 +260,14 @@ class ObjectStoreBackend(Backend):
                 raise _unknown(key) from beaten
             raise changed(key) if beaten.seen else ConflictError(f"{key.path!r}: the file is gone") from beaten
 
-    def _keep(self, key: Key, version: Stamped, data: bytes) -> None:
-        if version.table is not None:
-            self._kept.keep(self._bucket.name(key), State(version.token, version.table, data))
+    def _keep(self, key: Key, version: Stamped, data: bytes, before: int = 0) -> None:
+        if version.table is None:
+            return
+        least = self._composer.least
+        if least is not None and before + len(data) >= least:
+            before += max(0, len(data) - TAIL_BYTES)
+            data = data[-TAIL_BYTES:]
+        self._kept.keep(self._bucket.name(key), State(version.token, version.table, data, before))
 
 
 def _span(start: int | None, end: int | None) -> str | None:

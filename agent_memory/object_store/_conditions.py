@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from agent_memory.errors import UnsupportedOperationError
 from agent_memory.key import TEMPORARY_SUFFIX
 from agent_memory.object_store._attempts import Attempts
-from agent_memory.object_store._store import KeepsVersions, Missing, Object, ObjectStore, Racing, Refused
+from agent_memory.object_store._store import NO_ETAG, KeepsVersions, Missing, Object, ObjectStore, Racing, Refused
 
-_NO_ETAG = '"00000000000000000000000000000000"'
 _IGNORED = "this server ignores preconditions, so concurrent writers would lose each other's writes"
 _ADVICE = "if a single process writes here, say so by the storage option allow_single_writer"
 
@@ -29,7 +28,7 @@ async def refusal(store: ObjectStore, name: str, attempts: Attempts) -> str | No
         return None
     trial = f"{name}.{secrets.token_hex(8)}{TEMPORARY_SUFFIX}"
     try:
-        await attempts.until_answered(lambda: store.put(trial, b"", {}, if_match=_NO_ETAG))
+        await attempts.until_answered(lambda: store.put(trial, b"", {}, if_match=NO_ETAG))
     except (Missing, Refused, Racing):
         return None
     except UnsupportedOperationError as error:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Final, NamedTuple, Protocol, runtime_checkable
+
+NO_ETAG: Final = '"00000000000000000000000000000000"'
+"""What no object has: a condition that cannot hold."""
 
 
 class Object(NamedTuple):
@@ -124,6 +127,39 @@ class KeepsVersions(Protocol):
 
     async def list_uploads(self, prefix: str, after: tuple[str, str] | None) -> KeptPage:
         """Uploads in parts that nobody completed, of the names that begin so, at most 1,000."""
+        ...
+
+    async def abort_upload(self, upload: KeptItem) -> None:
+        """Drop the parts of an upload."""
+        ...
+
+
+@runtime_checkable
+class Composes(ObjectStore, Protocol):
+    """An optional part of an `ObjectStore`: uploads in parts, of which the server copies some. Errors as there.
+
+    An upload that does not exist any more is `Missing`.
+    """
+
+    least_part: int
+    """How many bytes every part but the last has at least."""
+
+    async def begin_upload(self, name: str, metadata: Mapping[str, str]) -> str:
+        """Begin an upload, and return its id."""
+        ...
+
+    async def copy_part(
+        self, name: str, upload: str, number: int, *, source: str, if_match: str, span: tuple[int, int]
+    ) -> str:
+        """Copy the bytes of another object from the first to the last, if it is in that version; returns an ETag."""
+        ...
+
+    async def put_part(self, name: str, upload: str, number: int, data: bytes) -> str:
+        """Send a part, and return its ETag."""
+        ...
+
+    async def complete_upload(self, name: str, upload: str, parts: Sequence[str], *, if_match: str) -> str:
+        """Put the parts, by their ETags, in the object's place, if it is in that version; returns the new ETag."""
         ...
 
     async def abort_upload(self, upload: KeptItem) -> None:

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import cached_property, partial
 from typing import NamedTuple
 
 from agent_memory.object_store._attempts import Attempts
-from agent_memory.object_store._store import Missing, ObjectStore, Racing, Refused, Unanswered
+from agent_memory.object_store._composing import TAIL_BYTES, Composer
+from agent_memory.object_store._store import (
+    Missing,
+    NotSatisfiable,
+    Object,
+    ObjectStore,
+    Racing,
+    Refused,
+    TooLarge,
+    Unanswered,
+)
 from agent_memory.object_store._writers import Entry, Stamped, Table, Writer
 
 _SKEW_SECONDS = 5.0
@@ -16,11 +27,15 @@ _LINGER_SECONDS = 10.0
 
 
 class State(NamedTuple):
-    """One state of an object: what a conditional write compares, what it carries on, and the data if they were read."""
+    """One state of an object: what a conditional write compares, what it carries on, and the data if they were read.
+
+    Of a large object only the end is read, if only to append to it; ``before`` is how many bytes there are before.
+    """
 
     etag: str
     table: Table
     data: bytes = b""
+    before: int = 0
 
 
 class BeatenError(Exception):
@@ -40,8 +55,11 @@ class BeatenError(Exception):
 class Write:
     """One logical write: the same entry in every request, so that it is found whichever of them took effect."""
 
-    def __init__(self, store: ObjectStore, name: str, writer: Writer, attempts: Attempts, most: int) -> None:
+    def __init__(
+        self, store: ObjectStore, composer: Composer, name: str, writer: Writer, attempts: Attempts, most: int
+    ) -> None:
         self._store = store
+        self._composer = composer
         self._name = name
         self._writer = writer
         self._attempts = attempts
@@ -68,6 +86,8 @@ class Write:
     async def send(self, data: bytes, base: State | None, *, whole: bool = False) -> Stamped:
         """Write if the object is still in a state; with ``whole``, its data are read where it is not.
 
+        ``data`` is what follows the bytes ``base.before``, which the server copies.
+
         Raises:
             BeatenError: it is not.
             OutOfTimeError: the deadline is over; `Attempts.lost` tells whether the write may have taken effect.
@@ -75,8 +95,7 @@ class Write:
         while True:
             table = await self._stamped(base)
             try:
-                etag = await self._attempts.once(partial(self._put, data, table, base))
-                return Stamped(etag, table)
+                return Stamped(await self._sent(data, table, base), table)
             except Unanswered as failure:
                 await self._attempts.write_unanswered(failure)
             except (Refused, Racing, Missing) as answer:
@@ -117,12 +136,34 @@ class Write:
 
     async def look(self, *, whole: bool) -> State | None:
         """The object's state now; None if there is none."""
-        read = (lambda: self._store.get(self._name, most=self._most)) if whole else lambda: self._store.head(self._name)
         try:
-            found = await self._attempts.until_answered(read)
+            head = partial(self._store.head, self._name)
+            found = await (self._content() if whole else self._attempts.until_answered(head))
         except Missing:
             return None
-        return State(found.etag, Table.of(found.metadata, found.etag), found.data)
+        before = found.size - len(found.data) if whole else 0
+        return State(found.etag, Table.of(found.metadata, found.etag), found.data, before)
+
+    async def _content(self) -> Object:
+        """All there is, or the end of what is large; of a size where it is either for sure."""
+        get = partial(self._store.get, self._name)
+        while True:
+            try:
+                return await self._attempts.until_answered(partial(get, most=self._composer.most_to_read(self._most)))
+            except TooLarge as large:
+                if large.most == self._most:
+                    raise
+            if await self._composer.is_safe(self._name, self._attempts):
+                with suppress(NotSatisfiable):  # it is empty by now
+                    found = await self._attempts.until_answered(partial(get, span=f"bytes=-{TAIL_BYTES}"))
+                    if found.size >= (self._composer.least or 0):
+                        return found
+
+    async def _sent(self, data: bytes, table: Table, base: State | None) -> str:
+        if base is None or not base.before:
+            return await self._attempts.once(partial(self._put, data, table, base))
+        new, size = data[len(base.data) :], base.before + len(base.data)
+        return await self._composer.append(self._name, base.etag, size, new, table.metadata, self._attempts)
 
     async def _put(self, data: bytes, table: Table, base: State | None) -> str:
         etag = base.etag if base else None

@@ -14,6 +14,7 @@ from agent_memory.object_store import Failed, Missing, NotSatisfiable, Racing, R
 
 _THROTTLED = {"SlowDown", "Throttling", "ThrottlingException", "RequestLimitExceeded", "TooManyRequests",
               "BandwidthLimitExceeded", "RequestThrottled"}  # fmt: skip
+_CONDITIONS = {"IfMatch", "IfNoneMatch", "CopySourceIfMatch"}
 _THROTTLED_SECONDS = 0.5
 _AGAIN = {"RequestTimeout", "OperationAborted", "InternalError", "ServiceUnavailable"}
 _NEVER_SENT = ("NoCredentialsError", "PartialCredentialsError", "ParamValidationError", "ProfileNotFound",
@@ -30,7 +31,7 @@ def keeps_directories(server: str) -> bool:
 
 def translated(cause: Exception, options: Mapping[str, object]) -> Exception:
     """The answer, as `agent_memory.object_store` has them, that a foreign exception to a request stands for."""
-    conditional = "IfMatch" in options or "IfNoneMatch" in options
+    conditional = not _CONDITIONS.isdisjoint(options)
     response = getattr(cause, "response", None) or getattr(cause.__cause__, "response", None)
     if not isinstance(response, Mapping):
         return _without_reply(type(cause).__name__)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from inspect import signature
@@ -24,7 +24,9 @@ from agent_memory_s3._answers import keeps_directories, translated
 
 _CONFIG = {"connect_timeout": 5, "read_timeout": 15, "max_pool_connections": 64}
 _ONE_TRY = {"retries": {"total_max_attempts": 1, "mode": "standard"}}
-_CONDITIONS = {"PutObject": {"IfMatch", "IfNoneMatch"}, "DeleteObject": {"IfMatch"}, "GetObject": {"IfMatch"}}
+_CONDITIONS = {"PutObject": {"IfMatch", "IfNoneMatch"}, "DeleteObject": {"IfMatch"}, "GetObject": {"IfMatch"},
+               "UploadPartCopy": {"CopySourceIfMatch"}, "CompleteMultipartUpload": {"IfMatch"}}  # fmt: skip
+_LEAST_PART = 5 << 20
 _CLOCK_SECONDS = 30.0
 _MOST_UNREACHABLE = 4
 _of_parents: list[Any] = []
@@ -45,6 +47,7 @@ class S3Store:
     """
 
     def __init__(self, bucket: str, storage_options: Mapping[str, object]) -> None:
+        self.least_part = _LEAST_PART
         self._bucket = bucket
         self._options: dict[str, Any] = dict(storage_options)
         _refuse_unknown(self._options)
@@ -132,6 +135,26 @@ class S3Store:
 
     async def abort_upload(self, upload: KeptItem) -> None:
         await self._call("abort_multipart_upload", Key=upload.name, UploadId=upload.id)
+
+    async def begin_upload(self, name: str, metadata: Mapping[str, str]) -> str:
+        reply = await self._call("create_multipart_upload", Key=name, Metadata=dict(metadata))
+        return str(reply["UploadId"])
+
+    async def copy_part(
+        self, name: str, upload: str, number: int, *, source: str, if_match: str, span: tuple[int, int]
+    ) -> str:
+        what = {"CopySource": {"Bucket": self._bucket, "Key": source}, "CopySourceIfMatch": if_match}
+        where = {"Key": name, "UploadId": upload, "PartNumber": number}
+        reply = await self._call("upload_part_copy", **where, **what, CopySourceRange=f"bytes={span[0]}-{span[1]}")
+        return _etag(reply["CopyPartResult"])
+
+    async def put_part(self, name: str, upload: str, number: int, data: bytes) -> str:
+        return _etag(await self._call("upload_part", Key=name, UploadId=upload, PartNumber=number, Body=data))
+
+    async def complete_upload(self, name: str, upload: str, parts: Sequence[str], *, if_match: str) -> str:
+        listed = [{"ETag": etag, "PartNumber": number} for number, etag in enumerate(parts, 1)]
+        where = {"Key": name, "UploadId": upload, "MultipartUpload": {"Parts": listed}}
+        return _etag(await self._call("complete_multipart_upload", **where, IfMatch=if_match))
 
     async def aclose(self) -> None:
         if self._process == os.getpid():  # else they are the parent's, who would not hear of answers any more

@@ -141,6 +141,7 @@ REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
     "copy from": ("copy_object", {"Key": "{own}stolen", "CopySource": "memories/{other}d/notes.md"}),
     "copy to": ("copy_object", {"Key": "{other}d/notes.md", "CopySource": "memories/{own}d/notes.md"}),
     "begin parts": ("create_multipart_upload", {"Key": "{other}d/notes.md"}),
+    "list parts under way": ("list_multipart_uploads", {"Prefix": "{other}"}),
     "list": ("list_objects_v2", {"Prefix": "{other}"}),
     "list as of old": ("list_objects", {"Prefix": "{other}"}),
     "list one level": ("list_objects_v2", {"Prefix": "{other}", "Delimiter": "/"}),
@@ -193,6 +194,18 @@ def test_the_policy_is_the_smallest_with_any_action_left_out_something_is_denied
     with AgentMemoryService(world.url, storage_options=options) as service:
         with pytest.raises(FileOperationError, match="access denied"):
             use_every_operation(service.agent("cut"))
+
+
+def test_an_agent_appends_to_large_files_and_aborts_its_uploads(world: World) -> None:
+    memory = world.as_ann.agent("ann")
+    memory.write("large.md", "x" * (5 << 20))
+    memory.append("large.md", "y")
+    memory.append("large.md", "z")
+    assert memory.read_bytes("large.md").endswith(b"xyz")
+    where = {"Bucket": BUCKET, "Key": f"{world.tree('ann')}large.md"}
+    upload = world.bare.create_multipart_upload(**where)["UploadId"]
+    world.bare.abort_multipart_upload(**where, UploadId=upload)
+    memory.delete("large.md")
 
 
 def test_the_service_reaches_all_agents_and_its_own_data_and_nothing_beside_them(seaweedfs: S3Server) -> None:

@@ -32,7 +32,7 @@ def test_the_policy_of_an_agent_allows_its_objects_and_listings_of_its_prefix(ru
         "Statement": [
             {
                 "Effect": "Allow",
-                "Action": ["s3:GetObject", "s3:PutObject", "s3:DeleteObject"],
+                "Action": ["s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"],
                 "Resource": ["arn:aws:s3:::my-bucket/memories/agent_memory/agent-1/*"],
             },
             {

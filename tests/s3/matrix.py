@@ -46,6 +46,7 @@ Cells: TypeAlias = dict[tuple[str, Fault, bool], Cell]
 Trial: TypeAlias = Callable[[], Cell]
 
 _HAVE = {"d/a.md": OLD}
+LARGE = "." * (5 << 20) + OLD
 _SHA = hashlib.sha256(OLD.encode()).hexdigest()
 OPERATIONS = (
     Operation("read", lambda m: m.read("d/a.md"), _HAVE, _HAVE),
@@ -63,6 +64,13 @@ OPERATIONS = (
         {"d/a.md": OLD},
         {"d/a.md": OLD + NEW},
         lambda m: m.write("d/a.md", OLD),
+    ),
+    Operation(
+        "append to a large file",
+        lambda m: m.append("d/a.md", NEW),
+        {"d/a.md": LARGE},
+        {"d/a.md": LARGE + NEW},
+        lambda m: (m.write("d/large ready.md", LARGE), m.append("d/large ready.md", NEW)),
     ),
     Operation("edit", lambda m: m.edit("d/a.md", lambda text: text + NEW), _HAVE, {"d/a.md": OLD + NEW}),
     Operation("delete", lambda m: m.delete("d/a.md"), _HAVE, {}),

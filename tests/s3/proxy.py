@@ -28,6 +28,7 @@ Chooser: TypeAlias = Callable[[str], Fault | None]
 _CODES = {"500": "InternalError", "503": "SlowDown", "409": "ConditionalRequestConflict"}
 _SLOW_SECONDS = 0.3
 _HOP = {"connection", "keep-alive", "transfer-encoding", "content-length"}
+_CONDITIONS = {"if-match", "if-none-match", "x-amz-copy-source-if-match"}
 _USERS = "x-amz-meta-"
 _MOST_METADATA = 2048
 
@@ -49,6 +50,7 @@ class Proxy:
         endpoint: where it listens.
         counts: requests by S3 operation, as they arrived.
         sent: bytes of the bodies that clients sent.
+        received: bytes of the bodies of the answers.
         choose: decides the faults; may be exchanged at any time.
         refuses_conditions: every conditional request is answered with 501.
     """
@@ -57,6 +59,7 @@ class Proxy:
         self.endpoint = ""
         self.counts: Counter[str] = Counter()
         self.sent = 0
+        self.received = 0
         self.choose: Chooser = nothing
         self.refuses_conditions = False
         self._upstream = upstream
@@ -114,6 +117,7 @@ class Proxy:
         if fault == "slow":
             await asyncio.sleep(_SLOW_SECONDS)
         status, headers, answer = await self._forward(request, body)
+        self.received += len(answer)
         if fault == "reply lost":
             return _cut(request)
         if fault == "500 after it was done":
@@ -158,13 +162,18 @@ class Proxy:
 
 
 def _operation(request: web.Request) -> str:
-    if request.method == "GET":
-        return "LIST" if "list-type" in request.query else "GET"
-    return request.method
+    asked, method = request.query, request.method
+    if method == "GET":
+        return "LIST" if "list-type" in asked else "GET"
+    if method == "PUT" and "partNumber" in asked:
+        return "COPY PART" if "x-amz-copy-source" in request.headers else "PUT PART"
+    if method == "POST" and ("uploads" in asked or "uploadId" in asked):
+        return "BEGIN UPLOAD" if "uploads" in asked else "COMPLETE UPLOAD"
+    return "ABORT UPLOAD" if method == "DELETE" and "uploadId" in asked else method
 
 
 def _is_conditional(request: web.Request) -> bool:
-    return "If-Match" in request.headers or "If-None-Match" in request.headers
+    return not _CONDITIONS.isdisjoint(name.lower() for name in request.headers)
 
 
 def _error(status: int, code: str) -> web.Response:

@@ -10,6 +10,7 @@ import pytest
 
 from agent_memory.object_store import Missing, Racing, Refused, Unanswered
 from agent_memory.object_store._attempts import Attempts
+from agent_memory.object_store._composing import Composer
 from agent_memory.object_store._write import BeatenError, Write
 from agent_memory.object_store._writers import Stamped, Table
 from agent_memory.testing.simulation import failures, run_schedule
@@ -70,9 +71,22 @@ def all_chains_are_one(_: float) -> Table:
     return Table("0" * 14)
 
 
+async def an_upload_takes_the_place_of_whatever_is_there(
+    self: Any, name: str, etag: str, size: int, data: bytes, metadata: Any, attempts: Attempts
+) -> str:
+    store, answered = self._store, attempts.until_answered
+    upload = await answered(lambda: store.begin_upload(name, metadata))
+    old = await answered(lambda: store.copy_part(name, upload, 1, source=name, if_match=etag, span=(0, size - 1)))
+    new = await answered(lambda: store.put_part(name, upload, 2, data))
+    current = (await answered(lambda: store.head(name))).etag
+    completed: str = await attempts.once(lambda: store.complete_upload(name, upload, [old, new], if_match=current))
+    return completed
+
+
 DEFECTS: list[tuple[type, str, Any]] = [
     (Write, "send", a_refusal_is_a_conflict),
     (Write, "_put", nothing_is_compared),
+    (Composer, "append", an_upload_takes_the_place_of_whatever_is_there),
     (Table, "stamped", only_the_last_writer_is_kept),
     (Table, "stamped", entries_are_dropped_early),
     (Attempts, "_wait", there_is_no_deadline),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final
 
 from agent_memory.object_store import (
+    KeptItem,
     Listed,
     Listing,
     Missing,
@@ -23,6 +24,8 @@ from agent_memory.object_store import (
 EPOCH: Final = 1_700_000_000.0
 _CONDITIONAL_ONLY: Final = frozenset({"repeated", "late", "racing"})
 """Faults that only a precondition helps against; without one a request takes effect whenever it arrives."""
+LEAST_PART: Final = 100
+"""How many bytes an object has at least that the server copies into an upload."""
 READ_TIMEOUT: Final = 3.0
 """Seconds after which a client gives an answer up."""
 
@@ -53,6 +56,15 @@ class Faults:
 
 
 @dataclass
+class Upload:
+    """An upload in parts, while it is neither completed nor aborted."""
+
+    name: str
+    metadata: Mapping[str, str]
+    parts: dict[int, bytes] = field(default_factory=dict)
+
+
+@dataclass
 class SimulatedStore:
     """The server: objects by name, ETags of their content alone, a clock in whole seconds, all conditions kept.
 
@@ -64,10 +76,12 @@ class SimulatedStore:
     """
 
     objects: dict[str, Object] = field(default_factory=dict)
+    uploads: dict[str, Upload] = field(default_factory=dict)
     dark: tuple[float, float] = (0.0, 0.0)
     requests: int = 0
     ever: set[bytes] = field(default_factory=set)
     lost: int = 0
+    _begun: int = 0
 
     def put(self, name: str, data: bytes, metadata: Mapping[str, str], if_match: str | None, absent: bool) -> str:
         there = self.objects.get(name)
@@ -77,7 +91,7 @@ class SimulatedStore:
             raise Refused if there else Missing
         size = sum(len(key) + len(value) for key, value in metadata.items())
         assert size <= 2048, f"{size} bytes of metadata: S3 would refuse them"
-        etag = f'"{hashlib.md5(data, usedforsecurity=False).hexdigest()}"'
+        etag = _etag(data)
         self.ever.update(data.splitlines())
         modified = float(int(EPOCH + asyncio.get_running_loop().time()))
         self.objects[name] = Object(etag, len(data), modified, dict(metadata), data)
@@ -96,6 +110,29 @@ class SimulatedStore:
             self.get(name, if_match)
         self.objects.pop(name, None)
 
+    def begin_upload(self, name: str, metadata: Mapping[str, str]) -> str:
+        self._begun += 1
+        self.uploads[str(self._begun)] = Upload(name, metadata)
+        return str(self._begun)
+
+    def put_part(self, upload: str, number: int, data: bytes) -> str:
+        self._upload(upload).parts[number] = data
+        return _etag(data)
+
+    def complete_upload(self, upload: str, parts: Sequence[str], if_match: str) -> str:
+        whole = self._upload(upload)
+        ordered = [whole.parts[number] for number in range(1, len(parts) + 1)]
+        assert [_etag(part) for part in ordered] == list(parts)
+        assert all(len(part) >= LEAST_PART for part in ordered[:-1]), "S3 would refuse so small a part"
+        etag = self.put(whole.name, b"".join(ordered), whole.metadata, if_match, absent=False)
+        del self.uploads[upload]
+        return etag
+
+    def _upload(self, upload: str) -> Upload:
+        if upload not in self.uploads:
+            raise Missing
+        return self.uploads[upload]
+
 
 class SimulatedClient:
     """One process's client: an `agent_memory.object_store.ObjectStore`.
@@ -109,6 +146,7 @@ class SimulatedClient:
 
     def __init__(self, store: SimulatedStore, random: Random, faults: Faults, *, resends: bool = False) -> None:
         self.identity = "simulated"
+        self.least_part = LEAST_PART
         self.resends = resends
         self._store = store
         self._random = random
@@ -124,8 +162,10 @@ class SimulatedClient:
     async def get(
         self, name: str, *, span: str | None = None, if_match: str | None = None, most: int | None = None
     ) -> Object:
-        assert span is None, "ranges are not simulated"
         found: Object = await self._sent(lambda: self._store.get(name, if_match), conditional=if_match is not None)
+        if span is not None:
+            assert span.startswith("bytes=-"), "only the end of an object is simulated"
+            return found._replace(data=found.data[int(span.removeprefix("bytes=")) :])
         if most is not None and found.size > most:
             raise TooLarge(found.size, most)
         return found
@@ -155,6 +195,33 @@ class SimulatedClient:
 
         answer: Listing = await self._sent(listing, conditional=False)
         return answer
+
+    async def begin_upload(self, name: str, metadata: Mapping[str, str]) -> str:
+        upload: str = await self._sent(lambda: self._store.begin_upload(name, metadata), conditional=False)
+        return upload
+
+    async def copy_part(
+        self, name: str, upload: str, number: int, *, source: str, if_match: str, span: tuple[int, int]
+    ) -> str:
+        assert name == source
+
+        def copy() -> str:
+            data = self._store.get(source, if_match).data[span[0] : span[1] + 1]
+            return self._store.put_part(upload, number, data)
+
+        etag: str = await self._sent(copy, conditional=False)
+        return etag
+
+    async def put_part(self, name: str, upload: str, number: int, data: bytes) -> str:  # noqa: ARG002 - the id will do
+        etag: str = await self._sent(lambda: self._store.put_part(upload, number, data), conditional=False)
+        return etag
+
+    async def complete_upload(self, name: str, upload: str, parts: Sequence[str], *, if_match: str) -> str:  # noqa: ARG002
+        etag: str = await self._sent(lambda: self._store.complete_upload(upload, parts, if_match), conditional=True)
+        return etag
+
+    async def abort_upload(self, upload: KeptItem) -> None:
+        await self._sent(lambda: self._store.uploads.pop(upload.id, None), conditional=False)
 
     async def aclose(self) -> None:
         return
@@ -203,6 +270,10 @@ class SimulatedClient:
             loop.call_later(back, _tell, answer, reply)
         if fault == "repeated":
             loop.call_later(self._random.expovariate(1), _done, request)
+
+
+def _etag(data: bytes) -> str:
+    return f'"{hashlib.md5(data, usedforsecurity=False).hexdigest()}"'
 
 
 def _done(request: Callable[[], object]) -> object:

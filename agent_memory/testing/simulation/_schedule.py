@@ -32,6 +32,8 @@ SECONDS: Final = 30.0
 
 _KEY = Key.tree().join("log.md")
 _MOST_WRITERS = 6
+_FILLING = "." * 35
+"""Makes lines so long that a few of them are a large object."""
 _KINDS: list[Kind] = ["append", "append", "append", "prepend", "prepend", "swap", "swap", "create", "read"]
 _WIPING: list[Kind] = ["append", "prepend", "swap", "swap", "write", "create"]
 _LATE = 1.1
@@ -100,7 +102,7 @@ async def _play(random: Random, schedule: Schedule, store: SimulatedStore, fault
     if random.random() < faults.outage:
         begins = random.uniform(0, 2)
         store.dark = begins, begins + random.uniform(1, 3 * SECONDS)
-    lines = (f"{number}\n" for number in range(1, 1000))
+    lines = (f"{number}{_FILLING}\n" for number in range(1, 1000))
     wipes = random.random() < 0.3  # few schedules have a write that looks at nothing: it hides, and is dear to check
     kinds = _WIPING if wipes else _KINDS
     backends: list[Backend] = []

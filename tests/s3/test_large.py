@@ -1,0 +1,137 @@
+"""Appends to large files: the server copies what is there, and only what is new is sent."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from agent_memory import AgentMemory, AppendError, ConflictError
+from tests.s3.proxy import Fault, Proxy
+from tests.servers import S3Server
+
+LARGE = 6 << 20
+LINE = "x" * 1023 + "\n"
+
+
+@pytest.fixture
+def server(request: pytest.FixtureRequest) -> S3Server:
+    found: S3Server = request.getfixturevalue(request.param)
+    return found
+
+
+def put_large(server: S3Server, url: str, path: str = "log.md", size: int = LARGE) -> bytes:
+    """A large file that somebody else put there."""
+    data = (b"%063d\n" * (size // 64)) % tuple(range(size // 64))
+    with closing(server.client("s3")) as s3:
+        s3.put_object(Bucket="memories", Key=f"{url.removeprefix('s3://memories/')}/{path}", Body=data)
+    return data
+
+
+def uploads(server: S3Server, url: str) -> int:
+    """How many uploads in parts are neither completed nor aborted."""
+    with closing(server.client("s3")) as s3:
+        found = s3.list_multipart_uploads(Bucket="memories", Prefix=url.removeprefix("s3://memories/"))
+    return len(found.get("Uploads", ()))
+
+
+@pytest.mark.parametrize("server", ["ministack", "seaweedfs"], indirect=True)
+def test_only_what_is_new_is_sent(server: S3Server) -> None:
+    url = server.new_url()
+    before = put_large(server, url)
+    with Proxy(server.endpoint) as proxy:
+        options = {**server.options, "endpoint_url": proxy.endpoint}
+        with AgentMemory.open(url, storage_options=options) as memory:
+            for number in range(20):
+                memory.append("log.md", f"{number:04}{LINE[4:]}")
+            assert proxy.sent < 60_000
+            expected = before + "".join(f"{number:04}{LINE[4:]}" for number in range(20)).encode()
+            assert memory.read_bytes("log.md") == expected
+    assert uploads(server, url) == 0
+
+
+def test_what_it_costs(ministack: S3Server) -> None:
+    url = ministack.new_url()
+    put_large(ministack, url)
+    put_large(ministack, url, "other.md")
+    with Proxy(ministack.endpoint) as proxy:
+        options = {**ministack.options, "endpoint_url": proxy.endpoint}
+        with AgentMemory.open(url, storage_options=options) as memory:
+            memory.append("other.md", LINE)
+            with proxy.counting() as first:
+                memory.append("log.md", LINE)
+            with proxy.counting() as second:
+                memory.append("log.md", LINE)
+    assert second == {"BEGIN UPLOAD": 1, "COPY PART": 1, "PUT PART": 1, "COMPLETE UPLOAD": 1}
+    assert first == {"GET": 2, **second}
+
+
+def test_what_fails_leaves_no_upload(ministack: S3Server) -> None:
+    url = ministack.new_url()
+    before = put_large(ministack, url)
+    with Proxy(ministack.endpoint) as proxy:
+        options = {**ministack.options, "endpoint_url": proxy.endpoint}
+        with AgentMemory.open(url, storage_options=options, timeout=3) as memory:
+            proxy.choose = lambda operation: "409" if operation == "COMPLETE UPLOAD" else None
+            with pytest.raises(ConflictError, match="lost races; nothing was written"):
+                memory.append("log.md", LINE)
+            proxy.choose = lambda operation: "500" if operation == "PUT PART" else None
+            with pytest.raises(AppendError, match="S3 answered InternalError"):
+                memory.append("log.md", LINE)
+            proxy.choose = lambda _: None
+            assert memory.read_bytes("log.md") == before
+    assert uploads(ministack, url) == 0
+
+
+def test_a_completion_whose_answer_is_lost_is_found(ministack: S3Server) -> None:
+    url = ministack.new_url()
+    before = put_large(ministack, url)
+    with Proxy(ministack.endpoint) as proxy:
+        options = {**ministack.options, "endpoint_url": proxy.endpoint}
+        with AgentMemory.open(url, storage_options=options) as memory:
+            memory.append("log.md", "first\n")
+            lost: Iterator[Fault | None] = iter(["reply lost", "500 after it was done", "reset"])
+            proxy.choose = lambda operation: next(lost, None) if operation == "COMPLETE UPLOAD" else None
+            memory.append("log.md", "second\n")
+            memory.append("log.md", "third\n")
+            assert memory.read_bytes("log.md") == before + b"first\nsecond\nthird\n"
+    assert uploads(ministack, url) == 0
+
+
+@pytest.mark.parametrize("server", ["ministack", "moto"], indirect=True)
+def test_separators_and_files_that_grow_large(server: S3Server) -> None:
+    url = server.new_url()
+    with AgentMemory.open(url, storage_options=server.options) as memory:
+        memory.write("log.md", "x" * (5 << 20))
+        memory.append("log.md", "second", separator="\n")
+        memory.append("log.md", "third\n", separator="\n")
+        memory.append("log.md", "fourth\n", separator="\n")
+        assert memory.stat("log.md").size == len(memory.read("log.md"))
+        assert memory.read("log.md").lstrip("x") == "\nsecond\nthird\nfourth\n"
+
+
+@pytest.mark.parametrize("server", ["ministack", "seaweedfs"], indirect=True)
+def test_racing_writers_lose_nothing(server: S3Server) -> None:
+    url = server.new_url()
+    before = put_large(server, url).decode()
+    barrier = threading.Barrier(4)
+
+    def write(writer: int) -> None:
+        with AgentMemory.open(url, storage_options=server.options) as memory:
+            barrier.wait(30)
+            for number in range(5):
+                memory.append("log.md", f"writer {writer} line {number}\n")
+
+    threads = [threading.Thread(target=write, args=(writer,)) for writer in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    with AgentMemory.open(url, storage_options=server.options) as memory:
+        text = memory.read("log.md")
+    assert text.startswith(before)
+    lines = text[len(before) :].splitlines()
+    assert sorted(lines) == sorted(f"writer {w} line {n}" for w in range(4) for n in range(5))
+    assert uploads(server, url) == 0
