@@ -11,7 +11,7 @@ import math
 import os
 import re
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar, cast
 
@@ -164,6 +164,13 @@ class Tree:
     async def read_text(self, run: Run, path: str) -> str:
         effect = await self._operate(run, "read", path, lambda c: flows.read_text(c.store, c.run, c.key))
         return effect.text
+
+    async def read_many(self, run: Run, paths: Iterable[str]) -> dict[str, str]:
+        if isinstance(paths, str):
+            raise TypeError("paths are several, not one")
+        each = tuple(dict.fromkeys(paths))
+        texts = await run.map(lambda path: self.read_text(run, path), each, tree_flows.AT_ONCE)
+        return dict(zip(each, texts, strict=True))
 
     async def scan(self, run: Run, path: str, work: Callable[[Reader], Awaitable[T]]) -> T:
         results: list[T] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Awaitable, Callable
-from typing import cast
+from typing import Final, cast
 
 from agent_memory.backend import (
     ABSENT,
@@ -31,7 +31,8 @@ from agent_memory.key import RULES, Key
 from agent_memory.runners import Run
 
 _LIST_LIMIT = 100_000
-_AT_ONCE = 16
+AT_ONCE: Final = 16
+"""How many files are worked on at once, where the storage is a network away."""
 
 
 async def list_all(store: Backend, run: Run, prefix: Key, recursive: bool = True) -> Effect:
@@ -184,4 +185,4 @@ async def _each(run: Run, entries: tuple[Entry, ...], one: Callable[[Entry], Awa
             return error
         return None
 
-    raise_failures(entries, await run.map(attempt, entries, _AT_ONCE))
+    raise_failures(entries, await run.map(attempt, entries, AT_ONCE))

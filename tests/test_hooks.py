@@ -97,6 +97,7 @@ async def in_two_reads(reader: Reader) -> bytes:
 ON_A_TREE = {
     "read": case("read", "a.md"),
     "read_bytes": case("read", "a.md"),
+    "read_many": replace(case("read", "a.md"), args=(["a.md"],)),
     "scan": case("read", "a.md", in_two_reads),
     "stat": case("stat", "a.md"),
     "exists": case("exists", "a.md"),

@@ -11,15 +11,16 @@ import errno
 import os
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeAlias
 
 from agent_memory.errors import FileAlreadyExistsError, FileTooLargeError, InvalidPathError, UnsupportedOperationError
 from agent_memory.key import MAX_SEGMENTS, RESERVED, RULES, TEMPORARY_SUFFIX
 
+Blocks: TypeAlias = Callable[[], Iterable[bytes]]
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
 
@@ -89,8 +90,10 @@ class Folder:
             finally:
                 os.close(descriptor)
 
-    def put(self, path: str, data: bytes, *, overwrite: bool) -> bool:
-        """Make a file, whole or not at all; False if it is there with the same content.
+    def put(self, path: str, size: int, blocks: Blocks, *, overwrite: bool) -> bool:
+        """Make a file of so many bytes, whole or not at all; False if it is there with the same content.
+
+        ``blocks`` gives the content, anew each time it is called: to compare, and to write.
 
         Raises:
             FileAlreadyExistsError: there is a file of other content, and ``overwrite`` is not set; or something
@@ -98,12 +101,12 @@ class Folder:
             InvalidPathError: a link is in the way.
         """
         with self._parent(path, make=True) as directory, _no_link(path):
-            same = _same(directory, path, data)
+            same = _same(directory, path, size, blocks)
             if same:
                 return False
             if same is not None and not overwrite:
                 raise _differs(path)
-            _place(directory, path, data, overwrite)
+            _place(directory, path, blocks, overwrite)
             return True
 
     def close(self) -> None:
@@ -215,7 +218,7 @@ def _differs(path: str) -> FileAlreadyExistsError:
     return FileAlreadyExistsError(f"{path!r}: there is a file of other content")
 
 
-def _same(directory: int, path: str, data: bytes) -> bool | None:
+def _same(directory: int, path: str, size: int, blocks: Blocks) -> bool | None:
     """Whether a file is there with this content; None if none is there."""
     try:
         descriptor = _open_to_read(directory, _name(path))
@@ -226,8 +229,10 @@ def _same(directory: int, path: str, data: bytes) -> bool | None:
             raise _in_the_way(path) from None
         raise
     try:
-        size = _regular(path, os.fstat(descriptor)).st_size
-        return size == len(data) and _read_all(descriptor) == data
+        if _regular(path, os.fstat(descriptor)).st_size != size:
+            return False
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            return all(file.read(len(block)) == block for block in blocks())
     finally:
         os.close(descriptor)
 
@@ -237,12 +242,12 @@ def _read_all(descriptor: int) -> bytes:
         return file.read()
 
 
-def _place(directory: int, path: str, data: bytes, overwrite: bool) -> None:
+def _place(directory: int, path: str, blocks: Blocks, overwrite: bool) -> None:
     temporary = f".{secrets.token_hex(8)}{TEMPORARY_SUFFIX}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         with os.fdopen(os.open(temporary, flags, 0o666, dir_fd=directory), "wb") as file:
-            file.write(data)
+            file.writelines(blocks())
         if overwrite or not _linked(directory, temporary, path):
             os.replace(temporary, _name(path), src_dir_fd=directory, dst_dir_fd=directory)
             return

@@ -16,10 +16,13 @@ from agent_memory.cli.output import Exit, counted, note, show_json
 from agent_memory.cli.settings import Command, Settings, SkippedNames, Store, key_value, open_store, pass_settings
 from agent_memory.errors import FileAlreadyExistsError, FileOperationError, InvalidAgentIdError, InvalidPathError
 from agent_memory.key import RESERVED, RULES
+from agent_memory.reader import Reader
+from agent_memory.runners import step
 from agent_memory.service import AgentMemoryService
 
 F = TypeVar("F", bound=Callable[..., Any])
 _MOST_LINES = 100
+_BLOCK = 4 << 20
 
 
 def _overwriting(command: F) -> F:
@@ -62,7 +65,11 @@ def export(settings: Settings, directory: str, overwrite: bool) -> None:
         paths = [entry.path for entry in memory.list()]
 
         def put(path: str) -> bool:
-            return folder.put(path, memory.read_bytes(path), overwrite=overwrite)
+            async def copy(reader: Reader) -> bool:
+                first = await reader.read(0, _BLOCK)
+                return folder.put(path, reader.size, lambda: _blocks(reader, first), overwrite=overwrite)
+
+            return memory.scan(path, copy)
 
         moved = move_all("Exporting", paths, put, lambda path: path)
     moved.left += _unnameable(settings)
@@ -111,6 +118,12 @@ def copy(
         moved.left += _no_agents(here)
     moved.left += _unnameable(settings)
     _finish(settings, "copied", moved)
+
+
+def _blocks(reader: Reader, first: bytes) -> Iterator[bytes]:
+    yield first
+    for start in range(len(first), reader.size, _BLOCK):
+        yield step(reader.read(start, start + _BLOCK))
 
 
 def _copied(source: AgentMemoryService, target: AgentMemoryService, overwrite: bool) -> Moved:

@@ -9,6 +9,7 @@ from collections import deque
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Final
 
 from agent_memory.backend import Entry
@@ -158,9 +159,14 @@ def _rows(match: LineMatch) -> list[str]:
     return [*before, f"{match.path}:{match.line}: {match.text}", *after, *(["--"] if before or after else [])]
 
 
+def _matches(entry: Entry, glob: str | None) -> bool:
+    return glob is None or fnmatchcase(entry.path if "/" in glob else entry.key.name, glob)
+
+
 class _Search:
-    def __init__(self, memory: AsyncAgentMemory) -> None:
+    def __init__(self, memory: AsyncAgentMemory, at_once: int) -> None:
         self._memory = memory
+        self._at_once = at_once
 
     async def search(self, query: str, path: str, glob: str | None, context: int, max_results: int) -> SearchResult:
         if not isinstance(query, str) or not query:
@@ -171,23 +177,26 @@ class _Search:
             raise ValueError(f"context is 0 to {MAX_CONTEXT}")
         if not isinstance(max_results, int) or not 1 <= max_results <= MAX_RESULTS:
             raise ValueError(f"max_results is 1 to {MAX_RESULTS}")
+        paths = [entry.path for entry in await self._files(path) if _matches(entry, glob)]
         found: list[LineMatch] = []
-        for entry in await self._files(path):
-            if glob is not None and not fnmatchcase(entry.path if "/" in glob else entry.key.name, glob):
-                continue
-            try:
-                found += await self._scan(entry.path, query.lower(), context, max_results + 1 - len(found))
-            except AgentMemoryFileNotFoundError:
-                continue  # deleted since it was listed
+        for start in range(0, len(paths), self._at_once):
+            scan = partial(self._scan, query=query.lower(), context=context, limit=max_results + 1 - len(found))
+            for matches in await self._memory._map(scan, paths[start : start + self._at_once]):
+                found += matches
             if len(found) > max_results:
                 break
         return SearchResult(tuple(found[:max_results]), len(found) > max_results)
 
     async def _scan(self, path: str, query: str, context: int, limit: int) -> list[LineMatch]:
-        try:
-            return await self._memory.scan(path, _FileSearch(path, query, context, limit).run)
-        except ConflictError:  # rewritten while it was read: once more, as it is now
-            return await self._memory.scan(path, _FileSearch(path, query, context, limit).run)
+        for last in (False, True):
+            try:
+                return await self._memory.scan(path, _FileSearch(path, query, context, limit).run)
+            except AgentMemoryFileNotFoundError:
+                break  # deleted since it was listed
+            except ConflictError:  # rewritten while it was read: once more, as it is now
+                if last:
+                    raise
+        return []
 
     async def _files(self, path: str) -> tuple[Entry, ...]:
         entries = await self._memory.list(path)
@@ -215,11 +224,11 @@ class MemorySearch:
     """Search of one memory's files: a literal text, in any case, line by line.
 
     Lines end at ``\\n``; what is not UTF-8 is searched too, with its bad bytes replaced. Files are read in blocks, so
-    memory stays bounded; lines over 16 MiB are passed over.
+    memory stays bounded, 16 at once where the storage is a network away; lines over 16 MiB are passed over.
     """
 
     def __init__(self, memory: AgentMemory) -> None:
-        self._search = _Search(awaitable(memory))
+        self._search = _Search(awaitable(memory), memory._at_once)
 
     def search(
         self, query: str, path: str = "", *, glob: str | None = None, context: int = 0, max_results: int = RESULTS
@@ -252,7 +261,7 @@ class AsyncMemorySearch:
     """`MemorySearch` for async callers."""
 
     def __init__(self, memory: AsyncAgentMemory) -> None:
-        self._search = _Search(memory)
+        self._search = _Search(memory, memory._at_once)
 
     async def search(
         self, query: str, path: str = "", *, glob: str | None = None, context: int = 0, max_results: int = RESULTS

@@ -60,6 +60,19 @@ def test_a_tree_goes_in_and_comes_out_byte_for_byte(run: Run, source: Path, tmp_
     assert on_disk(tmp_path / "made/target") == TREE
 
 
+def test_a_file_larger_than_one_read_comes_out_and_is_compared_in_blocks(run: Run, tmp_path: Path) -> None:
+    assert run("write", "large.bin", given=b"begin").exit_code == 0
+    with (tmp_path / ".agent-memory/agent_memory/default/large.bin").open("ab") as file:
+        file.truncate(60_000_000)
+        file.write(b"end")
+    for outcome in ("exported 1 file", "0 files"):
+        result = run("export", "target")
+        assert result.exit_code == 0
+        assert outcome in result.stdout
+    out = (tmp_path / "target/large.bin").read_bytes()
+    assert (len(out), out[:5], out[-3:]) == (60_000_003, b"begin", b"end")
+
+
 @pytest.mark.usefixtures("source")
 def test_equal_files_are_not_written_again(run: Run) -> None:
     first, second = (documented(run("import", "source", "--json")) for _ in range(2))
@@ -214,7 +227,7 @@ def test_a_directory_that_becomes_a_link_is_not_entered(tmp_path: Path) -> None:
         with pytest.raises(InvalidPathError):
             opened.read("a/x.md", 100)
         with pytest.raises(InvalidPathError):
-            opened.put("a/y.md", b"x", overwrite=True)
+            opened.put("a/y.md", 1, lambda: [b"x"], overwrite=True)
         (folder / "b/x.md").unlink()
         (folder / "b/x.md").symlink_to(outside / "x.md")
         with pytest.raises(AgentMemoryError):

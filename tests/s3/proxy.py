@@ -51,6 +51,7 @@ class Proxy:
         counts: requests by S3 operation, as they arrived.
         sent: bytes of the bodies that clients sent.
         received: bytes of the bodies of the answers.
+        most_at_once: how many requests were under way at the same time, at most.
         choose: decides the faults; may be exchanged at any time.
         refuses_conditions: every conditional request is answered with 501.
     """
@@ -60,6 +61,8 @@ class Proxy:
         self.counts: Counter[str] = Counter()
         self.sent = 0
         self.received = 0
+        self.most_at_once = 0
+        self._under_way = 0
         self.choose: Chooser = nothing
         self.refuses_conditions = False
         self._upstream = upstream
@@ -102,6 +105,14 @@ class Proxy:
             await asyncio.sleep(0.05)  # what hung ends by itself
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
+        self._under_way += 1
+        self.most_at_once = max(self.most_at_once, self._under_way)
+        try:
+            return await self._answer(request)
+        finally:
+            self._under_way -= 1
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
         operation = _operation(request)
         self.counts[operation] += 1
         body = await request.read()

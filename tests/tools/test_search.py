@@ -21,7 +21,8 @@ from agent_memory.reader import Reader
 from agent_memory.tools import AsyncMemorySearch, MemorySearch
 from agent_memory.tools import search as search_module
 from agent_memory.tools.search import LineMatch, SearchResult
-from tests.servers import Root
+from tests.s3.proxy import Proxy
+from tests.servers import Root, S3Server
 from tests.tools.calls import fill, refused, succeeded
 
 FAMILIES = ["kK\u212a", "iI\u0130\u0131\u0307", "sS\u017f\u00df\u1e9e", "σςΣa ", "éÉ", "a\\.*", "日本\ufffd", "ab"]
@@ -283,3 +284,16 @@ def test_a_file_rewritten_while_it_is_read_is_read_once_more(tmp_path: Path) -> 
         patch.setattr(Reader, "read", rewriting)
         assert [match.line for match in found(memory, "needle")] == [2]
     assert not left
+
+
+def test_files_a_network_away_are_searched_several_at_once_and_told_in_order(ministack: S3Server) -> None:
+    with Proxy(ministack.endpoint) as proxy:
+        options = {**ministack.options, "endpoint_url": proxy.endpoint}
+        with AgentMemory.open(ministack.new_url(), storage_options=options) as memory:
+            paths = [f"{number:02}.md" for number in range(40)]
+            for path in paths:
+                memory.write(path, f"needle of {path}\n")
+            proxy.choose, proxy.most_at_once = lambda _: "slow", 0
+            assert [match.path for match in found(memory, "needle", max_results=200)] == paths
+            assert memory.read_many(reversed(paths)) == {path: f"needle of {path}\n" for path in reversed(paths)}
+    assert 4 <= proxy.most_at_once <= 16
