@@ -40,6 +40,8 @@ def open_backend(
         return root
     if not isinstance(root, str | os.PathLike):
         raise TypeError(f"root is a path, a URL or a backend, not {type(root).__name__}")
+    if not isinstance(storage_options or {}, Mapping):
+        raise TypeError(f"storage_options is a mapping, not {type(storage_options).__name__}")
     url = _as_url(root)
     return _factory(url.partition("://")[0], hooks)(url, dict(storage_options or {}))
 

@@ -164,11 +164,16 @@ def log_at(target: str | os.PathLike[str], storage_options: Mapping[str, object]
     Raises:
         InvalidPathError: the file's name.
         BackendNotAvailableError: no backend for the URL.
+        ValueError: a directory.
     """
     if isinstance(target, str) and "://" in target:
         return LogLocation(open_backend(target, storage_options), Key.internal(DIRECTORY), None)
     path = Path(target).expanduser()
     Key.tree().join(path.name)
+    if path.is_dir():
+        raise ValueError(
+            f"{path.name!r} is a directory; an audit log is a file, or below the root of a URL (file://...)"
+        )
     return LogLocation(open_backend(path.parent, storage_options), Key.tree(), path.name)
 
 

@@ -10,6 +10,7 @@ import hmac
 import re
 import secrets
 import threading
+import time
 from collections import OrderedDict
 from pathlib import PurePosixPath
 from typing import Final, cast
@@ -38,10 +39,19 @@ class Salts:
         self._store = cast(Backend, location.backend)
         self._known: OrderedDict[str | None, bytes] = OrderedDict()
         self._guard = threading.Lock()
+        self._destroyed = 0.0
 
-    def digest(self, agent: str | None, sha256: str) -> str:
-        """What the log holds of a content of this SHA-256, both as hexadecimal digits; errors of the log's backend."""
-        return _digest(self._salt(agent), sha256)
+    def digest(self, agent: str | None, sha256: str, began: float) -> str | None:
+        """What the log holds of a content of this SHA-256, both as hexadecimal digits; errors of the log's backend.
+
+        None for what an operation wrote that began, in POSIX seconds, before a salt was destroyed: a new salt would let
+        be guessed what may be forgotten.
+        """
+        with self._guard:
+            if began <= self._destroyed:
+                return None
+            salt = self._known.get(agent) or self._remembered(agent)
+        return _digest(salt, sha256)
 
     def known_digest(self, agent: str | None, sha256: str) -> str | None:
         """The same where the agent has a salt, and None where it has none; makes nothing."""
@@ -57,19 +67,16 @@ class Salts:
         """
         key = self._key(agent)
         with self._guard:  # nobody reads it again meanwhile
+            self._destroyed = time.time()
             try:
                 run_sync(self._location.backend, lambda run: tree_flows.forget(self._store, run, key))
             finally:
                 self._known.pop(agent, None)
 
-    def _salt(self, agent: str | None) -> bytes:
-        salt = self._known.get(agent)
-        if salt is None:
-            with self._guard:
-                salt = self._known.get(agent) or self._made(agent)
-                self._known[agent] = salt
-                if len(self._known) > _MOST_KEPT:
-                    self._known.popitem(last=False)
+    def _remembered(self, agent: str | None) -> bytes:
+        salt = self._known[agent] = self._made(agent)
+        if len(self._known) > _MOST_KEPT:
+            self._known.popitem(last=False)
         return salt
 
     def _made(self, agent: str | None) -> bytes:

@@ -21,7 +21,7 @@ from agent_memory.cli.mcp import mcp
 from agent_memory.cli.output import Exit, report
 from agent_memory.cli.plugins import plugins
 from agent_memory.cli.policy import s3_policy
-from agent_memory.cli.settings import Command, global_options, log_to
+from agent_memory.cli.settings import Command, failures_shown, global_options, log_to
 
 _HELP = """Storage for what AI agents remember: small text files on local disk, in memory and on S3.
 
@@ -47,7 +47,10 @@ class App(click.Group):
         given = list(sys.argv[1:] if args is None else args)
         extra["standalone_mode"] = False
         # Without any handler the standard library prints warnings, of others with a traceback, on stderr.
-        with log_to(logging.NullHandler(), logging.getLogger()):
+        with (
+            log_to(logging.NullHandler(), logging.getLogger()),
+            log_to(failures_shown(), logging.getLogger("agent_memory")),
+        ):
             code = self._ended(given, prog_name or "agent-memory", extra)
         sys.exit(code)
 

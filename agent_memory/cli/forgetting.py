@@ -11,7 +11,7 @@ import click
 from agent_memory.audit import LogLocation, head
 from agent_memory.cli.audit import key_option, location_of, log_option
 from agent_memory.cli.output import Exit, counted, note, show_json
-from agent_memory.cli.settings import Command, Settings, pass_settings
+from agent_memory.cli.settings import Command, Settings, open_store, pass_settings
 from agent_memory.key import Key
 from agent_memory.plugins.audit import AuditPlugin
 from agent_memory.runners import close_backend
@@ -31,7 +31,11 @@ def forget(settings: Settings, agent: str, path: str | None, target: str | None,
     """
     if path is not None and not path.strip("/"):
         raise click.UsageError("PATH is empty; leave it out to forget the whole agent")
-    with _audit(settings, target, key_file) as plugins, settings.store(*plugins) as store:
+    with (
+        settings.configured() as configured,
+        _audit(settings, target, key_file, _required(configured)) as audits,
+        open_store(settings.url, settings.storage_options(), settings, [*configured, *audits]) as store,
+    ):
         done = store.service.forget_memory(agent, path or "")
     if settings.json:
         show_json({"agent": agent, "path": done.path, "files": done.files, "skipped": done.skipped})
@@ -42,14 +46,25 @@ def forget(settings: Settings, agent: str, path: str | None, target: str | None,
         raise click.exceptions.Exit(Exit.FAILED)
 
 
+def _required(plugins: Iterable[object]) -> bool:
+    """Let a log of the configuration say so if it cannot destroy the salt; whether there is one."""
+    audits = [plugin for plugin in plugins if isinstance(plugin, AuditPlugin)]
+    for audit in audits:
+        audit.required = True
+    return bool(audits)
+
+
 @contextmanager
-def _audit(settings: Settings, target: str | None, key_file: Path | None) -> Iterator[list[AuditPlugin]]:
+def _audit(
+    settings: Settings, target: str | None, key_file: Path | None, configured: bool
+) -> Iterator[list[AuditPlugin]]:
     """What writes the receipt; nothing where the store has no log and none was named."""
     location = location_of(settings, target)
     parts = location.parts()
     if not parts and target is None:
         close_backend(location.backend)
-        note("no audit log here, so no receipt; --log names another")
+        if not configured:
+            note("no audit log here, so no receipt; --log names another")
         yield []
         return
     key = key_file.read_bytes() if key_file else None

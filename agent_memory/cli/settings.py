@@ -118,7 +118,7 @@ def _options_of_environment() -> dict[str, object]:
     text = os.environ.get(OPTIONS_VARIABLE) or "{}"
     try:
         options = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         options = None
     if not isinstance(options, dict):
         raise click.UsageError(f"{OPTIONS_VARIABLE} is not a JSON object")
@@ -132,7 +132,7 @@ def key_value(text: str) -> tuple[str, object]:
         raise click.BadParameter(f"{text!r} is not KEY=VALUE")
     try:
         return key, json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         return key, value
 
 
@@ -189,10 +189,19 @@ class _Line(logging.Formatter):
         return " ".join(line.split())
 
 
+def failures_shown() -> logging.Handler:
+    """Shows what failed without stopping the command: an observer, say, that could not write its record."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(_Line())
+    handler.setLevel(logging.ERROR)
+    return handler
+
+
 @contextmanager
 def _log_shown() -> Iterator[None]:
     handler = logging.StreamHandler()
     handler.setFormatter(_Line())
+    handler.addFilter(lambda record: record.levelno < logging.ERROR)  # those are shown in any case
     with log_to(handler, logging.getLogger("agent_memory"), logging.INFO):
         yield
 

@@ -6,7 +6,7 @@ import itertools
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, NamedTuple, cast
 
@@ -33,12 +33,16 @@ class Planned(NamedTuple):
 
 
 class _Agent:
-    """One agent's files with their sizes, and what operations that are under way may make of them."""
+    """One agent's files with their sizes, and what operations that are under way may make of them.
+
+    Of operations on one file that were under way at the same time, nobody knows which was the last.
+    """
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.sizes: dict[str, int] = {}
-        self.under_way: dict[str, Sequence[Planned]] = {}
+        self._under_way: dict[str, tuple[frozenset[str], Sequence[Planned]]] = {}
+        self._overlapping: set[str] = set()
         self.counted: float | None = None
         self._total = 0
 
@@ -46,6 +50,25 @@ class _Agent:
         """Take sizes as they were listed."""
         self.sizes, self._total = sizes, sum(sizes.values())
         self.counted = time.monotonic()
+
+    def begin(self, operation: str, paths: Iterable[str], planned: Sequence[Planned] = ()) -> None:
+        """An operation on these files is under way."""
+        names = frozenset(paths)
+        for other, (others, _) in self._under_way.items():
+            if not names.isdisjoint(others):
+                self._overlapping |= {operation, other}
+        self._under_way[operation] = names, planned
+
+    def withdraw(self, operation: str) -> None:
+        """What an operation plans is planned anew."""
+        self._under_way.pop(operation, None)
+
+    def end(self, operation: str) -> bool:
+        """It is not under way any more; whether no other one was on its files meanwhile."""
+        self.withdraw(operation)
+        alone = operation not in self._overlapping
+        self._overlapping.discard(operation)
+        return alone
 
     def put(self, path: str, size: int) -> None:
         """A file has this size now."""
@@ -61,7 +84,7 @@ class _Agent:
         """The most files and bytes there can be, once all that is under way is done, and this."""
         files, total = len(self.sizes), self._total
         by_path: dict[str, list[Planned]] = {}
-        for each in itertools.chain(planned, *self.under_way.values()):
+        for each in itertools.chain(planned, *(others for _, others in self._under_way.values())):
             by_path.setdefault(each.path, []).append(each)
         for path, plans in by_path.items():
             known = self.sizes.get(path)
@@ -102,29 +125,40 @@ class Usage:
             planned = [Planned(target + name[skip:], agent.sizes[name]) for name in agent.below(operation.path)]
             self._require(agent, operation, planned)
 
+    def note(self, operation: Operation) -> None:
+        """A file is about to be deleted."""
+        agent = self._agent(operation.agent)
+        with agent.lock:
+            agent.begin(operation.id, [operation.path])
+
     def follow(self, operation: Operation, outcome: Outcome) -> None:
         """Note what an operation did; where that is not known, the agent is counted anew before its next."""
         agent = self._agents.get(operation.agent)
         if agent is None:
             return
         with agent.lock:
-            agent.under_way.pop(operation.id, None)
-            if operation.kind in _WRITING and outcome.status == "ok" and outcome.size is not None:
+            if not agent.end(operation.id):
+                agent.counted = None
+            elif operation.kind in _WRITING and outcome.status == "ok" and outcome.size is not None:
                 agent.put(operation.path, outcome.size)
             elif operation.kind == "delete" and outcome.status == "ok":
                 agent.drop(operation.path)
             elif outcome.status == "unknown" or (operation.kind in _MOVING and outcome.error != "operation_denied"):
                 agent.counted = None
 
-    @contextmanager
-    def _counted(self, operation: Operation) -> Iterator[_Agent]:
+    def _agent(self, name: str | None) -> _Agent:
         with self._guard:
-            agent = self._agents.setdefault(operation.agent, _Agent())
-            self._agents.move_to_end(operation.agent)
+            agent = self._agents.setdefault(name, _Agent())
+            self._agents.move_to_end(name)
             if len(self._agents) > _MOST_AGENTS:
                 self._agents.popitem(last=False)
+        return agent
+
+    @contextmanager
+    def _counted(self, operation: Operation) -> Iterator[_Agent]:
+        agent = self._agent(operation.agent)
         with agent.lock:
-            agent.under_way.pop(operation.id, None)  # an edit that is tried again
+            agent.withdraw(operation.id)  # of an edit that is tried again
             if agent.counted is None or time.monotonic() - agent.counted > RECOUNT_SECONDS:
                 self._count(agent, operation.agent)
             yield agent
@@ -136,7 +170,7 @@ class Usage:
             excess = self._excess(agent, planned)
         if excess:
             raise OperationDenied(f"{operation.path!r}: {excess}")
-        agent.under_way[operation.id] = planned
+        agent.begin(operation.id, [operation.path, *(each.path for each in planned)], planned)
 
     def _excess(self, agent: _Agent, planned: Sequence[Planned]) -> str | None:
         """Which limit would be exceeded by more than it is without this; who is over one may still shrink."""

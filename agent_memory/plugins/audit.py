@@ -16,13 +16,14 @@ from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from multiprocessing.util import Finalize, register_after_fork
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from agent_memory._fork import renewed_in_child
 from agent_memory.audit import Journal, LogLocation, Position, Salts, log_at, open_log
 from agent_memory.audit.log import MAX_BYTES
 from agent_memory.errors import AppendError
 from agent_memory.hookspecs import AuditCheckpoint, Operation, Outcome, hookimpl
+from agent_memory.plugins._checking import require_whole
 from agent_memory.runners import close_backend
 
 FLUSH_SECONDS: Final = 2.0
@@ -57,7 +58,7 @@ class AuditPlugin:
         storage_options: for a URL's backend.
 
     Raises:
-        ValueError: a key that is too short, or a number that is not positive.
+        ValueError: a key that is too short, a number that is not positive, a target that is a directory.
     """
 
     def __init__(
@@ -71,10 +72,13 @@ class AuditPlugin:
         checkpoint_every: int = 1000,
         storage_options: Mapping[str, object] | None = None,
     ) -> None:
-        if key is not None and len(key) < _LEAST_KEY:
-            raise ValueError(f"the key of an audit log has at least {_LEAST_KEY} bytes")
-        if max_segment_bytes < 1 or checkpoint_every < 1:
-            raise ValueError("max_segment_bytes and checkpoint_every are positive")
+        if key is not None and (not isinstance(key, bytes) or len(key) < _LEAST_KEY):
+            raise ValueError(f"the key of an audit log is at least {_LEAST_KEY} bytes")
+        for name, number in (("max_segment_bytes", max_segment_bytes), ("checkpoint_every", checkpoint_every)):
+            require_whole(name, number, least=1)
+        for name, flag in (("required", required), ("intent", intent)):
+            if not isinstance(flag, bool):
+                raise ValueError(f"{name} is true or false, not {flag!r}")
         self.required = required
         if not intent:
             self.agent_memory_before_operation = None  # type: ignore[assignment, method-assign]  # then it is no guard
@@ -106,14 +110,16 @@ class AuditPlugin:
     @hookimpl
     def agent_memory_after_operation(self, operation: Operation, outcome: Outcome) -> None:
         """Record what happened; when an agent's memory was forgotten, destroy the salt of its digests first."""
+        facts = {**_asked(operation), **_happened(outcome)}
         try:
             if operation.kind == "forget" and outcome.status == "ok":
+                facts["salt"] = "kept"
                 self._salts.destroy(operation.agent)
-            digests = self._digests(operation, outcome)
-        except Exception:
-            self._record("operation", operation.time, {**_asked(operation), **_happened(outcome)})
-            raise
-        self._record("operation", operation.time, {**_asked(operation), **_happened(outcome), **digests})
+                facts["salt"] = "destroyed"
+            else:
+                facts |= self._digests(operation, outcome)
+        finally:
+            self._record("operation", operation.time, facts)
 
     @hookimpl
     def agent_memory_key_rejected(self, agent: str | None, text: str, reason: str, actor: str | None) -> None:
@@ -149,7 +155,8 @@ class AuditPlugin:
 
     def _digests(self, operation: Operation, outcome: Outcome) -> dict[str, object]:
         found = {"digest": outcome.sha256, "before_digest": outcome.before_sha256}
-        return {name: self._salts.digest(operation.agent, sha256) for name, sha256 in found.items() if sha256}
+        agent, began = operation.agent, operation.time
+        return {name: self._salts.digest(agent, sha256, began) for name, sha256 in found.items() if sha256}
 
     def _record(self, event: str, seconds: float, facts: Mapping[str, object]) -> None:
         if self._closed:
@@ -208,19 +215,34 @@ class AuditPlugin:
         self._checkpointed = position
 
 
-def from_configuration(target: str, *, key_file: str | None = None, **options: Any) -> AuditPlugin:
+def from_configuration(
+    target: str,
+    *,
+    key_file: str | None = None,
+    required: bool = False,
+    intent: bool = False,
+    max_segment_bytes: int = MAX_BYTES,
+    checkpoint_every: int = 1000,
+    storage_options: Mapping[str, object] | None = None,
+) -> AuditPlugin:
     """The plugin as a configuration has it: ``key_file`` is a file whose bytes are the key.
 
     Raises:
         ValueError: the file cannot be read; and as `AuditPlugin`.
     """
-    if key_file is None:
-        return AuditPlugin(target, **options)
     try:
-        key = Path(key_file).read_bytes()
+        key = None if key_file is None else Path(key_file).read_bytes()
     except OSError as error:
         raise ValueError(f"key_file cannot be read: {error.strerror}") from None
-    return AuditPlugin(target, key=key, **options)
+    return AuditPlugin(
+        target,
+        required=required,
+        intent=intent,
+        key=key,
+        max_segment_bytes=max_segment_bytes,
+        checkpoint_every=checkpoint_every,
+        storage_options=storage_options,
+    )
 
 
 @atexit.register

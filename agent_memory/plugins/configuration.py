@@ -9,6 +9,7 @@ plugins take the place of the file's. It can only name what is installed, under 
 from __future__ import annotations
 
 import importlib.metadata
+import inspect
 import json
 import os
 import tomllib
@@ -97,8 +98,10 @@ def made(name: str, options: Mapping[str, Any]) -> object:
     except Exception as error:
         raise ValueError(f"the plugin {name!r} of {found[0].package} does not load: {error}") from error
     try:
+        inspect.signature(factory).bind(**options)  # whose message names an option and nothing else
         plugin: object = factory(**options)
-    except AgentMemoryError:
+    except AgentMemoryError as error:
+        error.args = (f"[plugins.{name}]: {error}", *error.args[1:])
         raise
     except (TypeError, ValueError) as error:
         raise ValueError(f"[plugins.{name}]: {error}") from error
@@ -120,7 +123,8 @@ def _of_file(file: Path) -> dict[str, dict[str, Any]]:
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{file.name}: {error}") from None
     if others := document.keys() - {"plugins"}:
-        raise ValueError(f"{file.name}: only tables [plugins.NAME] are known, no {', '.join(sorted(others))}")
+        names = ", ".join(map(ascii, sorted(others)))
+        raise ValueError(f"{file.name}: only tables [plugins.NAME] are known, no {names}")
     return _checked(document.get("plugins", {}), file.name)
 
 

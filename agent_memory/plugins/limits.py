@@ -12,6 +12,7 @@ from agent_memory._fork import renewed_in_child
 from agent_memory.backend import AnyBackend
 from agent_memory.errors import OperationDenied
 from agent_memory.hookspecs import Operation, Outcome, hookimpl
+from agent_memory.plugins._checking import require_whole
 from agent_memory.plugins._usage import Usage
 from agent_memory.registry import open_backend
 from agent_memory.runners import close_backend
@@ -42,7 +43,7 @@ class LimitsPlugin:
         storage_options: for a URL's backend.
 
     Raises:
-        ValueError: a negative limit, or one of an agent without ``root``.
+        ValueError: a limit that is negative or no whole number, or one of an agent without ``root``.
     """
 
     def __init__(
@@ -54,8 +55,10 @@ class LimitsPlugin:
         root: str | os.PathLike[str] | AnyBackend | None = None,
         storage_options: Mapping[str, object] | None = None,
     ) -> None:
-        if any(limit is not None and limit < 0 for limit in (max_file_bytes, max_files, max_bytes)):
-            raise ValueError("max_file_bytes, max_files and max_bytes are not negative")
+        limits = {"max_file_bytes": max_file_bytes, "max_files": max_files, "max_bytes": max_bytes}
+        for name, limit in limits.items():
+            if limit is not None:
+                require_whole(name, limit, least=0)
         self.max_file_bytes = max_file_bytes
         self._sizes: OrderedDict[File, int] = OrderedDict()
         self._lock = threading.Lock()
@@ -76,6 +79,8 @@ class LimitsPlugin:
         """Refuse a copy that is over the limits of the agent."""
         if self._usage and operation.kind == "copy":
             self._usage.permit_copy(operation)
+        elif self._usage and operation.kind == "delete":
+            self._usage.note(operation)
 
     @hookimpl
     def agent_memory_check_content(self, operation: Operation, content: bytes) -> None:

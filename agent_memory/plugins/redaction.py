@@ -10,6 +10,7 @@ from __future__ import annotations
 import bisect
 import importlib
 import logging
+import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, Final, Literal, NamedTuple, get_args
@@ -29,11 +30,15 @@ _OURS: Final = {  # where the detector's pattern knows too little of the secret,
         rf"(?:(?:(?!---- BEGIN).)*?---- END SSH2 ENCRYPTED PRIVATE KEY ----|{_LINE_OF_KEY})",
         rf"PuTTY-User-Key-File-\d:[^\r\n]*(?:(?:(?!PuTTY-User).)*?Private-MAC: [0-9a-f]+|{_LINE_OF_KEY})",
     ),
-    "Basic Auth Credentials": (r"://[^\s/:@]*:(?![<{\[$*%])(?P<secret>[^\s/]+)@",),
+    "Basic Auth Credentials": (
+        r"://[^\s/:@\"'<>]*:(?!\d{1,5}[,;)'\]&]|(?:\$[A-Z_][A-Z0-9_]*|%[A-Za-z_]+%|\*+|\[[^\]\s]*\])@)"
+        r"(?P<secret>[^\s/\"<>{}]+)@",  # braces and angles are of placeholders; a short number is a port
+    ),
     "JSON Web Token": (r"(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_=-]+\.[A-Za-z0-9_=-]+(?:\.[A-Za-z0-9_+/=-]+)?",),
     "NPM tokens": (r":_authToken=[ \t]*(?P<secret>[A-Za-z0-9_-]{16,})",),
 }
-_MARK: Final = re.compile(r"\[redacted: [^\]\n]*\]")
+_ESCAPE: Final = re.compile(r"\\+[nrt\"]|\"")  # of JSON in JSON, too
+_FILLING: Final = "\ufffc"
 _EDGES: Final = " \t\r\n\"'=:"
 _SECRET_GROUP: Final = 16
 """Of a match with one group of so many characters, the group is the secret; a shorter one is a part of it."""
@@ -83,6 +88,8 @@ class RedactionPlugin:
             self._own = [(kind, re.compile(pattern)) for kind, pattern in (patterns or {}).items()]
         except re.error as error:
             raise ValueError(f"a pattern is no regular expression: {error}") from None
+        kinds = sorted({kind for kind, _ in (*self._known, *self._ours, *self._own)})
+        self._mark = re.compile(rf"\[redacted: (?:{'|'.join(map(re.escape, kinds))})\]")
 
     @hookimpl
     def agent_memory_filter_content(self, operation: Operation, content: bytes) -> bytes | None:
@@ -91,11 +98,11 @@ class RedactionPlugin:
             text = content.decode()
         except UnicodeDecodeError:
             return None
-        marks = [match.span() for match in _MARK.finditer(text)]
+        marks = [match.span() for match in self._mark.finditer(text)]
         found = sorted(
             each
-            for each in self._found(text)
-            if each.kind not in self._ignored and each.start < each.end and not _touches(marks, each)
+            for each in self._found_in(_Reading(text, marks))
+            if each.kind not in self._ignored and each.start < each.end and not _covered(marks, each)
         )
         if not found:
             return None
@@ -107,20 +114,58 @@ class RedactionPlugin:
             return None
         return _masked(text, found).encode()
 
+    def _found_in(self, reading: _Reading) -> Iterator[Found]:
+        yield from self._found(reading.text)
+        if reading.plain != reading.text:
+            yield from map(reading.in_text, self._found(reading.plain))
+
     def _found(self, text: str) -> Iterator[Found]:
         for kind, pattern in (*self._ours, *self._own):
             for match in pattern.finditer(text):
-                start, end = match.span("secret" if "secret" in pattern.groupindex else 0)
-                yield Found(start, end, kind)
+                group = "secret" if "secret" in pattern.groupindex and match["secret"] is not None else 0
+                yield Found(*match.span(group), kind)
         for kind, pattern in self._known:
             for match in pattern.finditer(text):
                 yield _whole(match, kind)
 
 
-def _touches(marks: Sequence[tuple[int, int]], found: Found) -> bool:
-    """Whether what was found is in, or holds, what was masked before."""
-    place = bisect.bisect_left(marks, (found.end, 0)) - 1  # the last one that begins before its end
-    return place >= 0 and marks[place][1] > found.start
+class _Reading:
+    """A text, and as it reads without JSON's escapes: the same places, with line ends for those and for quotes.
+
+    What was masked before is one word in it, so that a secret is found of which somebody masked a part.
+    """
+
+    def __init__(self, text: str, marks: Sequence[tuple[int, int]]) -> None:
+        self.text = text
+        self._escapes: list[tuple[int, int]] = []
+        plain = _ESCAPE.sub(self._line_end, text) if "\\" in text else text
+        parts: list[str] = []
+        at = 0
+        for start, end in marks:
+            parts += plain[at:start], _FILLING * (end - start)
+            at = end
+        self.plain = "".join((*parts, plain[at:]))
+
+    def in_text(self, found: Found) -> Found:
+        """What was found in `plain`, with no part of an escape at its ends."""
+        return Found(self._escape_at(found.start)[0], self._escape_at(found.end)[1], found.kind)
+
+    def _escape_at(self, place: int) -> tuple[int, int]:
+        """Where the escape begins and ends in whose middle a place is; else the place itself."""
+        index = bisect.bisect_left(self._escapes, (place, 0)) - 1
+        return self._escapes[index] if index >= 0 and place < self._escapes[index][1] else (place, place)
+
+    def _line_end(self, escape: re.Match[str]) -> str:
+        self._escapes.append(escape.span())
+        return " " * (len(escape[0]) - 1) + "\n"
+
+
+def _covered(marks: Sequence[tuple[int, int]], found: Found) -> bool:
+    """Whether what was found is nothing but what was masked before."""
+    at, place = found.start, bisect.bisect_right(marks, (found.start, math.inf)) - 1
+    while 0 <= place < len(marks) and marks[place][0] <= at < marks[place][1]:
+        at, place = marks[place][1], place + 1
+    return at >= found.end
 
 
 def _whole(match: re.Match[str], kind: str) -> Found:

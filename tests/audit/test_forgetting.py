@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import itertools
 import json
+import math
 import re
 import threading
 from collections.abc import Iterator
@@ -16,10 +17,17 @@ from typing import Any, NamedTuple
 import pytest
 from fsspec.implementations.local import LocalFileSystem
 
-from agent_memory import AgentMemoryService, OutcomeUnknownError, UnsupportedOperationError
+from agent_memory import (
+    AgentMemoryService,
+    Operation,
+    Outcome,
+    OutcomeUnknownError,
+    UnsupportedOperationError,
+    hookimpl,
+)
 from agent_memory.audit import Salts, log_at, verify
 from agent_memory.backend import DeletedTree
-from agent_memory.errors import ReadError
+from agent_memory.errors import ReadError, WriteError
 from agent_memory.key import Key
 from agent_memory.plugins.audit import AuditPlugin
 from agent_memory_fsspec import FsspecBackend
@@ -106,7 +114,52 @@ def test_nothing_is_left_by_which_a_short_secret_could_be_guessed(place: Place, 
     lines = b"".join(block for part in log.parts() for block in log.blocks(part)).splitlines()
     receipts = [record for line in lines if (record := json.loads(line)).get("operation") == "forget"]
     assert receipts[0]["files"] == 1 + (renamed and not path and place.url.startswith("s3:"))
-    assert {receipt["outcome"] for receipt in receipts} == {"ok"}
+    assert {(receipt["outcome"], receipt["salt"]) for receipt in receipts} == {("ok", "destroyed")}
+
+
+class Late:
+    """Holds what the observers after it are told of the first write until it may go on."""
+
+    def __init__(self) -> None:
+        self.held, self.go_on = threading.Event(), threading.Event()
+
+    @hookimpl
+    def agent_memory_after_operation(self, operation: Operation, outcome: Outcome) -> None:  # noqa: ARG002 - the hook's
+        if operation.kind == "write" and not self.held.is_set():
+            self.held.set()
+            assert self.go_on.wait(60)
+
+
+def test_a_write_that_is_reported_after_it_was_forgotten_brings_no_salt_back(tmp_path: Path) -> None:
+    late = Late()
+    with (
+        AuditPlugin(tmp_path / "audit.jsonl", required=True) as audit,
+        AgentMemoryService(tmp_path / "root", plugins=[audit, late]) as service,
+    ):
+        write = threading.Thread(target=service.write_memory_file, args=("bob", "a.md", SECRET))
+        write.start()
+        assert late.held.wait(60)
+        service.forget_memory("bob")
+        late.go_on.set()
+        write.join(60)
+        found = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
+        assert guessable(found, SECRET.encode()) == []
+        service.write_memory_file("bob", "a.md", "anew")
+    written = [record for record in records(tmp_path / "audit.jsonl") if record["operation"] == "write"]
+    assert ["digest" in record for record in written] == [False, True]
+
+
+def test_a_receipt_tells_that_the_salt_is_still_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = tmp_path / "audit.jsonl"
+    with (
+        AuditPlugin(log, required=True) as audit,
+        AgentMemoryService("memory://receipt", plugins=[audit]) as service,
+    ):
+        service.write_memory_file("bob", "a.md", SECRET)
+        monkeypatch.setattr(LocalBackend, "erase", lambda *_: (_ for _ in ()).throw(WriteError("no")))
+        with pytest.raises(OutcomeUnknownError):
+            service.forget_memory("bob")
+    assert [record.get("salt") for record in records(log)] == [None, "kept"]
 
 
 def test_what_dead_writers_left_on_disk_is_forgotten_too(tmp_path: Path) -> None:
@@ -148,7 +201,7 @@ def test_digests_of_one_agent_can_be_compared_and_of_two_cannot(tmp_path: Path) 
     }
     assert [len(digests) for digests in by_agent.values()] == [1, 1]
     assert by_agent["bob"] != by_agent["eve"]
-    digest = Salts(log_at(log)).digest("bob", hashlib.sha256(b"same").hexdigest())
+    digest = Salts(log_at(log)).digest("bob", hashlib.sha256(b"same").hexdigest(), math.inf)
     assert by_agent["bob"] == {digest}
     assert hashlib.sha256(b"same").hexdigest() not in log.read_text()
 
@@ -177,11 +230,11 @@ def test_a_backend_that_may_keep_more_than_it_shows_is_refused(tmp_path: Path) -
 def test_a_salt_that_is_destroyed_is_not_read_again_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     salts = Salts(log_at(tmp_path / "audit.jsonl"))
     content = hashlib.sha256(b"x").hexdigest()
-    before = salts.digest("bob", content)
+    before = salts.digest("bob", content, math.inf)
     erase, asked = LocalBackend.erase, []
 
     def erase_and_ask(self: LocalBackend, prefix: Key) -> DeletedTree:
-        thread = threading.Thread(target=lambda: asked.append(salts.digest("bob", content)))
+        thread = threading.Thread(target=lambda: asked.append(salts.digest("bob", content, math.inf)))
         thread.start()
         thread.join(0.2)
         try:
@@ -194,6 +247,6 @@ def test_a_salt_that_is_destroyed_is_not_read_again_meanwhile(tmp_path: Path, mo
     salts.destroy("bob")
     for thread in threads:
         thread.join(60)
-    after = salts.digest("bob", content)
+    after = salts.digest("bob", content, math.inf)
     assert after != before
-    assert Salts(log_at(tmp_path / "audit.jsonl")).digest("bob", content) == after
+    assert Salts(log_at(tmp_path / "audit.jsonl")).digest("bob", content, math.inf) == after

@@ -76,6 +76,21 @@ def test_a_keyed_log_needs_its_key_before_anything_is_erased(run: Run, store: Pa
     assert files(store) == ["eve/a.md"]
 
 
+def test_a_log_of_the_configuration_gets_the_receipt_and_says_if_it_cannot_destroy_the_salt(
+    run: Run, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AGENT_MEMORY_PLUGINS", '{"audit": {"target": "log/audit.jsonl"}}')
+    assert run("--url", str(store), "write", "a.md", "x").exit_code == 0
+    result = run("--url", str(store), "forget", "default", "a.md")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert run("--url", str(store), "write", "a.md", "x").exit_code == 0
+    (tmp_path / "log/audit.salts").rename(tmp_path / "elsewhere")
+    (tmp_path / "log/audit.salts").symlink_to(tmp_path / "elsewhere")
+    result = run("--url", str(store), "forget", "default", "a.md")
+    assert result.exit_code == 1
+    assert "required plugin 'AuditPlugin' could not report it" in result.stderr
+
+
 def test_names_that_no_key_can_name_are_told(run: Run, store: Path) -> None:
     (store / "agent_memory" / "bob" / "what?.md").write_text("x")
     result = run("--url", str(store), "forget", "bob")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agent_memory import AgentMemoryService, OperationDenied, hookimpl
+from agent_memory import AgentMemoryError, AgentMemoryService, OperationDenied, hookimpl
 from agent_memory.plugins import configuration as module
 from agent_memory.plugins.audit import AuditPlugin
 from agent_memory.plugins.configuration import close, configuration, installed_plugins, plugins_from
@@ -86,8 +86,22 @@ def test_the_environment_names_the_file_and_has_the_last_word(monkeypatch: pytes
             "[plugins.audit]\ntarget = 'a.jsonl'\nkey_file = 'none'",
             r"\[plugins.audit\]: key_file cannot be read: No such",
         ),
+        ("[plugins.limits]\nmax_file_bytes = nan", r"\[plugins.limits\]: max_file_bytes is a whole number.*nan"),
+        ("[plugins.limits]\nmax_file_bytes = '10'", r"\[plugins.limits\]: max_file_bytes is a whole number"),
+        ("[plugins.limits]\nmax_files = true\nroot = 'x'", r"\[plugins.limits\]: max_files is a whole number.*True"),
+        ("[plugins.limits]\nmax_files = 1\nroot = 'x'\nstorage_options = 5", "storage_options is a mapping, not int"),
+        ("[plugins.audit]\nrequired = true", r"\[plugins.audit\]: missing a required argument: 'target'"),
+        ("[plugins.audit]\ntarget = 'a.jsonl'\nkey = 'aaaaaaaaaaaaaaaaaaaaaa'", r"\[plugins.audit\]: .*'key'"),
+        ("[plugins.audit]\ntarget = 'a.jsonl'\nrequired = 'false'", "required is true or false, not 'false'"),
+        (
+            "[plugins.audit]\ntarget = 'a.jsonl'\ncheckpoint_every = 1.5",
+            "checkpoint_every is a whole number, 1 or more",
+        ),
+        ("[plugins.audit]\ntarget = '..'", r"\[plugins.audit\]: "),
+        ("[plugins.audit]\ntarget = '.'", r"\[plugins.audit\]: "),
+        ('"a\\nb\\u001b[31m" = 1', r"no 'a\\nb\\x1b\[31m'"),
         ("[plugins]\nlimits = 5", "agent-memory.toml: plugins is a table of tables"),
-        ("[storage]\nx = 1", r"only tables \[plugins.NAME\] are known, no storage"),
+        ("[storage]\nx = 1", r"only tables \[plugins.NAME\] are known, no 'storage'"),
         ("[plugins", "agent-memory.toml: Expected"),
         ("[plugins.redaction]\npatterns = ['x']", r"\[plugins.redaction\]: patterns is a table"),
         ("[plugins.redaction.patterns]\nk = 'a{99999999999}'", r"\[plugins.redaction\]: OverflowError"),
@@ -95,8 +109,14 @@ def test_the_environment_names_the_file_and_has_the_last_word(monkeypatch: pytes
     ],
 )
 def test_what_is_wrong_with_a_file_is_told(text: str, told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises((ValueError, AgentMemoryError), match=told):
         plugins_from(written(text))
+
+
+def test_an_audit_log_in_the_place_of_a_directory_is_refused() -> None:
+    Path("logs").mkdir()
+    with pytest.raises(ValueError, match=r"\[plugins.audit\]: 'logs' is a directory"):
+        plugins_from(written("[plugins.audit]\ntarget = 'logs'"))
 
 
 @pytest.mark.parametrize(

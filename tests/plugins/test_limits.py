@@ -23,6 +23,7 @@ from agent_memory import (
     Operation,
     OperationDenied,
     Outcome,
+    hookimpl,
 )
 from agent_memory.backend import ANY, Page, Version, WriteWhen
 from agent_memory.key import Key
@@ -70,6 +71,12 @@ def test_a_limit_of_nothing_lets_only_empty_files_be_written() -> None:
     memory.write("a.md", "")
     with pytest.raises(OperationDenied):
         memory.append("a.md", "x")
+
+
+@pytest.mark.parametrize("limit", [True, 1.5, float("nan"), "10"])
+def test_a_limit_that_is_no_whole_number_is_refused(limit: Any) -> None:
+    with pytest.raises(ValueError, match="max_file_bytes is a whole number, not negative"):
+        LimitsPlugin(limit)
 
 
 def test_a_negative_limit_is_refused() -> None:
@@ -422,6 +429,46 @@ def test_a_file_that_is_deleted_while_it_is_rewritten_still_counts() -> None:
     assert [entry.path for entry in bob.list()] == ["x"]
 
 
+class Late:
+    """Holds what the observers after it are told of one kind of operation until it may go on."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.held, self.go_on = threading.Event(), threading.Event()
+
+    @hookimpl
+    def agent_memory_after_operation(self, operation: Operation, outcome: Outcome) -> None:  # noqa: ARG002 - the hook's
+        if operation.kind == self.kind and not self.held.is_set():
+            self.held.set()
+            assert self.go_on.wait(60)
+
+
+@pytest.mark.parametrize("kind", ["append", "delete"])
+def test_operations_that_are_reported_in_another_order_make_no_room(url: str, kind: str) -> None:
+    late = Late(kind)
+    limits = LimitsPlugin(root=url, max_files=2, max_bytes=100)
+    bob = AgentMemoryService(url, plugins=[limits, late]).agent("bob")
+    bob.write("a.md", "x" * 10)
+    first = {"append": lambda: bob.append("a.md", "y" * 10), "delete": lambda: bob.delete("a.md")}[kind]
+    held = threading.Thread(target=first)
+    held.start()
+    assert late.held.wait(60)
+    if kind == "append":
+        limits_left = 100 - 80
+        bob.edit("a.md", lambda text: text + "z" * 60)
+    else:
+        limits_left = 100 - 10
+        bob.write("a.md", "x" * 10)
+    late.go_on.set()
+    held.join(60)
+    bob.write("b.md", "")
+    with pytest.raises(OperationDenied):
+        bob.write("c.md", "")
+    with pytest.raises(OperationDenied):
+        bob.append("b.md", "x" * (limits_left + 1))
+    bob.append("b.md", "x" * limits_left)
+
+
 def test_only_the_limit_that_is_exceeded_refuses(url: str) -> None:
     for path in ("a.md", "b.md", "c.md"):
         plain(url).write_memory_file("bob", path, "x" * 10)
@@ -444,7 +491,7 @@ def test_after_a_fork_nothing_of_the_parents_is_under_way(tmp_path: Path) -> Non
     service = AgentMemoryService(tmp_path / "root", plugins=[limits])
     service.create_memory_file("bob", "a.md", "x")
     assert limits._usage
-    limits._usage._agents["bob"].under_way["of a thread"] = [_usage.Planned("b.md", 1)]
+    limits._usage._agents["bob"].begin("of a thread", ["b.md"], [_usage.Planned("b.md", 1)])
     with limits._lock, limits._usage._guard:
         child = multiprocessing.get_context("fork").Process(target=_create_in_child, args=(service,))
         child.start()

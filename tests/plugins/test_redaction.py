@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable
 
 import pytest
 
 from agent_memory import AgentMemory, AgentMemoryService, BackendNotAvailableError, Operation, OperationDenied
+from agent_memory.conversation import Message
 from agent_memory.plugins import redaction
 from agent_memory.plugins.redaction import RedactionPlugin
 
@@ -66,6 +68,13 @@ PASSWORD = "[redacted: Basic Auth Credentials]"
         ("redis://:abc!def@host", f"redis://:{PASSWORD}@host"),
         ("https://me:${TOKEN}@host/x", "https://me:${TOKEN}@host/x"),
         ("http://host:8080/me@x", "http://host:8080/me@x"),
+        ("postgres://u:$ecretpass@h/db", f"postgres://u:{PASSWORD}@h/db"),
+        ("postgres://u:$PASSWORD@h/db", "postgres://u:$PASSWORD@h/db"),
+        ("postgres://u:[password]@h, ***@x", "postgres://u:[password]@h, ***@x"),
+        ('{"url":"http://localhost:8080","mail":"me@x.org"}', '{"url":"http://localhost:8080","mail":"me@x.org"}'),
+        ("see http://a.de:80,me@x.org", "see http://a.de:80,me@x.org"),
+        (f"postgres://u:{PASSWORD}hunter2@h/db", f"postgres://u:{PASSWORD}@h/db"),
+        ("postgres://u:[redacted: x]hunter2@h/db", "postgres://u:[redacted: x]hunter2@h/db"),
     ],
 )
 def test_passwords_of_urls(url: str, masked: str) -> None:
@@ -115,7 +124,7 @@ def test_what_stands_around_a_secret_stays(text: str, masked: str) -> None:
     assert bob.read("a.md") == masked
 
 
-@pytest.mark.parametrize("patterns", [{"digits": r"\d*"}, {"word": r"redacted|word"}, {"b": r"x(?P<secret>y)?"}])
+@pytest.mark.parametrize("patterns", [{"digits": r"\d*"}, {"word": r"redacted|word"}, {"b": r"x(?P<secret>y)|zz"}])
 def test_to_mask_again_changes_nothing(patterns: dict[str, str]) -> None:
     bob = memory(patterns=patterns)
     text = "a 12 word x xy " + " ".join(SECRETS.values())
@@ -146,6 +155,40 @@ def test_ordinary_text_is_left_as_it_is(text: str) -> None:
     bob = memory()
     bob.write("a.md", text)
     assert bob.read("a.md") == text
+
+
+@pytest.mark.parametrize("mark", ["[redacted: {}]", "[redacted: x {}]", "[redacted: AWS Access Key]{}"])
+def test_what_looks_like_a_mark_hides_no_secret(mark: str) -> None:
+    bob = memory()
+    bob.write("a.md", mark.format(AWS))
+    assert AWS not in bob.read("a.md")
+    with pytest.raises(OperationDenied):
+        memory("refuse").write("a.md", mark.format(AWS))
+
+
+@pytest.mark.parametrize("mark", ["[redacted: x]", "[redacted: Private Key]"])
+def test_a_key_of_which_a_part_was_masked_is_masked_whole(mark: str) -> None:
+    bob = memory()
+    bob.write("a.md", PEM.replace("abcd", mark))
+    assert bob.read("a.md") == "[redacted: Private Key]"
+
+
+@pytest.mark.parametrize(("kind", "secret"), [*SECRETS.items(), ("Private Key", PEM.partition("\n-----END")[0])])
+def test_secrets_in_a_line_of_json_are_masked_and_the_line_is_still_json(kind: str, secret: str) -> None:
+    bob = memory()
+    text = f"first\n{secret}\nlast \u201cword\u201d \\"
+    for line in (Message("user", text).to_line(), json.dumps({"content": json.dumps({"key": secret})}) + "\n"):
+        bob.write("history.jsonl", line)
+        kept = bob.read("history.jsonl")
+        assert json.loads(kept).keys() == json.loads(line).keys()
+        assert f"[redacted: {kind}]" in kept
+        assert not any(part in kept for part in secret.split("\n") if part)
+
+
+def test_an_alternative_without_the_group_is_a_secret_too() -> None:
+    bob = memory(patterns={"pin": r"pin=(?P<secret>\d+)|code \d+"})
+    bob.write("a.md", "pin=1234 code 9999")
+    assert bob.read("a.md") == "pin=[redacted: pin] [redacted: pin]"
 
 
 def test_what_is_not_text_is_left_as_it_is() -> None:
