@@ -362,7 +362,9 @@ def test_a_checkpoint_that_is_required_is_told_to_be_missing(tmp_path: Path) -> 
         audit._receivers.clear()
 
 
-@pytest.mark.parametrize("options", [{"key": b"short"}, {"key": "text" * 9}, {"max_segment_bytes": 0}, {"checkpoint_every": 0}])
+@pytest.mark.parametrize(
+    "options", [{"key": b"short"}, {"key": "text" * 9}, {"max_segment_bytes": 0}, {"checkpoint_every": 0}]
+)
 def test_options_that_make_no_sense_are_refused(tmp_path: Path, options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"key|1 or more"):
         AuditPlugin(tmp_path / "audit.jsonl", **options)

@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import BytesIO
 from random import Random
 from typing import Literal, Self, TypeAlias
@@ -27,7 +27,8 @@ Chooser: TypeAlias = Callable[[str], Fault | None]
 
 _CODES = {"500": "InternalError", "503": "SlowDown", "409": "ConditionalRequestConflict"}
 _SLOW_SECONDS = 0.3
-_HOP = {"connection", "keep-alive", "transfer-encoding", "content-length"}
+_LENGTH = "content-length"
+_HOP = {"connection", "keep-alive", "transfer-encoding", _LENGTH}
 _CONDITIONS = {"if-match", "if-none-match", "x-amz-copy-source-if-match"}
 _USERS = "x-amz-meta-"
 _MOST_METADATA = 2048
@@ -127,6 +128,8 @@ class Proxy:
             return _cut(request)
         if fault == "slow":
             await asyncio.sleep(_SLOW_SECONDS)
+        if fault is None and request.method == "GET":
+            return await self._streamed(request)
         status, headers, answer = await self._forward(request, body)
         self.received += len(answer)
         if fault == "reply lost":
@@ -149,6 +152,19 @@ class Proxy:
         if fault in ("500", "503") or (fault == "409" and _is_conditional(request)):
             return int(fault), _CODES[fault]
         return None
+
+    async def _streamed(self, request: web.Request) -> web.StreamResponse:
+        """The answer as it comes, of any size, as far as the client takes it."""
+        headers = {name: value for name, value in request.headers.items() if name.lower() not in _HOP}
+        async with self._session.get(URL(self._upstream + request.raw_path, encoded=True), headers=headers) as answer:
+            kept = {name: value for name, value in answer.headers.items() if name.lower() not in _HOP - {_LENGTH}}
+            reply = web.StreamResponse(status=answer.status, headers=kept)
+            await reply.prepare(request)
+            with suppress(ConnectionResetError):  # the client takes no more
+                async for chunk in answer.content.iter_any():
+                    self.received += len(chunk)
+                    await reply.write(chunk)
+            return reply
 
     async def _forward(self, request: web.Request, body: bytes) -> tuple[int, dict[str, str], bytes]:
         headers = {name: value for name, value in request.headers.items() if name.lower() not in _HOP}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing
@@ -9,6 +12,7 @@ from contextlib import closing
 import pytest
 
 from agent_memory import AgentMemory, AppendError, ConflictError
+from agent_memory.conversation import ConversationMemory, Message
 from tests.s3.proxy import Fault, Proxy
 from tests.servers import S3Server
 
@@ -135,3 +139,73 @@ def test_racing_writers_lose_nothing(server: S3Server) -> None:
     lines = text[len(before) :].splitlines()
     assert sorted(lines) == sorted(f"writer {w} line {n}" for w in range(4) for n in range(5))
     assert uploads(server, url) == 0
+
+
+_IN_BOUNDED_MEMORY = """
+import asyncio, json, resource, sys
+from agent_memory import AgentMemory
+from agent_memory.conversation import ConversationMemory, Message
+from agent_memory.tools import MemorySearch
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+
+async def size_of(reader):
+    total = 0
+    while data := await reader.read(total, total + (4 << 20)):
+        total += len(data)
+    return total
+
+url, options, appends = sys.argv[1], json.loads(sys.argv[2]), int(sys.argv[3])
+with AgentMemory.open(url, storage_options=options) as memory:
+    memory.append("small.md", "x")
+    memory.read("small.md")
+    before = peak()
+    for number in range(appends):
+        memory.append("history.jsonl", Message("user", f"number {number}: " + "y" * 900).to_line() + "\\n")
+    tail = len(ConversationMemory(memory).load_history(80))
+    found = len(MemorySearch(memory).search("number 0:").matches)
+    print(json.dumps([peak() - before, tail, found, memory.scan("history.jsonl", size_of)]))
+"""
+
+
+def put_history(server: S3Server, url: str, megabytes: int) -> int:
+    """A history of about so many megabytes, of which the server makes most by copying."""
+    line = (Message("user", "x" * 900).to_line() + "\n").encode()
+    block = line * ((16 << 20) // len(line))
+    where = {"Bucket": "memories", "Key": f"{url.removeprefix('s3://memories/')}/history.jsonl"}
+    source = {"Bucket": "memories", "Key": where["Key"] + ".block"}
+    with closing(server.client("s3")) as s3:
+        s3.put_object(**source, Body=block)
+        upload = s3.create_multipart_upload(**where)["UploadId"]
+        parts = []
+        for number in range(1, megabytes // 16 + 1):
+            copied = s3.upload_part_copy(**where, UploadId=upload, PartNumber=number, CopySource=source)
+            parts.append({"PartNumber": number, "ETag": copied["CopyPartResult"]["ETag"]})
+        s3.complete_multipart_upload(**where, UploadId=upload, MultipartUpload={"Parts": parts})
+        s3.delete_object(**source)
+    return len(block) * len(parts)
+
+
+@pytest.mark.parametrize(
+    ("megabytes", "appends"), [(64, 20), pytest.param(1024, 1, marks=pytest.mark.long)], ids=["64 MB", "1 GB"]
+)
+def test_large_files_are_appended_to_and_read_in_bounded_memory(
+    seaweedfs: S3Server, megabytes: int, appends: int
+) -> None:
+    url = seaweedfs.new_url()
+    size = put_history(seaweedfs, url, megabytes)
+    with Proxy(seaweedfs.endpoint) as proxy:
+        options = {**seaweedfs.options, "endpoint_url": proxy.endpoint}
+        with AgentMemory.open(url, storage_options=options) as memory:
+            memory.append("history.jsonl", Message("user", "hello").to_line() + "\n")
+            proxy.received = 0
+            assert len(ConversationMemory(memory).load_history(80)) == 80
+            assert proxy.received < 1_000_000
+            assert proxy.sent < 1_000_000
+    command = [sys.executable, "-c", _IN_BOUNDED_MEMORY, url, json.dumps(seaweedfs.options), str(appends)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600)
+    peak, tail, found, read = json.loads(done.stdout)
+    assert peak < 64
+    assert (tail, found) == (80, 1)
+    assert read > size + 900 * appends
