@@ -18,7 +18,7 @@ from agent_memory.mcp_server import mcp_server
 from agent_memory_memory import MemoryBackend
 from tests.servers import Root
 
-both_eras = pytest.mark.parametrize("mode", ["auto", "legacy"])
+both_eras = pytest.mark.parametrize("mode", ["auto", pytest.param("legacy", marks=pytest.mark.long)])
 """The protocol that a client speaks: today's, and that of the years before with its handshake."""
 TESTER = Implementation(name="tester", version="1")
 

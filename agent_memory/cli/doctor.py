@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from agent_memory.backend import AnyBackend, Capabilities
+from agent_memory.cli.contract import report_contract
 from agent_memory.cli.inspection import Agents, AgentTree, agents_of, tree_of
 from agent_memory.cli.output import Exit, counted, draw, progress, show_json
 from agent_memory.cli.probes import PROBES, Scratch, Sight, look
@@ -59,14 +60,20 @@ class Diagnosis:
 
 @click.command(cls=Command)
 @click.option("--rounds", type=click.IntRange(1, 1000), default=_ROUNDS, show_default=True, help="How often to try.")
+@click.option("--contract", metavar="URL", help="Run all tests of the backends' contract below this URL instead.")
 @pass_settings
-def doctor(settings: Settings, rounds: int) -> None:
+def doctor(settings: Settings, rounds: int, contract: str | None) -> None:
     """Try out what the store really does.
 
     Works in scratch files, which are removed afterwards, and compares what it sees with what the backend states. Looks
     for names in storage that no path can name, and for names that are both a file and a directory. Ends with 1 if a
     promise is not kept; an operation that the store refuses is no broken promise.
+
+    With --contract the whole suite that backends are held to runs below URL, in a directory that is deleted afterwards,
+    so that nobody needs to write a test to know. It needs the extra "testing", and minutes where the store is slow.
     """
+    if contract is not None:
+        click.get_current_context().exit(report_contract(settings, contract, rounds))
     if not settings.json:
         _print_plugins()
     with settings.store() as store:

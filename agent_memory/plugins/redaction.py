@@ -123,7 +123,8 @@ class RedactionPlugin:
         for kind, pattern in (*self._ours, *self._own):
             for match in pattern.finditer(text):
                 group = "secret" if "secret" in pattern.groupindex and match["secret"] is not None else 0
-                yield Found(*match.span(group), kind)
+                start, end = match.span(group)
+                yield Found(start, end, kind)
         for kind, pattern in self._known:
             for match in pattern.finditer(text):
                 yield _whole(match, kind)

@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import Any
 
 import fsspec
+import fsspec.asyn
 
 from agent_memory.backend import (
     ANY,
@@ -70,7 +71,9 @@ class FsspecBackend(BlockingBackend):
         self._fs: Any = filesystem
         self._root = root.rstrip("/")
         self._single_writer = allow_single_writer
-        self._lock = threading.RLock() if allow_single_writer else nullcontext()
+        # Two threads must not use a client of one connection at once; coroutines of one loop do not.
+        alone = allow_single_writer or not getattr(filesystem, "async_impl", False)
+        self._lock = threading.RLock() if alone else nullcontext()
 
     def read(self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY) -> Snapshot:
         with self._lock, _translated(key, ReadError):
@@ -157,11 +160,19 @@ class FsspecBackend(BlockingBackend):
     def _remove_empty(self, directory: str) -> None:
         """Directories exist exactly while a file is below them, also where they are things of their own."""
         for below, _, _ in list(self._fs.walk(directory, topdown=False)):
-            with suppress(OSError, NotImplementedError):
-                self._fs.rmdir(below)
+            with suppress(Exception):  # as clients have it: OSError, or an error of their protocol
+                _remove_directory(self._fs, below)
 
     def _path(self, key: Key) -> str:
         return f"{self._root}/{key.storage}" if key.storage else self._root
+
+
+def _remove_directory(filesystem: Any, path: str) -> None:
+    """Remove an empty directory; of some asynchronous filesystems ``rmdir`` does nothing, and ``_rmdir`` does it."""
+    if type(filesystem).rmdir is fsspec.AbstractFileSystem.rmdir and hasattr(filesystem, "_rmdir"):
+        fsspec.asyn.sync(filesystem.loop, filesystem._rmdir, path)
+    else:
+        filesystem.rmdir(path)
 
 
 def _seconds(info: Mapping[str, Any]) -> float:
@@ -196,14 +207,27 @@ def _open(url: str, options: Mapping[str, object]) -> FsspecBackend:
         raise TypeError("allow_single_writer is True or False")
     scheme = url.partition("://")[0]
     try:
-        filesystem, root = fsspec.core.url_to_fs(url, use_listings_cache=False, **given)
+        filesystem, root = fsspec.core.url_to_fs(url, skip_instance_cache=True, **given)
     except (ImportError, ValueError) as error:
         raise BackendNotAvailableError(f"fsspec cannot open {scheme}:// here: {_first_line(error)}") from error
     except TypeError:
         raise
     except Exception as error:  # some filesystems connect, or open a file, when they are made
         raise BackendNotAvailableError(f"fsspec cannot open {scheme}:// here: {type(error).__name__}") from error
+    _forget_listings(filesystem)
     return FsspecBackend(filesystem, root, allow_single_writer=allow)
+
+
+def _forget_listings(filesystem: Any) -> None:
+    """Let a filesystem, and one that it stands on, remember no listing: others write too.
+
+    Not by fsspec's option ``use_listings_cache``, which some filesystems hand on to a client that does not take it.
+    """
+    while filesystem is not None:
+        if (listings := getattr(filesystem, "dircache", None)) is not None:
+            listings.use_listings_cache = False
+            listings.clear()
+        filesystem = getattr(filesystem, "fs", None)
 
 
 def _first_line(error: Exception) -> str:

@@ -201,3 +201,28 @@ def test_a_backend_that_does_not_load_is_listed(run: Run, monkeypatch: pytest.Mo
     assert "acme: ImportError: no module" in result.stdout
     assert result.exit_code == 0
     assert "acme" in run("--url", "nosuch://x", "doctor").stdout
+
+
+def test_the_whole_contract_runs_against_a_url(run: Run, tmp_path: Path) -> None:
+    result = run("doctor", "--contract", str(tmp_path / "store"), "--rounds", "1")
+    assert result.exit_code == 0, result.output
+    assert "every promise that the backend makes was kept" in result.stdout
+    assert list((tmp_path / "store").iterdir()) == []
+
+
+def test_a_broken_promise_of_the_contract_is_told(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = MemoryBackend.stat
+    monkeypatch.setattr(MemoryBackend, "stat", lambda *args: real(*args)._replace(size=1_000))
+    result = run("--json", "doctor", "--contract", "memory://contract-broken", "--rounds", "1")
+    assert result.exit_code == 1
+    promises = json.loads(result.stdout)["promises"]
+    broken_ones = {each["text"] for each in promises if each["outcome"] == "broken"}
+    assert "stat tells size and time as a listing does" in broken_ones
+    assert "a write replaces the whole file" not in broken_ones
+
+
+@pytest.mark.parametrize(("args", "code"), [(["nosuch://x"], 6), (["memory://x", "-o", "a=b"], 2)])
+def test_a_url_that_does_not_open_is_one_line(run: Run, args: list[str], code: int) -> None:
+    result = run("doctor", "--contract", *args)
+    assert result.exit_code == code
+    assert len(result.stderr.splitlines()) == 1

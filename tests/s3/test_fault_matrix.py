@@ -29,15 +29,14 @@ def test_a_fault_that_passes_is_not_noticed(fault: Fault, ministack: S3Server, c
     assert set(ends.values()) == {"done"}, ends
 
 
-@faults
-def test_a_fault_that_stays_ends_in_a_true_error_in_time(
-    fault: Fault, ministack: S3Server, cells: Cells, pytestconfig: pytest.Config
-) -> None:
+@pytest.mark.long
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_that_stays_ends_in_a_true_error_in_time(fault: Fault, ministack: S3Server, cells: Cells) -> None:
     _try_all(fault, True, ministack, cells, SECONDS)
     for operation in OPERATIONS:
         cell = cells[operation.name, fault, True]
         assert not cell.result.startswith(WRONG), f"{operation.name}: {cell}"
-        assert cell.seconds <= SECONDS * LATE or not pytestconfig.getoption("--long"), f"{operation.name}: {cell}"
+        assert cell.seconds <= SECONDS * LATE, f"{operation.name}: {cell}"
 
 
 def _try_all(fault: Fault, always: bool, server: S3Server, cells: Cells, seconds: float) -> None:

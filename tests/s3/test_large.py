@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
@@ -96,7 +95,8 @@ def test_a_completion_whose_answer_is_lost_is_found(ministack: S3Server) -> None
         options = {**ministack.options, "endpoint_url": proxy.endpoint}
         with AgentMemory.open(url, storage_options=options) as memory:
             memory.append("log.md", "first\n")
-            lost: Iterator[Fault | None] = iter(["reply lost", "500 after it was done", "reset"])
+            faults: list[Fault] = ["reply lost", "500 after it was done", "reset"]
+            lost = iter(faults)
             proxy.choose = lambda operation: next(lost, None) if operation == "COMPLETE UPLOAD" else None
             memory.append("log.md", "second\n")
             memory.append("log.md", "third\n")
@@ -116,7 +116,7 @@ def test_separators_and_files_that_grow_large(server: S3Server) -> None:
         assert memory.read("log.md").lstrip("x") == "\nsecond\nthird\nfourth\n"
 
 
-@pytest.mark.parametrize("server", ["ministack", "seaweedfs"], indirect=True)
+@pytest.mark.parametrize("server", ["ministack", pytest.param("seaweedfs", marks=pytest.mark.long)], indirect=True)
 def test_racing_writers_lose_nothing(server: S3Server) -> None:
     url = server.new_url()
     before = put_large(server, url).decode()
@@ -188,23 +188,22 @@ def put_history(server: S3Server, url: str, megabytes: int) -> int:
 
 
 @pytest.mark.parametrize(
-    ("megabytes", "appends"), [(64, 20), pytest.param(1024, 1, marks=pytest.mark.long)], ids=["64 MB", "1 GB"]
+    ("server", "megabytes", "appends"),
+    [("ministack", 64, 20), pytest.param("seaweedfs", 1024, 1, marks=pytest.mark.long)],
+    indirect=["server"],
+    ids=["64 MB", "1 GB"],
 )
-def test_large_files_are_appended_to_and_read_in_bounded_memory(
-    seaweedfs: S3Server, megabytes: int, appends: int
-) -> None:
-    url = seaweedfs.new_url()
-    size = put_history(seaweedfs, url, megabytes)
-    with Proxy(seaweedfs.endpoint) as proxy:
-        options = {**seaweedfs.options, "endpoint_url": proxy.endpoint}
+def test_large_files_are_appended_to_and_read_in_bounded_memory(server: S3Server, megabytes: int, appends: int) -> None:
+    url = server.new_url()
+    size = put_history(server, url, megabytes)
+    with Proxy(server.endpoint) as proxy:
+        options = {**server.options, "endpoint_url": proxy.endpoint}
         with AgentMemory.open(url, storage_options=options) as memory:
-            memory.append("history.jsonl", Message("user", "hello").to_line() + "\n")
-            proxy.received = 0
             assert len(ConversationMemory(memory).load_history(80)) == 80
-            assert proxy.received < 1_000_000
-            assert proxy.sent < 1_000_000
-    command = [sys.executable, "-c", _IN_BOUNDED_MEMORY, url, json.dumps(seaweedfs.options), str(appends)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600)
+        assert proxy.received < 1_000_000
+        command = [sys.executable, "-c", _IN_BOUNDED_MEMORY, url, json.dumps(options), str(appends)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600)
+        assert proxy.sent < 1_000_000
     peak, tail, found, read = json.loads(done.stdout)
     assert peak < 64
     assert (tail, found) == (80, 1)

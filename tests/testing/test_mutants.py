@@ -14,6 +14,7 @@ import pytest
 from tests.testing import mutants
 from tests.testing.mutants import MUTANTS
 
+pytestmark = pytest.mark.long
 _ROOT = Path(__file__).parents[2]
 
 

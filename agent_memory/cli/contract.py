@@ -1,0 +1,68 @@
+"""``doctor --contract``: the whole contract of backends, run against a URL, as a report."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from agent_memory.cli.output import Exit, counted, draw, note, progress, show_json
+from agent_memory.cli.settings import Settings
+from agent_memory.errors import AgentMemoryError, BackendNotAvailableError
+
+if TYPE_CHECKING:
+    from agent_memory.testing.conformance import Promise
+
+
+def report_contract(settings: Settings, url: str, rounds: int) -> Exit:
+    """Run the contract against a URL, print what came of it, and return the exit code."""
+    try:
+        from agent_memory.testing.conformance import conform
+    except ImportError as error:
+        advice = "the contract needs pytest and Hypothesis: pip install 'agent-memory[testing]'"
+        raise BackendNotAvailableError(advice) from error
+    with ExitStack() as stack:
+        bars: list[Any] = []
+
+        def begun(tests: int) -> None:
+            bars.append(stack.enter_context(progress("Testing", tests)))
+
+        try:
+            promises, left = conform(
+                url, settings.storage_options(), rounds=rounds, begun=begun, advance=lambda: bars[0]()
+            )
+        except AgentMemoryError:
+            raise
+        except (TypeError, ValueError) as error:
+            raise click.UsageError(f"the store does not open: {error}") from error
+    if settings.json:
+        show_json({"promises": [each._asdict() for each in promises], "left": left})
+    else:
+        _print(promises)
+    if left:
+        note(f"{left} could not be deleted: it is what the tests worked in")
+    return Exit.FAILED if any(each.outcome == "broken" for each in promises) else Exit.OK
+
+
+def _print(promises: Sequence[Promise]) -> None:
+    from rich import box
+    from rich.table import Table
+
+    counts = Counter((each.part, each.outcome) for each in promises)
+    table = Table("promises about", "kept", "broken", "not promised", box=box.SIMPLE)
+    for part in dict.fromkeys(each.part for each in promises):
+        numbers = [counts[part, "kept"], counts[part, "broken"], counts[part, "not promised"]]
+        table.add_row(part, *map(str, numbers), style="bold red" if numbers[1] else "")
+    draw(table)
+    for reason, times in Counter(each.detail for each in promises if each.outcome == "not promised").items():
+        click.echo(f"Not promised ({times}): {reason}")
+    broken = [each for each in promises if each.outcome == "broken"]
+    for each in broken:
+        click.echo(f"Broken: {each.part}: {each.text}: {each.detail}")
+    if broken:
+        click.echo(f"Verdict: {counted(len(broken), 'promise')} of {len(promises)} broken.")
+    else:
+        click.echo("Verdict: every promise that the backend makes was kept.")

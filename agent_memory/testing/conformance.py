@@ -1,0 +1,187 @@
+"""`conform`: the whole contract, run against any URL, with a report instead of a test file."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import os
+import secrets
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import redirect_stderr, redirect_stdout, suppress
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, cast
+
+import pytest
+
+from agent_memory import tree_flows
+from agent_memory.backend import AnyBackend, Backend
+from agent_memory.errors import AgentMemoryError
+from agent_memory.key import Key
+from agent_memory.registry import open_backend
+from agent_memory.runners import close_backend, run_sync
+from agent_memory.testing.contract import BackendContract
+
+_MODULE = "from agent_memory.testing.conformance import under_test\nTestContract = under_test()\n"
+_LONGEST = 300
+_classes: list[type[BackendContract]] = []
+
+
+class Promise(NamedTuple):
+    """One test of the contract: the part it is of, what it holds the backend to, and what came of it."""
+
+    part: str
+    text: str
+    outcome: Literal["kept", "broken", "not promised"]
+    detail: str
+
+
+class Roots:
+    """Backends below one URL, an empty root for each test, all below one directory."""
+
+    def __init__(self, url: str, options: Mapping[str, object]) -> None:
+        first, chain, others = url.partition("::")
+        self._url, query, rest = (first, chain, others) if chain and "://" in first else url.partition("?")
+        self._behind = query + rest  # a query, or in `zip://x::file:///a.zip` where the archive is
+        self._options = dict(options)
+        self._run = f"contract-{secrets.token_hex(4)}"
+        self._numbers = itertools.count(1)
+
+    def new(self) -> str:
+        """The URL of an empty root."""
+        return f"{self._url.rstrip('/')}/{self._run}/{next(self._numbers)}{self._behind}"
+
+    def open(self, url: str) -> AnyBackend:
+        """A backend, opened anew each time."""
+        return open_backend(url, self._options)
+
+    def clear(self) -> str | None:
+        """Delete the directory of all roots; returns its name if that is refused or fails."""
+        backend = self.open(self._url + self._behind)
+        try:
+            _delete(backend, Key.tree().join(self._run))
+        except AgentMemoryError:
+            return self._run
+        finally:
+            close_backend(backend)
+        return None
+
+
+def empty(backend: AnyBackend) -> None:
+    """Delete what a test left, whose names may be too long to be seen from above."""
+    with suppress(AgentMemoryError):  # then it is told of at the end
+        _delete(backend, Key.tree())
+
+
+def _delete(backend: AnyBackend, top: Key) -> None:
+    store = cast(Backend, backend)
+    run_sync(backend, lambda run: tree_flows.delete_tree(store, run, top, missing_ok=True))
+
+
+def conform(
+    url: str,
+    options: Mapping[str, object],
+    *,
+    rounds: int,
+    begun: Callable[[int], object] = lambda _: None,
+    advance: Callable[[], object] = lambda: None,
+) -> tuple[list[Promise], str | None]:
+    """Hold the backend of a URL to every promise of the contract, as its `Capabilities` state them.
+
+    Args:
+        url: a path or URL, below which the tests have roots of their own, which they empty again.
+        options: for the backend; ``allow_single_writer`` says to the tests too that nobody else writes.
+        rounds: how often each race is run.
+        begun: told how many tests there are.
+        advance: called after each.
+
+    Returns:
+        What came of each promise, and the directory below the URL that could not be deleted afterwards, if any.
+
+    Raises:
+        BackendNotAvailableError: nothing opens the URL.
+    """
+    roots = Roots(url, options)
+    close_backend(roots.open(roots.new()))  # an error of the URL is no matter of the tests
+    _classes[:] = [_contract(roots, rounds, options.get("allow_single_writer") is True)]
+    listener = _Listener(begun, advance)
+    with tempfile.TemporaryDirectory() as name, redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+        folder = Path(name)
+        (folder / "pytest.ini").write_text("[pytest]\n")
+        module = folder / f"test_contract_{secrets.token_hex(8)}.py"  # pytest imports no name twice
+        module.write_text(_MODULE)
+        os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", str(folder / "hypothesis"))
+        plain = ["-p", "no:cacheprovider", "-W", "ignore", "--import-mode=importlib", "--rootdir", name]
+        pytest.main([str(module), "-c", str(folder / "pytest.ini"), *plain], plugins=[listener])
+    return listener.promises, roots.clear()
+
+
+def under_test() -> type[BackendContract]:
+    """The contract that `conform` runs now; for the module that pytest collects."""
+    return _classes[0]
+
+
+def _contract(roots: Roots, rounds: int, single: bool) -> type[BackendContract]:
+    class Contract(BackendContract):
+        @pytest.fixture
+        def url(self) -> str:
+            return roots.new()
+
+        @pytest.fixture
+        def backend(self, url: str) -> Iterator[AnyBackend]:
+            backend = roots.open(url)
+            yield backend
+            empty(backend)
+            close_backend(backend)
+
+        @pytest.fixture
+        def another_backend(self, url: str, backend: AnyBackend) -> Iterator[AnyBackend]:
+            if single:  # which is what its caller gave his word for
+                yield backend
+                return
+            another = roots.open(url)
+            yield another
+            close_backend(another)
+
+    Contract.rounds, Contract.workers, Contract.single_writer = rounds, 4, single
+    Contract.model_examples, Contract.model_steps = 5, 20
+    return Contract
+
+
+class _Listener:
+    def __init__(self, begun: Callable[[int], object], advance: Callable[[], object]) -> None:
+        self._begun = begun
+        self._advance = advance
+        self._parts: dict[str, str] = {}
+        self.promises: list[Promise] = []
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        for item in session.items:
+            module = str(getattr(getattr(item, "function", None), "__module__", ""))
+            self._parts[item.nodeid] = module.rpartition(".")[2].strip("_")
+        self._begun(len(session.items))
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "call" or report.outcome != "passed":
+            self.promises.append(self._promise(report))
+        if report.when == "teardown":
+            self._advance()
+
+    def _promise(self, report: pytest.TestReport) -> Promise:
+        part, text = self._parts.get(report.nodeid, ""), report.nodeid.rpartition("::test_")[2].replace("_", " ")
+        if report.outcome == "passed":
+            return Promise(part, text, "kept", "")
+        if report.outcome == "skipped":
+            return Promise(part, text, "not promised", _reason(report))
+        with suppress(AttributeError):
+            return Promise(part, text, "broken", _shortened(cast(Any, report.longrepr).reprcrash.message))
+        return Promise(part, text, "broken", _shortened(report.longreprtext))
+
+
+def _reason(report: pytest.TestReport) -> str:
+    return str(report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr).removeprefix("Skipped: ")
+
+
+def _shortened(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"
