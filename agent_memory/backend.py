@@ -218,8 +218,8 @@ class Appends(Protocol):
     ) -> Appended | Awaitable[Appended]:
         """Append to a file, or create it unless ``when`` is ``PRESENT``, in one atomic step.
 
-        ``separator`` goes in first iff the file is non-empty and does not already end with it, decided in
-        the same step.
+        ``separator``, of at most 64 bytes, goes in first iff the file is non-empty and does not already end with it,
+        decided in the same step.
 
         Raises:
             AgentMemoryFileNotFoundError: ``PRESENT`` and no file has this name.
