@@ -117,6 +117,7 @@ def _held(path: Path) -> str:
 AS_A_FILE: dict[str, Action] = {
     "read": lambda m: m.read("planted"),
     "read bytes": lambda m: m.read_bytes("planted"),
+    "read many": lambda m: m.read_many(["planted"]),
     "scan": lambda m: scan_all(m, "planted"),
     "stat": lambda m: m.stat("planted"),
     "exists": lambda m: m.exists("planted"),

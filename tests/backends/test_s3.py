@@ -163,9 +163,9 @@ def test_a_client_that_would_drop_conditions_is_refused() -> None:
         def operation_model(self, _: str) -> Members:
             return self
 
-    _require_conditions(Members("IfMatch", "IfNoneMatch"))
+    _require_conditions(Members("IfMatch", "IfNoneMatch", "CopySourceIfMatch"))
     with pytest.raises(UnsupportedOperationError, match="IfNoneMatch for PutObject"):
-        _require_conditions(Members("IfMatch"))
+        _require_conditions(Members("IfMatch", "CopySourceIfMatch"))
 
 
 def test_a_folder_marker_of_a_console_is_no_file(moto: S3Server) -> None:

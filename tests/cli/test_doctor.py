@@ -203,6 +203,7 @@ def test_a_backend_that_does_not_load_is_listed(run: Run, monkeypatch: pytest.Mo
     assert "acme" in run("--url", "nosuch://x", "doctor").stdout
 
 
+@pytest.mark.long
 def test_the_whole_contract_runs_against_a_url(run: Run, tmp_path: Path) -> None:
     result = run("doctor", "--contract", str(tmp_path / "store"), "--rounds", "1")
     assert result.exit_code == 0, result.output

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.long  # builds three wheels and an environment
 EXAMPLES = Path(__file__).parents[2] / "examples"
 EXAMPLE = EXAMPLES / "agent-memory-sqlite"
 PLUGIN = EXAMPLES / "agent-memory-office-hours"
@@ -38,7 +39,6 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return interpreter
 
 
-@pytest.mark.long
 def test_the_example_keeps_the_contract(python: Path, tmp_path: Path) -> None:
     shutil.copytree(EXAMPLE / "tests", tmp_path / "tests")
     shutil.copy(EXAMPLE / "pyproject.toml", tmp_path)

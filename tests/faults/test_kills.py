@@ -14,11 +14,10 @@ from tests.faults.plans import Fault, Plan
 from tests.faults.trials import Trials
 
 
-def kills(trials: Trials, operation: Operation, *, older: bool = False, all_calls: bool = True) -> list[list[str]]:
-    """The faults after a kill before each call, or each that changes something, and right after the acknowledgement."""
+def kills(trials: Trials, operation: Operation, *, older: bool = False) -> list[list[str]]:
+    """The faults after a kill before each call, and right after the acknowledgement."""
     calls = trials.calls(operation, older=older)
-    points = [at for at, call in enumerate(calls, 1) if all_calls or call.changes]
-    plans = (Plan(Fault.KILL, at, older=older) for at in (*points, len(calls) + 1))
+    plans = (Plan(Fault.KILL, at, older=older) for at in range(1, len(calls) + 2))
     return [trials.faults(operation, plan, after_a_kill) for plan in plans]
 
 
@@ -40,14 +39,15 @@ def test_a_process_killed_half_way_through_a_write_leaves_the_old_or_a_line_to_b
     results.check(operation.name, page.HALFWAY, faults)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("operation", CHANGES.values(), ids=CHANGES)
 def test_a_process_killed_on_an_older_system_leaves_the_old_or_the_new(
-    trials: Trials, results: Results, operation: Operation, long: bool
+    trials: Trials, results: Results, operation: Operation
 ) -> None:
     if trials.calls(operation) == trials.calls(operation, older=True):
         results.not_run(operation.name, page.OLDER, "the same calls")
         return
-    faults = kills(trials, operation, older=True, all_calls=long)
+    faults = kills(trials, operation, older=True)
     results.check(operation.name, page.OLDER, faults)
 
 

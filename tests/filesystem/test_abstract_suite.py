@@ -22,7 +22,7 @@ EXCEPTIONS: dict[str, str] = {}
 class Fixtures(abstract.AbstractFixtures):  # type: ignore[misc]  # fsspec has no types
     @pytest.fixture(params=["local", "memory", "ministack"])
     def fs(self, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[AgentMemoryFileSystem]:
-        if request.param == "ministack" and "glob_edge" in request.node.name and not request.config.getoption("--long"):
+        if request.param == "ministack" and "glob" in request.node.name and not request.config.getoption("--long"):
             pytest.skip("a glob is the same on every backend, and these cases are many: --long")
         if reason := EXCEPTIONS.get(request.node.name):
             request.node.add_marker(pytest.mark.xfail(reason=reason, strict=True))

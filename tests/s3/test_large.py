@@ -16,6 +16,9 @@ from tests.s3.proxy import Fault, Proxy
 from tests.servers import S3Server
 
 LARGE = 6 << 20
+on_both = pytest.mark.parametrize(
+    "server", ["ministack", pytest.param("seaweedfs", marks=pytest.mark.long)], indirect=True
+)
 LINE = "x" * 1023 + "\n"
 
 
@@ -40,7 +43,7 @@ def uploads(server: S3Server, url: str) -> int:
     return len(found.get("Uploads", ()))
 
 
-@pytest.mark.parametrize("server", ["ministack", "seaweedfs"], indirect=True)
+@on_both
 def test_only_what_is_new_is_sent(server: S3Server) -> None:
     url = server.new_url()
     before = put_large(server, url)
@@ -76,7 +79,7 @@ def test_what_fails_leaves_no_upload(ministack: S3Server) -> None:
     before = put_large(ministack, url)
     with Proxy(ministack.endpoint) as proxy:
         options = {**ministack.options, "endpoint_url": proxy.endpoint}
-        with AgentMemory.open(url, storage_options=options, timeout=3) as memory:
+        with AgentMemory.open(url, storage_options=options, timeout=2) as memory:
             proxy.choose = lambda operation: "409" if operation == "COMPLETE UPLOAD" else None
             with pytest.raises(ConflictError, match="lost races; nothing was written"):
                 memory.append("log.md", LINE)
@@ -116,7 +119,7 @@ def test_separators_and_files_that_grow_large(server: S3Server) -> None:
         assert memory.read("log.md").lstrip("x") == "\nsecond\nthird\nfourth\n"
 
 
-@pytest.mark.parametrize("server", ["ministack", pytest.param("seaweedfs", marks=pytest.mark.long)], indirect=True)
+@on_both
 def test_racing_writers_lose_nothing(server: S3Server) -> None:
     url = server.new_url()
     before = put_large(server, url).decode()
@@ -187,9 +190,10 @@ def put_history(server: S3Server, url: str, megabytes: int) -> int:
     return len(block) * len(parts)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("server", "megabytes", "appends"),
-    [("ministack", 64, 20), pytest.param("seaweedfs", 1024, 1, marks=pytest.mark.long)],
+    [("ministack", 64, 20), ("seaweedfs", 1024, 1)],
     indirect=["server"],
     ids=["64 MB", "1 GB"],
 )
