@@ -185,6 +185,7 @@ class S3Store:
         options = dict(self._options)
         options.setdefault("session", _session.session(options))
         config = {**_CONFIG, **options.pop("config_kwargs", {}), **_ONE_TRY, **_session.sending_once()}
+        config |= _session.user_agent(options["session"], config)
         options |= {"config_kwargs": config, "use_listings_cache": False, "skip_instance_cache": True}
         self._fs: Any = S3FileSystem(**{**options, "asynchronous": True})  # else its finalizer closes on any loop
         self._fs.retries = 1

@@ -52,6 +52,7 @@ class Proxy:
         counts: requests by S3 operation, as they arrived.
         sent: bytes of the bodies that clients sent.
         received: bytes of the bodies of the answers.
+        user_agent: what the last client called itself.
         most_at_once: how many requests were under way at the same time, at most.
         choose: decides the faults; may be exchanged at any time.
         refuses_conditions: every conditional request is answered with 501.
@@ -62,6 +63,7 @@ class Proxy:
         self.counts: Counter[str] = Counter()
         self.sent = 0
         self.received = 0
+        self.user_agent = ""
         self.most_at_once = 0
         self._under_way = 0
         self.choose: Chooser = nothing
@@ -116,6 +118,7 @@ class Proxy:
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         operation = _operation(request)
         self.counts[operation] += 1
+        self.user_agent = request.headers.get("User-Agent", "")
         body = await request.read()
         self.sent += len(body)
         fault = self.choose(operation)
