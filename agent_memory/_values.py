@@ -118,7 +118,9 @@ class Capabilities:
     atomic_create: bool
     """``write(ABSENT)`` has exactly one winner."""
     compare_and_swap: bool
-    """``write(Version)`` and ``delete(Version)`` never overwrite a state they did not name."""
+    """``write(Version)`` never overwrites a state it did not name."""
+    conditional_delete: bool
+    """``delete(Version)`` never deletes a state it did not name; a rename of a file needs it."""
     durability: Literal["none", "process", "full"]
     """A returned write survives: nothing, a crash of this process, a crash of the machine."""
     exclusive_names: bool

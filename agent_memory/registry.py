@@ -28,7 +28,8 @@ def open_backend(
 ) -> AnyBackend:
     """The backend of a path, a URL, or the backend given.
 
-    A text without ``://`` is a path; a leading ``~`` in it is the home directory.
+    A text without ``://`` is a path; a leading ``~`` in it is the home directory. The storage option ``engine`` chooses
+    the backend that is registered as ``scheme+engine``.
 
     Raises:
         BackendNotAvailableError: no plugin knows the URL's scheme, or what it needs is not installed.
@@ -42,8 +43,9 @@ def open_backend(
         raise TypeError(f"root is a path, a URL or a backend, not {type(root).__name__}")
     if not isinstance(storage_options or {}, Mapping):
         raise TypeError(f"storage_options is a mapping, not {type(storage_options).__name__}")
-    url = _as_url(root)
-    return _factory(url.partition("://")[0], hooks)(url, dict(storage_options or {}))
+    url, options = _as_url(root), dict(storage_options or {})
+    engine = options.pop("engine", None)
+    return _factory(url.partition("://")[0], engine, hooks)(url, options)
 
 
 def _as_url(root: str | os.PathLike[str]) -> str:
@@ -55,16 +57,26 @@ def _as_url(root: str | os.PathLike[str]) -> str:
     return text if isinstance(root, str) and "://" in text else Path(text).expanduser().absolute().as_uri()
 
 
-def _factory(scheme: str, hooks: Hooks | None) -> BackendFactory:
+def _factory(scheme: str, engine: object, hooks: Hooks | None) -> BackendFactory:
     found = dict(installed_backends())
     if hooks is not None:
         hooks.register_backends(_registrar(found))
+    if engine is not None:
+        return _of_engine(scheme.lower(), engine, found)
     fallback = None if scheme.lower() in _DISK else found.get(FALLBACK)
     if factory := found.get(scheme.lower()) or fallback:
         return factory
     if reason := _broken.get("local") if scheme.lower() in _DISK else None:
         raise BackendNotAvailableError(f"the backend for {scheme}:// does not load here: {reason}")
     raise BackendNotAvailableError(f"no backend is installed for {scheme}://; installed: {', '.join(sorted(found))}")
+
+
+def _of_engine(scheme: str, engine: object, found: Mapping[str, BackendFactory]) -> BackendFactory:
+    if factory := found.get(f"{scheme}+{engine}"):
+        return factory
+    engines = sorted(name.partition("+")[2] for name in found if name.startswith(f"{scheme}+"))
+    known = f"those installed: {', '.join(engines)}; or leave it out" if engines else "leave it out: there is none"
+    raise BackendNotAvailableError(f"{engine!r} is no engine for {scheme}://; {known}")
 
 
 @cache

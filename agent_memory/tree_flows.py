@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Final, cast
 
 from agent_memory.backend import (
@@ -31,6 +32,7 @@ from agent_memory.key import RULES, Key
 from agent_memory.runners import Run
 
 _LIST_LIMIT = 100_000
+_OF_NO_FILE = Version("the version of no file")
 AT_ONCE: Final = 16
 """How many files are worked on at once, where the storage is a network away."""
 
@@ -155,6 +157,7 @@ async def _copy_file(store: Backend, run: Run, source: Key, target: Key) -> Effe
 
 
 async def _rename_file(store: Backend, run: Run, source: Key, target: Key) -> Effect:
+    await _refuse_without_conditional_delete(store, run, source)
     snapshot = await run.call(store.read, source)
     version = await run.call(store.write, target, snapshot.data, when=ABSENT)
     try:
@@ -167,6 +170,13 @@ async def _rename_file(store: Backend, run: Run, source: Key, target: Key) -> Ef
         raise ConflictError(f"{source.path!r}: the file changed while it was renamed; it stays where it is") from error
     digest = content_sha256(snapshot.data, version)
     return Effect(size=snapshot.size, sha256=digest, before_sha256=digest, version=version, files=1)
+
+
+async def _refuse_without_conditional_delete(store: Backend, run: Run, source: Key) -> None:
+    """Before anything is copied; a backend that is told of a single writer does more than its capabilities say."""
+    if not store.capabilities.conditional_delete:
+        with suppress(AgentMemoryFileNotFoundError, ConflictError):
+            await run.call(store.delete, source, when=_OF_NO_FILE)
 
 
 async def _withdraw(store: Backend, run: Run, target: Key, version: Version) -> None:

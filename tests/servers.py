@@ -9,15 +9,21 @@ import itertools
 import os
 from collections.abc import Mapping
 from contextlib import closing
-from typing import Any, NamedTuple
+from copy import copy
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
+
+if TYPE_CHECKING:
+    from tests.s3.proxy import Proxy
 
 _LONG = pytest.mark.long
 ATOMIC = ["local", "memory", "ministack", pytest.param("seaweedfs", marks=_LONG)]
 """The parameters of the fixture ``root`` for a race: all backends, and S3 on servers that are atomic."""
 ROOTS = [*ATOMIC, pytest.param("moto", marks=_LONG)]
 """All of them. What differs between the servers is the contract's matter, which every run tries on each."""
+
+by_both_engines = pytest.mark.parametrize("engine", ["s3fs", "obstore"])
 
 KEY, SECRET = "test-access-key", "test-secret-key"
 
@@ -26,11 +32,35 @@ class S3Server:
     """A running S3 server with one bucket; every URL it gives out is a fresh prefix."""
 
     _numbers = itertools.count(1)  # of all servers: one may stand in front of another
+    _endpoint_option = "endpoint_url"
 
     def __init__(self, endpoint: str) -> None:
         self.endpoint = endpoint
         self.options: dict[str, object] = {"endpoint_url": endpoint, "key": KEY, "secret": SECRET}
         self.make_bucket("memories")
+
+    def by(self, engine: str) -> S3Server:
+        """The same server, with the options of an engine."""
+        server = copy(self)
+        if engine == "s3fs":
+            return server
+        server._endpoint_option = "endpoint"
+        server.options = {
+            "engine": "obstore",
+            "endpoint": self.endpoint,
+            "access_key_id": KEY,
+            "secret_access_key": SECRET,
+        }
+        return server
+
+    def through(self, proxy: Proxy, *, read_timeout: int | None = None) -> dict[str, object]:
+        """The options by which a client reaches it through a proxy, and how many seconds an answer may take."""
+        options = {**self.options, self._endpoint_option: proxy.endpoint}
+        if read_timeout is None:
+            return options
+        if "engine" in options:
+            return {**options, "client_options": {"read_timeout": f"{read_timeout}s"}}
+        return {**options, "config_kwargs": {"read_timeout": read_timeout}}
 
     def new_url(self) -> str:
         return f"s3://memories/{os.getpid()}-{next(self._numbers)}"
@@ -53,7 +83,7 @@ class S3Server:
         """A bare client of ``s3`` or ``iam``, by default with the rights of the administrator."""
         from botocore.session import get_session
 
-        options = options or self.options
+        options = options or {"key": KEY, "secret": SECRET}
         return get_session().create_client(
             service,
             endpoint_url=self.endpoint,

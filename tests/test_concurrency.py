@@ -12,7 +12,7 @@ import pytest
 
 from agent_memory import AgentMemoryError, AgentMemoryService, FileAlreadyExistsError
 from tests.processes import in_processes
-from tests.servers import Root, S3Server
+from tests.servers import Root, S3Server, by_both_engines
 
 os.environ.setdefault("AWS_DEFAULT_REGION", "us-east-1")  # the workers are other processes
 
@@ -75,17 +75,21 @@ def test_appends_of_many_processes_are_all_there_on_local_disk(tmp_path: Path, w
 
 
 @long  # tests/s3/test_faulty_network.py has fewer of them in every run, behind a network that fails
-def test_appends_of_many_processes_are_all_there_on_s3(ministack: S3Server) -> None:
-    root = Root(ministack.new_url(), ministack.options)
+@by_both_engines
+def test_appends_of_many_processes_are_all_there_on_s3(ministack: S3Server, engine: str) -> None:
+    root = Root(ministack.new_url(), ministack.by(engine).options)
     in_processes(16, append_lines, root, 50)
     assert_all_once_and_in_order(lines_of(root), 16, 50)
 
 
-@pytest.mark.parametrize(("writers", "each"), [(3, 4), pytest.param(8, 25, marks=long)])
+@pytest.mark.parametrize(
+    ("engine", "writers", "each"),
+    [("s3fs", 3, 4), pytest.param("s3fs", 8, 25, marks=long), pytest.param("obstore", 8, 25, marks=long)],
+)
 def test_appends_of_many_processes_are_all_there_on_a_distributed_store(
-    seaweedfs: S3Server, writers: int, each: int
+    seaweedfs: S3Server, engine: str, writers: int, each: int
 ) -> None:
-    root = Root(seaweedfs.new_url(), seaweedfs.options)
+    root = Root(seaweedfs.new_url(), seaweedfs.by(engine).options)
     in_processes(writers, append_lines, root, each)
     assert_all_once_and_in_order(lines_of(root), writers, each)
 
@@ -110,8 +114,9 @@ def test_of_racing_creators_exactly_one_wins_on_local_disk(tmp_path: Path, creat
 
 
 @long
-def test_of_racing_creators_exactly_one_wins_on_s3(ministack: S3Server) -> None:
-    root = Root(ministack.new_url(), ministack.options)
+@by_both_engines
+def test_of_racing_creators_exactly_one_wins_on_s3(ministack: S3Server, engine: str) -> None:
+    root = Root(ministack.new_url(), ministack.by(engine).options)
     assert_one_winner_each(root, in_processes(16, create_in_rounds, root, 100), 100)
 
 

@@ -13,6 +13,7 @@ PACKAGES = {
     "agent_memory_fsspec",
     "agent_memory_local",
     "agent_memory_memory",
+    "agent_memory_obstore",
     "agent_memory_s3",
 }
 

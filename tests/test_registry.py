@@ -19,7 +19,7 @@ from agent_memory.registry import broken_plugins, installed_backends, open_backe
 from agent_memory_local import LocalBackend
 from agent_memory_memory import MemoryBackend
 
-SHIPPED = {"file", "local", "memory", "s3", "*"}
+SHIPPED = {"file", "local", "memory", "s3", "s3+obstore", "*"}
 HEAD = """
 from agent_memory.hookspecs import hookimpl
 from agent_memory_memory import MemoryBackend

@@ -133,8 +133,6 @@ def compare_and_swap(scratch: Scratch, rounds: int) -> Sight:
     version = scratch.write("swapped.md", b"two", when=stale)
     if not _refused(lambda: scratch.write("swapped.md", b"three", when=stale)):
         return Sight("no", "a write with a stale version went through")
-    if not _refused(lambda: scratch.delete("swapped.md", when=stale)):
-        return Sight("no", "a delete with a stale version went through")
     for _ in range(rounds):
 
         def swap(racer: int, version: Version = version) -> None:
@@ -145,6 +143,16 @@ def compare_and_swap(scratch: Scratch, rounds: int) -> Sight:
             return Sight("no", f"{len(winners)} of {_RACERS} racing writers with one version won")
         version = scratch.write("swapped.md", b"again")
     return Sight("yes", f"stale versions refused; one winner of {_RACERS}, {rounds} times")
+
+
+def conditional_delete(scratch: Scratch, rounds: int) -> Sight:  # noqa: ARG001 - a probe
+    """A stale version is not deleted, and the current one is."""
+    stale = scratch.write("deleted.md", b"one")
+    current = scratch.write("deleted.md", b"two")
+    if not _refused(lambda: scratch.delete("deleted.md", when=stale)):
+        return Sight("no", "a delete with a stale version went through")
+    scratch.delete("deleted.md", when=current)
+    return Sight("yes", "a stale version refused, the current one deleted")
 
 
 def exclusive_names(scratch: Scratch, rounds: int) -> Sight:  # noqa: ARG001 - a probe
@@ -190,6 +198,7 @@ PROBES: Final[dict[str, Probe]] = {
     "atomic_write": atomic_write,
     "atomic_create": atomic_create,
     "compare_and_swap": compare_and_swap,
+    "conditional_delete": conditional_delete,
     "exclusive_names": exclusive_names,
     "case_sensitive": case_sensitive,
     "read_after_write": read_after_write,

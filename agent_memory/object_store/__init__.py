@@ -1,10 +1,12 @@
 """Backends on object stores: the logic, for engines that send the requests.
 
 An engine implements `ObjectStore`, one request a method; `ObjectStoreBackend` makes a backend of it: writers that
-settle lost answers, one retry policy with a deadline, queues within the process. ``agent_memory_s3`` is one.
+settle lost answers, one retry policy with a deadline, queues within the process. ``agent_memory_s3`` and
+``agent_memory_obstore`` are two.
 """
 
 from agent_memory.object_store._backend import ObjectStoreBackend
+from agent_memory.object_store._http import FirstContact, refusal_of
 from agent_memory.object_store._store import (
     Composes,
     Failed,
@@ -27,6 +29,7 @@ from agent_memory.object_store._writers import Writer
 __all__ = [
     "Composes",
     "Failed",
+    "FirstContact",
     "KeepsVersions",
     "KeptItem",
     "KeptPage",
@@ -42,4 +45,5 @@ __all__ = [
     "TooLarge",
     "Unanswered",
     "Writer",
+    "refusal_of",
 ]

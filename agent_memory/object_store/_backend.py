@@ -42,7 +42,7 @@ from agent_memory.key import Key
 from agent_memory.object_store._attempts import Attempts
 from agent_memory.object_store._bucket import Bucket, changed
 from agent_memory.object_store._composing import TAIL_BYTES, Composer
-from agent_memory.object_store._conditions import SingleWriterStore, refusal
+from agent_memory.object_store._conditions import ADVICE, SingleWriterStore, refusal
 from agent_memory.object_store._directories import Directories
 from agent_memory.object_store._erasing import erase
 from agent_memory.object_store._kept import Kept
@@ -59,12 +59,14 @@ _CAPABILITIES = Capabilities(
     atomic_write=True,
     atomic_create=True,
     compare_and_swap=True,
+    conditional_delete=True,
     durability="full",
     exclusive_names=False,
     case_sensitive=True,
     read_after_write=True,
 )
-_SINGLE_WRITER = replace(_CAPABILITIES, atomic_create=False, compare_and_swap=False)
+_SINGLE_WRITER = replace(_CAPABILITIES, atomic_create=False, compare_and_swap=False, conditional_delete=False)
+_NO_CONDITIONAL_DELETE = "this engine cannot delete on a condition, and who deletes on none may delete another's write"
 
 
 class ObjectStoreBackend(Backend):
@@ -79,7 +81,6 @@ class ObjectStoreBackend(Backend):
     """
 
     timeout = DEFAULT_SECONDS
-    capabilities = _CAPABILITIES
 
     def __init__(
         self,
@@ -91,6 +92,7 @@ class ObjectStoreBackend(Backend):
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self._bucket = Bucket(store, prefix, jitter)
+        self.capabilities = replace(_CAPABILITIES, conditional_delete=store.conditional_delete)
         self._allow_single_writer = allow_single_writer
         self._tried = False
         self._unsafe_because: str | None = None
@@ -164,9 +166,11 @@ class ObjectStoreBackend(Backend):
             return Appended(before + len(whole), version)
 
     async def delete(self, key: Key, when: ReadWhen = ANY) -> None:
+        if when is not ANY and not (self._store.conditional_delete or self._allow_single_writer):
+            raise UnsupportedOperationError(f"{key.path!r}: {_NO_CONDITIONAL_DELETE}; {ADVICE}")
         async with self._changing(key, WriteError, conditional=when is not ANY) as (write, attempts):
             self._kept.forget(self._bucket.name(key))
-            conditional = not await self._unsafe(key, attempts)
+            conditional = self._store.conditional_delete and not await self._unsafe(key, attempts)
             try:
                 deleted = await write.delete(None if when is ANY else when.token, conditional=conditional)
             except BeatenError as beaten:

@@ -11,7 +11,7 @@ from agent_memory.object_store._attempts import Attempts
 from agent_memory.object_store._store import NO_ETAG, KeepsVersions, Missing, Object, ObjectStore, Racing, Refused
 
 _IGNORED = "this server ignores preconditions, so concurrent writers would lose each other's writes"
-_ADVICE = "if a single process writes here, say so by the storage option allow_single_writer"
+ADVICE = "if a single process writes here, say so by the storage option allow_single_writer"
 
 
 async def refusal(store: ObjectStore, name: str, attempts: Attempts) -> str | None:
@@ -32,9 +32,9 @@ async def refusal(store: ObjectStore, name: str, attempts: Attempts) -> str | No
     except (Missing, Refused, Racing):
         return None
     except UnsupportedOperationError as error:
-        return f"{error}; {_ADVICE}"
+        return f"{error}; {ADVICE}"
     await attempts.until_answered(lambda: store.delete(trial))
-    return f"{_IGNORED}; {_ADVICE}"
+    return f"{_IGNORED}; {ADVICE}"
 
 
 class SingleWriterStore:
@@ -46,6 +46,7 @@ class SingleWriterStore:
             self.list_versions, self.delete_version = store.list_versions, store.delete_version
             self.list_uploads, self.abort_upload = store.list_uploads, store.abort_upload
         self.resends = store.resends
+        self.conditional_delete = True
         self.identity = store.identity
         self.is_trusted = store.is_trusted
         self.get = store.get

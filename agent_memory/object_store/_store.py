@@ -56,6 +56,8 @@ class ObjectStore(Protocol):
 
     resends: bool
     """Whether the client may send a request twice without telling, so that its own write may answer `Refused`."""
+    conditional_delete: bool
+    """Whether `delete` takes a condition."""
 
     @property
     def identity(self) -> str:

@@ -15,6 +15,7 @@ from agent_memory.errors import (
     FileAlreadyExistsError,
     FileTooLargeError,
     ReadError,
+    UnsupportedOperationError,
 )
 from agent_memory.memory import AgentMemory, AsyncAgentMemory
 from agent_memory.service import AgentMemoryService
@@ -55,18 +56,33 @@ class OperationsContract(ContractBase):
             lambda: memory.write("file", "lost", expected_sha256=_sha256("one")),
             lambda: memory.append("file", "lost", expected_sha256=_sha256("one")),
             lambda: memory.edit("file", str.lower, expected_sha256=_sha256("one")),
-            lambda: memory.delete("file", expected_sha256=_sha256("one")),
             lambda: memory.write("missing", "lost", expected_sha256=_sha256("")),
         ]
         for call in calls:
             with pytest.raises(ConflictError):
                 call()
         assert memory.read("file") == "TWO+"
-        memory.delete("file", expected_sha256=_sha256("TWO+"))
+
+    def test_a_condition_on_the_content_decides_about_a_delete(self, deleting: Store) -> None:
+        memory = deleting.memory()
+        memory.write("file", "one")
+        with pytest.raises(ConflictError):
+            memory.delete("file", expected_sha256=_sha256("two"))
+        memory.delete("file", expected_sha256=_sha256("one"))
         assert memory.list() == ()
 
-    def test_a_rename_moves_and_never_overwrites(self, changing: Store) -> None:
-        memory = changing.memory()
+    def test_a_rename_that_cannot_be_kept_is_refused_and_changes_nothing(self, creating: Store) -> None:
+        if self.deletes(creating):
+            pytest.skip("the backend promises renames")
+        memory = creating.memory()
+        memory.write("a/file", "x")
+        for source, target in (("a/file", "b"), ("a", "c")):
+            with pytest.raises(UnsupportedOperationError):
+                memory.rename(source, target)
+        assert creating.names() == ("a/file",)
+
+    def test_a_rename_moves_and_never_overwrites(self, deleting: Store) -> None:
+        memory = deleting.memory()
         memory.write("a/one", "1")
         memory.write("b", "2")
         assert memory.rename("a/one", "c/d/one").files == 1
@@ -75,8 +91,8 @@ class OperationsContract(ContractBase):
                 memory.rename(source, target)
         assert {entry.path: memory.read(entry.path) for entry in memory.list()} == {"b": "2", "c/d/one": "1"}
 
-    def test_a_directory_is_copied_moved_and_deleted_whole(self, changing: Store) -> None:
-        memory = changing.memory()
+    def test_a_directory_is_copied_moved_and_deleted_whole(self, deleting: Store) -> None:
+        memory = deleting.memory()
         for name in ("a/1", "a/b/2", "a/b/c/3", "ab/4"):
             memory.write(name, name)
         assert memory.copy("a", "copy").files == 3
@@ -116,12 +132,12 @@ class OperationsContract(ContractBase):
         assert service.agent_ids() == ("agent11", "other")
         assert service.read_memory_file("agent11", "notes.md") == "agent11"
 
-    def test_an_async_caller_gets_the_same(self, changing: Store) -> None:
-        asyncio.run(_use(AsyncAgentMemory.open(changing.backend)))
-        assert changing.names() == ("c/log",)
+    def test_an_async_caller_gets_the_same(self, deleting: Store) -> None:
+        asyncio.run(_use(AsyncAgentMemory.open(deleting.backend)))
+        assert deleting.names() == ("c/log",)
 
-    def test_random_operations_do_what_they_do_on_a_dict(self, changing: Store, backend: AnyBackend) -> None:
-        assert changing.backend is backend
+    def test_random_operations_do_what_they_do_on_a_dict(self, deleting: Store, backend: AnyBackend) -> None:
+        assert deleting.backend is backend
         check_against_model(backend, examples=self.model_examples, steps=self.model_steps)
 
     def test_a_view_of_a_directory_is_a_tree_of_its_own(self, store: Store) -> None:

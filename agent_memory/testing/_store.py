@@ -158,8 +158,12 @@ class ContractBase:
         return store.capabilities.atomic_create or self.single_writer
 
     def compares(self, store: Store) -> bool:
-        """Whether ``write(Version)`` and ``delete(Version)`` are promised."""
+        """Whether ``write(Version)`` is promised."""
         return store.capabilities.compare_and_swap or self.single_writer
+
+    def deletes(self, store: Store) -> bool:
+        """Whether ``delete(Version)`` is promised."""
+        return store.capabilities.conditional_delete or self.single_writer
 
     @pytest.fixture
     def creating(self, store: Store) -> Store:
@@ -177,6 +181,13 @@ class ContractBase:
 
     @pytest.fixture
     def changing(self, creating: Store, comparing: Store) -> Store:
-        """The store, where both are promised: every operation works."""
+        """The store, where both are promised: appends and edits work."""
         assert creating is comparing
         return creating
+
+    @pytest.fixture
+    def deleting(self, changing: Store) -> Store:
+        """The store, where a conditional delete is promised too: every operation works."""
+        if not self.deletes(changing):
+            pytest.skip("the backend states that it has no conditional delete")
+        return changing

@@ -122,11 +122,11 @@ class WatchingContract(ContractBase):
 
         watch(change, observe, self.readers)
 
-    def test_a_file_that_is_renamed_has_one_name_at_least(self, changing: Store, other: Store) -> None:
-        memory = changing.memory()
+    def test_a_file_that_is_renamed_has_one_name_at_least(self, deleting: Store, other: Store) -> None:
+        memory = deleting.memory()
         for number in range(max(1, self.rounds // 4)):
             data = b"%d" % number
-            changing.write(f"from/{number}", data)
+            deleting.write(f"from/{number}", data)
 
             def look(number: int = number, data: bytes = data) -> None:
                 assert data in (other.holds(f"from/{number}"), other.holds(f"to/{number}"))
@@ -134,4 +134,4 @@ class WatchingContract(ContractBase):
             outcomes = race([partial(memory.rename, f"from/{number}", f"to/{number}"), look, look])
             assert len(winners(outcomes)) == 3
             assert other.names() == (f"to/{number}",)
-            changing.delete(f"to/{number}")
+            deleting.delete(f"to/{number}")

@@ -31,6 +31,7 @@ class WritingContract(ContractBase):
         if not self.compares(store):
             with pytest.raises(UnsupportedOperationError):
                 store.write("old", b"x", version)
+        if not self.deletes(store):
             with pytest.raises(UnsupportedOperationError):
                 store.delete("old", version)
         assert store.names() == ("old",)
@@ -203,28 +204,28 @@ class DeletingContract(ContractBase):
         with pytest.raises(AgentMemoryFileNotFoundError):
             store.delete("file")
 
-    def test_a_delete_on_the_current_version_deletes(self, comparing: Store) -> None:
-        version = comparing.write("file", b"x")
-        comparing.delete("file", version)
-        assert comparing.holds("file") is None
-        comparing.write("file", b"y")
-        comparing.delete("file", comparing.read("file").version)
-        assert comparing.names() == ()
+    def test_a_delete_on_the_current_version_deletes(self, deleting: Store) -> None:
+        version = deleting.write("file", b"x")
+        deleting.delete("file", version)
+        assert deleting.holds("file") is None
+        deleting.write("file", b"y")
+        deleting.delete("file", deleting.read("file").version)
+        assert deleting.names() == ()
 
-    def test_a_delete_on_a_stale_version_is_a_conflict(self, comparing: Store) -> None:
-        stale = comparing.write("file", b"first")
-        comparing.write("file", b"other")
+    def test_a_delete_on_a_stale_version_is_a_conflict(self, deleting: Store) -> None:
+        stale = deleting.write("file", b"first")
+        deleting.write("file", b"other")
         for version in (stale, content_version(b"never there")):
             with pytest.raises(ConflictError):
-                comparing.delete("file", version)
-        assert comparing.holds("file") == b"other"
+                deleting.delete("file", version)
+        assert deleting.holds("file") == b"other"
 
     @pytest.mark.parametrize("name", ["missing", "dir", "dir/file/below", "no/such/dir"])
-    def test_a_delete_of_no_file_is_not_found_whatever_the_version(self, comparing: Store, name: str) -> None:
-        version = comparing.write("dir/file", b"x")
+    def test_a_delete_of_no_file_is_not_found_whatever_the_version(self, deleting: Store, name: str) -> None:
+        version = deleting.write("dir/file", b"x")
         with pytest.raises(AgentMemoryFileNotFoundError):
-            comparing.delete(name, version)
-        assert comparing.names() == ("dir/file",)
+            deleting.delete(name, version)
+        assert deleting.names() == ("dir/file",)
 
     def test_an_emptied_directory_is_gone(self, store: Store) -> None:
         for name in ("a/b/c/file", "a/other", "z/y/file"):

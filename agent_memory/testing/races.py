@@ -97,19 +97,19 @@ class RaceContract(WatchingContract):
         assert len(winners(race(partial(count, racer) for racer in racers))) == len(racers)
         assert int(changing.read("count").data) == len(racers) * edits
 
-    def test_of_racing_deletes_exactly_one_wins(self, comparing: Store, racers: Sequence[Store]) -> None:
+    def test_of_racing_deletes_exactly_one_wins(self, deleting: Store, racers: Sequence[Store]) -> None:
         for number in range(self.rounds):
-            comparing.write("dir/file", b"%d" % number)
+            deleting.write("dir/file", b"%d" % number)
             outcomes = race(partial(racer.delete, "dir/file") for racer in racers)
             assert len(winners(outcomes, AgentMemoryFileNotFoundError)) == 1
-            assert comparing.level() == ([], [])
+            assert deleting.level() == ([], [])
 
-    def test_of_racing_deletes_on_one_version_exactly_one_wins(self, comparing: Store, racers: Sequence[Store]) -> None:
+    def test_of_racing_deletes_on_one_version_exactly_one_wins(self, deleting: Store, racers: Sequence[Store]) -> None:
         for number in range(self.rounds):
-            version = comparing.write("file", b"%d" % number)
+            version = deleting.write("file", b"%d" % number)
             outcomes = race(partial(racer.delete, "file", version) for racer in racers)
             assert len(winners(outcomes, AgentMemoryFileNotFoundError, ConflictError)) == 1
-            assert comparing.holds("file") is None
+            assert deleting.holds("file") is None
 
     def test_a_write_on_a_version_never_brings_a_deleted_file_back(self, comparing: Store, other: Store) -> None:
         for number in range(self.rounds):
@@ -121,13 +121,13 @@ class RaceContract(WatchingContract):
             assert isinstance(written, Version | ConflictError)
             assert comparing.level() == ([], [])
 
-    def test_a_delete_on_a_version_never_takes_a_newer_file(self, comparing: Store, other: Store) -> None:
+    def test_a_delete_on_a_version_never_takes_a_newer_file(self, deleting: Store, other: Store) -> None:
         for number in range(self.rounds):
-            version = comparing.write("file", b"%d" % number)
-            deleted, written = race([partial(comparing.delete, "file", version), partial(other.write, "file", b"new")])
+            version = deleting.write("file", b"%d" % number)
+            deleted, written = race([partial(deleting.delete, "file", version), partial(other.write, "file", b"new")])
             assert isinstance(written, Version)
             assert deleted is None or isinstance(deleted, ConflictError)
-            assert comparing.holds("file") == b"new"
+            assert deleting.holds("file") == b"new"
 
     def test_a_write_survives_a_delete_that_empties_its_directory(self, comparing: Store, other: Store) -> None:
         for number in range(self.rounds):
@@ -163,26 +163,26 @@ class RaceContract(WatchingContract):
             (winner,) = winners(outcomes, FileAlreadyExistsError)
             assert creating.names(str(number)) == (names[winner],)
 
-    def test_of_racing_renames_of_one_file_exactly_one_wins(self, changing: Store, racers: Sequence[Store]) -> None:
+    def test_of_racing_renames_of_one_file_exactly_one_wins(self, deleting: Store, racers: Sequence[Store]) -> None:
         for number in range(max(1, self.rounds // 4)):
-            changing.write("from/file", b"%d" % number)
+            deleting.write("from/file", b"%d" % number)
             outcomes = race(
                 partial(racer.memory().rename, "from/file", f"to/{place}") for place, racer in enumerate(racers)
             )
             (winner,) = winners(outcomes, AgentMemoryFileNotFoundError, ConflictError)
-            assert changing.names() == (f"to/{winner}",)
-            assert changing.holds(f"to/{winner}") == b"%d" % number
-            changing.delete(f"to/{winner}")
+            assert deleting.names() == (f"to/{winner}",)
+            assert deleting.holds(f"to/{winner}") == b"%d" % number
+            deleting.delete(f"to/{winner}")
 
-    def test_of_racing_renames_to_one_name_exactly_one_wins(self, changing: Store, racers: Sequence[Store]) -> None:
+    def test_of_racing_renames_to_one_name_exactly_one_wins(self, deleting: Store, racers: Sequence[Store]) -> None:
         sources = [f"from/{place}" for place in range(len(racers))]
         for _ in range(max(1, self.rounds // 4)):
             for name in sources:
-                changing.write(name, name.encode())
+                deleting.write(name, name.encode())
             outcomes = race(
                 partial(racer.memory().rename, name, "to") for racer, name in zip(racers, sources, strict=True)
             )
             (winner,) = winners(outcomes, FileAlreadyExistsError)
-            assert changing.holds("to") == sources[winner].encode()
-            assert changing.names() == (*(name for name in sources if name != sources[winner]), "to")
-            changing.memory().delete_tree("")
+            assert deleting.holds("to") == sources[winner].encode()
+            assert deleting.names() == (*(name for name in sources if name != sources[winner]), "to")
+            deleting.memory().delete_tree("")

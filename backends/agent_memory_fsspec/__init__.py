@@ -61,6 +61,7 @@ class FsspecBackend(BlockingBackend):
         atomic_write=False,
         atomic_create=False,
         compare_and_swap=False,
+        conditional_delete=False,
         durability="none",
         exclusive_names=False,
         case_sensitive=True,

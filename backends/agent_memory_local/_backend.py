@@ -80,6 +80,7 @@ class LocalBackend(BlockingBackend):
             atomic_write=True,
             atomic_create=True,
             compare_and_swap=True,
+            conditional_delete=True,
             durability=durability,
             exclusive_names=True,
             case_sensitive=not self._walker.folds_case,

@@ -51,6 +51,7 @@ class MemoryBackend(BlockingBackend):
         atomic_write=True,
         atomic_create=True,
         compare_and_swap=True,
+        conditional_delete=True,
         durability="none",
         exclusive_names=True,
         case_sensitive=True,

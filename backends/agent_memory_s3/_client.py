@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from weakref import finalize
 
 from agent_memory.errors import UnsupportedOperationError
-from agent_memory.object_store import Failed, KeptItem, KeptPage, Listed, Listing, Object, TooLarge, Unanswered
+from agent_memory.object_store import FirstContact, KeptItem, KeptPage, Listed, Listing, Object, TooLarge, Unanswered
 from agent_memory_s3 import _session
 from agent_memory_s3._answers import keeps_directories, translated
 
@@ -28,7 +28,6 @@ _CONDITIONS = {"PutObject": {"IfMatch", "IfNoneMatch"}, "DeleteObject": {"IfMatc
                "UploadPartCopy": {"CopySourceIfMatch"}, "CompleteMultipartUpload": {"IfMatch"}}  # fmt: skip
 _LEAST_PART = 5 << 20
 _CLOCK_SECONDS = 30.0
-_MOST_UNREACHABLE = 4
 _of_parents: list[Any] = []
 """What a fork's child got from its parent, kept for ever: to close it would take the answers from the parent."""
 
@@ -48,14 +47,14 @@ class S3Store:
 
     def __init__(self, bucket: str, storage_options: Mapping[str, object]) -> None:
         self.least_part = _LEAST_PART
+        self.conditional_delete = True
         self._bucket = bucket
         self._options: dict[str, Any] = dict(storage_options)
         _refuse_unknown(self._options)
         self.resends = not _session.can_send_once()
         self._clock = (0.0, 0.0)
         self._open()
-        self._heard = False
-        self._unreachable = 0
+        self._contact = FirstContact()
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("an S3 backend holds credentials and connections, and is not pickled: open its URL again")
@@ -168,16 +167,9 @@ class S3Store:
             raise
         except Exception as cause:
             self._hear(getattr(getattr(cause, "__cause__", None), "response", None))
-            raise self._given_up(translated(cause, options)) from cause
+            raise self._contact.given_up(translated(cause, options)) from cause
         self._hear(reply)
         return reply
-
-    def _given_up(self, answer: Exception) -> Exception:
-        """A server that never answered, nor lets us connect, is more likely a wrong address than one that restarts."""
-        if not isinstance(answer, Unanswered) or answer.sent or self._heard:
-            return answer
-        self._unreachable += 1
-        return Failed(str(answer)) if self._unreachable >= _MOST_UNREACHABLE else answer
 
     def _open(self) -> None:
         from s3fs import S3FileSystem
@@ -208,7 +200,7 @@ class S3Store:
         """Learn the store's clock from a reply, now and then."""
         if not isinstance(reply, Mapping):
             return
-        self._heard = True
+        self._contact.made = True
         heard, _ = self._clock
         local = time.time()
         if not 0 <= local - heard < _CLOCK_SECONDS:

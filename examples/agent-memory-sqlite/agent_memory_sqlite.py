@@ -14,7 +14,7 @@ _TAKEN = f"{_FILES} OR path || '/' < :top AND path || '/' = substr(:top, 1, leng
 
 class SqliteBackend(backend.BlockingBackend):
     capabilities = backend.Capabilities(atomic_write=True, atomic_create=True, compare_and_swap=True, durability="full",
-                                        exclusive_names=True, case_sensitive=True, read_after_write=True)  # fmt: skip
+        conditional_delete=True, exclusive_names=True, case_sensitive=True, read_after_write=True)  # fmt: skip
 
     def __init__(self, path: str) -> None:
         self._path = path

@@ -79,3 +79,39 @@ class TestMoto(_OnS3):
     @pytest.fixture
     def server(self, moto: S3Server) -> S3Server:
         return moto
+
+
+class TestObstore(_OnS3, BackendContract):
+    """The other engine, which refuses what it cannot do."""
+
+    rounds = 30
+
+    @pytest.fixture
+    def server(self, ministack: S3Server) -> S3Server:
+        return ministack.by("obstore")
+
+
+class TestObstoreOfASingleWriter(_OnS3):
+    """With renames and conditional deletes, as long as nobody else writes."""
+
+    single_writer = True
+
+    @pytest.fixture
+    def server(self, ministack: S3Server) -> S3Server:
+        server = ministack.by("obstore")
+        server.options["allow_single_writer"] = True
+        return server
+
+
+@pytest.mark.long
+class TestObstoreOnSeaweedFS(_OnS3, BackendContract):
+    """A real distributed store."""
+
+    rounds = 3
+    workers = 4
+    model_examples = 10
+    model_steps = 30
+
+    @pytest.fixture
+    def server(self, seaweedfs: S3Server) -> S3Server:
+        return seaweedfs.by("obstore")

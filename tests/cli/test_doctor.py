@@ -103,7 +103,7 @@ class NamesTwice(MemoryBackend):
     [
         (Racy, "atomic_create"),
         (Blind, "compare_and_swap"),
-        (BlindDelete, "compare_and_swap"),
+        (BlindDelete, "conditional_delete"),
         (StaleListing, "read_after_write"),
         (Gap, "atomic_write"),
         (FoldsCase, "case_sensitive"),

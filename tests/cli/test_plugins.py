@@ -25,7 +25,14 @@ def config(text: str) -> str:
 def test_what_is_installed_is_listed_with_its_hooks(run: Run) -> None:
     found = rows(run("--json", "plugins"))
     assert next(iter(found)) == "logging"
-    assert {name for name, row in found.items() if row["enabled"]} == {"logging", "local", "memory", "s3", "fsspec"}
+    assert {name for name, row in found.items() if row["enabled"]} == {
+        "logging",
+        "local",
+        "memory",
+        "obstore",
+        "s3",
+        "fsspec",
+    }
     assert found["redaction"]["hooks"] == ["agent_memory_filter_content"]
     assert "agent_memory_after_operation" in found["audit"]["hooks"]
     assert all(row["package"].startswith("agent-memory ") and row["error"] is None for row in found.values())

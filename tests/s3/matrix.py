@@ -42,7 +42,8 @@ class Cell:
         return f"{self.result}, {self.requests}, {self.seconds:.1f} s"
 
 
-Cells: TypeAlias = dict[tuple[str, Fault, bool], Cell]
+Cells: TypeAlias = dict[tuple[str, str, Fault, bool], Cell]
+"""By engine, operation, fault, and whether it stays."""
 Trial: TypeAlias = Callable[[], Cell]
 
 _HAVE = {"d/a.md": OLD}
@@ -76,6 +77,8 @@ OPERATIONS = (
     Operation("delete", lambda m: m.delete("d/a.md"), _HAVE, {}),
     Operation("rename", lambda m: m.rename("d/a.md", "d/b.md"), _HAVE, {"d/b.md": OLD}),
 )
+ENGINES = {"s3fs": OPERATIONS, "obstore": [each for each in OPERATIONS if each.name != "rename"]}
+"""What each engine promises; obstore refuses to rename."""
 
 
 @contextmanager
@@ -85,7 +88,7 @@ def trial(operation: Operation, fault: Fault, always: bool, server: S3Server, se
     with AgentMemory.open(url, storage_options=server.options) as direct, Proxy(server.endpoint) as proxy:
         for path, text in operation.before.items():
             direct.write(path, text)
-        options = {**server.options, "endpoint_url": proxy.endpoint, "config_kwargs": {"read_timeout": 1}}
+        options = server.through(proxy, read_timeout=1)
         with AgentMemory.open(url, storage_options=options, timeout=seconds) as memory:
             memory.write("ready.md", "")  # connected, and the server tried
             memory.create("d/ready.md", "")
@@ -151,15 +154,19 @@ def _judged(result: str, operation: Operation, files: Files) -> str:
 
 def page(cells: Cells) -> str:
     """The documentation page of a run."""
-    names = [operation.name for operation in OPERATIONS]
-    tables = [_table(cells, names, always) for always in (False, True)]
-    return _PAGE.format(once=tables[0], always=tables[1])
+    tables = {
+        f"{engine}_{kind}": _table(cells, engine, always)
+        for engine in ENGINES
+        for kind, always in (("once", False), ("always", True))
+    }
+    return _PAGE.format(**tables)
 
 
-def _table(cells: Cells, names: list[str], always: bool) -> str:
+def _table(cells: Cells, engine: str, always: bool) -> str:
+    names = [operation.name for operation in ENGINES[engine]]
     head = f"| | {' | '.join(names)} |\n|---|{'---|' * len(names)}"
     rows = (
-        f"| {fault} | {' | '.join(str(cells.get((name, fault, always), 'not run')) for name in names)} |"
+        f"| {fault} | {' | '.join(str(cells.get((engine, name, fault, always), 'not run')) for name in names)} |"
         for fault in FAULTS
     )
     return "\n".join([head, *rows])
@@ -182,9 +189,17 @@ truncated body one that reads none.
 
 ## The first request of each kind meets the fault
 
-{once}
+{s3fs_once}
 
 ## Every request meets it, and the call has three seconds
 
-{always}
+{s3fs_always}
+
+## By `engine="obstore"`: the first request of each kind
+
+{obstore_once}
+
+## By `engine="obstore"`: every request
+
+{obstore_always}
 """

@@ -33,10 +33,16 @@ def cost(proxy: Proxy) -> Cost:
     return count
 
 
+@pytest.fixture(params=["s3fs", "obstore"])
+def engine(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
 @pytest.fixture
-def opened(proxy: Proxy, ministack: S3Server) -> Iterator[Callable[[], AgentMemory]]:
+def opened(proxy: Proxy, ministack: S3Server, engine: str) -> Iterator[Callable[[], AgentMemory]]:
     """Opens one tree, each time as another process would."""
-    url, options = ministack.new_url(), {**ministack.options, "endpoint_url": proxy.endpoint}
+    url, options = ministack.new_url(), ministack.by(engine).through(proxy)
     memories = []
 
     def open_it() -> AgentMemory:
@@ -62,7 +68,7 @@ def test_a_process_pays_once_for_the_server_and_once_per_directory(
     assert cost(lambda: another.append("top.md", "y")) == {"GET": 1, "PUT": 2}
 
 
-def test_the_table_of_the_bill(opened: Callable[[], AgentMemory], cost: Cost) -> None:
+def test_the_table_of_the_bill(opened: Callable[[], AgentMemory], cost: Cost, engine: str) -> None:
     memory, another = opened(), opened()
     for user in (memory, another):
         user.append("ready.md", "x")
@@ -84,7 +90,8 @@ def test_the_table_of_the_bill(opened: Callable[[], AgentMemory], cost: Cost) ->
     assert cost(lambda: memory.delete("b.md")) == {"HEAD": 1, "DELETE": 1}
     assert cost(lambda: memory.list()) == {"LIST": 1}
     assert cost(lambda: memory.list(recursive=False)) == {"LIST": 1}
-    assert cost(lambda: memory.rename("c.md", "moved.md")) == {"GET": 1, "PUT": 1, "HEAD": 1, "DELETE": 1}
+    if engine == "s3fs":  # the other refuses
+        assert cost(lambda: memory.rename("c.md", "moved.md")) == {"GET": 1, "PUT": 1, "HEAD": 1, "DELETE": 1}
     assert cost(lambda: memory.copy("d.md", "copied.md")) == {"GET": 1, "PUT": 1}
 
 
@@ -96,7 +103,7 @@ def test_the_tail_of_a_history_is_one_ranged_request(opened: Callable[[], AgentM
 
 
 def test_nothing_grows_with_the_number_of_files_or_agents(proxy: Proxy, ministack: S3Server, cost: Cost) -> None:
-    options = {**ministack.options, "endpoint_url": proxy.endpoint}
+    options = ministack.through(proxy)
     with AgentMemoryService(ministack.new_url(), storage_options=options) as service:
         service.append_to_memory_file("first", "log.md", "x")
 

@@ -7,9 +7,9 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.s3.matrix import OPERATIONS, WRONG, Cells, trial
+from tests.s3.matrix import ENGINES, WRONG, Cells, trial
 from tests.s3.proxy import FAULTS, Fault
-from tests.servers import S3Server
+from tests.servers import S3Server, by_both_engines
 
 SECONDS = 3.0
 LATE = 1.1
@@ -22,25 +22,36 @@ faults = pytest.mark.parametrize(
 )
 
 
+@pytest.fixture
+def server(engine: str, ministack: S3Server) -> S3Server:
+    return ministack.by(engine)
+
+
 @faults
-def test_a_fault_that_passes_is_not_noticed(fault: Fault, ministack: S3Server, cells: Cells) -> None:
-    _try_all(fault, False, ministack, cells, 20.0)
-    ends = {operation.name: cells[operation.name, fault, False].result for operation in OPERATIONS}
+@by_both_engines
+def test_a_fault_that_passes_is_not_noticed(fault: Fault, engine: str, server: S3Server, cells: Cells) -> None:
+    _try_all(engine, fault, False, server, cells, 20.0)
+    ends = {operation.name: cells[engine, operation.name, fault, False].result for operation in ENGINES[engine]}
     assert set(ends.values()) == {"done"}, ends
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_that_stays_ends_in_a_true_error_in_time(fault: Fault, ministack: S3Server, cells: Cells) -> None:
-    _try_all(fault, True, ministack, cells, SECONDS)
-    for operation in OPERATIONS:
-        cell = cells[operation.name, fault, True]
+@by_both_engines
+def test_a_fault_that_stays_ends_in_a_true_error_in_time(
+    fault: Fault, engine: str, server: S3Server, cells: Cells
+) -> None:
+    _try_all(engine, fault, True, server, cells, SECONDS)
+    for operation in ENGINES[engine]:
+        cell = cells[engine, operation.name, fault, True]
         assert not cell.result.startswith(WRONG), f"{operation.name}: {cell}"
         assert cell.seconds <= SECONDS * LATE, f"{operation.name}: {cell}"
 
 
-def _try_all(fault: Fault, always: bool, server: S3Server, cells: Cells, seconds: float) -> None:
+def _try_all(engine: str, fault: Fault, always: bool, server: S3Server, cells: Cells, seconds: float) -> None:
     with ExitStack() as ready, ThreadPoolExecutor(4) as pool:  # all are ready first: to connect takes a second at times
-        trials = [ready.enter_context(trial(each, fault, always, server, seconds)) for each in OPERATIONS]
+        operations = ENGINES[engine]
+        trials = [ready.enter_context(trial(each, fault, always, server, seconds)) for each in operations]
         results = pool.map(lambda run: run(), trials)
-        cells.update({(each.name, fault, always): cell for each, cell in zip(OPERATIONS, results, strict=True)})
+        named = zip(operations, results, strict=True)
+        cells.update({(engine, each.name, fault, always): cell for each, cell in named})

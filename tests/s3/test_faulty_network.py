@@ -11,7 +11,7 @@ import pytest
 from agent_memory import AgentMemoryService, FileAlreadyExistsError, OutcomeUnknownError
 from tests.processes import in_processes
 from tests.s3.proxy import Fault, Proxy, at_random
-from tests.servers import Root, S3Server
+from tests.servers import Root, S3Server, by_both_engines
 from tests.test_concurrency import (
     append_lines,
     assert_all_once_and_in_order,
@@ -37,30 +37,36 @@ def proxy(request: pytest.FixtureRequest) -> Iterator[Proxy]:
         yield proxy
 
 
-def roots(proxy: Proxy, server: S3Server) -> tuple[Root, Root]:
-    """The same root through the proxy, and directly."""
+def roots(proxy: Proxy, server: S3Server, engine: str = "s3fs") -> tuple[Root, Root]:
+    """The same root through the proxy, by an engine, and directly."""
     url = server.new_url()
-    return Root(url, {**server.options, "endpoint_url": proxy.endpoint}), Root(url, server.options)
+    return Root(url, server.by(engine).through(proxy)), Root(url, server.options)
 
 
+@by_both_engines
 @pytest.mark.parametrize(("writers", "each"), [(4, 10), pytest.param(16, 50, marks=long)])
-def test_every_append_is_there_once(proxy: Proxy, ministack: S3Server, writers: int, each: int) -> None:
-    faulty, direct = roots(proxy, ministack)
+def test_every_append_is_there_once(proxy: Proxy, ministack: S3Server, engine: str, writers: int, each: int) -> None:
+    faulty, direct = roots(proxy, ministack, engine)
     in_processes(writers, append_lines, faulty, each)
     assert_all_once_and_in_order(lines_of(direct), writers, each)
 
 
 @long
+@by_both_engines
 @pytest.mark.parametrize("proxy", ["seaweedfs"], indirect=True)
-def test_every_append_is_there_once_on_a_distributed_store(proxy: Proxy, seaweedfs: S3Server) -> None:
-    faulty, direct = roots(proxy, seaweedfs)
+def test_every_append_is_there_once_on_a_distributed_store(proxy: Proxy, seaweedfs: S3Server, engine: str) -> None:
+    faulty, direct = roots(proxy, seaweedfs, engine)
     in_processes(8, append_lines, faulty, 25)
     assert_all_once_and_in_order(lines_of(direct), 8, 25)
 
 
-@pytest.mark.parametrize(("creators", "rounds"), [pytest.param(16, 100, marks=long)])
-def test_of_racing_creators_one_wins(proxy: Proxy, ministack: S3Server, creators: int, rounds: int) -> None:
-    faulty, direct = roots(proxy, ministack)
+@long
+@by_both_engines
+@pytest.mark.parametrize(("creators", "rounds"), [(16, 100)])
+def test_of_racing_creators_one_wins(
+    proxy: Proxy, ministack: S3Server, engine: str, creators: int, rounds: int
+) -> None:
+    faulty, direct = roots(proxy, ministack, engine)
     won = in_processes(creators, create_in_rounds, faulty, rounds, (FileAlreadyExistsError, OutcomeUnknownError))
     assert_one_winner_each(direct, won, rounds)
 
@@ -76,9 +82,11 @@ def edit_lines(number: int, _: object, root: Root, lines: int) -> None:
             memory.edit("log.txt", partial(add, f"{number}:{line}\n"))
 
 
-@pytest.mark.parametrize(("writers", "each"), [pytest.param(16, 20, marks=long)])
-def test_concurrent_edits_lose_nothing(proxy: Proxy, ministack: S3Server, writers: int, each: int) -> None:
-    faulty, direct = roots(proxy, ministack)
+@long
+@by_both_engines
+@pytest.mark.parametrize(("writers", "each"), [(16, 20)])
+def test_concurrent_edits_lose_nothing(proxy: Proxy, ministack: S3Server, engine: str, writers: int, each: int) -> None:
+    faulty, direct = roots(proxy, ministack, engine)
     with AgentMemoryService(direct.url, storage_options=direct.options) as service:
         service.write_memory_file("team", "log.txt", "")
     in_processes(writers, edit_lines, faulty, each)

@@ -48,8 +48,7 @@ def test_only_what_is_new_is_sent(server: S3Server) -> None:
     url = server.new_url()
     before = put_large(server, url)
     with Proxy(server.endpoint) as proxy:
-        options = {**server.options, "endpoint_url": proxy.endpoint}
-        with AgentMemory.open(url, storage_options=options) as memory:
+        with AgentMemory.open(url, storage_options=server.through(proxy)) as memory:
             for number in range(20):
                 memory.append("log.md", f"{number:04}{LINE[4:]}")
             assert proxy.sent < 60_000
@@ -63,8 +62,7 @@ def test_what_it_costs(ministack: S3Server) -> None:
     put_large(ministack, url)
     put_large(ministack, url, "other.md")
     with Proxy(ministack.endpoint) as proxy:
-        options = {**ministack.options, "endpoint_url": proxy.endpoint}
-        with AgentMemory.open(url, storage_options=options) as memory:
+        with AgentMemory.open(url, storage_options=ministack.through(proxy)) as memory:
             memory.append("other.md", LINE)
             with proxy.counting() as first:
                 memory.append("log.md", LINE)
@@ -78,8 +76,7 @@ def test_what_fails_leaves_no_upload(ministack: S3Server) -> None:
     url = ministack.new_url()
     before = put_large(ministack, url)
     with Proxy(ministack.endpoint) as proxy:
-        options = {**ministack.options, "endpoint_url": proxy.endpoint}
-        with AgentMemory.open(url, storage_options=options, timeout=2) as memory:
+        with AgentMemory.open(url, storage_options=ministack.through(proxy), timeout=2) as memory:
             proxy.choose = lambda operation: "409" if operation == "COMPLETE UPLOAD" else None
             with pytest.raises(ConflictError, match="lost races; nothing was written"):
                 memory.append("log.md", LINE)
@@ -95,8 +92,7 @@ def test_a_completion_whose_answer_is_lost_is_found(ministack: S3Server) -> None
     url = ministack.new_url()
     before = put_large(ministack, url)
     with Proxy(ministack.endpoint) as proxy:
-        options = {**ministack.options, "endpoint_url": proxy.endpoint}
-        with AgentMemory.open(url, storage_options=options) as memory:
+        with AgentMemory.open(url, storage_options=ministack.through(proxy)) as memory:
             memory.append("log.md", "first\n")
             faults: list[Fault] = ["reply lost", "500 after it was done", "reset"]
             lost = iter(faults)
@@ -201,11 +197,10 @@ def test_large_files_are_appended_to_and_read_in_bounded_memory(server: S3Server
     url = server.new_url()
     size = put_history(server, url, megabytes)
     with Proxy(server.endpoint) as proxy:
-        options = {**server.options, "endpoint_url": proxy.endpoint}
-        with AgentMemory.open(url, storage_options=options) as memory:
+        with AgentMemory.open(url, storage_options=server.through(proxy)) as memory:
             assert len(ConversationMemory(memory).load_history(80)) == 80
         assert proxy.received < 1_000_000
-        command = [sys.executable, "-c", _IN_BOUNDED_MEMORY, url, json.dumps(options), str(appends)]
+        command = [sys.executable, "-c", _IN_BOUNDED_MEMORY, url, json.dumps(server.through(proxy)), str(appends)]
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600)
         assert proxy.sent < 1_000_000
     peak, tail, found, read = json.loads(done.stdout)

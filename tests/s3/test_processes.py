@@ -115,7 +115,7 @@ def test_a_server_that_is_not_aws_is_tried_however_it_is_configured(
 
 def test_edits_that_wait_for_others_of_their_loop_end_in_time(ministack: S3Server) -> None:
     async def work(proxy: Proxy, url: str) -> list[float]:
-        options = {**ministack.options, "endpoint_url": proxy.endpoint}
+        options = ministack.through(proxy)
         async with AsyncAgentMemory.open(url, storage_options=options) as memory:
             await memory.write("a.md", "x")
             await memory.append("a.md", "x")
@@ -160,8 +160,7 @@ def test_event_loops_in_several_threads_share_a_backend(ministack: S3Server) -> 
 
 def test_writers_of_one_process_queue_instead_of_fighting(ministack: S3Server) -> None:
     with Proxy(ministack.endpoint) as proxy:
-        options = {**ministack.options, "endpoint_url": proxy.endpoint}
-        with AgentMemory.open(ministack.new_url(), storage_options=options) as memory:
+        with AgentMemory.open(ministack.new_url(), storage_options=ministack.through(proxy)) as memory:
             memory.create("log.md", "")
             memory.write("edited.md", "")
 
@@ -182,9 +181,7 @@ def test_writers_of_one_process_queue_instead_of_fighting(ministack: S3Server) -
 
 def test_a_cancelled_call_leaves_a_memory_that_works(ministack: S3Server) -> None:
     async def cancelled(proxy: Proxy, url: str) -> str:
-        async with AsyncAgentMemory.open(
-            url, storage_options={**ministack.options, "endpoint_url": proxy.endpoint}
-        ) as memory:
+        async with AsyncAgentMemory.open(url, storage_options=ministack.through(proxy)) as memory:
             await memory.append("log.md", "first\n")
             proxy.choose = lambda _: "slow"
             for call in (memory.append("log.md", "second\n"), memory.read("log.md"), memory.edit("log.md", str.upper)):

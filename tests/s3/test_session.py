@@ -54,7 +54,7 @@ def test_the_servers_log_says_whose_requests_they_are(
     ministack: S3Server, config: dict[str, str], expected: str
 ) -> None:
     with Proxy(ministack.endpoint) as proxy:
-        options = {**ministack.options, "endpoint_url": proxy.endpoint, "config_kwargs": config}
+        options = {**ministack.through(proxy), "config_kwargs": config}
         with AgentMemory.open(ministack.new_url(), storage_options=options) as memory:
             memory.write("notes.md", "x")
     assert re.match(expected, proxy.user_agent)
@@ -63,7 +63,6 @@ def test_the_servers_log_says_whose_requests_they_are(
 def test_an_application_named_by_the_environment_is_named(ministack: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SDK_UA_APP_ID", "from-the-environment")
     with Proxy(ministack.endpoint) as proxy:
-        options = {**ministack.options, "endpoint_url": proxy.endpoint}
-        with AgentMemory.open(ministack.new_url(), storage_options=options) as memory:
+        with AgentMemory.open(ministack.new_url(), storage_options=ministack.through(proxy)) as memory:
             memory.write("notes.md", "x")
     assert "app/from-the-environment" in proxy.user_agent

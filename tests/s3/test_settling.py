@@ -21,7 +21,7 @@ from agent_memory.errors import (
 from agent_memory.key import Key
 from agent_memory.object_store import ObjectStoreBackend, Unanswered, Writer
 from agent_memory.object_store._writers import MOST_BYTES, Entry, Table
-from agent_memory.testing.simulation import Faults, SimulatedClient, SimulatedStore
+from agent_memory.testing.simulation import ComposingClient, Faults, SimulatedStore
 from agent_memory.testing.simulation._loop import VirtualLoop
 
 T = TypeVar("T")
@@ -30,7 +30,7 @@ CALM = Faults(0, 0, 0, 0, 0, 0, 0)
 Answer = Callable[[str, Callable[[], Awaitable[Any]]], Awaitable[Any]]
 
 
-class Scripted(SimulatedClient):
+class Scripted(ComposingClient):
     """A client whose requests pass a function first, which may do them, or not, and say what it likes."""
 
     def __init__(self, store: SimulatedStore, *, slow: float = 0.0) -> None:

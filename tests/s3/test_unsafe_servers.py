@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from click.testing import CliRunner
@@ -23,10 +23,12 @@ def refusing(ministack: S3Server) -> Iterator[S3Server]:
         yield S3Server(proxy.endpoint)
 
 
-@pytest.fixture(params=list(UNSAFE))
+@pytest.fixture(params=[(server, engine) for server in UNSAFE for engine in ("s3fs", "obstore")], ids="-".join)
 def unsafe(request: pytest.FixtureRequest) -> tuple[S3Server, str]:
-    """A server, and what it is refused for."""
-    return request.getfixturevalue(request.param), UNSAFE[request.param]
+    """A server by an engine, and what it is refused for."""
+    name, engine = request.param
+    server: S3Server = request.getfixturevalue(name)
+    return server.by(engine), UNSAFE[name]
 
 
 def test_what_several_writers_need_is_refused_and_nothing_is_written(unsafe: tuple[S3Server, str]) -> None:
@@ -34,14 +36,16 @@ def test_what_several_writers_need_is_refused_and_nothing_is_written(unsafe: tup
     with AgentMemory.open(server.new_url(), storage_options=server.options) as memory:
         memory.write("a.md", "x")
         assert memory.read("a.md") == "x"
-        for call in (
+        calls: list[Callable[[], object]] = [
             lambda: memory.append("a.md", "y"),
             lambda: memory.create("b.md", "y"),
             lambda: memory.edit("a.md", str.upper),
-            lambda: memory.rename("a.md", "b.md"),
-        ):
+        ]
+        for call in calls:
             with pytest.raises(UnsupportedOperationError, match=f"{reason}.*allow_single_writer"):
                 call()
+        with pytest.raises(UnsupportedOperationError, match="allow_single_writer"):
+            memory.rename("a.md", "b.md")
         assert [(entry.path, entry.size) for entry in memory.list()] == [("a.md", 1)]
         assert not memory.capabilities.compare_and_swap
         memory.delete("a.md")
@@ -87,7 +91,7 @@ def test_doctor_finds_a_safe_server_safe(ministack: S3Server) -> None:
 
 def test_a_fault_is_no_verdict(ministack: S3Server) -> None:
     with Proxy(ministack.endpoint) as proxy:
-        options = {**ministack.options, "endpoint_url": proxy.endpoint}
+        options = ministack.through(proxy)
         first: list[Fault] = ["500", "reset", "reply lost", "503"]
         faults = iter(first)
         proxy.choose = lambda operation: next(faults, None) if operation == "PUT" else None

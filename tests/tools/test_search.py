@@ -288,8 +288,7 @@ def test_a_file_rewritten_while_it_is_read_is_read_once_more(tmp_path: Path) -> 
 
 def test_files_a_network_away_are_searched_several_at_once_and_told_in_order(ministack: S3Server) -> None:
     with Proxy(ministack.endpoint) as proxy:
-        options = {**ministack.options, "endpoint_url": proxy.endpoint}
-        with AgentMemory.open(ministack.new_url(), storage_options=options) as memory:
+        with AgentMemory.open(ministack.new_url(), storage_options=ministack.through(proxy)) as memory:
             paths = [f"{number:02}.md" for number in range(40)]
             for path in paths:
                 memory.write(path, f"needle of {path}\n")

@@ -11,7 +11,16 @@ missing or there twice, nobody was refused only because others wrote, and nothin
 prints the schedules that failed; a seed makes the same schedule again.
 """
 
-from agent_memory.testing.simulation._network import Faults, SimulatedClient, SimulatedStore
+from agent_memory.testing.simulation._network import ComposingClient, Faults, SimulatedClient, SimulatedStore
 from agent_memory.testing.simulation._schedule import Failure, Schedule, failures, run_schedule
 
-__all__ = ["Failure", "Faults", "Schedule", "SimulatedClient", "SimulatedStore", "failures", "run_schedule"]
+__all__ = [
+    "ComposingClient",
+    "Failure",
+    "Faults",
+    "Schedule",
+    "SimulatedClient",
+    "SimulatedStore",
+    "failures",
+    "run_schedule",
+]

@@ -135,7 +135,7 @@ class SimulatedStore:
 
 
 class SimulatedClient:
-    """One process's client: an `agent_memory.object_store.ObjectStore`.
+    """One process's client: an `agent_memory.object_store.ObjectStore`, with nothing that an engine need not have.
 
     Args:
         store: the server.
@@ -144,9 +144,10 @@ class SimulatedClient:
         resends: whether the client admits that it may send a request twice.
     """
 
+    conditional_delete = False
+
     def __init__(self, store: SimulatedStore, random: Random, faults: Faults, *, resends: bool = False) -> None:
         self.identity = "simulated"
-        self.least_part = LEAST_PART
         self.resends = resends
         self._store = store
         self._random = random
@@ -196,33 +197,6 @@ class SimulatedClient:
         answer: Listing = await self._sent(listing, conditional=False)
         return answer
 
-    async def begin_upload(self, name: str, metadata: Mapping[str, str]) -> str:
-        upload: str = await self._sent(lambda: self._store.begin_upload(name, metadata), conditional=False)
-        return upload
-
-    async def copy_part(
-        self, name: str, upload: str, number: int, *, source: str, if_match: str, span: tuple[int, int]
-    ) -> str:
-        assert name == source
-
-        def copy() -> str:
-            data = self._store.get(source, if_match).data[span[0] : span[1] + 1]
-            return self._store.put_part(upload, number, data)
-
-        etag: str = await self._sent(copy, conditional=False)
-        return etag
-
-    async def put_part(self, name: str, upload: str, number: int, data: bytes) -> str:  # noqa: ARG002 - the id will do
-        etag: str = await self._sent(lambda: self._store.put_part(upload, number, data), conditional=False)
-        return etag
-
-    async def complete_upload(self, name: str, upload: str, parts: Sequence[str], *, if_match: str) -> str:  # noqa: ARG002
-        etag: str = await self._sent(lambda: self._store.complete_upload(upload, parts, if_match), conditional=True)
-        return etag
-
-    async def abort_upload(self, upload: KeptItem) -> None:
-        await self._sent(lambda: self._store.uploads.pop(upload.id, None), conditional=False)
-
     async def aclose(self) -> None:
         return
 
@@ -270,6 +244,40 @@ class SimulatedClient:
             loop.call_later(back, _tell, answer, reply)
         if fault == "repeated":
             loop.call_later(self._random.expovariate(1), _done, request)
+
+
+class ComposingClient(SimulatedClient):
+    """One that also makes the server copy, and deletes on a condition: an `agent_memory.object_store.Composes`."""
+
+    conditional_delete = True
+    least_part = LEAST_PART
+
+    async def begin_upload(self, name: str, metadata: Mapping[str, str]) -> str:
+        upload: str = await self._sent(lambda: self._store.begin_upload(name, metadata), conditional=False)
+        return upload
+
+    async def copy_part(
+        self, name: str, upload: str, number: int, *, source: str, if_match: str, span: tuple[int, int]
+    ) -> str:
+        assert name == source
+
+        def copy() -> str:
+            data = self._store.get(source, if_match).data[span[0] : span[1] + 1]
+            return self._store.put_part(upload, number, data)
+
+        etag: str = await self._sent(copy, conditional=False)
+        return etag
+
+    async def put_part(self, name: str, upload: str, number: int, data: bytes) -> str:  # noqa: ARG002 - the id will do
+        etag: str = await self._sent(lambda: self._store.put_part(upload, number, data), conditional=False)
+        return etag
+
+    async def complete_upload(self, name: str, upload: str, parts: Sequence[str], *, if_match: str) -> str:  # noqa: ARG002
+        etag: str = await self._sent(lambda: self._store.complete_upload(upload, parts, if_match), conditional=True)
+        return etag
+
+    async def abort_upload(self, upload: KeptItem) -> None:
+        await self._sent(lambda: self._store.uploads.pop(upload.id, None), conditional=False)
 
 
 def _etag(data: bytes) -> str:

@@ -22,7 +22,7 @@ from agent_memory.key import Key
 from agent_memory.object_store import ObjectStoreBackend, Writer
 from agent_memory.testing.simulation._history import File, Kind, Step, explained
 from agent_memory.testing.simulation._loop import VirtualLoop
-from agent_memory.testing.simulation._network import Faults, SimulatedClient, SimulatedStore
+from agent_memory.testing.simulation._network import ComposingClient, Faults, SimulatedClient, SimulatedStore
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -109,7 +109,8 @@ async def _play(random: Random, schedule: Schedule, store: SimulatedStore, fault
     tasks = []
     for number in range(random.randint(2, 3 if wipes else _MOST_WRITERS)):
         if not backends or random.random() < 0.7:  # else another task of the process before
-            client = SimulatedClient(store, random, faults, resends=faults.resent > 0)
+            engine = random.choice((ComposingClient, ComposingClient, SimulatedClient))  # they meet in one file
+            client = engine(store, random, faults, resends=faults.resent > 0)
             backends.append(ObjectStoreBackend(client, writer=Writer(), jitter=random.random))
         writer = _Writer(f"w{number}", backends[-1], _Run(random), schedule.history)
         plan: list[tuple[Kind, str]] = [

@@ -1,0 +1,77 @@
+"""What the answer of an object store over HTTP means: S3's statuses and codes, and those that others took over."""
+
+from __future__ import annotations
+
+from agent_memory.errors import UnsupportedOperationError
+from agent_memory.object_store._store import Failed, Missing, NotSatisfiable, Racing, Refused, Unanswered
+
+_THROTTLED = {"SlowDown", "Throttling", "ThrottlingException", "RequestLimitExceeded", "TooManyRequests",
+              "BandwidthLimitExceeded", "RequestThrottled"}  # fmt: skip
+_THROTTLED_SECONDS = 0.5
+_MOST_UNREACHABLE = 4
+_AGAIN = {"RequestTimeout", "OperationAborted", "InternalError", "ServiceUnavailable"}
+
+
+def refusal_of(
+    status: int,
+    code: str,
+    *,
+    conditional: bool = False,
+    of_object: bool = False,
+    ranged: bool = False,
+    keeps_directories: bool = False,
+    retry_after: float = 0.0,
+) -> Exception:
+    """What to raise for an answer that is no result; see `ObjectStore` for which exceptions there are.
+
+    Args:
+        status: of HTTP.
+        code: the store's own, from the answer's body; may be empty.
+        conditional: the request had a precondition.
+        of_object: it was about one object.
+        ranged: it asked for a range.
+        keeps_directories: as `Refused`.
+        retry_after: seconds the answer asks to wait.
+    """
+    if code == "NoSuchBucket":
+        return Failed("the bucket does not exist")
+    if conditional and status == 412:
+        return Refused(keeps_directories)
+    if conditional and status == 409 and code != "OperationAborted":
+        return Racing()
+    if conditional and status == 501:
+        return UnsupportedOperationError("this server does not take conditional requests")
+    if status == 404 and of_object:
+        return Missing()
+    if status == 416 and ranged:
+        return NotSatisfiable()
+    return _failure(status, code, retry_after)
+
+
+def _failure(status: int, code: str, retry_after: float) -> Exception:
+    shown = f"S3 answered {code or status}"
+    if code in _THROTTLED or status == 429:
+        return Unanswered(shown, sent=False, wait=max(_THROTTLED_SECONDS, retry_after))
+    if status == 501:
+        return Failed(f"this server does not know how: {shown}")
+    if status >= 500 or status < 400 or code in _AGAIN or status in (408, 409):
+        return Unanswered(shown)
+    return Failed("access denied by S3" if status in (401, 403) else shown)
+
+
+class FirstContact:
+    """Whether a server ever answered this process; set ``made`` when it does.
+
+    One that never did, nor lets us connect, is more likely a wrong address than one that restarts.
+    """
+
+    def __init__(self) -> None:
+        self.made = False
+        self._unreachable = 0
+
+    def given_up(self, answer: Exception) -> Exception:
+        """The answer, or `Failed` if no connection was had too often."""
+        if not isinstance(answer, Unanswered) or answer.sent or self.made:
+            return answer
+        self._unreachable += 1
+        return Failed(str(answer)) if self._unreachable >= _MOST_UNREACHABLE else answer

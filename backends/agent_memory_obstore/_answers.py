@@ -1,0 +1,49 @@
+"""What obstore raises instead of results; the one place that knows its exceptions.
+
+They have neither status nor code: both are read from the description of the cause that its Rust side puts into the
+text, in which what a server or a name could bring along is quoted.
+"""
+
+from __future__ import annotations
+
+import re
+
+from agent_memory.object_store import Failed, NotSatisfiable, Unanswered, refusal_of
+
+_STATUS = re.compile(r"^ +status: (\d{3}),$", re.MULTILINE)
+_CODE = re.compile(r"^ +body: Some\(\n.*?<Code>(\w+)</Code>", re.MULTILINE)
+_KIND = re.compile(r"^ +kind: (\w+),$", re.MULTILINE)
+_UNSENT = re.compile(r"^    source: \"", re.MULTILINE)
+_METADATA_SERVICE = re.compile(r"^ +\w+://[^/]+/latest/(?:api|meta-data)\b", re.MULTILINE)
+_NEVER_SENT = {"Connect", "Builder"}
+
+
+def translated(
+    cause: Exception, *, conditional: bool = False, of_object: bool = False, ranged: bool = False, keeps: bool = False
+) -> Exception:
+    """The answer, as `agent_memory.object_store` has them, that an exception to a request stands for.
+
+    See `agent_memory.object_store.refusal_of`; ``keeps``: the server may keep directories that were emptied.
+    """
+    text = str(cause)
+    status, code = _STATUS.search(text), _CODE.search(text)
+    if status:
+        return refusal_of(
+            int(status[1]),
+            code[1] if code else "",
+            conditional=conditional,
+            of_object=of_object,
+            ranged=ranged,
+            keeps_directories=keeps,
+        )
+    if "ParseContentRange" in text and ranged:  # of an empty object there is none that could be parsed
+        return NotSatisfiable()
+    name = type(cause).__name__
+    if name == "InvalidPathError":
+        return Failed("there is a name in the bucket that obstore cannot read")
+    if _UNSENT.search(text):
+        return Failed("no request could be made: the credentials cannot be read")
+    if _METADATA_SERVICE.search(text):
+        return Unanswered("there are no credentials, and no metadata service gives any", sent=False)
+    kinds = _KIND.findall(text)
+    return Unanswered(f"no reply from S3 ({kinds[0] if kinds else name})", sent=_NEVER_SENT.isdisjoint(kinds))

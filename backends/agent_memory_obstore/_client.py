@@ -1,0 +1,186 @@
+"""`ObstoreStore`: one bucket through obstore, one request per call, none tried twice.
+
+Conditions go to obstore's store itself: its fsspec adapter drops them. A request is a Rust future whose result comes
+back to the event loop that awaits it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+from agent_memory.errors import UnsupportedOperationError
+from agent_memory.object_store import Failed, FirstContact, Listed, Listing, Object, TooLarge, Unanswered
+from agent_memory_obstore._answers import translated
+
+_FORKED = (
+    "obstore does not work in a process forked from one that used it: start processes by spawn or forkserver, or use"
+    " s3:// without an engine"
+)
+_started_in: int | None = None
+"""The process in which obstore's threads run, which a fork does not take along; None before the first request."""
+
+
+class ObstoreStore:
+    """An `agent_memory.object_store.ObjectStore` of one bucket.
+
+    Args:
+        store: obstore's, told to try everything once.
+        bucket: its name.
+        trusted: whether the server is known to keep preconditions, and to keep no directories.
+    """
+
+    resends = False
+    conditional_delete = False
+
+    def __init__(self, store: Any, bucket: str, *, trusted: bool) -> None:
+        self._store = store
+        self._bucket = bucket
+        self._trusted = trusted
+        self._contact = FirstContact()
+        self._ahead = 0.0
+        self._last_put = ("", "", 0.0)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("an obstore backend holds credentials and connections, and is not pickled: open its URL again")
+
+    @property
+    def identity(self) -> str:
+        return self._bucket
+
+    async def is_trusted(self) -> bool:
+        return self._trusted
+
+    def now(self) -> float:
+        return time.time() + self._ahead
+
+    async def get(
+        self, name: str, *, span: str | None = None, if_match: str | None = None, most: int | None = None
+    ) -> Object:
+        options: dict[str, object] = {} if if_match is None else {"if_match": if_match}
+        if span is not None:
+            options["range"] = _range(span)
+        with self._request(of_object=True, conditional=if_match is not None, ranged=span is not None):
+            reply = await self._obstore.get_async(self._store, name, options=options)
+            first, end = reply.range
+            if most is not None and end - first > most:
+                raise TooLarge(end - first, most)
+            data = bytes(await reply.bytes_async())
+        return self._object(reply, data)
+
+    async def head(self, name: str) -> Object:
+        with self._request(of_object=True):
+            reply = await self._obstore.get_async(self._store, name, options={"head": True})
+        return self._object(reply, b"")
+
+    async def put(
+        self, name: str, data: bytes, metadata: Mapping[str, str], *, if_match: str | None = None, absent: bool = False
+    ) -> str:
+        mode = "create" if absent else "overwrite" if if_match is None else {"e_tag": if_match}
+        with self._request(of_object=True, conditional=mode != "overwrite"):
+            reply = await self._obstore.put_async(
+                self._store, name, data, attributes=dict(metadata), mode=mode, use_multipart=False
+            )
+        etag = _etag(reply)
+        self._last_put = (name, etag, time.time())
+        return etag
+
+    async def delete(self, name: str, *, if_match: str | None = None) -> None:
+        if if_match is not None:
+            raise UnsupportedOperationError("obstore deletes on no condition")
+        if name.endswith("/"):  # which obstore takes for the name without
+            raise Failed("obstore cannot remove a directory that the server keeps though it is empty")
+        with self._request():
+            await self._obstore.delete_async(self._store, name)
+
+    async def list(self, prefix: str, *, delimited: bool, limit: int, after: str | None = None) -> Listing:
+        return await (self._level if delimited else self._below)(prefix, limit, after)
+
+    async def aclose(self) -> None:
+        return  # connections are closed with the last reference to obstore's store
+
+    async def _below(self, prefix: str, limit: int, after: str | None) -> Listing:
+        size = max(limit, 2)
+        with self._request():
+            chunks = self._obstore.list(self._store, prefix or None, offset=after, chunk_size=size)
+            chunk: list[Any] = await anext(aiter(chunks), [])
+        # A folder marker comes once more after its own name, of which obstore takes the slash off.
+        found = [each for each in chunk if each["path"] > (after or "")][:limit]
+        last = found[-1]["path"] if len(chunk) == size else None
+        return Listing([_listed(each) for each in found if each["path"].startswith(prefix)], (), last)
+
+    async def _level(self, prefix: str, limit: int, after: str | None) -> Listing:
+        """A page of a level, of which obstore always asks for the whole."""
+        with self._request():
+            found = await self._obstore.list_with_delimiter_async(self._store, prefix or None)
+        objects = [_listed(each) for each in found["objects"] if each["path"].startswith(prefix)]
+        prefixes = [f"{each}/" for each in found["common_prefixes"]]
+        names = sorted(name for name in (*(each.name for each in objects), *prefixes) if name > (after or ""))
+        page = set(names[:limit])
+        return Listing(
+            [each for each in objects if each.name in page],
+            [each for each in prefixes if each in page],
+            names[limit - 1] if len(names) > limit else None,
+            keeps_directories=not self._trusted,
+        )
+
+    @property
+    def _obstore(self) -> Any:
+        """The library, unless its threads are another process's, where it would wait for ever."""
+        import obstore
+
+        global _started_in
+        if _started_in is None:
+            _started_in = os.getpid()
+        if _started_in != os.getpid():
+            raise UnsupportedOperationError(_FORKED)
+        return obstore
+
+    @contextmanager
+    def _request(self, *, of_object: bool = False, conditional: bool = False, ranged: bool = False) -> Iterator[None]:
+        from obstore.exceptions import BaseError
+
+        try:
+            yield
+        except (BaseError, FileNotFoundError, ValueError) as cause:
+            self._contact.made |= "Server returned" in str(cause)
+            answer = translated(
+                cause, of_object=of_object, conditional=conditional, ranged=ranged, keeps=not self._trusted
+            )
+            raise self._contact.given_up(answer) from None  # the cause tells hosts, and what a server tells of requests
+        self._contact.made = True
+
+    def _object(self, reply: Any, data: bytes) -> Object:
+        meta = reply.meta
+        modified = meta["last_modified"].timestamp()
+        self._hear(meta["path"], _etag(meta), modified)
+        metadata = {name.lower(): value for name, value in reply.attributes.items()}
+        return Object(_etag(meta), meta["size"], modified, metadata, data)
+
+    def _hear(self, name: str, etag: str, modified: float) -> None:
+        """Learn the store's clock by when objects were written; obstore does not tell of when an answer is."""
+        last, its, at = self._last_put
+        if (last, its) == (name, etag):
+            self._ahead = modified - at
+        elif modified > self.now():
+            self._ahead = modified - time.time()
+
+
+def _range(span: str) -> object:
+    first, _, last = span.removeprefix("bytes=").partition("-")
+    if not first:
+        return {"suffix": int(last)}
+    return (int(first), int(last) + 1) if last else {"offset": int(first)}
+
+
+def _listed(found: Any) -> Listed:
+    return Listed(found["path"], found["size"], found["last_modified"].timestamp(), _etag(found))
+
+
+def _etag(found: Mapping[str, Any]) -> str:
+    if not (etag := found.get("e_tag")):
+        raise Unanswered("an answer without an ETag")
+    return str(etag)

@@ -1,0 +1,278 @@
+"""What is special about the engine obstore: its options, processes that fork, and names it reads in its own way."""
+
+from __future__ import annotations
+
+import multiprocessing
+import pickle
+from contextlib import closing
+
+import pytest
+
+from agent_memory import (
+    AgentMemory,
+    BackendNotAvailableError,
+    FileOperationError,
+    InvalidPathError,
+    OutcomeUnknownError,
+    ReadError,
+    UnsupportedOperationError,
+)
+from agent_memory.object_store import Failed, Missing, NotSatisfiable, Racing, Refused, Unanswered
+from agent_memory.runners import Run, run_sync
+from agent_memory_obstore import ObstoreBackend
+from agent_memory_obstore._answers import translated
+from agent_memory_obstore._client import ObstoreStore
+from tests.servers import SECRET, S3Server
+
+
+@pytest.fixture
+def server(ministack: S3Server) -> S3Server:
+    return ministack.by("obstore")
+
+
+@pytest.fixture
+def backend(server: S3Server) -> ObstoreBackend:
+    return opened(server)
+
+
+def opened(server: S3Server) -> ObstoreBackend:
+    options = {name: value for name, value in server.options.items() if name != "engine"}
+    return ObstoreBackend("memories", server.new_url().removeprefix("s3://memories/"), options)
+
+
+def test_an_engine_that_there_is_not_is_refused() -> None:
+    with pytest.raises(BackendNotAvailableError, match="'fast' is no engine for s3://; those installed: obstore"):
+        AgentMemory.open("s3://memories", storage_options={"engine": "fast"})
+    with pytest.raises(BackendNotAvailableError, match="no engine for memory://; leave it out"):
+        AgentMemory.open("memory://", storage_options={"engine": "obstore"})
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"key": "k"}, "'key' is 'access_key_id'"),
+        ({"acess_key_id": "k"}, "'acess_key_id' is not valid"),
+        ({"allow_single_writer": "perhaps"}, "true or false"),
+        ({"client_options": {"timeuot": "1s"}}, "timeuot"),
+    ],
+)
+def test_an_option_it_does_not_take_is_refused(options: dict[str, object], said: str) -> None:
+    with pytest.raises(TypeError, match=said):
+        AgentMemory.open("s3://memories", storage_options={"engine": "obstore", **options})
+
+
+@pytest.mark.parametrize("url", ["s3://", "s3:///prefix", "s3://bucket/x?versionId=1", "s3://bucket/x#y"])
+def test_a_bad_s3_url_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match="an S3 URL"):
+        AgentMemory.open(url, storage_options={"engine": "obstore"})
+
+
+def test_a_prefix_too_long_is_refused() -> None:
+    with pytest.raises(InvalidPathError, match="the prefix is too long"):
+        ObstoreBackend("bucket", "p" * 101)
+
+
+def test_both_engines_read_and_write_the_same_files(ministack: S3Server, server: S3Server) -> None:
+    url = ministack.new_url()
+    with (
+        AgentMemory.open(url, storage_options=ministack.options) as one,
+        AgentMemory.open(url, storage_options=server.options) as two,
+    ):
+        for number in range(3):
+            one.append("d/log.md", f"s3fs {number}\n")
+            two.append("d/log.md", f"obstore {number}\n")
+        one.edit("d/log.md", str.upper)
+        two.write("d/é メモ #.md", "x")
+        assert two.read("d/log.md") == "".join(f"S3FS {n}\nOBSTORE {n}\n" for n in range(3))
+        assert [e.path for e in one.list()] == [e.path for e in two.list()] == ["d/log.md", "d/é メモ #.md"]
+
+
+def test_a_forked_child_is_told_instead_of_hanging(server: S3Server) -> None:
+    memory = AgentMemory.open(server.new_url(), storage_options=server.options)
+    memory.append("log.md", "parent\n")
+
+    def work() -> None:
+        with pytest.raises(UnsupportedOperationError, match=r"forked.*spawn"):
+            memory.read("log.md")
+        with AgentMemory.open(server.new_url(), storage_options=server.options) as another:
+            with pytest.raises(UnsupportedOperationError, match=r"forked.*spawn"):
+                another.write("log.md", "child")
+
+    child = multiprocessing.get_context("fork").Process(target=work)
+    child.start()
+    child.join(30)
+    assert child.exitcode == 0
+    memory.append("log.md", "parent\n")
+    assert memory.read("log.md") == "parent\nparent\n"
+    memory.close()
+
+
+def test_credentials_are_shown_nowhere(server: S3Server, backend: ObstoreBackend) -> None:
+    memory = AgentMemory.open(server.new_url(), storage_options=server.options)
+    assert SECRET not in f"{memory!r} {backend!r} {vars(backend)} {vars(backend._bucket)} {vars(backend._bucket.store)}"
+    with pytest.raises(TypeError, match="is not pickled"):
+        pickle.dumps(backend._bucket.store)
+    memory.close()
+
+
+def test_wrong_credentials_are_denied_without_showing_any(seaweedfs: S3Server) -> None:
+    options = {**seaweedfs.by("obstore").options, "secret_access_key": "a-wrong-secret-key"}
+    with AgentMemory.open(seaweedfs.new_url(), storage_options=options) as memory:
+        for action in (memory.read, lambda path: memory.write(path, "x")):
+            with pytest.raises(FileOperationError, match="access denied") as denied:
+                action("a.md")
+            seen: BaseException | None = denied.value
+            while seen:
+                assert "wrong-secret" not in f"{seen} {seen!r} {memory!r}"
+                assert seaweedfs.endpoint not in str(seen)
+                seen = seen.__cause__
+
+
+def test_a_missing_bucket_is_no_missing_file(server: S3Server) -> None:
+    with AgentMemory.open("s3://no-such-bucket", storage_options=server.options) as memory:
+        with pytest.raises(ReadError, match="the bucket does not exist"):
+            memory.read("a.md")
+        for write in (memory.write, memory.create, memory.append):
+            with pytest.raises(FileOperationError, match="the bucket does not exist"):
+                write("a.md", "x")
+
+
+def test_a_server_that_is_not_there_is_a_clear_error(server: S3Server) -> None:
+    options = {**server.options, "endpoint": "http://127.0.0.1:9"}
+    with AgentMemory.open("s3://memories", storage_options=options) as memory:
+        with pytest.raises(ReadError, match="no reply from S3"):
+            memory.read("a.md")
+        with pytest.raises(FileOperationError, match="no reply from S3") as failed:
+            memory.write("a.md", "x")
+        assert not isinstance(failed.value, OutcomeUnknownError), "nothing was sent"
+
+
+def test_without_credentials_it_says_so(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_METADATA_ENDPOINT", "http://127.0.0.1:9")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    options = {"engine": "obstore", "endpoint": server.endpoint}
+    with AgentMemory.open("s3://memories", storage_options=options) as memory:
+        with pytest.raises(ReadError, match="there are no credentials"):
+            memory.read("a.md")
+
+
+@pytest.mark.parametrize("variable", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT"])
+def test_a_server_that_is_not_aws_is_tried_however_it_is_configured(
+    variable: str, rclone: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, rclone.endpoint)
+    options = {name: value for name, value in rclone.by("obstore").options.items() if name != "endpoint"}
+    options["client_options"] = {"allow_http": True}
+    with AgentMemory.open(rclone.new_url(), storage_options=options) as memory:
+        with pytest.raises(UnsupportedOperationError, match="ignores preconditions"):
+            memory.append("a.md", "x")
+
+
+def pages(backend: ObstoreBackend, prefix: str, delimited: bool, limit: int) -> list[str]:
+    """All names of a listing, sorted."""
+
+    async def read(run: Run) -> list[str]:
+        names: list[str] = []
+        after: str | None = None
+        for _ in range(20):
+            page = await run.call(backend._bucket.store.list, prefix, delimited=delimited, limit=limit, after=after)
+            assert len(page.objects) + len(page.prefixes) <= limit
+            names += [*(each.name for each in page.objects), *page.prefixes]
+            after = page.next
+            if after is None:
+                return sorted(names)
+        raise AssertionError("the listing does not end")
+
+    return run_sync(backend, read)
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 1000])
+def test_a_folder_marker_of_a_console_ends_no_listing(server: S3Server, backend: ObstoreBackend, limit: int) -> None:
+    prefix = server.new_url().removeprefix("s3://memories/") + "/d/"
+    with closing(server.client("s3")) as s3:
+        for name in ("", "a", "sub/", "sub/b", "z"):
+            s3.put_object(Bucket="memories", Key=prefix + name, Body=b"")
+    marker = prefix + "sub"  # a stated limit: without its slash it looks like a file
+    assert pages(backend, prefix, False, limit) == [prefix + "a", marker, prefix + "sub/b", prefix + "z"]
+    assert pages(backend, prefix, True, limit) == [prefix + "a", prefix + "sub/", prefix + "z"]
+
+
+def test_a_directory_that_a_server_keeps_is_not_mistaken_for_a_file(backend: ObstoreBackend) -> None:
+    with AgentMemory.open(backend) as memory:
+        memory.write("d", "x")
+        with pytest.raises(Failed):
+            run_sync(backend, lambda run: run.call(backend._bucket.store.delete, "d/"))
+        assert memory.read("d") == "x"
+
+
+def test_a_name_it_cannot_read_is_a_clear_error(server: S3Server) -> None:
+    url = server.new_url()
+    with closing(server.client("s3")) as s3:
+        s3.put_object(Bucket="memories", Key=f"{url.removeprefix('s3://memories/')}/../planted", Body=b"")
+    with AgentMemory.open(url, storage_options=server.options) as memory:
+        with pytest.raises(ReadError, match="a name in the bucket that obstore cannot read"):
+            memory.list()
+
+
+def test_the_clock_of_the_store_is_learned_from_what_was_written(backend: ObstoreBackend) -> None:
+    store = backend._bucket.store
+    assert isinstance(store, ObstoreStore)
+    with AgentMemory.open(backend) as memory:
+        memory.write("own.md", "x")
+        store._ahead = 3_600.0
+        memory.read("own.md")
+        assert abs(store._ahead) < 5, "by its own write"
+        memory.write("other.md", "x")
+        store._ahead = -3_600.0
+        memory.read("own.md")
+        assert abs(store._ahead) < 60, "nothing was written later than now"
+
+
+SERVED = """Generic S3 error: Error performing PUT http://host/b/k - Server returned non-2xx status code: {status}
+
+Debug source:
+Generic {{
+    source: RetryError(
+        RetryErrorImpl {{
+            inner: Status {{
+                status: {status},
+                body: Some(
+                    "<Error><Code>{code}</Code><Message>status: 412,\\n status: 412,</Message></Error>",
+                ),
+            }},
+        }},
+    ),
+}}"""
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "expected"),
+    [
+        (412, "PreconditionFailed", Refused),
+        (409, "ConditionalRequestConflict", Racing),
+        (409, "OperationAborted", Unanswered),
+        (404, "NoSuchKey", Missing),
+        (404, "NoSuchBucket", Failed),
+        (416, "InvalidRange", NotSatisfiable),
+        (403, "AccessDenied", Failed),
+        (400, "MetadataTooLarge", Failed),
+        (501, "NotImplemented", UnsupportedOperationError),
+        (500, "InternalError", Unanswered),
+        (503, "SlowDown", Unanswered),
+        (429, "", Unanswered),
+    ],
+)
+def test_an_answer_is_told_by_its_status_and_its_code(status: int, code: str, expected: type[Exception]) -> None:
+    answer = translated(
+        Exception(SERVED.format(status=status, code=code)), conditional=True, of_object=True, ranged=True
+    )
+    assert type(answer) is expected
+    if isinstance(answer, Unanswered):
+        assert (answer.sent, answer.wait) == ((False, 0.5) if code in ("SlowDown", "") else (True, 0.0))
+
+
+def test_without_a_reply_it_stays_open_whether_a_request_took_effect() -> None:
+    answer = translated(Exception("anything"))
+    assert isinstance(answer, Unanswered)
+    assert answer.sent
