@@ -109,7 +109,8 @@ class Table:
         plain = costs[next(iter(ways))]
         for name, cost in costs.items():
             figures = _beside(cost, plain, "wall") + _beside(cost, plain, "cpu")
-            print(f"  {name:<42}{sent[name]:>9.2f}{figures}", flush=True)
+            requests = f"{sent[name]:.2f}" if sent[name] else "-"
+            print(f"  {name:<42}{requests:>9}{figures}", flush=True)
 
 
 async def _cost(round_: Round, calls: int) -> Cost:

@@ -17,6 +17,8 @@ carry. "sync" is `AgentMemory` beside `fsspec.asyn.sync` of the same coroutines,
 - append, version known: a process appends to what it wrote last: one PUT (``If-Match``).
 - append, version unknown: the first append of a process to a file: GET and PUT (``If-Match``).
 - append, others write too: another client has overwritten the file before every append: GET and PUT.
+- by obstore: obstore's own coroutines, on the same loop and with the same conditions and metadata, beside ours by
+  ``engine="obstore"`` and by s3fs. What obstore sends is not counted here, but in ``tests/s3/test_bill.py``.
 - appends of peers: "GET+PUT" reads, and writes without a condition, as session stores and S3 backends of agent
   frameworks do, here by the same session as "bare"; "boto3" is the same by their usual client; ``open("ab")`` is
   s3fs's.
@@ -58,6 +60,7 @@ from _s3_clients import (
     wait,
 )
 from _s3_lines import lines_kept
+from _s3_obstore import beside_obstore
 
 from agent_memory import AsyncAgentMemory, AsyncAgentMemoryService
 from agent_memory.object_store._kept import Kept
@@ -295,6 +298,7 @@ async def main(endpoint: str, long: bool) -> None:
     await listings(bench)
     await appends(bench)
     await sync_calls(bench)
+    await beside_obstore(bench)
     await beside_boto3(bench)
     await beside_peers(bench)
     lines_kept(bench)
@@ -310,7 +314,10 @@ if __name__ == "__main__":
     given = parser.parse_args()
     os.environ.setdefault("AWS_DEFAULT_REGION", "us-east-1")
     os.environ.setdefault("AWS_EC2_METADATA_DISABLED", "true")
-    print(*(f"{package} {version(package)}" for package in ("s3fs", "aiobotocore", "botocore", "aiohttp")), sep=", ")
+    print(
+        *(f"{package} {version(package)}" for package in ("s3fs", "aiobotocore", "botocore", "aiohttp", "obstore")),
+        sep=", ",
+    )
     print("server:", given.endpoint or f"ministack {version('ministack')}")
     with contextlib.nullcontext(given.endpoint) if given.endpoint else ministack() as address:
         asyncio.run(main(address, given.long))

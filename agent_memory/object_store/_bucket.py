@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from types import TracebackType
 
 from agent_memory.backend import not_found, refuse_larger, taken_name
 from agent_memory.errors import (
+    AgentMemoryError,
     ConflictError,
     FileOperationError,
     InvalidPathError,
@@ -34,29 +36,9 @@ class Bucket:
         self._prefix = prefix + "/" if prefix else ""
         self._jitter = jitter
 
-    @contextmanager
-    def operation(self, key: Key, error: type[FileOperationError]) -> Iterator[Attempts]:
+    def operation(self, key: Key, error: type[FileOperationError]) -> Operation:
         """Time to ask in, and our errors for what the store answers."""
-        attempts = Attempts(self._jitter)
-        try:
-            yield attempts
-        except Missing:
-            raise not_found(key) from None
-        except (Refused, Racing) as refused:
-            raise changed(key) from refused
-        except TooLarge as large:
-            refuse_larger(key, large.size, large.most)
-            raise
-        except TimeoutError:  # not of a request: that is `Unanswered`
-            waited = f"waited {attempts.deadline.seconds:g} s for other writers of this process"
-            raise error(f"{key.path!r}: {waited}; nothing was written") from None
-        except (Failed, OutOfTimeError) as failure:
-            if attempts.lost and error is not ReadError:
-                detail = "whether it was written could not be found out"
-                raise OutcomeUnknownError(f"{key.path!r}: {failure}; {detail}") from failure
-            if isinstance(failure, OutOfTimeError) and failure.races:
-                raise ConflictError(f"{key.path!r}: {failure}; nothing was written") from failure
-            raise error(f"{key.path!r}: {failure}") from failure
+        return Operation(key, error, Attempts(self._jitter))
 
     async def head(self, key: Key, attempts: Attempts) -> Object:
         return await attempts.until_answered(lambda: self.store.head(self.name(key)))
@@ -125,6 +107,41 @@ class Bucket:
 
     def directory(self, prefix: Key) -> str:
         return self._prefix + prefix.storage + "/" if prefix.storage else self._prefix
+
+
+class Operation(AbstractContextManager[Attempts]):
+    """See `Bucket.operation`; a class, because every request is in one, and a generator costs more."""
+
+    __slots__ = ("_attempts", "_error", "_key")
+
+    def __init__(self, key: Key, error: type[FileOperationError], attempts: Attempts) -> None:
+        self._key = key
+        self._error = error
+        self._attempts = attempts
+
+    def __enter__(self) -> Attempts:
+        return self._attempts
+
+    def __exit__(self, kind: type[BaseException] | None, raised: BaseException | None, _: TracebackType | None) -> None:
+        if isinstance(raised, Missing):
+            raise not_found(self._key) from None
+        if isinstance(raised, Refused | Racing):
+            raise changed(self._key) from raised
+        if isinstance(raised, TooLarge):
+            refuse_larger(self._key, raised.size, raised.most)
+        if isinstance(raised, TimeoutError):  # not of a request: that is `Unanswered`
+            waited = f"waited {self._attempts.deadline.seconds:g} s for other writers of this process"
+            raise self._error(f"{self._key.path!r}: {waited}; nothing was written") from None
+        if isinstance(raised, Failed | OutOfTimeError):
+            raise self._ended(raised) from raised
+
+    def _ended(self, failure: Failed | OutOfTimeError) -> AgentMemoryError:
+        if self._attempts.lost and self._error is not ReadError:
+            detail = "whether it was written could not be found out"
+            return OutcomeUnknownError(f"{self._key.path!r}: {failure}; {detail}")
+        if isinstance(failure, OutOfTimeError) and failure.races:
+            return ConflictError(f"{self._key.path!r}: {failure}; nothing was written")
+        return self._error(f"{self._key.path!r}: {failure}")
 
 
 def changed(key: Key) -> ConflictError:

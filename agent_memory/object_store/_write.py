@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from functools import cached_property, partial
+from functools import partial
 from typing import NamedTuple
 
 from agent_memory.object_store._attempts import Attempts
@@ -64,12 +64,15 @@ class Write:
         self._writer = writer
         self._attempts = attempts
         self._most = most
+        self._stamp: Entry | None = None
 
-    @cached_property
+    @property
     def _entry(self) -> Entry:
         """Made when it is first sent: what was read before has told the store's clock."""
-        left = self._attempts.deadline.seconds - self._attempts.seconds_ago
-        return self._writer.entry(self._store.now() + left + _LINGER_SECONDS)
+        if self._stamp is None:
+            left = self._attempts.deadline.seconds - self._attempts.seconds_ago
+            self._stamp = self._writer.entry(self._store.now() + left + _LINGER_SECONDS)
+        return self._stamp
 
     async def overwrite(self, data: bytes) -> Stamped:
         """Write whatever is there; raises `OutOfTimeError`."""
