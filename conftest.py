@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import sysconfig
@@ -24,7 +23,7 @@ from pathlib import Path
 import pytest
 
 from agent_memory.testing import FunctionalContract
-from tests.servers import KEY, ROOTS, SECRET, Root, S3Server
+from tests.servers import KEY, ROOTS, SECRET, Root, S3Server, free_port
 
 pytest_plugins = ["pytester"]
 
@@ -125,7 +124,7 @@ def _serving(
     name: str, command: list[str], directory: Path, environment: dict[str, str] | None = None
 ) -> Iterator[S3Server]:
     """Run a server until the session ends; ``{port}`` in its command is a free port, the first one S3's."""
-    ports = [_free_port() for part in (*command, *(environment or {}).values()) if "{port}" in part]
+    ports = [free_port() for part in (*command, *(environment or {}).values()) if "{port}" in part]
     numbers = iter(ports)
 
     def filled(part: str) -> str:
@@ -176,13 +175,6 @@ def _made(servers: list[S3Server], endpoint: str) -> bool:
     except Exception:  # noqa: BLE001 - a store may listen before it can allocate
         return False
     return True
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _script(name: str) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import socket
 from collections.abc import Mapping
 from contextlib import closing
 from copy import copy
@@ -101,3 +102,10 @@ class Root(NamedTuple):
 
     url: str
     options: dict[str, object]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

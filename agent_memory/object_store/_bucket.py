@@ -46,7 +46,7 @@ class Bucket:
     async def list(
         self, key: Key, error: type[FileOperationError], top: str, *, deep: bool, limit: int, after: str | None = None
     ) -> Listing:
-        limit = min(limit, _MAX_KEYS)
+        limit = min(limit, self.store.most_listed)
         with self.operation(key, error) as attempts:
             return await attempts.until_answered(
                 lambda: self.store.list(top, delimited=not deep, limit=limit, after=after)

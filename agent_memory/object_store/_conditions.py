@@ -47,6 +47,7 @@ class SingleWriterStore:
             self.list_uploads, self.abort_upload = store.list_uploads, store.abort_upload
         self.resends = store.resends
         self.conditional_delete = True
+        self.most_listed = store.most_listed
         self.identity = store.identity
         self.is_trusted = store.is_trusted
         self.get = store.get

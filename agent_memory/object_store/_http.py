@@ -6,7 +6,8 @@ from agent_memory.errors import UnsupportedOperationError
 from agent_memory.object_store._store import Failed, Missing, NotSatisfiable, Racing, Refused, Unanswered
 
 _THROTTLED = {"SlowDown", "Throttling", "ThrottlingException", "RequestLimitExceeded", "TooManyRequests",
-              "BandwidthLimitExceeded", "RequestThrottled"}  # fmt: skip
+              "BandwidthLimitExceeded", "RequestThrottled", "ServerBusy"}  # fmt: skip
+_NO_BUCKET = {"NoSuchBucket": "bucket", "ContainerNotFound": "container"}
 _THROTTLED_SECONDS = 0.5
 _MOST_UNREACHABLE = 4
 _AGAIN = {"RequestTimeout", "OperationAborted", "InternalError", "ServiceUnavailable"}
@@ -21,6 +22,7 @@ def refusal_of(
     ranged: bool = False,
     keeps_directories: bool = False,
     retry_after: float = 0.0,
+    store: str = "S3",
 ) -> Exception:
     """What to raise for an answer that is no result; see `ObjectStore` for which exceptions there are.
 
@@ -32,9 +34,10 @@ def refusal_of(
         ranged: it asked for a range.
         keeps_directories: as `Refused`.
         retry_after: seconds the answer asks to wait.
+        store: what messages call the store.
     """
-    if code == "NoSuchBucket":
-        return Failed("the bucket does not exist")
+    if code in _NO_BUCKET:
+        return Failed(f"the {_NO_BUCKET[code]} does not exist")
     if conditional and status == 412:
         return Refused(keeps_directories)
     if conditional and status == 409 and code != "OperationAborted":
@@ -45,18 +48,18 @@ def refusal_of(
         return Missing()
     if status == 416 and ranged:
         return NotSatisfiable()
-    return _failure(status, code, retry_after)
+    return _failure(store, status, code, retry_after)
 
 
-def _failure(status: int, code: str, retry_after: float) -> Exception:
-    shown = f"S3 answered {code or status}"
+def _failure(store: str, status: int, code: str, retry_after: float) -> Exception:
+    shown = f"{store} answered {code or status}"
     if code in _THROTTLED or status == 429:
         return Unanswered(shown, sent=False, wait=max(_THROTTLED_SECONDS, retry_after))
     if status == 501:
         return Failed(f"this server does not know how: {shown}")
     if status >= 500 or status < 400 or code in _AGAIN or status in (408, 409):
         return Unanswered(shown)
-    return Failed("access denied by S3" if status in (401, 403) else shown)
+    return Failed(f"access denied by {store}" if status in (401, 403) else shown)
 
 
 class FirstContact:

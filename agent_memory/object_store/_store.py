@@ -58,6 +58,8 @@ class ObjectStore(Protocol):
     """Whether the client may send a request twice without telling, so that its own write may answer `Refused`."""
     conditional_delete: bool
     """Whether `delete` takes a condition."""
+    most_listed: int
+    """How many names `list` returns at most."""
 
     @property
     def identity(self) -> str:
@@ -93,7 +95,7 @@ class ObjectStore(Protocol):
         ...
 
     async def list(self, prefix: str, *, delimited: bool, limit: int, after: str | None = None) -> Listing:
-        """One page, at most 1,000 names; ``delimited``: only this level, and the prefixes below it."""
+        """One page, at most ``limit`` names; ``delimited``: only this level, and the prefixes below it."""
         ...
 
     async def aclose(self) -> None:

@@ -10,20 +10,28 @@ import re
 
 from agent_memory.object_store import Failed, NotSatisfiable, Unanswered, refusal_of
 
-_STATUS = re.compile(r"^ +status: (\d{3}),$", re.MULTILINE)
+_STATUS = re.compile(r"^ +(?:status: |code: \")(\d{3})\"?,$", re.MULTILINE)
 _CODE = re.compile(r"^ +body: Some\(\n.*?<Code>(\w+)</Code>", re.MULTILINE)
 _KIND = re.compile(r"^ +kind: (\w+),$", re.MULTILINE)
 _UNSENT = re.compile(r"^    source: \"", re.MULTILINE)
 _METADATA_SERVICE = re.compile(r"^ +\w+://[^/]+/latest/(?:api|meta-data)\b", re.MULTILINE)
+_NO_RANGE = re.compile(r"^    source: (?:ParseContentRange|InvalidRangeRequest) {$", re.MULTILINE)
+"""What servers answer of an empty object, or from its very end on, instead of 416."""
 _NEVER_SENT = {"Connect", "Builder"}
 
 
 def translated(
-    cause: Exception, *, conditional: bool = False, of_object: bool = False, ranged: bool = False, keeps: bool = False
+    cause: Exception,
+    *,
+    conditional: bool = False,
+    of_object: bool = False,
+    ranged: bool = False,
+    keeps_directories: bool = False,
+    store: str = "S3",
 ) -> Exception:
     """The answer, as `agent_memory.object_store` has them, that an exception to a request stands for.
 
-    See `agent_memory.object_store.refusal_of`; ``keeps``: the server may keep directories that were emptied.
+    See `agent_memory.object_store.refusal_of` for the arguments.
     """
     text = str(cause)
     status, code = _STATUS.search(text), _CODE.search(text)
@@ -34,9 +42,10 @@ def translated(
             conditional=conditional,
             of_object=of_object,
             ranged=ranged,
-            keeps_directories=keeps,
+            keeps_directories=keeps_directories,
+            store=store,
         )
-    if "ParseContentRange" in text and ranged:  # of an empty object there is none that could be parsed
+    if ranged and _NO_RANGE.search(text):
         return NotSatisfiable()
     name = type(cause).__name__
     if name == "InvalidPathError":
@@ -46,4 +55,4 @@ def translated(
     if _METADATA_SERVICE.search(text):
         return Unanswered("there are no credentials, and no metadata service gives any", sent=False)
     kinds = _KIND.findall(text)
-    return Unanswered(f"no reply from S3 ({kinds[0] if kinds else name})", sent=_NEVER_SENT.isdisjoint(kinds))
+    return Unanswered(f"no reply from {store} ({kinds[0] if kinds else name})", sent=_NEVER_SENT.isdisjoint(kinds))

