@@ -17,6 +17,7 @@ import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from random import Random
 from typing import NamedTuple
 
 from agent_memory.backend import Turns, Version
@@ -27,6 +28,8 @@ MOST_BYTES = 1_900
 _NAME = "agent-memory-writers"
 _TEXT = re.compile(r"(?P<chain>=?[0-9a-f]{14})(?P<entries>(?: [0-9a-f]{8}:[0-9a-f]{1,12}:[0-9a-f]{1,12})*)\Z")
 _LATEST = 16**8 - 1
+_chains = Random()  # noqa: S311 - chains are told apart by it; of the system's own each would wait for the other threads
+os.register_at_fork(after_in_child=_chains.seed)
 
 
 class Entry(NamedTuple):
@@ -55,7 +58,7 @@ class Table(NamedTuple):
     @classmethod
     def new(cls, now: float) -> Table:
         """Of an object that is written without looking at what was there, or where nothing was."""
-        return cls(f"{int(now):08x}{secrets.token_hex(3)}")
+        return cls(f"{int(now):08x}{_chains.getrandbits(24):06x}")
 
     @classmethod
     def of(cls, metadata: Mapping[str, str], etag: str) -> Table:

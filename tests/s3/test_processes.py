@@ -28,6 +28,7 @@ from agent_memory import (
     UnsupportedOperationError,
 )
 from agent_memory.key import Key
+from agent_memory.object_store._writers import Table
 from agent_memory_s3 import S3Backend
 from tests.s3.proxy import Proxy
 from tests.servers import SECRET, S3Server
@@ -53,6 +54,17 @@ def test_a_forked_child_works_beside_its_parent(ministack: S3Server) -> None:
     expected = Counter(["parent", *(f"{name} {number}" for name in names for number in range(5))])
     assert Counter(memory.read("log.md").splitlines()) == expected
     memory.close()
+
+
+def test_a_forked_child_begins_chains_of_its_own() -> None:
+    fork = multiprocessing.get_context("fork")
+    begun = fork.SimpleQueue()
+    child = fork.Process(target=lambda: begun.put([Table.new(0).chain for _ in range(4)]))
+    child.start()
+    own = {Table.new(0).chain for _ in range(4)}
+    assert own.isdisjoint(begun.get())
+    child.join(30)
+    begun.close()
 
 
 def test_a_child_that_closes_leaves_its_parents_connections_alone(ministack: S3Server) -> None:
