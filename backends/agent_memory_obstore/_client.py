@@ -6,6 +6,7 @@ back to the event loop that awaits it.
 
 from __future__ import annotations
 
+import atexit
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,6 +30,8 @@ _FORKED = (
     "obstore does not work in a process forked from one that used it: start processes by spawn or forkserver, or use"
     " s3:// without an engine"
 )
+_LAST_SECONDS = 0.02
+"""How long a process that ends leaves obstore's threads to give up what they hold of Python, else they abort it."""
 _started_in: int | None = None
 """The process in which obstore's threads run, which a fork does not take along; None before the first request."""
 
@@ -152,17 +155,18 @@ class ObstoreStore:
         global _started_in
         if _started_in is None:
             _started_in = os.getpid()
+            atexit.register(time.sleep, _LAST_SECONDS)
         if _started_in != os.getpid():
             raise UnsupportedOperationError(_FORKED)
         return obstore
 
     @contextmanager
     def _request(self, *, of_object: bool = False, conditional: bool = False, ranged: bool = False) -> Iterator[None]:
-        from obstore.exceptions import BaseError
-
         try:
             yield
-        except (BaseError, FileNotFoundError, ValueError) as cause:
+        except (TooLarge, UnsupportedOperationError):
+            raise
+        except Exception as cause:  # noqa: BLE001 - the Rust side panics with what it likes
             self._contact.made |= "Server returned" in str(cause)
             answer = translated(
                 cause,

@@ -48,8 +48,11 @@ def _opened(kind: Any, bucket: str, options: Mapping[str, Any]) -> Any:
     from obstore.exceptions import BaseError
 
     client = {**_CLIENT, **options.get("client_options", {})}
-    if str(options.get("endpoint", "")).startswith("http://"):
+    endpoint = str(options.get("endpoint", "https://"))
+    if endpoint.startswith("http://"):
         client.setdefault("allow_http", True)
+    elif not endpoint.startswith("https://"):  # what the Rust side would panic at
+        raise TypeError("endpoint begins with http:// or https://")
     try:
         return kind(bucket, **{**options, "client_options": client, "retry_config": _ONE_TRY})
     except (BaseError, ValueError) as error:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import pickle
+import subprocess
+import sys
 from contextlib import closing
 
 import pytest
@@ -53,6 +56,7 @@ def test_an_engine_that_there_is_not_is_refused() -> None:
         ({"key": "k"}, "'key' is 'access_key_id'"),
         ({"acess_key_id": "k"}, "'acess_key_id' is not valid"),
         ({"allow_single_writer": "perhaps"}, "true or false"),
+        ({"endpoint": "storage.example:9000"}, "endpoint begins with http"),
         ({"client_options": {"timeuot": "1s"}}, "timeuot"),
     ],
 )
@@ -105,6 +109,22 @@ def test_a_forked_child_is_told_instead_of_hanging(server: S3Server) -> None:
     memory.append("log.md", "parent\n")
     assert memory.read("log.md") == "parent\nparent\n"
     memory.close()
+
+
+_ENDS = """
+import json, sys
+from agent_memory import AgentMemory
+
+with AgentMemory.open(sys.argv[1], storage_options=json.loads(sys.argv[2])) as memory:
+    memory.write("notes.md", "x")
+    memory.read("notes.md")
+"""
+
+
+@pytest.mark.long  # without the wait at the end one of ten processes is aborted
+def test_a_process_ends_in_peace(server: S3Server) -> None:
+    command = [sys.executable, "-c", _ENDS, server.new_url(), json.dumps(server.options)]
+    assert [subprocess.run(command, check=False).returncode for _ in range(60)] == [0] * 60
 
 
 def test_credentials_are_shown_nowhere(server: S3Server, backend: ObstoreBackend) -> None:
