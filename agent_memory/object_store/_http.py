@@ -57,7 +57,7 @@ def _failure(store: str, status: int, code: str, retry_after: float) -> Exceptio
         return Unanswered(shown, sent=False, wait=max(_THROTTLED_SECONDS, retry_after))
     if status == 501:
         return Failed(f"this server does not know how: {shown}")
-    if status >= 500 or status < 400 or code in _AGAIN or status in (408, 409):
+    if status >= 500 or status < 300 or code in _AGAIN or status in (408, 409):
         return Unanswered(shown)
     return Failed(f"access denied by {store}" if status in (401, 403) else shown)
 

@@ -7,6 +7,7 @@ large file sends all of it; nothing is forgotten for good; and it does not outli
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeAlias
@@ -19,7 +20,8 @@ from agent_memory_obstore._opening import azure_store, s3_store
 
 __all__ = ["ObstoreBackend", "agent_memory_register_backends"]
 
-Open: TypeAlias = Callable[[str, dict[str, Any]], ObstoreStore]
+Open: TypeAlias = Callable[[str, Mapping[str, Any]], ObstoreStore]
+_PREFIX = re.compile(r"(?:(?!\.{1,2}(?:/|\Z))[^/\x00-\x1f\x7f\ud800-\udfff]+(?:/|\Z))*\Z")
 
 
 class ObstoreBackend(ObjectStoreBackend):
@@ -29,7 +31,7 @@ class ObstoreBackend(ObjectStoreBackend):
         bucket: its name; the bucket must exist.
         prefix: at most 100 bytes of UTF-8, because S3 keys have 1,024.
         storage_options: those of obstore's ``S3Store`` or ``AzureStore``; the timeouts in ``client_options`` have
-            defaults, ``http://`` endpoints are allowed, and what is said of retries is not heard. With
+            defaults, and ``http://`` endpoints are allowed. With
             ``allow_single_writer``, because no other process writes there, a server without preconditions will do, and
             renames work.
         open_store: by which of obstore's stores.
@@ -46,6 +48,8 @@ class ObstoreBackend(ObjectStoreBackend):
         allow = options.pop("allow_single_writer", False)
         if allow not in (True, False, "true", "false"):
             raise TypeError(f"allow_single_writer is true or false, not {allow!r}")
+        if not _PREFIX.match(prefix.strip("/")):
+            raise ValueError("a prefix is of names that obstore can read: none is empty, '.' or '..', or has controls")
         super().__init__(open_store(bucket, options), prefix, allow_single_writer=allow in (True, "true"))
 
 

@@ -1,15 +1,17 @@
 """What obstore raises instead of results; the one place that knows its exceptions.
 
-They have neither status nor code: both are read from the description of the cause that its Rust side puts into the
-text, in which what a server or a name could bring along is quoted.
+They have neither status nor code: both are read from the description of the cause at the end of the text, where what a
+server or a name brings along is quoted. What comes before has it as it is, and is not looked at.
 """
 
 from __future__ import annotations
 
 import re
 
+from agent_memory.errors import UnsupportedOperationError
 from agent_memory.object_store import Failed, NotSatisfiable, Unanswered, refusal_of
 
+_DESCRIPTION = "\n\nDebug source:\n"
 _STATUS = re.compile(r"^ +(?:status: |code: \")(\d{3})\"?,$", re.MULTILINE)
 _CODE = re.compile(r"^ +body: Some\(\n.*?<Code>(\w+)</Code>", re.MULTILINE)
 _KIND = re.compile(r"^ +kind: (\w+),$", re.MULTILINE)
@@ -17,6 +19,7 @@ _UNSENT = re.compile(r"^    source: \"", re.MULTILINE)
 _METADATA_SERVICE = re.compile(r"^ +\w+://[^/]+/latest/(?:api|meta-data)\b", re.MULTILINE)
 _NO_RANGE = re.compile(r"^    source: (?:ParseContentRange|InvalidRangeRequest) {$", re.MULTILINE)
 """What servers answer of an empty object, or from its very end on, instead of 416."""
+_REDIRECTED = re.compile(r"^ +inner: BareRedirect", re.MULTILINE)
 _NEVER_SENT = {"Connect", "Builder"}
 
 
@@ -33,7 +36,9 @@ def translated(
 
     See `agent_memory.object_store.refusal_of` for the arguments.
     """
-    text = str(cause)
+    if isinstance(cause, NotImplementedError) or type(cause).__name__ == "NotSupportedError":
+        return UnsupportedOperationError(f"obstore does not do that on {store}")
+    text = str(cause).rpartition(_DESCRIPTION)[2]
     status, code = _STATUS.search(text), _CODE.search(text)
     if status:
         return refusal_of(
@@ -50,6 +55,10 @@ def translated(
     name = type(cause).__name__
     if name == "InvalidPathError":
         return Failed("there is a name in the bucket that obstore cannot read")
+    if isinstance(cause, ValueError):
+        return Failed("obstore does not take that name")
+    if _REDIRECTED.search(text):
+        return Failed("the bucket is in another region: name it by the option region")
     if _UNSENT.search(text):
         return Failed("no request could be made: the credentials cannot be read")
     if _METADATA_SERVICE.search(text):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from agent_memory.object_store import Listing, NotSatisfiable, Object, Refused, Unanswered
-from agent_memory_obstore._client import ObstoreStore
+from agent_memory_obstore._client import ObstoreStore, library
 
 
 class AzureStore(ObstoreStore):
@@ -40,11 +40,11 @@ class AzureStore(ObstoreStore):
     async def put(
         self, name: str, data: bytes, metadata: Mapping[str, str], *, if_match: str | None = None, absent: bool = False
     ) -> str:
-        identifiers = {name.replace("-", "_"): value for name, value in metadata.items()}
+        identifiers = {field.replace("-", "_"): value for field, value in metadata.items()}
         return await super().put(name, data, identifiers, if_match=if_match, absent=absent)
 
     async def _below(self, prefix: str, limit: int, after: str | None) -> Listing:
         """A page of all below, of which everything is listed each time: Azure begins no listing at a name."""
         with self._request():
-            found = await self._obstore.list(self._store, prefix or None).collect_async()
+            found = await library().list(self._store, prefix or None).collect_async()
         return self._page(prefix, limit, after, found)

@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from agent_memory.errors import UnsupportedOperationError
 from agent_memory.object_store import (
@@ -36,6 +36,37 @@ _started_in: int | None = None
 """The process in which obstore's threads run, which a fork does not take along; None before the first request."""
 
 
+def library() -> Any:
+    """obstore, unless its threads are another process's: there it would wait for ever.
+
+    Raises:
+        UnsupportedOperationError: this process was forked from one that used it.
+    """
+    import obstore
+
+    global _started_in
+    if _started_in is None:
+        _started_in = os.getpid()
+        atexit.register(time.sleep, _LAST_SECONDS)
+    if _started_in != os.getpid():
+        raise UnsupportedOperationError(_FORKED)
+    return obstore
+
+
+class _OwnWrite(NamedTuple):
+    """The last object this process wrote, and when it was sent and answered."""
+
+    name: str = ""
+    etag: str = ""
+    metadata: Mapping[str, str] = {}
+    sent: float = 0.0
+    answered: float = 0.0
+
+    def is_in(self, found: Object, name: str) -> bool:
+        """Whether an object is that write; the ETag alone would be any other's of the same content."""
+        return (name, found.etag) == (self.name, self.etag) and self.metadata.items() <= found.metadata.items()
+
+
 class ObstoreStore:
     """An `agent_memory.object_store.ObjectStore` of one bucket on S3.
 
@@ -56,7 +87,7 @@ class ObstoreStore:
         self._trusted = trusted
         self._contact = FirstContact()
         self._ahead = 0.0
-        self._last_put = ("", "", 0.0)
+        self._own = _OwnWrite()
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("an obstore backend holds credentials and connections, and is not pickled: open its URL again")
@@ -78,7 +109,7 @@ class ObstoreStore:
         if span is not None:
             options["range"] = _range(span)
         with self._request(of_object=True, conditional=if_match is not None, ranged=span is not None):
-            reply = await self._obstore.get_async(self._store, name, options=options)
+            reply = await library().get_async(self._store, name, options=options)
             first, end = reply.range
             if most is not None and end - first > most:
                 raise TooLarge(end - first, most)
@@ -87,19 +118,20 @@ class ObstoreStore:
 
     async def head(self, name: str) -> Object:
         with self._request(of_object=True):
-            reply = await self._obstore.get_async(self._store, name, options={"head": True})
+            reply = await library().get_async(self._store, name, options={"head": True})
         return self._object(reply, b"")
 
     async def put(
         self, name: str, data: bytes, metadata: Mapping[str, str], *, if_match: str | None = None, absent: bool = False
     ) -> str:
+        sent = time.time()
         mode = "create" if absent else "overwrite" if if_match is None else {"e_tag": if_match}
         with self._request(of_object=True, conditional=mode != "overwrite"):
-            reply = await self._obstore.put_async(
+            reply = await library().put_async(
                 self._store, name, data, attributes=dict(metadata), mode=mode, use_multipart=False
             )
         etag = _etag(reply)
-        self._last_put = (name, etag, time.time())
+        self._own = _OwnWrite(name, etag, _named(metadata), sent, time.time())
         return etag
 
     async def delete(self, name: str, *, if_match: str | None = None) -> None:
@@ -108,7 +140,7 @@ class ObstoreStore:
         if name.endswith("/"):  # which obstore takes for the name without
             raise Failed("obstore cannot remove a directory that the server keeps though it is empty")
         with suppress(Missing), self._request(of_object=True):
-            await self._obstore.delete_async(self._store, name)
+            await library().delete_async(self._store, name)
 
     async def list(self, prefix: str, *, delimited: bool, limit: int, after: str | None = None) -> Listing:
         return await (self._level if delimited else self._below)(prefix, limit, after)
@@ -119,24 +151,27 @@ class ObstoreStore:
     async def _below(self, prefix: str, limit: int, after: str | None) -> Listing:
         size = max(limit, 2)
         with self._request():
-            chunks = self._obstore.list(self._store, prefix or None, offset=after, chunk_size=size)
+            chunks = library().list(self._store, prefix or None, offset=after, chunk_size=size)
             chunk: list[Any] = await anext(aiter(chunks), [])
         # A folder marker comes once more after its own name, of which obstore takes the slash off.
         found = [each for each in chunk if each["path"] > (after or "")][:limit]
-        last = found[-1]["path"] if len(chunk) == size else None
-        return Listing([_listed(each) for each in found if each["path"].startswith(prefix)], (), last)
+        if len(chunk) < size:
+            return Listing(_listed(prefix, found), (), None)
+        if not found or [each["path"] for each in found] != sorted(each["path"] for each in found):
+            raise Failed("there are names in the bucket that obstore does not list in their order")
+        return Listing(_listed(prefix, found), (), found[-1]["path"])
 
     async def _level(self, prefix: str, limit: int, after: str | None) -> Listing:
         """A page of a level, of which obstore always asks for the whole."""
         with self._request():
-            found = await self._obstore.list_with_delimiter_async(self._store, prefix or None)
+            found = await library().list_with_delimiter_async(self._store, prefix or None)
         return self._page(prefix, limit, after, found["objects"], found["common_prefixes"])
 
     def _page(
         self, prefix: str, limit: int, after: str | None, found: Sequence[Any], directories: Sequence[str] = ()
     ) -> Listing:
         """A page of what was listed whole."""
-        objects = [_listed(each) for each in found if each["path"].startswith(prefix)]
+        objects = _listed(prefix, found)
         prefixes = [f"{each}/" for each in directories]
         names = sorted(name for name in (*(each.name for each in objects), *prefixes) if name > (after or ""))
         page = set(names[:limit])
@@ -146,19 +181,6 @@ class ObstoreStore:
             names[limit - 1] if len(names) > limit else None,
             keeps_directories=not self._trusted,
         )
-
-    @property
-    def _obstore(self) -> Any:
-        """The library, unless its threads are another process's, where it would wait for ever."""
-        import obstore
-
-        global _started_in
-        if _started_in is None:
-            _started_in = os.getpid()
-            atexit.register(time.sleep, _LAST_SECONDS)
-        if _started_in != os.getpid():
-            raise UnsupportedOperationError(_FORKED)
-        return obstore
 
     @contextmanager
     def _request(self, *, of_object: bool = False, conditional: bool = False, ranged: bool = False) -> Iterator[None]:
@@ -181,18 +203,25 @@ class ObstoreStore:
 
     def _object(self, reply: Any, data: bytes) -> Object:
         meta = reply.meta
-        modified = meta["last_modified"].timestamp()
-        self._hear(meta["path"], _etag(meta), modified)
-        metadata = {name.lower().replace("_", "-"): value for name, value in reply.attributes.items()}
-        return Object(_etag(meta), meta["size"], modified, metadata, data)
+        metadata = _named(reply.attributes)
+        found = Object(_etag(meta), meta["size"], meta["last_modified"].timestamp(), metadata, data)
+        self._hear(meta["path"], found)
+        return found
 
-    def _hear(self, name: str, etag: str, modified: float) -> None:
-        """Learn the store's clock by when objects were written; obstore does not tell of when an answer is."""
-        last, its, at = self._last_put
-        if (last, its) == (name, etag):
-            self._ahead = modified - at
-        elif modified > self.now():
-            self._ahead = modified - time.time()
+    def _hear(self, name: str, found: Object) -> None:
+        """Learn the store's clock by when objects were written; obstore does not tell of when an answer is.
+
+        It is not behind an object's time, which is of whole seconds; and between sending and answer it wrote ours.
+        """
+        self._ahead = max(self._ahead, found.modified - time.time())
+        if self._own.is_in(found, name):
+            earliest, latest = found.modified - self._own.answered, found.modified + 1 - self._own.sent
+            self._ahead = min(max(self._ahead, earliest), latest)
+
+
+def _named(attributes: Mapping[str, str]) -> dict[str, str]:
+    """Metadata as `Object` has them, whatever the store makes of their names."""
+    return {name.lower().replace("_", "-"): value for name, value in attributes.items()}
 
 
 def _range(span: str) -> object:
@@ -202,8 +231,13 @@ def _range(span: str) -> object:
     return (int(first), int(last) + 1) if last else {"offset": int(first)}
 
 
-def _listed(found: Any) -> Listed:
-    return Listed(found["path"], found["size"], found["last_modified"].timestamp(), _etag(found))
+def _listed(prefix: str, found: Sequence[Any]) -> list[Listed]:
+    """What lies below a prefix, which a folder marker of its own does not."""
+    return [
+        Listed(each["path"], each["size"], each["last_modified"].timestamp(), _etag(each))
+        for each in found
+        if each["path"].startswith(prefix)
+    ]
 
 
 def _etag(found: Mapping[str, Any]) -> str:

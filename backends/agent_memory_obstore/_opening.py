@@ -10,8 +10,11 @@ from urllib.parse import urlsplit
 from agent_memory_obstore._azure import AzureStore
 from agent_memory_obstore._client import ObstoreStore
 
-_CLIENT = {"connect_timeout": "5s", "read_timeout": "15s", "timeout": "1h", "user_agent": "agent-memory"}
+_CLIENT = {"connect_timeout": "5s", "read_timeout": "15s", "timeout": "1h", "user_agent": "agent-memory",
+           "allow_http": True}  # fmt: skip
 _ONE_TRY = {"max_retries": 0}
+_OURS = {"bucket", "bucket_name", "container", "container_name", "prefix", "config", "retry_config", "conditional_put",
+         "disable_bulk_delete"}  # fmt: skip
 _OF_S3FS = {"key": "access_key_id", "secret": "secret_access_key", "token": "session_token", "client_kwargs": "region",
             "config_kwargs": "client_options"}  # fmt: skip
 _AWS = (".amazonaws.com", ".amazonaws.com.cn")
@@ -20,48 +23,53 @@ _AZURE = (".core.windows.net", ".core.chinacloudapi.cn", ".core.usgovcloudapi.ne
 _AZURE_VARIABLES = ("AZURE_ENDPOINT", "AZURE_STORAGE_ENDPOINT", "AZURE_STORAGE_USE_EMULATOR")
 
 
-def s3_store(bucket: str, options: dict[str, Any]) -> ObstoreStore:
-    """A bucket on S3; one delete is one request, as its count is promised.
+def s3_store(bucket: str, options: Mapping[str, Any]) -> ObstoreStore:
+    """A bucket on S3, where one delete is one request, and preconditions are S3's own.
 
     Raises:
         ImportError: obstore is not installed.
-        TypeError: an option ``S3Store`` does not take.
+        TypeError: an option ``S3Store`` does not take, or that is not for callers to set.
     """
     import obstore.store
 
     if theirs := sorted(options.keys() & _OF_S3FS.keys()):
         hints = ", ".join(f"{name!r} is {_OF_S3FS[name]!r}" for name in theirs)
         raise TypeError(f"with engine='obstore' s3:// takes obstore's options: {hints}")
-    store = _opened(obstore.store.S3Store, bucket, {**options, "disable_bulk_delete": True})
-    return ObstoreStore(store, bucket, trusted=_is_within(_AWS, _AWS_VARIABLES, options))
+    fixed = {"disable_bulk_delete": True, "conditional_put": "etag"}
+    store = _opened(obstore.store.S3Store, bucket, options, fixed)
+    return ObstoreStore(store, bucket, trusted=_is_within(_AWS, _AWS_VARIABLES, store.config))
 
 
-def azure_store(container: str, options: dict[str, Any]) -> ObstoreStore:
+def azure_store(container: str, options: Mapping[str, Any]) -> ObstoreStore:
     """A container of Azure Blob Storage; errors as `s3_store`."""
     import obstore.store
 
-    store = _opened(obstore.store.AzureStore, container, options)
-    return AzureStore(store, container, trusted=_is_within(_AZURE, _AZURE_VARIABLES, options))
+    store = _opened(obstore.store.AzureStore, container, options, {})
+    return AzureStore(store, container, trusted=_is_within(_AZURE, _AZURE_VARIABLES, store.config))
 
 
-def _opened(kind: Any, bucket: str, options: Mapping[str, Any]) -> Any:
+def _opened(kind: Any, bucket: str, options: Mapping[str, Any], fixed: Mapping[str, Any]) -> Any:
     from obstore.exceptions import BaseError
 
-    client = {**_CLIENT, **options.get("client_options", {})}
-    endpoint = str(options.get("endpoint", "https://"))
-    if endpoint.startswith("http://"):
-        client.setdefault("allow_http", True)
-    elif not endpoint.startswith("https://"):  # what the Rust side would panic at
-        raise TypeError("endpoint begins with http:// or https://")
+    if ours := sorted(name for name in options if name.lower() in _OURS):
+        raise TypeError(f"the URL, or this package, says what {', '.join(ours)} would")
+    client = options.get("client_options", {})
+    if not isinstance(client, Mapping):
+        raise TypeError("client_options is a mapping")
     try:
-        return kind(bucket, **{**options, "client_options": client, "retry_config": _ONE_TRY})
-    except (BaseError, ValueError) as error:
+        return kind(bucket, **{**options, **fixed, "client_options": {**_CLIENT, **client}, "retry_config": _ONE_TRY})
+    except (BaseError, TypeError, ValueError) as error:
         said = str(error).splitlines()[0]
         raise TypeError(f"obstore's {kind.__name__} does not take these options: {said}") from None
 
 
-def _is_within(domains: tuple[str, ...], variables: tuple[str, ...], options: Mapping[str, Any]) -> bool:
-    """Whether requests go to the provider itself: an option or a variable names no endpoint, or one of its."""
-    named = [str(value) for name, value in options.items() if name.endswith(("endpoint", "endpoint_url", "emulator"))]
+def _is_within(domains: tuple[str, ...], variables: tuple[str, ...], config: Mapping[str, str]) -> bool:
+    """Whether requests go to the provider itself: neither options nor variables name an endpoint, or one of its.
+
+    ``config`` is what obstore made of the options: their names in its own spelling.
+    """
+    named = [value for name, value in config.items() if "endpoint" in name or "emulator" in name]
     named += [value for name, value in os.environ.items() if name.upper().startswith(variables)]
+    if any(not each.lower().startswith(("http://", "https://", "true", "false")) for each in named):
+        raise TypeError("an endpoint begins with http:// or https://")  # the Rust side would panic
     return all((urlsplit(each).hostname or "").endswith(domains) for each in named)

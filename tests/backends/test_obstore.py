@@ -20,11 +20,12 @@ from agent_memory import (
     ReadError,
     UnsupportedOperationError,
 )
-from agent_memory.object_store import Failed, Missing, NotSatisfiable, Racing, Refused, Unanswered
+from agent_memory.object_store import Failed, Missing, NotSatisfiable, Racing, Refused, Unanswered, Writer
 from agent_memory.runners import Run, run_sync
 from agent_memory_obstore import ObstoreBackend
 from agent_memory_obstore._answers import translated
 from agent_memory_obstore._client import ObstoreStore
+from agent_memory_obstore._opening import s3_store
 from tests.servers import SECRET, S3Server
 
 
@@ -57,6 +58,12 @@ def test_an_engine_that_there_is_not_is_refused() -> None:
         ({"acess_key_id": "k"}, "'acess_key_id' is not valid"),
         ({"allow_single_writer": "perhaps"}, "true or false"),
         ({"endpoint": "storage.example:9000"}, "endpoint begins with http"),
+        ({"endpoint": 5}, "does not take these options"),
+        ({"client_options": "x"}, "client_options is a mapping"),
+        ({"prefix": "p"}, "says what prefix would"),
+        ({"Bucket": "b"}, "says what Bucket would"),
+        ({"config": {"aws_endpoint": "http://127.0.0.1:1"}}, "says what config would"),
+        ({"retry_config": {"max_retries": 5}}, "says what retry_config would"),
         ({"client_options": {"timeuot": "1s"}}, "timeuot"),
     ],
 )
@@ -74,6 +81,25 @@ def test_a_bad_s3_url_is_refused(url: str) -> None:
 def test_a_prefix_too_long_is_refused() -> None:
     with pytest.raises(InvalidPathError, match="the prefix is too long"):
         ObstoreBackend("bucket", "p" * 101)
+
+
+@pytest.mark.parametrize("prefix", ["a//b", "./a", "a/..", "a/../b", "a\nb", "\ud800"])
+def test_a_prefix_it_cannot_read_is_refused(prefix: str) -> None:
+    with pytest.raises(ValueError, match="a prefix is of names"):
+        AgentMemory.open(f"s3://bucket/{prefix}", storage_options={"engine": "obstore"})
+
+
+@pytest.mark.parametrize("name", ["endpoint", "Endpoint", "AWS_ENDPOINT", "endpoint_url", "aws_endpoint_url_s3"])
+@pytest.mark.parametrize(
+    ("endpoint", "trusted"),
+    [
+        ("http://127.0.0.1:1", False),
+        ("https://s3.amazonaws.com.evil.example", False),
+        ("https://s3.amazonaws.com", True),
+    ],
+)
+def test_only_aws_itself_is_trusted_however_it_is_spelled(name: str, endpoint: str, trusted: bool) -> None:
+    assert s3_store("memories", {name: endpoint})._trusted is trusted
 
 
 def test_both_engines_read_and_write_the_same_files(ministack: S3Server, server: S3Server) -> None:
@@ -239,17 +265,44 @@ def test_the_clock_of_the_store_is_learned_from_what_was_written(backend: Obstor
     store = backend._bucket.store
     assert isinstance(store, ObstoreStore)
     with AgentMemory.open(backend) as memory:
-        memory.write("own.md", "x")
-        store._ahead = 3_600.0
-        memory.read("own.md")
-        assert abs(store._ahead) < 5, "by its own write"
+        for wrong in (3_600.0, -3_600.0):
+            memory.write("own.md", "x")
+            store._ahead = wrong
+            memory.read("own.md")
+            assert abs(store._ahead) < 5, "by its own write"
         memory.write("other.md", "x")
         store._ahead = -3_600.0
         memory.read("own.md")
-        assert abs(store._ahead) < 60, "nothing was written later than now"
+        assert -60 < store._ahead < 5, "nothing was written later than now"
 
 
-SERVED = """Generic S3 error: Error performing PUT http://host/b/k - Server returned non-2xx status code: {status}
+def test_the_same_content_by_somebody_else_is_no_own_write(server: S3Server) -> None:
+    one, two = opened(server), opened(server)
+    two._bucket._prefix = one._bucket._prefix
+    two._writer = Writer()
+    store = one._bucket.store
+    assert isinstance(store, ObstoreStore)
+    with AgentMemory.open(one) as mine, AgentMemory.open(two) as others:
+        mine.write("state.md", "x")
+        store._own = store._own._replace(sent=store._own.sent - 3_600, answered=store._own.answered - 3_600)
+        others.write("state.md", "x")
+        mine.read("state.md")
+        assert abs(store._ahead) < 5
+
+
+def test_an_own_write_that_took_long_tells_no_more_than_when_it_was_sent_and_answered(backend: ObstoreBackend) -> None:
+    store = backend._bucket.store
+    assert isinstance(store, ObstoreStore)
+    with AgentMemory.open(backend) as memory:
+        memory.write("own.md", "x")
+        store._own = store._own._replace(answered=store._own.answered + 30)
+        memory.read("own.md")
+        assert abs(store._ahead) < 5
+
+
+SERVED = """Generic S3 error: Error performing PUT http://host/k - Server returned non-2xx status code: {status}: <E>
+                status: 412,
+ <Code>NoSuchBucket</Code></E>
 
 Debug source:
 Generic {{
@@ -290,6 +343,19 @@ def test_an_answer_is_told_by_its_status_and_its_code(status: int, code: str, ex
     assert type(answer) is expected
     if isinstance(answer, Unanswered):
         assert (answer.sent, answer.wait) == ((False, 0.5) if code in ("SlowDown", "") else (True, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("cause", "expected"),
+    [
+        (NotImplementedError("put_opts"), UnsupportedOperationError),
+        (ValueError("a name"), Failed),
+        (Exception("moved\n\nDebug source:\nGeneric {\n            inner: BareRedirect,\n}"), Failed),
+        (Exception("panicked"), Unanswered),
+    ],
+)
+def test_what_has_no_status_is_told_by_its_kind(cause: Exception, expected: type[Exception]) -> None:
+    assert type(translated(cause, conditional=True, of_object=True)) is expected
 
 
 def test_without_a_reply_it_stays_open_whether_a_request_took_effect() -> None:

@@ -106,6 +106,10 @@ class Proxy:
             await self._stop.wait()
             await runner.cleanup()
             await asyncio.sleep(0.05)  # what hung ends by itself
+            left = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in left:
+                task.cancel()
+            await asyncio.gather(*left, return_exceptions=True)
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         self._under_way += 1
