@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
-from agent_memory.object_store import Listing, NotSatisfiable, Object, Refused, Unanswered
-from agent_memory_obstore._client import ObstoreStore, library
+from agent_memory.object_store import NotSatisfiable, Object, Refused, Unanswered
+from agent_memory_obstore._client import WHOLE, ObstoreStore
 
 
 class AzureStore(ObstoreStore):
     """An `agent_memory.object_store.ObjectStore` of one container."""
 
     called = "Azure"
-    most_listed = 100_000
+
+    def __init__(self, store: Any, container: str, *, trusted: bool) -> None:
+        super().__init__(store, container, trusted=trusted)
+        self._in_order = False  # obstore cannot begin a listing of Azure's at a name
+        self.most_listed = WHOLE
 
     async def get(
         self, name: str, *, span: str | None = None, if_match: str | None = None, most: int | None = None
@@ -42,9 +47,3 @@ class AzureStore(ObstoreStore):
     ) -> str:
         identifiers = {field.replace("-", "_"): value for field, value in metadata.items()}
         return await super().put(name, data, identifiers, if_match=if_match, absent=absent)
-
-    async def _below(self, prefix: str, limit: int, after: str | None) -> Listing:
-        """A page of all below, of which everything is listed each time: Azure begins no listing at a name."""
-        with self._request():
-            found = await library().list(self._store, prefix or None).collect_async()
-        return self._page(prefix, limit, after, found)

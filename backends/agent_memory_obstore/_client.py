@@ -32,6 +32,8 @@ _FORKED = (
 )
 _LAST_SECONDS = 0.02
 """How long a process that ends leaves obstore's threads to give up what they hold of Python, else they abort it."""
+WHOLE = 100_000
+"""How many names a page has where each page takes a listing of everything."""
 _started_in: int | None = None
 """The process in which obstore's threads run, which a fork does not take along; None before the first request."""
 
@@ -79,12 +81,13 @@ class ObstoreStore:
     called = "S3"
     resends = False
     conditional_delete = False
-    most_listed = 1000
 
     def __init__(self, store: Any, bucket: str, *, trusted: bool) -> None:
         self._store = store
         self._bucket = bucket
         self._trusted = trusted
+        self._in_order = trusted  # by bytes; SeaweedFS is not
+        self.most_listed = 1_000 if trusted else WHOLE
         self._contact = FirstContact()
         self._ahead = 0.0
         self._own = _OwnWrite()
@@ -149,6 +152,10 @@ class ObstoreStore:
         return  # connections are closed with the last reference to obstore's store
 
     async def _below(self, prefix: str, limit: int, after: str | None) -> Listing:
+        if not self._in_order:
+            with self._request():
+                found = await library().list(self._store, prefix or None).collect_async()
+            return self._page(prefix, limit, after, found)
         size = max(limit, 2)
         with self._request():
             chunks = library().list(self._store, prefix or None, offset=after, chunk_size=size)

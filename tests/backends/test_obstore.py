@@ -234,7 +234,12 @@ def pages(backend: ObstoreBackend, prefix: str, delimited: bool, limit: int) -> 
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 1000])
-def test_a_folder_marker_of_a_console_ends_no_listing(server: S3Server, backend: ObstoreBackend, limit: int) -> None:
+@pytest.mark.parametrize("in_order", [True, False])
+def test_a_folder_marker_of_a_console_ends_no_listing(
+    server: S3Server, backend: ObstoreBackend, limit: int, in_order: bool
+) -> None:
+    assert isinstance(backend._bucket.store, ObstoreStore)
+    backend._bucket.store._in_order = in_order  # as on AWS, or as elsewhere
     prefix = server.new_url().removeprefix("s3://memories/") + "/d/"
     with closing(server.client("s3")) as s3:
         for name in ("", "a", "sub/", "sub/b", "z"):

@@ -28,7 +28,7 @@ def server(engine: str, ministack: S3Server) -> S3Server:
 
 
 @faults
-@by_both_engines
+@pytest.mark.parametrize("engine", ["s3fs", pytest.param("obstore", marks=pytest.mark.long)])
 def test_a_fault_that_passes_is_not_noticed(fault: Fault, engine: str, server: S3Server, cells: Cells) -> None:
     _try_all(engine, fault, False, server, cells, 20.0)
     ends = {operation.name: cells[engine, operation.name, fault, False].result for operation in ENGINES[engine]}
