@@ -7,6 +7,7 @@ Then those operations are check-and-write under a lock of this process, and that
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
@@ -46,6 +47,9 @@ from agent_memory.errors import (
 from agent_memory.key import Key
 
 __all__ = ["FsspecBackend", "agent_memory_register_backends"]
+
+
+_NOTHING_THERE = (errno.ENOENT, errno.ENOTDIR)
 
 
 class FsspecBackend(BlockingBackend):
@@ -107,7 +111,7 @@ class FsspecBackend(BlockingBackend):
             require(key, self._state(key), when)
             self._fs.rm_file(self._path(key))
             parent = key.parent
-            while parent.path and not self._fs.find(self._path(parent)):
+            while parent.path and not self._holds_files(self._path(parent)):
                 self._remove_empty(self._path(parent))
                 parent = parent.parent
 
@@ -154,9 +158,18 @@ class FsspecBackend(BlockingBackend):
                 raise taken_name(key)
             parent = parent.parent
         if self._fs.isdir(self._path(key)):
-            if self._fs.find(self._path(key)):
+            if self._holds_files(self._path(key)):
                 raise taken_name(key)
             self._remove_empty(self._path(key))
+
+    def _holds_files(self, directory: str) -> bool:
+        """Whether a file is anywhere below; where the first name is one, nothing is asked about the others."""
+        try:
+            names = [name.rstrip("/") for name in self._fs.ls(directory, detail=False)]
+        except OSError:  # it is gone
+            return False
+        below = [name for name in names if name != directory.rstrip("/")]
+        return any(self._fs.isfile(name) or self._holds_files(name) for name in below)
 
     def _remove_empty(self, directory: str) -> None:
         """Directories exist exactly while a file is below them, also where they are things of their own."""
@@ -193,11 +206,12 @@ def _translated(key: Key, error: type[FileOperationError]) -> Iterator[None]:
         yield
     except AgentMemoryError:
         raise
-    except (FileNotFoundError, NotADirectoryError) as cause:
-        raise not_found(key) from cause
     except NotImplementedError as cause:
         raise UnsupportedOperationError(f"{key.path!r}: this filesystem does not do that") from cause
     except Exception as cause:
+        its_own = isinstance(cause, OSError) and cause.errno in _NOTHING_THERE  # a class of the client's
+        if its_own or isinstance(cause, FileNotFoundError | NotADirectoryError):
+            raise not_found(key) from cause
         raise error(f"{key.path!r}: the storage failed: {type(cause).__name__}") from cause
 
 
