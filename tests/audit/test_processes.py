@@ -25,7 +25,7 @@ long = pytest.mark.long
 
 def append_audited(number: int, _: object, root: str, log: str, lines: int) -> None:
     with (
-        AuditPlugin(log, required=True, max_segment_bytes=20_000) as audit,
+        AuditPlugin(log, required=True, max_segment_bytes=8_000) as audit,
         AgentMemoryService(root, plugins=[audit], actor=f"writer {number}") as service,
     ):
         for line in range(lines):

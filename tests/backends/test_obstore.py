@@ -83,6 +83,12 @@ def test_a_prefix_too_long_is_refused() -> None:
         ObstoreBackend("bucket", "p" * 101)
 
 
+def test_without_obstore_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "obstore.store", None)
+    with pytest.raises(BackendNotAvailableError, match=r"pip install 'agent-memory\[obstore\]'"):
+        AgentMemory.open("s3://memories", storage_options={"engine": "obstore"})
+
+
 @pytest.mark.parametrize("prefix", ["a//b", "./a", "a/..", "a/../b", "a\nb", "\ud800"])
 def test_a_prefix_it_cannot_read_is_refused(prefix: str) -> None:
     with pytest.raises(ValueError, match="a prefix is of names"):
