@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from agent_memory.backend import BackendFactory, hookimpl
 from agent_memory.errors import BackendNotAvailableError
-from agent_memory.object_store import ObjectStoreBackend
+from agent_memory.object_store import ObjectStoreBackend, bucket_and_prefix, take_single_writer
 from agent_memory_obstore._client import ObstoreStore
 from agent_memory_obstore._opening import azure_store, s3_store
 
@@ -45,21 +45,14 @@ class ObstoreBackend(ObjectStoreBackend):
         open_store: Open = s3_store,
     ) -> None:
         options = dict(storage_options or {})
-        allow = options.pop("allow_single_writer", False)
-        if allow not in (True, False, "true", "false"):
-            raise TypeError(f"allow_single_writer is true or false, not {allow!r}")
+        allow = take_single_writer(options)
         if not _PREFIX.match(prefix.strip("/")):
             raise ValueError("a prefix is of names that obstore can read: none is empty, '.' or '..', or has controls")
-        super().__init__(open_store(bucket, options), prefix, allow_single_writer=allow in (True, "true"))
+        super().__init__(open_store(bucket, options), prefix, allow_single_writer=allow)
 
 
 def _open(open_store: Open, url: str, options: Mapping[str, object]) -> ObstoreBackend:
-    scheme, _, rest = url.partition("://")
-    bucket, _, prefix = rest.partition("/")
-    if not bucket:
-        raise ValueError(f"an {scheme.upper()} URL is {scheme}://bucket/prefix")
-    if "?" in prefix or "#" in prefix:
-        raise ValueError(f"an {scheme.upper()} URL has no query; options go into storage_options")
+    bucket, prefix = bucket_and_prefix(url)
     try:
         return ObstoreBackend(bucket, prefix, options, open_store)
     except ImportError as error:

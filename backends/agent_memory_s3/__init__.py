@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 from agent_memory.backend import BackendFactory, hookimpl
 from agent_memory.errors import BackendNotAvailableError
-from agent_memory.object_store import ObjectStoreBackend
+from agent_memory.object_store import ObjectStoreBackend, bucket_and_prefix, take_single_writer
 from agent_memory_s3._client import S3Store
 
 __all__ = ["S3Backend", "agent_memory_register_backends"]
@@ -28,18 +28,12 @@ class S3Backend(ObjectStoreBackend):
 
     def __init__(self, bucket: str, prefix: str = "", storage_options: Mapping[str, object] | None = None) -> None:
         options = dict(storage_options or {})
-        allow = options.pop("allow_single_writer", False)
-        if allow not in (True, False, "true", "false"):
-            raise TypeError(f"allow_single_writer is true or false, not {allow!r}")
-        super().__init__(S3Store(bucket, options), prefix, allow_single_writer=allow in (True, "true"))
+        allow = take_single_writer(options)
+        super().__init__(S3Store(bucket, options), prefix, allow_single_writer=allow)
 
 
 def _open(url: str, options: Mapping[str, object]) -> S3Backend:
-    bucket, _, prefix = url.partition("://")[2].partition("/")
-    if not bucket:
-        raise ValueError("an S3 URL is s3://bucket/prefix")
-    if "?" in prefix or "#" in prefix:
-        raise ValueError("an S3 URL has no query; options go into storage_options")
+    bucket, prefix = bucket_and_prefix(url)
     try:
         return S3Backend(bucket, prefix, options)
     except ImportError as error:

@@ -107,13 +107,8 @@ class TestObstoreOfASingleWriter(_OnS3):
 
 
 @pytest.mark.long
-class TestObstoreOnSeaweedFS(_OnS3, BackendContract):
-    """A real distributed store."""
-
-    rounds = 3
-    workers = 4
-    model_examples = 10
-    model_steps = 30
+class TestObstoreOnSeaweedFS(TestSeaweedFS):
+    """The same store, by the other engine."""
 
     @pytest.fixture
     def server(self, seaweedfs: S3Server) -> S3Server:

@@ -17,6 +17,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.servers import free_port
+
 USER, PASSWORD = "memory", "test-password"
 _PATIENCE = 30.0
 _SMBD = "/usr/sbin/smbd"
@@ -103,12 +105,6 @@ read only = no
 """
 
 
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port: int = free.getsockname()[1]
-    return port
-
-
 @contextmanager
 def _running(command: list[str], port: int) -> Iterator[None]:
     """A server and what it forks, while it takes connections."""
@@ -128,7 +124,7 @@ def _running(command: list[str], port: int) -> Iterator[None]:
 @contextmanager
 def _served(program: str, folder: Path) -> Iterator[int]:
     """A server of our own user over a folder, and its port."""
-    port = _free_port()
+    port = free_port()
     with _running([sys.executable, "-c", program, str(port), str(folder), USER, PASSWORD], port):
         yield port
 
@@ -166,7 +162,7 @@ def _webdav(folder: Path) -> Iterator[Place]:
 
 @contextmanager
 def _smb(folder: Path) -> Iterator[Place]:
-    port, user = _free_port(), getpass.getuser()
+    port, user = free_port(), getpass.getuser()
     share = folder / "share"
     share.mkdir()
     names = ("private", "lock", "state", "cache", "pid", "ncalrpc")

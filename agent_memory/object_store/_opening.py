@@ -1,0 +1,24 @@
+"""What the URLs and the storage options of object stores have in common, whatever the engine."""
+
+from __future__ import annotations
+
+_SINGLE_WRITER = "allow_single_writer"
+
+
+def bucket_and_prefix(url: str) -> tuple[str, str]:
+    """The parts of ``scheme://bucket/prefix``; raises `ValueError` if it is none."""
+    scheme, _, rest = url.partition("://")
+    bucket, _, prefix = rest.partition("/")
+    if not bucket:
+        raise ValueError(f"an {scheme.upper()} URL is {scheme.lower()}://bucket/prefix")
+    if "?" in prefix or "#" in prefix:
+        raise ValueError(f"an {scheme.upper()} URL has no query; options go into storage_options")
+    return bucket, prefix
+
+
+def take_single_writer(options: dict[str, object]) -> bool:
+    """Take ``allow_single_writer`` out of the options; raises `TypeError` if it is neither true nor false."""
+    allow = options.pop(_SINGLE_WRITER, False)
+    if allow not in (True, False, "true", "false"):
+        raise TypeError(f"{_SINGLE_WRITER} is true or false, not {allow!r}")
+    return allow in (True, "true")
