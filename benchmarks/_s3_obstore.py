@@ -32,7 +32,7 @@ class BareObstore:
         return str(reply["e_tag"])
 
     async def head(self, name: str) -> object:
-        return await obstore.get_async(self._store, name, options={"head": True})
+        return await obstore.head_async(self._store, name)
 
     async def append_to_known(self, name: str) -> None:
         etag, data = self.known.get(name) or await self.get(name)

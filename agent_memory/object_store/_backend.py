@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
+from typing import TypeVar
 
 from agent_memory._deadline import DEFAULT_SECONDS
 from agent_memory.backend import (
@@ -54,6 +55,7 @@ from agent_memory.object_store._store import (
 from agent_memory.object_store._write import BeatenError, State, Write
 from agent_memory.object_store._writers import THIS_PROCESS, Stamped, Table, Writer
 
+T = TypeVar("T")
 _EMPTY = "empty"
 _CAPABILITIES = Capabilities(
     atomic_write=True,
@@ -127,56 +129,63 @@ class ObjectStoreBackend(Backend):
     async def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
         if not isinstance(when, Version):
             await self._directories.claim(key)
-        async with self._changing(key, WriteError, conditional=when is not ANY) as (write, _):
-            self._kept.forget(self._bucket.name(key))
-            if when is ANY:
-                version = await write.overwrite(data)
-            elif when is ABSENT:
-                version = await self._create(key, write, data)
-            else:
-                version = await self._swap(key, write, data, when)
-            self._keep(key, version, data)
-            return version
+        change = partial(self._write, key, data, when)
+        return await self._changing(key, WriteError, change, conditional=when is not ANY)
+
+    async def _write(self, key: Key, data: bytes, when: WriteWhen, write: Write) -> Version:
+        self._kept.forget(self._bucket.name(key))
+        if when is ANY:
+            version = await write.overwrite(data)
+        elif when is ABSENT:
+            version = await self._create(key, write, data)
+        else:
+            version = await self._swap(key, write, data, when)
+        self._keep(key, version, data)
+        return version
 
     async def append(self, key: Key, data: bytes, *, separator: bytes = b"", when: AppendWhen = ANY) -> Appended:
         """Append by compare-and-swap: a new object is made of the old one; see `agent_memory.backend.Appends`."""
-        async with self._changing(key, AppendError) as (write, _):
-            name = self._bucket.name(key)
-            base = self._kept.take(name)
-            if base is None or len(base.data) + len(separator) + len(data) > self.max_bytes:
-                base = await write.look(whole=True)
-            shared = self._kept.is_shared(name, base)
-            while True:
-                if base is None and when is PRESENT:
-                    raise not_found(key)
-                whole = joined(base.data if base else b"", separator, data)
-                before = base.before if base else 0
-                if not before:
-                    refuse_larger(key, len(whole), self.max_bytes)
-                try:
-                    version = await self._append_to(key, write, whole, base)
-                    break
-                except BeatenError as beaten:
-                    base = beaten.seen  # it is not in the object now, so it is sent again
-                    shared = True
-            if shared:
-                self._kept.share(name, version.token)
-            else:
-                self._keep(key, version, whole, before)
-            return Appended(before + len(whole), version)
+        return await self._changing(key, AppendError, partial(self._append, key, data, separator, when))
+
+    async def _append(self, key: Key, data: bytes, separator: bytes, when: AppendWhen, write: Write) -> Appended:
+        name = self._bucket.name(key)
+        base = self._kept.take(name)
+        if base is None or len(base.data) + len(separator) + len(data) > self.max_bytes:
+            base = await write.look(whole=True)
+        shared = self._kept.is_shared(name, base)
+        while True:
+            if base is None and when is PRESENT:
+                raise not_found(key)
+            whole = joined(base.data if base else b"", separator, data)
+            before = base.before if base else 0
+            if not before:
+                refuse_larger(key, len(whole), self.max_bytes)
+            try:
+                version = await self._append_to(key, write, whole, base)
+                break
+            except BeatenError as beaten:
+                base = beaten.seen  # it is not in the object now, so it is sent again
+                shared = True
+        if shared:
+            self._kept.share(name, version.token)
+        else:
+            self._keep(key, version, whole, before)
+        return Appended(before + len(whole), version)
 
     async def delete(self, key: Key, when: ReadWhen = ANY) -> None:
         if when is not ANY and not (self._store.conditional_delete or self._allow_single_writer):
             raise UnsupportedOperationError(f"{key.path!r}: {_NO_CONDITIONAL_DELETE}; {ADVICE}")
-        async with self._changing(key, WriteError, conditional=when is not ANY) as (write, attempts):
-            self._kept.forget(self._bucket.name(key))
-            conditional = self._store.conditional_delete and not await self._unsafe(key, attempts)
-            try:
-                deleted = await write.delete(None if when is ANY else when.token, conditional=conditional)
-            except BeatenError as beaten:
-                raise changed(key) from beaten
-            if not deleted:
-                raise not_found(key)
+        await self._changing(key, WriteError, partial(self._delete, key, when), conditional=when is not ANY)
+
+    async def _delete(self, key: Key, when: ReadWhen, write: Write) -> None:
+        self._kept.forget(self._bucket.name(key))
+        conditional = self._store.conditional_delete and not await self._unsafe(key, write.attempts)
+        try:
+            deleted = await write.delete(None if when is ANY else when.token, conditional=conditional)
+        except BeatenError as beaten:
+            raise changed(key) from beaten
+        if not deleted:
+            raise not_found(key)
 
     async def list(self, prefix: Key, *, recursive: bool = True, after: str | None = None, limit: int = 1000) -> Page:
         top = self._bucket.directory(prefix)
@@ -199,17 +208,21 @@ class ObjectStoreBackend(Backend):
     async def aclose(self) -> None:
         await self._store.aclose()
 
-    @asynccontextmanager
     async def _changing(
-        self, key: Key, error: type[FileOperationError], *, conditional: bool = True
-    ) -> AsyncIterator[tuple[Write, Attempts]]:
-        """A write of a file, behind the others of this process: a writer has one under way per file."""
+        self,
+        key: Key,
+        error: type[FileOperationError],
+        change: Callable[[Write], Awaitable[T]],
+        *,
+        conditional: bool = True,
+    ) -> T:
+        """Change a file, behind the others of this process: a writer has one write under way per file."""
         name = self._bucket.name(key)
         with self._bucket.operation(key, error) as attempts:
             async with self._writer.turns.turn((self._store.identity, name), attempts.deadline.at):
                 if conditional and (unsafe := await self._unsafe(key, attempts)):
                     raise UnsupportedOperationError(f"{key.path!r}: {unsafe}")
-                yield Write(self._store, self._composer, name, self._writer, attempts, self.max_bytes), attempts
+                return await change(Write(self._store, self._composer, name, self._writer, attempts, self.max_bytes))
 
     @property
     def _store(self) -> ObjectStore:

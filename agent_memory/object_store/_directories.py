@@ -8,7 +8,6 @@ Everything here runs on the I/O loop, hence in one thread.
 from __future__ import annotations
 
 from collections import OrderedDict
-from itertools import pairwise
 
 from agent_memory.backend import Turns, taken_name
 from agent_memory.key import Key
@@ -20,13 +19,14 @@ _REMEMBERED = 1024
 class Directories:
     """Directories that are known to be no files, each with the subdirectories it had (the first 1,000).
 
-    Those are asked for when this process first writes a file into the directory itself; None before that.
+    Those are asked for when this process first writes a file into the directory itself; None before that. They hold
+    every directory that is known, whoever was first.
     """
 
     def __init__(self, bucket: Bucket, turns: Turns) -> None:
         self._bucket = bucket
         self._turns = turns
-        self._known: OrderedDict[Key, set[str] | None] = OrderedDict()
+        self._known: OrderedDict[str, set[str] | None] = OrderedDict()
 
     async def claim(self, key: Key) -> None:
         """Make sure the name can be a file.
@@ -34,45 +34,48 @@ class Directories:
         Raises:
             FileAlreadyExistsError: it is a directory, or lies below a file.
         """
-        parents = _parents(key)
-        children = self._known.get(parents[-1])
+        directory, _, name = key.storage.rpartition("/")
+        children = self._known.get(directory)
         if children is None:
-            async with self._turns.turn((self, parents[-1])):  # whoever comes meanwhile asks nothing
-                children = await self._looked_up(key, parents)
-        self._known.move_to_end(parents[-1])
-        if key.name in children:
+            async with self._turns.turn((self, directory)):  # whoever comes meanwhile asks nothing
+                children = await self._looked_up(key)
+        self._known.move_to_end(directory)
+        if name in children:
             if await self._bucket.is_directory(key):
                 raise taken_name(key)
             # what was a directory has been emptied since
-            children.discard(key.name)
-        self._forget_directory(key)
-        for directory, below in pairwise(parents):
-            if (others := self._known.get(directory)) is not None:
-                others.add(below.name)
+            children.discard(name)
+            for gone in [known for known in self._known if f"{known}/".startswith(f"{key.storage}/")]:
+                del self._known[gone]
 
-    async def _looked_up(self, key: Key, parents: list[Key]) -> set[str]:
+    async def _looked_up(self, key: Key) -> set[str]:
+        parents = _parents(key)
         for directory in parents[1:]:
-            if directory not in self._known:
+            if directory.storage not in self._known:
                 if await self._bucket.is_file(directory):
                     raise taken_name(key)
-                self._remember(directory, None)
-        known = self._known.get(parents[-1])
-        if known is None:
-            known = await self._bucket.subdirectories(parents[-1])
-            known |= self._known.get(parents[-1]) or set()  # what others of this process have made meanwhile
-            self._remember(parents[-1], known)
-        return known
+                self._remember(directory.storage, None)
+        top = parents[-1].storage
+        children = self._known.get(top)
+        if children is None:
+            children = await self._bucket.subdirectories(parents[-1]) | self._known_below(top)
+            self._remember(top, children)
+        return children
 
-    def _remember(self, directory: Key, children: set[str] | None) -> None:
+    def _known_below(self, directory: str) -> set[str]:
+        """What this process writes into, whether or not a file is there yet."""
+        top = f"{directory}/" if directory else ""
+        below = (known[len(top) :] for known in self._known if known != directory and known.startswith(top))
+        return {name.partition("/")[0] for name in below}
+
+    def _remember(self, directory: str, children: set[str] | None) -> None:
         self._known[directory] = children
         self._known.move_to_end(directory)
+        above, _, name = directory.rpartition("/")
+        if directory and (others := self._known.get(above)) is not None:
+            others.add(name)
         if len(self._known) > _REMEMBERED:
             self._known.popitem(last=False)
-
-    def _forget_directory(self, key: Key) -> None:
-        if key in self._known:
-            for directory in [d for d in self._known if d == key or d.is_below(key)]:
-                del self._known[directory]
 
 
 def _parents(key: Key) -> list[Key]:

@@ -53,7 +53,11 @@ class BeatenError(Exception):
 
 
 class Write:
-    """One logical write: the same entry in every request, so that it is found whichever of them took effect."""
+    """One logical write: the same entry in every request, so that it is found whichever of them took effect.
+
+    Attributes:
+        attempts: its requests.
+    """
 
     def __init__(
         self, store: ObjectStore, composer: Composer, name: str, writer: Writer, attempts: Attempts, most: int
@@ -62,7 +66,7 @@ class Write:
         self._composer = composer
         self._name = name
         self._writer = writer
-        self._attempts = attempts
+        self.attempts = attempts
         self._most = most
         self._stamp: Entry | None = None
 
@@ -70,21 +74,21 @@ class Write:
     def _entry(self) -> Entry:
         """Made when it is first sent: what was read before has told the store's clock."""
         if self._stamp is None:
-            left = self._attempts.deadline.seconds - self._attempts.seconds_ago
+            left = self.attempts.deadline.seconds - self.attempts.seconds_ago
             self._stamp = self._writer.entry(self._store.now() + left + _LINGER_SECONDS)
         return self._stamp
 
     async def overwrite(self, data: bytes) -> Stamped:
         """Write whatever is there; raises `OutOfTimeError`."""
         while True:
-            table = Table.new(self._store.now())._replace(entries=(self._entry,))  # each request is a chain of its own
+            table = Table.new(self._store.now(), (self._entry,))  # each request is a chain of its own
             try:
-                etag = await self._attempts.once(partial(self._store.put, self._name, data, table.metadata))
+                etag = await self.attempts.once(partial(self._store.put, self._name, data, table.metadata))
                 return Stamped(etag, table)
             except Unanswered as failure:
-                await self._attempts.write_unanswered(failure)
+                await self.attempts.write_unanswered(failure)
             except Racing:
-                await self._attempts.lose()
+                await self.attempts.lose()
 
     async def send(self, data: bytes, base: State | None, *, whole: bool = False) -> Stamped:
         """Write if the object is still in a state; with ``whole``, its data are read where it is not.
@@ -100,7 +104,7 @@ class Write:
             try:
                 return Stamped(await self._sent(data, table, base), table)
             except Unanswered as failure:
-                await self._attempts.write_unanswered(failure)
+                await self.attempts.write_unanswered(failure)
             except (Refused, Racing, Missing) as answer:
                 seen = await self._look_again(whole)
                 if seen and seen.table.has(self._entry):
@@ -108,7 +112,7 @@ class Write:
                 in_the_way = base is None and isinstance(answer, Refused) and answer.keeps_directories
                 if not _same(seen, base) or in_the_way:
                     raise self._beaten(seen, base) from answer
-                await self._attempts.lose()  # nothing stands in its way: the store could not decide
+                await self.attempts.lose()  # nothing stands in its way: the store could not decide
 
     async def delete(self, etag: str | None, *, conditional: bool) -> bool:
         """Delete the object, or exactly the version ``etag`` of it; False if there is none.
@@ -117,7 +121,7 @@ class Write:
             BeatenError: it is in another version.
             OutOfTimeError: as `send`.
         """
-        attempts, sent = self._attempts, None
+        attempts, sent = self.attempts, None
         while (seen := await self.look(whole=False)) is not None:
             if attempts.lost and sent and seen.table.chain != sent.table.chain:
                 return True  # what was to be deleted is gone; this is another file
@@ -141,7 +145,7 @@ class Write:
         """The object's state now; None if there is none."""
         try:
             head = partial(self._store.head, self._name)
-            found = await (self._content() if whole else self._attempts.until_answered(head))
+            found = await (self._content() if whole else self.attempts.until_answered(head))
         except Missing:
             return None
         before = found.size - len(found.data) if whole else 0
@@ -152,21 +156,21 @@ class Write:
         get = partial(self._store.get, self._name)
         while True:
             try:
-                return await self._attempts.until_answered(partial(get, most=self._composer.most_to_read(self._most)))
+                return await self.attempts.until_answered(partial(get, most=self._composer.most_to_read(self._most)))
             except TooLarge as large:
                 if large.most == self._most:
                     raise
-            if await self._composer.is_safe(self._name, self._attempts):
+            if await self._composer.is_safe(self._name, self.attempts):
                 with suppress(NotSatisfiable):  # it is empty by now
-                    found = await self._attempts.until_answered(partial(get, span=f"bytes=-{TAIL_BYTES}"))
+                    found = await self.attempts.until_answered(partial(get, span=f"bytes=-{TAIL_BYTES}"))
                     if found.size >= (self._composer.least or 0):
                         return found
 
     async def _sent(self, data: bytes, table: Table, base: State | None) -> str:
         if base is None or not base.before:
-            return await self._attempts.once(partial(self._put, data, table, base))
+            return await self.attempts.once(partial(self._put, data, table, base))
         new, size = data[len(base.data) :], base.before + len(base.data)
-        return await self._composer.append(self._name, base.etag, size, new, table.metadata, self._attempts)
+        return await self._composer.append(self._name, base.etag, size, new, table.metadata, self.attempts)
 
     async def _put(self, data: bytes, table: Table, base: State | None) -> str:
         etag = base.etag if base else None
@@ -175,14 +179,14 @@ class Write:
     async def _stamped(self, base: State | None) -> Table:
         table = base.table if base else Table.new(self._store.now())
         while (stamped := table.stamped(self._entry, self._store.now())) is None:
-            await self._attempts.wait_for_room()
+            await self.attempts.wait_for_room()
         return stamped
 
     async def _look_again(self, whole: bool) -> State | None:
         """Look what refused a write; who goes on with what is read there lets the winners go first."""
-        self._attempts.lost = self._attempts.lost or self._store.resends
+        self.attempts.lost = self.attempts.lost or self._store.resends
         if whole:
-            await self._attempts.lose()
+            await self.attempts.lose()
         return await self.look(whole=whole)
 
     def _found(self, seen: State) -> Stamped:
@@ -192,8 +196,8 @@ class Write:
 
     def _beaten(self, seen: State | None, base: State | None) -> BeatenError:
         if seen and self._kept_all(seen, base):
-            self._attempts.lost = False
-        return BeatenError(seen, not self._attempts.lost)
+            self.attempts.lost = False
+        return BeatenError(seen, not self.attempts.lost)
 
     def _kept_all(self, seen: State, base: State | None) -> bool:
         """Whether every write since this one began has kept the entries it found: it is of the base's chain, or older.
@@ -202,7 +206,7 @@ class Write:
         """
         if base is not None and seen.table.chain == base.table.chain:
             return True
-        return seen.table.began + _SKEW_SECONDS < self._store.now() - self._attempts.seconds_ago
+        return seen.table.began + _SKEW_SECONDS < self._store.now() - self.attempts.seconds_ago
 
 
 def _same(seen: State | None, base: State | None) -> bool:

@@ -56,9 +56,9 @@ class Table(NamedTuple):
     entries: tuple[Entry, ...] = ()
 
     @classmethod
-    def new(cls, now: float) -> Table:
+    def new(cls, now: float, entries: tuple[Entry, ...] = ()) -> Table:
         """Of an object that is written without looking at what was there, or where nothing was."""
-        return cls(f"{int(now):08x}{_chains.getrandbits(24):06x}")
+        return cls(f"{int(now):08x}{_chains.getrandbits(24):06x}", entries)
 
     @classmethod
     def of(cls, metadata: Mapping[str, str], etag: str) -> Table:

@@ -27,7 +27,6 @@ from agent_memory import (
     OutcomeUnknownError,
     UnsupportedOperationError,
 )
-from agent_memory.key import Key
 from agent_memory.object_store._writers import Table
 from agent_memory_s3 import S3Backend
 from tests.s3.proxy import Proxy
@@ -86,7 +85,7 @@ def test_a_write_that_gets_no_answer_at_all_is_sent_again(ministack: S3Server) -
         options = {**ministack.options, "endpoint_url": f"http://127.0.0.1:{server.getsockname()[1]}"}
         options["config_kwargs"] = {"read_timeout": 0.5}
         backend = S3Backend("memories", "p", options)
-        backend._directories._known[Key.tree()] = set()  # nothing to ask before the write
+        backend._directories._known[""] = set()  # nothing to ask before the write
         memory = AgentMemory.open(backend, timeout=3)
         with pytest.raises(OutcomeUnknownError):
             memory.write("a.md", "x")
