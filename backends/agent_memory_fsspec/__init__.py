@@ -7,10 +7,10 @@ Then those operations are check-and-write under a lock of this process, and that
 
 from __future__ import annotations
 
-import errno
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -39,17 +39,19 @@ from agent_memory.backend import (
 from agent_memory.errors import (
     AgentMemoryError,
     BackendNotAvailableError,
+    FileAlreadyExistsError,
     FileOperationError,
     ReadError,
     UnsupportedOperationError,
     WriteError,
 )
 from agent_memory.key import Key
+from agent_memory_fsspec._names import Names, is_missing
 
 __all__ = ["FsspecBackend", "agent_memory_register_backends"]
 
-
-_NOTHING_THERE = (errno.ENOENT, errno.ENOTDIR)
+_MOST_DIRECTORIES = 1024
+_OTHER_CASE = "a name is taken that differs from it by case alone, and this filesystem takes both for one"
 
 
 class FsspecBackend(BlockingBackend):
@@ -74,7 +76,9 @@ class FsspecBackend(BlockingBackend):
 
     def __init__(self, filesystem: fsspec.AbstractFileSystem, root: str, *, allow_single_writer: bool = False) -> None:
         self._fs: Any = filesystem
-        self._root = root.rstrip("/")
+        self._names = Names(filesystem, root)
+        self._directories: set[str] = set()  # that were there, so that a write need not ask for them again
+        self._seen = "", ""  # a directory, and a file in it
         self._single_writer = allow_single_writer
         # Two threads must not use a client of one connection at once; coroutines of one loop do not.
         alone = allow_single_writer or not getattr(filesystem, "async_impl", False)
@@ -96,23 +100,30 @@ class FsspecBackend(BlockingBackend):
     def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
         self._require_single_writer(when)
         with self._lock, _translated(key, WriteError):
-            self._refuse_taken(key)
+            found = self._found(key)
+            if found == "directory":
+                if self._file_in(self._path(key)):
+                    raise taken_name(key)
+                self._remove_empty(self._path(key))
+                found = None
             if when is not ANY:
-                require(key, self._state(key), when)
-            if parent := self._path(key).rpartition("/")[0]:
-                self._fs.makedirs(parent, exist_ok=True)
-            self._fs.pipe_file(self._path(key), data)
+                require(key, self._version(key) if found else None, when)
+            self._put(key, data)
+            self._learn_case(key)
         return content_version(data)
 
     def delete(self, key: Key, when: ReadWhen = ANY) -> None:
         self._require_single_writer(when)
         with self._lock, _translated(key, WriteError):
             self._info(key)
-            require(key, self._state(key), when)
+            require(key, self._version(key), when)
             self._fs.rm_file(self._path(key))
+            self._names.forget(key.storage)
             parent = key.parent
             while parent.path and not self._holds_files(self._path(parent)):
                 self._remove_empty(self._path(parent))
+                self._names.forget(parent.storage)
+                self._directories.discard(parent.storage)
                 parent = parent.parent
 
     def list(self, prefix: Key, *, recursive: bool = True, after: str | None = None, limit: int = 1000) -> Page:
@@ -120,25 +131,44 @@ class FsspecBackend(BlockingBackend):
         top = self._path(prefix)
         with self._lock, _translated(prefix, ReadError):
             self._fs.invalidate_cache()
-            files = self._files(top)
+            files = self._files(prefix)
         for path, info in files.items():
             builder.file(path[len(top) :].lstrip("/"), info["size"], _seconds(info))
         return builder.page(after, limit)
 
-    def _files(self, top: str) -> dict[str, Any]:
+    def _files(self, prefix: Key) -> dict[str, Any]:
+        there = self._names.info(prefix.storage)
+        if there is None or there["type"] != "directory" or not self._is_exact(prefix):
+            return {}
         try:
-            if not self._fs.isdir(top):
-                return {}
-            found: dict[str, Any] = self._fs.find(top, detail=True)
+            found: dict[str, Any] = self._fs.find(self._path(prefix), detail=True)
         except FileNotFoundError:
             return {}
         return found
 
     def _info(self, key: Key) -> dict[str, Any]:
-        info: dict[str, Any] = self._fs.info(self._path(key))
-        if info["type"] != "file":
+        info = self._names.info(key.storage)
+        if info is None or info["type"] != "file" or not self._is_exact(key):
             raise not_found(key)
         return info
+
+    def _found(self, key: Key) -> str | None:
+        """Whether a name is a file's, a directory's, or free; refuses it where another's differs by case alone."""
+        if (info := self._names.info(key.storage)) is None:
+            return None
+        if not self._is_exact(key):
+            raise FileAlreadyExistsError(f"{key.path!r}: {_OTHER_CASE}")
+        kind: str = info["type"]
+        return kind
+
+    def _is_exact(self, key: Key) -> bool:
+        self._learn_case(key)
+        return self._names.is_exact(key.storage)
+
+    def _learn_case(self, key: Key) -> None:
+        self._names.learn(key.storage)
+        if self._names.folds_case and self.capabilities.case_sensitive:
+            self.capabilities = replace(self.capabilities, case_sensitive=False)
 
     def _require_single_writer(self, when: object) -> None:
         if when is not ANY and not self._single_writer:
@@ -147,29 +177,48 @@ class FsspecBackend(BlockingBackend):
                 "write; open it with allow_single_writer=True if nobody else writes there"
             )
 
-    def _state(self, key: Key) -> Callable[[], Version] | None:
-        path = self._path(key)
-        return (lambda: content_version(self._fs.cat_file(path))) if self._fs.exists(path) else None
+    def _version(self, key: Key) -> Callable[[], Version]:
+        return lambda: content_version(self._fs.cat_file(self._path(key)))
 
-    def _refuse_taken(self, key: Key) -> None:
+    def _put(self, key: Key, data: bytes) -> None:
+        directory = key.storage.rpartition("/")[0]
+        if directory in self._directories:
+            try:
+                self._fs.pipe_file(self._path(key), data)
+            except Exception:  # noqa: BLE001 - of whatever class: it may be gone by now
+                self._directories.discard(directory)
+            else:
+                return
+        self._make_directories(key)
+        self._fs.pipe_file(self._path(key), data)
+        if len(self._directories) >= _MOST_DIRECTORIES:
+            self._directories.clear()
+        self._directories.add(directory)
+
+    def _make_directories(self, key: Key) -> None:
         parent = key.parent
-        while parent.path:
-            if self._fs.isfile(self._path(parent)):
+        while parent.path and (found := self._found(parent)) != "directory":
+            if found:
                 raise taken_name(key)
-            parent = parent.parent
-        if self._fs.isdir(self._path(key)):
-            if self._holds_files(self._path(key)):
-                raise taken_name(key)
-            self._remove_empty(self._path(key))
+            parent = parent.parent  # a directory lies in directories
+        path = self._path(key).rpartition("/")[0]
+        if path and (parent != key.parent or not parent.path):
+            self._fs.makedirs(path, exist_ok=True)
 
     def _holds_files(self, directory: str) -> bool:
-        """Whether a file is anywhere below; where the first name is one, nothing is asked about the others."""
+        """Whether a file is anywhere below; while the one seen last is still there, nothing is listed again."""
+        if self._seen[0] != directory or not self._fs.isfile(self._seen[1]):
+            self._seen = directory, self._file_in(directory)
+        return bool(self._seen[1])
+
+    def _file_in(self, directory: str) -> str:
+        """A file anywhere below, or nothing; of those listed the last, as a whole tree is deleted from the first on."""
         try:
             names = [name.rstrip("/") for name in self._fs.ls(directory, detail=False)]
         except OSError:  # it is gone
-            return False
-        below = [name for name in names if name != directory.rstrip("/")]
-        return any(self._fs.isfile(name) or self._holds_files(name) for name in below)
+            return ""
+        below = (name for name in reversed(names) if name != directory.rstrip("/"))
+        return next((file for name in below if (file := name if self._fs.isfile(name) else self._file_in(name))), "")
 
     def _remove_empty(self, directory: str) -> None:
         """Directories exist exactly while a file is below them, also where they are things of their own."""
@@ -178,7 +227,7 @@ class FsspecBackend(BlockingBackend):
                 _remove_directory(self._fs, below)
 
     def _path(self, key: Key) -> str:
-        return f"{self._root}/{key.storage}" if key.storage else self._root
+        return self._names.path(key.storage)
 
 
 def _remove_directory(filesystem: Any, path: str) -> None:
@@ -209,8 +258,7 @@ def _translated(key: Key, error: type[FileOperationError]) -> Iterator[None]:
     except NotImplementedError as cause:
         raise UnsupportedOperationError(f"{key.path!r}: this filesystem does not do that") from cause
     except Exception as cause:
-        its_own = isinstance(cause, OSError) and cause.errno in _NOTHING_THERE  # a class of the client's
-        if its_own or isinstance(cause, FileNotFoundError | NotADirectoryError):
+        if is_missing(cause):
             raise not_found(key) from cause
         raise error(f"{key.path!r}: the storage failed: {type(cause).__name__}") from cause
 

@@ -18,6 +18,7 @@ from agent_memory.testing import BackendContract
 from agent_memory_fsspec import FsspecBackend
 from agent_memory_local import LocalBackend
 from agent_memory_memory import MemoryBackend
+from tests.backends.folding import FoldingFileSystem
 
 _numbers = itertools.count()
 
@@ -70,10 +71,12 @@ class _OnFsspec(BackendContract):
 
     allow_single_writer = False
 
-    @pytest.fixture(params=["local", "directory", "memory"])
+    @pytest.fixture(params=["local", "folding case", "directory", "memory"])
     def filesystem(self, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Any, str]]:
         if request.param == "local":
             yield LocalFileSystem(), str(tmp_path / "root")
+        elif request.param == "folding case":
+            yield FoldingFileSystem(), str(tmp_path / "root")
         elif request.param == "directory":
             yield DirFileSystem(path=str(tmp_path), fs=LocalFileSystem()), "root"
         else:
