@@ -214,11 +214,14 @@ class FsspecBackend(BlockingBackend):
     def _file_in(self, directory: str) -> str:
         """A file anywhere below, or nothing; of those listed the last, as a whole tree is deleted from the first on."""
         try:
-            names = [name.rstrip("/") for name in self._fs.ls(directory, detail=False)]
+            listed = self._fs.ls(directory, detail=True)
         except OSError:  # it is gone
             return ""
-        below = (name for name in reversed(names) if name != directory.rstrip("/"))
-        return next((file for name in below if (file := name if self._fs.isfile(name) else self._file_in(name))), "")
+        for each in reversed(listed):
+            name = each["name"].rstrip("/")
+            if name != directory.rstrip("/") and (file := name if each["type"] == "file" else self._file_in(name)):
+                return file
+        return ""
 
     def _remove_empty(self, directory: str) -> None:
         """Directories exist exactly while a file is below them, also where they are things of their own."""
