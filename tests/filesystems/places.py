@@ -17,6 +17,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
+from tests import azurite
 from tests.servers import free_port
 
 USER, PASSWORD = "memory", "test-password"
@@ -181,6 +182,13 @@ def _smb(folder: Path) -> Iterator[Place]:
 
 
 @contextmanager
+def _azure(folder: Path) -> Iterator[Place]:
+    with azurite.running(folder) as endpoint:
+        account = f"AccountName={azurite.ACCOUNT};AccountKey={azurite.KEY};BlobEndpoint={endpoint};"
+        yield Place("abfs://memories/here", {"connection_string": f"DefaultEndpointsProtocol=http;{account}"})
+
+
+@contextmanager
 def _zip(folder: Path) -> Iterator[Place]:
     archive = folder / "memories.zip"
     with zipfile.ZipFile(archive, "w") as made:
@@ -206,6 +214,7 @@ KINDS: Mapping[str, Kind] = {
         Kind("SFTP", f"`sftp://`, `ssh://`: {_versions('sshfs')}", _versions("asyncssh"), _sftp),
         Kind("FTP", "`ftp://`: fsspec's own", _versions("pyftpdlib"), _ftp),
         Kind("WebDAV", f"`webdav://`: {_versions('webdav4')}", _versions("WsgiDAV", "cheroot"), _webdav),
+        Kind("Azure", f"`abfs://`, `az://`: {_versions('adlfs')}", azurite.AZURITE.replace("@", " "), _azure),
         Kind("zip", "`zip://`: fsspec's own", "an archive on the local disk", _zip),
         Kind("SMB", f"`smb://`: fsspec's own, {_versions('smbprotocol')}", _samba(), _smb),
     )

@@ -16,7 +16,8 @@ import pytest
 from agent_memory import AgentMemory, WriteError
 from tests.filesystems.places import KINDS, Place
 
-WRITABLE = [pytest.param(name, marks=pytest.mark.long) if name == "SMB" else name for name in KINDS if name != "zip"]
+LONG = ("Azure", "SMB")
+WRITABLE = [pytest.param(name, marks=pytest.mark.long) if name in LONG else name for name in KINDS if name != "zip"]
 _PLAINLY = """
 import ast, sys
 from agent_memory import AgentMemory, UnsupportedOperationError
