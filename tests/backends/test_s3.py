@@ -13,12 +13,14 @@ from contextlib import closing
 from functools import partial
 from typing import Any
 
+import fsspec.asyn
 import pytest
 
 from agent_memory import (
     AgentMemory,
     AgentMemoryError,
     AgentMemoryFileNotFoundError,
+    AgentMemoryService,
     AsyncAgentMemory,
     BackendNotAvailableError,
     FileAlreadyExistsError,
@@ -96,6 +98,47 @@ def test_a_name_is_not_both_a_file_and_a_directory_whoever_made_the_other(moto: 
         one.write("a", "now a file")
         with pytest.raises(FileAlreadyExistsError):
             one.write("a/b.md", "x")
+
+
+def test_an_agents_directories_are_in_the_way_of_the_whole_trees_files(moto: S3Server) -> None:
+    backend = moto.new_backend()
+    with AgentMemory.open(backend) as tree:
+        tree.write("top.md", "x")
+        AgentMemoryService(backend).agent("bob").write("a/b.md", "x")
+        within = Key.agent("bob").storage
+        tree.write(f"{within}/a/c.md", "x")
+        for taken in (within.partition("/")[0], within, f"{within}/a"):
+            with pytest.raises(FileAlreadyExistsError):
+                tree.write(taken, "y")
+
+
+def test_a_directory_forgotten_while_it_is_asked_about_is_known_again(
+    moto: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend, key = moto.new_backend(), Key.tree().join
+    asked, answered, is_file = asyncio.Event(), asyncio.Event(), backend._bucket.is_file
+
+    async def slow(directory: Key) -> Any:
+        if directory == key("d/e"):
+            asked.set()
+            await answered.wait()
+        return await is_file(directory)
+
+    monkeypatch.setattr(backend._bucket, "is_file", slow)
+
+    async def meanwhile() -> None:
+        await backend.write(key("top.md"), b"x")
+        await backend._directories.claim(key("d/a"))  # and nothing is written there
+        below = asyncio.create_task(backend.write(key("d/e/x"), b"x"))
+        await asyncio.wait_for(asked.wait(), 10)
+        await backend._directories.claim(key("d"))
+        answered.set()
+        await below
+
+    with AgentMemory.open(backend) as memory:
+        fsspec.asyn.sync(fsspec.asyn.get_loop(), meanwhile)
+        with pytest.raises(FileAlreadyExistsError):
+            memory.write("d", "y")
 
 
 def test_a_prefix_of_100_bytes_is_the_longest(moto: S3Server) -> None:
