@@ -15,7 +15,6 @@ from datetime import datetime
 from typing import Any
 
 import fsspec
-import fsspec.asyn
 
 from agent_memory.backend import (
     ANY,
@@ -34,24 +33,20 @@ from agent_memory.backend import (
     not_found,
     refuse_larger,
     require,
-    taken_name,
 )
 from agent_memory.errors import (
     AgentMemoryError,
     BackendNotAvailableError,
-    FileAlreadyExistsError,
     FileOperationError,
     ReadError,
     UnsupportedOperationError,
     WriteError,
 )
 from agent_memory.key import Key
+from agent_memory_fsspec._directories import Directories
 from agent_memory_fsspec._names import Names, is_missing
 
 __all__ = ["FsspecBackend", "agent_memory_register_backends"]
-
-_MOST_DIRECTORIES = 1024
-_OTHER_CASE = "a name is taken that differs from it by case alone, and this filesystem takes both for one"
 
 
 class FsspecBackend(BlockingBackend):
@@ -77,15 +72,14 @@ class FsspecBackend(BlockingBackend):
     def __init__(self, filesystem: fsspec.AbstractFileSystem, root: str, *, allow_single_writer: bool = False) -> None:
         self._fs: Any = filesystem
         self._names = Names(filesystem, root)
-        self._directories: set[str] = set()  # that were there, so that a write need not ask for them again
-        self._seen = "", ""  # a directory, and a file in it
+        self._directories = Directories(filesystem, self._names)
         self._single_writer = allow_single_writer
         # Two threads must not use a client of one connection at once; coroutines of one loop do not.
         alone = allow_single_writer or not getattr(filesystem, "async_impl", False)
         self._lock = threading.RLock() if alone else nullcontext()
 
     def read(self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY) -> Snapshot:
-        with self._lock, _translated(key, ReadError):
+        with self._operation(key, ReadError):
             refuse_larger(key, len(range(*slice(start, end).indices(self._info(key)["size"]))), self.max_bytes)
             whole: bytes = self._fs.cat_file(self._path(key))  # also for a range: versions are of whole files
         snapshot = Snapshot(whole[start:end], lambda: content_version(whole), len(whole))
@@ -93,43 +87,33 @@ class FsspecBackend(BlockingBackend):
         return snapshot
 
     def stat(self, key: Key) -> Entry:
-        with self._lock, _translated(key, ReadError):
+        with self._operation(key, ReadError):
             info = self._info(key)
             return Entry(key, info["size"], _seconds(info))
 
     def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
         self._require_single_writer(when)
-        with self._lock, _translated(key, WriteError):
-            found = self._found(key)
-            if found == "directory":
-                if self._file_in(self._path(key)):
-                    raise taken_name(key)
-                self._remove_empty(self._path(key))
-                found = None
+        with self._operation(key, WriteError):
+            exists = self._directories.claim(key)
             if when is not ANY:
-                require(key, self._version(key) if found else None, when)
-            self._put(key, data)
-            self._learn_case(key)
+                require(key, self._version(key) if exists else None, when)
+            self._directories.put(key, data)
+            self._names.learn(key.storage)
         return content_version(data)
 
     def delete(self, key: Key, when: ReadWhen = ANY) -> None:
         self._require_single_writer(when)
-        with self._lock, _translated(key, WriteError):
+        with self._operation(key, WriteError):
             self._info(key)
             require(key, self._version(key), when)
             self._fs.rm_file(self._path(key))
-            self._names.forget(key.storage)
-            parent = key.parent
-            while parent.path and not self._holds_files(self._path(parent)):
-                self._remove_empty(self._path(parent))
-                self._names.forget(parent.storage)
-                self._directories.discard(parent.storage)
-                parent = parent.parent
+            with suppress(Exception):  # the file is deleted
+                self._directories.tidy(key)
 
     def list(self, prefix: Key, *, recursive: bool = True, after: str | None = None, limit: int = 1000) -> Page:
         builder = PageBuilder(prefix, recursive)
         top = self._path(prefix)
-        with self._lock, _translated(prefix, ReadError):
+        with self._operation(prefix, ReadError):
             self._fs.invalidate_cache()
             files = self._files(prefix)
         for path, info in files.items():
@@ -152,23 +136,18 @@ class FsspecBackend(BlockingBackend):
             raise not_found(key)
         return info
 
-    def _found(self, key: Key) -> str | None:
-        """Whether a name is a file's, a directory's, or free; refuses it where another's differs by case alone."""
-        if (info := self._names.info(key.storage)) is None:
-            return None
-        if not self._is_exact(key):
-            raise FileAlreadyExistsError(f"{key.path!r}: {_OTHER_CASE}")
-        kind: str = info["type"]
-        return kind
-
     def _is_exact(self, key: Key) -> bool:
-        self._learn_case(key)
+        self._names.learn(key.storage)
         return self._names.is_exact(key.storage)
 
-    def _learn_case(self, key: Key) -> None:
-        self._names.learn(key.storage)
-        if self._names.folds_case and self.capabilities.case_sensitive:
-            self.capabilities = replace(self.capabilities, case_sensitive=False)
+    @contextmanager
+    def _operation(self, key: Key, error: type[FileOperationError]) -> Iterator[None]:
+        with self._lock, _translated(key, error):
+            try:
+                yield
+            finally:
+                if self._names.folds_case and self.capabilities.case_sensitive:
+                    self.capabilities = replace(self.capabilities, case_sensitive=False)
 
     def _require_single_writer(self, when: object) -> None:
         if when is not ANY and not self._single_writer:
@@ -180,65 +159,8 @@ class FsspecBackend(BlockingBackend):
     def _version(self, key: Key) -> Callable[[], Version]:
         return lambda: content_version(self._fs.cat_file(self._path(key)))
 
-    def _put(self, key: Key, data: bytes) -> None:
-        directory = key.storage.rpartition("/")[0]
-        if directory in self._directories:
-            try:
-                self._fs.pipe_file(self._path(key), data)
-            except Exception:  # noqa: BLE001 - of whatever class: it may be gone by now
-                self._directories.discard(directory)
-            else:
-                return
-        self._make_directories(key)
-        self._fs.pipe_file(self._path(key), data)
-        if len(self._directories) >= _MOST_DIRECTORIES:
-            self._directories.clear()
-        self._directories.add(directory)
-
-    def _make_directories(self, key: Key) -> None:
-        parent = key.parent
-        while parent.path and (found := self._found(parent)) != "directory":
-            if found:
-                raise taken_name(key)
-            parent = parent.parent  # a directory lies in directories
-        path = self._path(key).rpartition("/")[0]
-        if path and (parent != key.parent or not parent.path):
-            self._fs.makedirs(path, exist_ok=True)
-
-    def _holds_files(self, directory: str) -> bool:
-        """Whether a file is anywhere below; while the one seen last is still there, nothing is listed again."""
-        if self._seen[0] != directory or not self._fs.isfile(self._seen[1]):
-            self._seen = directory, self._file_in(directory)
-        return bool(self._seen[1])
-
-    def _file_in(self, directory: str) -> str:
-        """A file anywhere below, or nothing; of those listed the last, as a whole tree is deleted from the first on."""
-        try:
-            listed = self._fs.ls(directory, detail=True)
-        except OSError:  # it is gone
-            return ""
-        for each in reversed(listed):
-            name = each["name"].rstrip("/")
-            if name != directory.rstrip("/") and (file := name if each["type"] == "file" else self._file_in(name)):
-                return file
-        return ""
-
-    def _remove_empty(self, directory: str) -> None:
-        """Directories exist exactly while a file is below them, also where they are things of their own."""
-        for below, _, _ in list(self._fs.walk(directory, topdown=False)):
-            with suppress(Exception):  # as clients have it: OSError, or an error of their protocol
-                _remove_directory(self._fs, below)
-
     def _path(self, key: Key) -> str:
         return self._names.path(key.storage)
-
-
-def _remove_directory(filesystem: Any, path: str) -> None:
-    """Remove an empty directory; of some asynchronous filesystems ``rmdir`` does nothing, and ``_rmdir`` does it."""
-    if type(filesystem).rmdir is fsspec.AbstractFileSystem.rmdir and hasattr(filesystem, "_rmdir"):
-        fsspec.asyn.sync(filesystem.loop, filesystem._rmdir, path)
-    else:
-        filesystem.rmdir(path)
 
 
 def _seconds(info: Mapping[str, Any]) -> float:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import errno
+import unicodedata
 from collections.abc import Iterator
+from contextlib import suppress
+from string import ascii_lowercase, ascii_uppercase
 from typing import Any
 
 _NOTHING_THERE = (errno.ENOENT, errno.ENOTDIR)
-_MOST_EXACT = 4096
+_OTHER_CASE = str.maketrans(ascii_lowercase + ascii_uppercase, ascii_uppercase + ascii_lowercase)
+"""Letters that everybody who folds case folds, into as many bytes."""
 
 
 class Names:
@@ -20,7 +24,6 @@ class Names:
     def __init__(self, filesystem: Any, root: str) -> None:
         self._fs = filesystem
         self._root = root.rstrip("/")
-        self._exact: set[str] = set()
         self.folds_case: bool | None = None
 
     def path(self, storage: str) -> str:
@@ -38,31 +41,27 @@ class Names:
 
     def is_exact(self, storage: str) -> bool:
         """Whether what was found by a name has that name, and not one that differs by case."""
-        if not self.folds_case or storage in self._exact:
-            return True
-        for directory, name in _levels(storage):
-            names = self._names(directory)
-            if name not in names and name.casefold() in map(str.casefold, names):
-                return False
-        if len(self._exact) >= _MOST_EXACT:
-            self._exact.clear()
-        self._exact.add(storage)
-        return True
+        return not self.folds_case or all(name in self._listed(directory) for directory, name in _levels(storage))
 
     def learn(self, storage: str) -> None:
-        """Find out whether case is folded, by a name there is."""
-        directory, _, name = storage.rpartition("/")
-        if self.folds_case is None and (other := name.swapcase()) != name:
-            found = self.info(f"{directory}/{other}".lstrip("/"))
-            self.folds_case = found is not None and other not in self._names(directory)
+        """Find out whether case is folded, by a name there is; what fails leaves it open."""
+        with suppress(Exception):
+            for directory, name in _levels(storage):
+                if self.folds_case is not None:
+                    return
+                if (other := name.translate(_OTHER_CASE)) != name:
+                    self.folds_case = self._is_one(directory, name, other)
 
-    def forget(self, storage: str) -> None:
-        """It is deleted, and may come back in another case."""
-        self._exact.discard(storage)
+    def _is_one(self, directory: str, name: str, other: str) -> bool | None:
+        if self.info(f"{directory}/{other}".lstrip("/")) is None:
+            return False
+        spelled = {each for each in self._listed(directory) if each.casefold() == name.casefold()}
+        return not {name, other} <= spelled if spelled else None  # none where a listing lags behind
 
-    def _names(self, directory: str) -> set[str]:
+    def _listed(self, directory: str) -> set[str]:
+        """The names in a directory, composed as keys are: some filesystems take them apart."""
         listed = self._fs.ls(self.path(directory), detail=False)
-        return {name.rstrip("/").rpartition("/")[2] for name in listed}
+        return {unicodedata.normalize("NFC", name.rstrip("/").rpartition("/")[2]) for name in listed}
 
 
 def _levels(storage: str) -> Iterator[tuple[str, str]]:

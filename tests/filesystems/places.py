@@ -166,16 +166,16 @@ def _smb(folder: Path) -> Iterator[Place]:
     port, user = free_port(), getpass.getuser()
     share = folder / "share"
     share.mkdir()
-    names = ("private", "lock", "state", "cache", "pid", "ncalrpc")
-    own = "".join(f"{name} dir = {folder / name}\n" for name in names)
-    for name in names:
+    own = ""
+    for name in ("private dir", "lock directory", "state directory", "cache directory", "pid directory", "ncalrpc dir"):
         (folder / name).mkdir()
+        own += f"{name} = {folder / name}\n"
     settings = folder / "smb.conf"
     settings.write_text(_SMB.format(folder=folder, port=port, own=own, share=share))
     given = f"{PASSWORD}\n{PASSWORD}\n"
     add = ["smbpasswd", "-c", str(settings), "-s", "-a", user]
     subprocess.run(add, input=given, text=True, check=True, capture_output=True)
-    command = [_SMBD, "--foreground", "--no-process-group", f"--configfile={settings}"]
+    command = [_SMBD, "--foreground", "--no-process-group", "--debug-stdout", f"--configfile={settings}"]
     with _running(command, port):
         options = {"port": port, "username": user, "password": PASSWORD}
         yield Place("smb://127.0.0.1/memories/here", options)
