@@ -30,7 +30,7 @@ class Names:
         return f"{self._root}/{storage}" if storage else self._root
 
     def info(self, storage: str) -> dict[str, Any] | None:
-        """What the filesystem tells of a name; None if there is nothing by it, or by it in another case."""
+        """What the filesystem tells of a name, be it of one in another case; None if there is nothing."""
         try:
             found: dict[str, Any] = self._fs.info(self.path(storage))
         except Exception as error:
