@@ -121,8 +121,9 @@ class FsspecBackend(BlockingBackend):
         return builder.page(after, limit)
 
     def _files(self, prefix: Key) -> dict[str, Any]:
-        there = self._names.info(prefix.storage)
-        if there is None or there["type"] != "directory" or not self._is_exact(prefix):
+        if (there := self._names.info(prefix.storage)) is None or not self._is_exact(prefix):
+            return {}
+        if there["type"] != "directory" and not self._fs.isdir(self._path(prefix)):  # of HTTP, what it lists is a file
             return {}
         try:
             found: dict[str, Any] = self._fs.find(self._path(prefix), detail=True)

@@ -72,7 +72,9 @@ def _levels(storage: str) -> Iterator[tuple[str, str]]:
         storage = directory
 
 
-def is_missing(error: Exception) -> bool:
+def is_missing(error: BaseException) -> bool:
     """Whether an error says that there is nothing by a name, of whatever class it is."""
+    if isinstance(cause := error.__cause__, OSError) and not is_missing(cause):
+        return False  # as of HTTP, whose client finds no file where it does not reach the server
     its_own = isinstance(error, OSError) and error.errno in _NOTHING_THERE
     return its_own or isinstance(error, FileNotFoundError | NotADirectoryError)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 from collections.abc import Callable
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +16,11 @@ from fsspec.implementations.local import LocalFileSystem
 
 from agent_memory import (
     AgentMemory,
+    AgentMemoryError,
     AgentMemoryFileNotFoundError,
     AgentMemoryService,
     FileAlreadyExistsError,
+    ReadError,
     WriteError,
 )
 from agent_memory_fsspec import FsspecBackend
@@ -187,3 +192,26 @@ def test_what_was_done_is_no_failure(root: Path) -> None:
         memory.write("dir", "z")  # whether files are below it could not be found out
     filesystem.listing = True
     assert [entry.path for entry in memory.list()] == ["dir/b.md"]
+
+
+def test_a_server_that_is_not_reached_is_no_missing_file() -> None:
+    memory = AgentMemory.open("http://127.0.0.1:1/x")
+    for do in (memory.read, memory.stat, memory.exists, memory.list):
+        with pytest.raises(ReadError):
+            do("a.md")
+
+
+def test_the_files_of_a_web_server_are_read_and_listed(tmp_path: Path) -> None:
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "a.md").write_text("x")
+    handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with AgentMemory.open(f"http://127.0.0.1:{server.server_port}") as memory:
+            assert memory.read("notes/a.md") == "x"
+            assert [entry.path for entry in memory.list("notes")] == ["notes/a.md"]
+            with pytest.raises(AgentMemoryFileNotFoundError):
+                memory.read("notes/b.md")
+            with pytest.raises(AgentMemoryError):
+                memory.write("notes/b.md", "y")
+        server.shutdown()
