@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -79,7 +80,8 @@ def test_doctor_says_so(unsafe: tuple[S3Server, str]) -> None:
     options = [part for name, value in server.options.items() for part in ("-o", f"{name}={value}")]
     result = CliRunner().invoke(app, ["--url", server.new_url(), *options, "doctor", "--rounds", "1"])
     assert reason in " ".join(result.output.split())
-    assert "a store for a single writer" in result.output
+    # A reader of rclone's may also see a file that is being replaced, now and then.
+    assert re.search("a store for a single writer|not kept: atomic_write", result.output)
 
 
 def test_doctor_finds_a_safe_server_safe(ministack: S3Server) -> None:
