@@ -59,7 +59,7 @@ class DecomposingFileSystem(FoldingFileSystem):
 
     def ls(self, path: str, detail: bool = False, **kwargs: Any) -> Any:
         """As listed there."""
-        listed = super().ls(path, detail=detail, **kwargs)
+        listed: list[Any] = super().ls(path, detail=detail, **kwargs)
         if detail:
             return [{**each, "name": unicodedata.normalize("NFD", each["name"])} for each in listed]
         return [unicodedata.normalize("NFD", each) for each in listed]
