@@ -6,11 +6,13 @@ back to the event loop that awaits it.
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from typing import Any, NamedTuple, NoReturn
 
 from agent_memory.errors import UnsupportedOperationError
@@ -34,6 +36,11 @@ _LAST_SECONDS = 0.02
 """How long a process that ends leaves obstore's threads to give up what they hold of Python, else they abort it."""
 WHOLE = 100_000
 """How many names a page has where each page takes a listing of everything."""
+_LARGE = 256 << 10
+"""Bytes from which on a request has time of its own to be sent, for obstore counts that as waiting for the answer."""
+_SLOWEST_LINE = 64 << 10
+"""Bytes a second; who has less gives up a large write, and begins again."""
+_ANSWER_SECONDS = 15.0
 _started_in: int | None = None
 """The process in which obstore's threads run, which a fork does not take along; None before the first request."""
 
@@ -130,12 +137,28 @@ class ObstoreStore:
         sent = time.time()
         mode = "create" if absent else "overwrite" if if_match is None else {"e_tag": if_match}
         with self._request(of_object=True, conditional=mode != "overwrite"):
-            reply = await library().put_async(
-                self._store, name, data, attributes=dict(metadata), mode=mode, use_multipart=False
-            )
+            reply = await self._sent(name, data, attributes=dict(metadata), mode=mode, use_multipart=False)
         etag = _etag(reply)
         self._own = _OwnWrite(name, etag, _named(metadata), sent, time.time())
         return etag
+
+    async def _sent(self, name: str, data: bytes, **options: object) -> Any:
+        if len(data) < _LARGE:
+            return await library().put_async(self._store, name, data, **options)
+        async with asyncio.timeout(_ANSWER_SECONDS + len(data) / _SLOWEST_LINE):
+            return await library().put_async(self._patient_store, name, data, **options)
+
+    @cached_property
+    def _patient_store(self) -> Any:
+        """The store with a client that waits for an answer as long as for anything."""
+        store = self._store
+        client = {**store.client_options, "read_timeout": store.client_options["timeout"]}
+        return type(store)(
+            config=store.config,
+            client_options=client,
+            retry_config=store.retry_config,
+            credential_provider=store.credential_provider,
+        )
 
     async def delete(self, name: str, *, if_match: str | None = None) -> None:
         if if_match is not None:

@@ -22,10 +22,11 @@ from agent_memory import (
 )
 from agent_memory.object_store import Failed, Missing, NotSatisfiable, Racing, Refused, Unanswered, Writer
 from agent_memory.runners import Run, run_sync
-from agent_memory_obstore import ObstoreBackend
+from agent_memory_obstore import ObstoreBackend, _client
 from agent_memory_obstore._answers import translated
 from agent_memory_obstore._client import ObstoreStore
 from agent_memory_obstore._opening import s3_store
+from tests.s3.proxy import Fault, Proxy
 from tests.servers import SECRET, S3Server
 
 
@@ -197,6 +198,35 @@ def test_a_server_that_is_not_there_is_a_clear_error(server: S3Server) -> None:
         with pytest.raises(FileOperationError, match="no reply from S3") as failed:
             memory.write("a.md", "x")
         assert not isinstance(failed.value, OutcomeUnknownError), "nothing was sent"
+
+
+LARGE = "x" * 1_000_000
+
+
+def test_what_is_large_may_be_sent_for_longer_than_an_answer_may_take(server: S3Server) -> None:
+    with Proxy(server.endpoint) as proxy:
+        options = {**server.through(proxy), "client_options": {"read_timeout": "150ms"}}
+        with AgentMemory.open(server.new_url(), storage_options=options) as memory:
+            memory.write("small.md", "x")
+            proxy.choose = lambda operation: "slow" if operation == "PUT" else None  # longer than that
+            with proxy.counting() as sent:
+                memory.with_timeout(5).write("large.md", LARGE)
+            assert sent["PUT"] == 1
+            proxy.choose = lambda _: None
+            assert memory.read("large.md") == LARGE
+
+
+def test_what_is_large_is_sent_again_if_no_answer_comes(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_client, "_ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(_client, "_SLOWEST_LINE", 100 * len(LARGE))
+    with Proxy(server.endpoint) as proxy:
+        with AgentMemory.open(server.new_url(), storage_options=server.through(proxy)) as memory:
+            memory.write("large.md", "before")
+            faults: list[Fault] = ["hangs"]
+            proxy.choose = lambda _: faults.pop() if faults else None
+            memory.append("large.md", LARGE)
+            assert memory.read("large.md") == "before" + LARGE
+            assert not faults
 
 
 def test_without_credentials_it_says_so(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
