@@ -4,6 +4,10 @@ The character classes are written out instead of asked from `unicodedata`, so th
 refused alike on every Python, whatever Unicode version it carries (a test holds them against it). Sources:
 Unicode 16 `DerivedCoreProperties.txt` (default-ignorable), `PropList.txt` (noncharacters, white space),
 UAX #31 (joiners), the Windows naming rules, Python's `ntpath.isreserved`.
+
+No pattern has a possessive quantifier: before Python 3.11.5 one over a group matches what it must not (CPython issue
+106052). None needs it: there is one way to match a text, for no character of a segment separates segments, and
+alternatives exclude each other.
 """
 
 from __future__ import annotations
@@ -85,16 +89,17 @@ DEVICE = re.compile(_DEVICE + r"(?:[. ]|\Z)")
 
 _PLAIN_SEGMENT = (
     # The first alternative only spares most names the list of devices; it halves the price of a match.
-    rf"(?:(?![CcPpAaNnLl ])|(?! |{_DEVICE}(?:[. /]|\Z)))[-A-Za-z0-9._~!#$'()+,;=@\[\]^`{{}} ]{{1,{MAX_SEGMENT_BYTES}}}+"
+    rf"(?:(?![CcPpAaNnLl ])|(?=[CcPpAaNnLl])(?!{_DEVICE}(?:[. /]|\Z)))"
+    rf"[-A-Za-z0-9._~!#$'()+,;=@\[\]^`{{}} ]{{1,{MAX_SEGMENT_BYTES}}}"
     rf"(?<![. ])(?<!{re.escape(TEMPORARY_SUFFIX)})"
 )
 PLAIN = re.compile(
-    rf"(?!~|(?i:{re.escape(RESERVED)})(?:/|\Z)){_PLAIN_SEGMENT}(?:/{_PLAIN_SEGMENT}){{0,{MAX_SEGMENTS - 1}}}+\Z"
+    rf"(?!~|(?i:{re.escape(RESERVED)})(?:/|\Z)){_PLAIN_SEGMENT}(?:/{_PLAIN_SEGMENT}){{0,{MAX_SEGMENTS - 1}}}\Z"
 )
 """Nearly every real path: valid, normal and ASCII. What does not match may still be valid."""
 
 AGENT_ID = re.compile(
-    rf"(?!{_DEVICE}(?:\.|\Z))[A-Za-z0-9](?:[A-Za-z0-9_@+=-]|\.(?!\.|\Z)){{0,127}}+(?<!{re.escape(TEMPORARY_SUFFIX)})\Z"
+    rf"(?!{_DEVICE}(?:\.|\Z))[A-Za-z0-9](?:[A-Za-z0-9_@+=-]|\.(?!\.|\Z)){{0,127}}(?<!{re.escape(TEMPORARY_SUFFIX)})\Z"
 )
 
 

@@ -28,6 +28,7 @@ import fsspec.asyn
 
 from agent_memory._deadline import deadline_or_default
 from agent_memory._hop import on_loop
+from agent_memory._together import together
 from agent_memory._turns import ThreadTurns
 from agent_memory.backend import AnyBackend, Backend, BlockingBackend, Turns
 from agent_memory.errors import UnsupportedOperationError
@@ -141,12 +142,7 @@ class AsyncRun(_Clock):
             async with places:
                 return await function(item)
 
-        try:
-            async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(one(item)) for item in items]
-        except BaseExceptionGroup as errors:
-            raise errors.exceptions[0] from None
-        return [task.result() for task in tasks]
+        return await together(one(item) for item in items)
 
     @asynccontextmanager
     async def turn(self, store: Backend, key: Key) -> AsyncIterator[None]:

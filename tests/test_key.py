@@ -6,14 +6,17 @@ import copy
 import enum
 import html
 import html.entities
+import importlib
 import itertools
 import pickle
+import pkgutil
+import re
 import sys
 import tracemalloc
 import unicodedata
 from collections.abc import Callable
 from pathlib import PurePosixPath
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import pytest
@@ -24,6 +27,8 @@ from agent_memory import InvalidPathError, PathTraversalError, _grammar
 from agent_memory.key import AGENTS, RESERVED, RULES, TEMPORARY_SUFFIX, Key
 
 TREE = Key.tree()
+MISREAD = {"POSSESSIVE_REPEAT", "ATOMIC_GROUP"}
+"""Operations of patterns that fail to give back what they took, before Python 3.11.5 (CPython issue 106052)."""
 NOT_ABOUT_NAMES = {"agent-id", "root-too-long", "source-checkout", "into-itself", "symlink"}
 
 
@@ -759,12 +764,34 @@ def test_refusing_fifty_megabytes_allocates_next_to_nothing(shape: str, below: K
         lambda size: "a" * (size - 1) + "?",
         lambda size: " " * size,
         lambda size: "." * size,
+        lambda size: "x/" * 31 + "?" * (size - 62),  # two ways to match a segment would be 2**31 for a path: no end
+        lambda size: "c/" * 31 + "?" * (size - 62),
     ],
 )
 def test_the_work_of_refusing_grows_no_faster_than_the_text(hostile: Callable[[int], str]) -> None:
     refusal(hostile(700))  # compiles and caches what is compiled and cached once
     short, long = _calls(lambda: refusal(hostile(96))), _calls(lambda: refusal(hostile(768)))
     assert long <= 8 * short + 500
+
+
+def _operations(parsed: Any) -> set[str]:
+    """The names of all operations of a parsed pattern."""
+    if hasattr(parsed, "data"):
+        return {str(operation) for operation, _ in parsed} | _operations([argument for _, argument in parsed])
+    return set().union(*map(_operations, parsed)) if isinstance(parsed, list | tuple) else set()
+
+
+def test_no_pattern_needs_what_older_pythons_misread() -> None:
+    parser: Any = importlib.import_module("re._parser")
+    assert _operations(parser.parse(r"a(?:b|(?=c(?:d){0,3}+))")) >= {"POSSESSIVE_REPEAT", "LITERAL"}
+    assert "ATOMIC_GROUP" in _operations(parser.parse(r"a(?>b)"))
+    roots = {name.partition(".")[0] for name in sys.modules if name.startswith("agent_memory")}
+    found = [each for root in roots for each in pkgutil.walk_packages(sys.modules[root].__path__, f"{root}.")]
+    ours = [importlib.import_module(each.name) for each in found if not each.name.endswith("__main__")]
+    patterns = {each for module in ours for each in vars(module).values() if isinstance(each, re.Pattern)}
+    assert len(patterns) > 20
+    for pattern in patterns:
+        assert _operations(parser.parse(pattern.pattern, pattern.flags)).isdisjoint(MISREAD), pattern
 
 
 def _allocated(function: Callable[[], object]) -> int:

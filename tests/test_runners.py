@@ -13,7 +13,8 @@ import fsspec.asyn
 import pytest
 
 from agent_memory import AgentMemory, AsyncAgentMemory, Outcome, UnsupportedOperationError, hookimpl
-from agent_memory.runners import Run, in_thread, run_sync, step
+from agent_memory.registry import open_backend
+from agent_memory.runners import Run, in_thread, run_async, run_sync, step
 from tests.servers import S3Server
 
 
@@ -143,6 +144,29 @@ def _use_in_child(results: Any) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork.*:DeprecationWarning")  # forking is what is tested
+def test_an_item_that_fails_ends_the_others_and_leaves_its_caller_as_it_was(ministack: S3Server) -> None:
+    backend = open_backend(ministack.new_url(), ministack.options)
+    ended: list[int] = []
+
+    async def work(number: int) -> None:
+        if number == 2:
+            raise ZeroDivisionError
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(number)
+
+    async def main() -> None:
+        with pytest.raises(ZeroDivisionError):
+            await run_async(backend, lambda run: run.map(work, range(3), 3))
+        assert sorted(ended) == [0, 1]
+        task = asyncio.current_task()
+        assert task
+        assert not task.cancelling()
+
+    asyncio.run(main())
+
+
 def test_a_forked_child_has_an_executor_of_its_own() -> None:
     asyncio.run(in_thread(lambda: None))  # the parent's executor has threads now
     context = multiprocessing.get_context("fork")

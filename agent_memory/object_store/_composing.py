@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Final, cast
 
+from agent_memory._together import together
 from agent_memory.errors import UnsupportedOperationError
 from agent_memory.key import TEMPORARY_SUFFIX
 from agent_memory.object_store._attempts import Attempts
@@ -32,6 +33,7 @@ TAIL_BYTES: Final = 64
 _COPIED_AT_ONCE: Final = 256 << 20
 _MOST_COPIES: Final = 9_999
 _UNDER_WAY: Final = 8
+_ABORT_SECONDS: Final = 5.0
 
 
 class Composer:
@@ -86,9 +88,15 @@ async def _upload(store: Composes, name: str, metadata: Mapping[str, str], attem
     try:
         yield upload
     except BaseException:
-        with suppress(Exception):  # what failed is raised; the upload is none that anybody reads
-            await attempts.once(partial(store.abort_upload, KeptItem(name, upload)))
+        await _abort(store, KeptItem(name, upload))
         raise
+
+
+async def _abort(store: Composes, upload: KeptItem) -> None:
+    """Try, once and in time of its own: it may be the deadline that failed the upload, or who cancels."""
+    with suppress(Exception):  # it is none that anybody reads
+        async with asyncio.timeout(_ABORT_SECONDS):
+            await store.abort_upload(upload)
 
 
 async def _copied(store: Composes, name: str, upload: str, etag: str, size: int, attempts: Attempts) -> list[str]:
@@ -100,12 +108,7 @@ async def _copied(store: Composes, name: str, upload: str, etag: str, size: int,
                 partial(store.copy_part, name, upload, number, source=name, if_match=etag, span=span)
             )
 
-    try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(copy(number, span)) for number, span in enumerate(_spans(size), 1)]
-    except BaseExceptionGroup as errors:
-        raise errors.exceptions[0] from None
-    return [task.result() for task in tasks]
+    return await together(copy(number, span) for number, span in enumerate(_spans(size), 1))
 
 
 def _spans(size: int) -> Iterator[tuple[int, int]]:
@@ -129,8 +132,7 @@ async def _keeps_preconditions(store: Composes, name: str, attempts: Attempts) -
         await attempts.until_answered(partial(store.delete, trial))
         return False
     finally:
-        with suppress(Exception):
-            await attempts.once(partial(store.abort_upload, KeptItem(trial, upload)))
+        await _abort(store, KeptItem(trial, upload))
 
 
 async def _refuses(request: Callable[[], Awaitable[str]], attempts: Attempts) -> bool:

@@ -10,6 +10,8 @@ _THROTTLED = {"SlowDown", "Throttling", "ThrottlingException", "RequestLimitExce
 _NO_BUCKET = {"NoSuchBucket": "bucket", "ContainerNotFound": "container"}
 _THROTTLED_SECONDS = 0.5
 _MOST_UNREACHABLE = 4
+_MEANT = {"PreconditionFailed": 412, "ConditionalRequestConflict": 409, "NoSuchKey": 404, "NoSuchUpload": 404}
+"""Statuses of codes that S3 also puts into an answer it began with 200, of which clients make 500."""
 _AGAIN = {"RequestTimeout", "OperationAborted", "InternalError", "ServiceUnavailable"}
 
 
@@ -36,6 +38,7 @@ def refusal_of(
         retry_after: seconds the answer asks to wait.
         store: what messages call the store.
     """
+    status = _MEANT.get(code, status)
     if code in _NO_BUCKET:
         return Failed(f"the {_NO_BUCKET[code]} does not exist")
     if conditional and status == 412:
@@ -58,8 +61,10 @@ def _failure(store: str, status: int, code: str, retry_after: float) -> Exceptio
     if status == 501:
         return Failed(f"this server does not know how: {shown}")
     if status >= 500 or status < 300 or code in _AGAIN or status in (408, 409):
-        return Unanswered(shown)
-    return Failed(f"access denied by {store}" if status in (401, 403) else shown)
+        return Unanswered(shown, wait=retry_after)
+    if status in (401, 403):  # which is of a clock that is wrong, too, or of an archived object
+        return Failed(f"access denied by {store}" + (f" ({code})" if code not in ("", "AccessDenied") else ""))
+    return Failed(shown)
 
 
 class FirstContact:

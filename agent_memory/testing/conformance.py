@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
+from unittest.mock import patch
 
 import pytest
 
@@ -24,6 +25,8 @@ from agent_memory.testing.contract import BackendContract
 
 _MODULE = "from agent_memory.testing.conformance import under_test\nTestContract = under_test()\n"
 _LONGEST = 300
+_OF_OTHERS = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS")
+"""Variables that tell pytest what somebody wants of the tests of his own."""
 _classes: list[type[BackendContract]] = []
 
 
@@ -49,11 +52,19 @@ class Roots:
 
     def new(self) -> str:
         """The URL of an empty root."""
-        return f"{self._url.rstrip('/')}/{self._run}/{next(self._numbers)}{self._behind}"
+        return f"{self._url.rstrip('/')}/{self._run}/{next(self._numbers):04d}{self._behind}"
 
     def open(self, url: str) -> AnyBackend:
         """A backend, opened anew each time."""
         return open_backend(url, self._options)
+
+    def check(self) -> None:
+        """Raise what keeps everything from working: a root that cannot be opened, a store that cannot be asked."""
+        backend = self.open(self.new())
+        try:
+            run_sync(backend, lambda run: run.call(cast(Backend, backend).list, Key.tree(), limit=1))
+        finally:
+            close_backend(backend)
 
     def clear(self) -> str | None:
         """Delete the directory of all roots; returns its name if that is refused or fails."""
@@ -100,9 +111,12 @@ def conform(
 
     Raises:
         BackendNotAvailableError: nothing opens the URL.
+        ReadError: the store cannot be reached, or asked for a listing.
+        KeyboardInterrupt: somebody stopped the tests.
+        RuntimeError: pytest did not run them all.
     """
     roots = Roots(url, options)
-    close_backend(roots.open(roots.new()))  # an error of the URL is no matter of the tests
+    roots.check()
     _classes[:] = [_contract(roots, rounds, options.get("allow_single_writer") is True)]
     listener = _Listener(begun, advance)
     with tempfile.TemporaryDirectory() as name, redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
@@ -112,8 +126,15 @@ def conform(
         module.write_text(_MODULE)
         os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", str(folder / "hypothesis"))
         plain = ["-p", "no:cacheprovider", "-W", "ignore", "--import-mode=importlib", "--rootdir", name]
-        pytest.main([str(module), "-c", str(folder / "pytest.ini"), *plain], plugins=[listener])
-    return listener.promises, roots.clear()
+        try:
+            with patch.dict(os.environ):
+                for variable in _OF_OTHERS:
+                    os.environ.pop(variable, None)
+                code = pytest.main([str(module), "-c", str(folder / "pytest.ini"), *plain], plugins=[listener])
+        finally:
+            left = roots.clear()
+    listener.check(code)
+    return listener.promises, left
 
 
 def under_test() -> type[BackendContract]:
@@ -153,18 +174,33 @@ class _Listener:
         self._begun = begun
         self._advance = advance
         self._parts: dict[str, str] = {}
+        self._expected = 0
+        self._ended = 0
+        self._interrupted = False
         self.promises: list[Promise] = []
+
+    def check(self, code: int) -> None:
+        """Raise unless all tests were run."""
+        if self._interrupted:
+            raise KeyboardInterrupt
+        if not self._expected or self._ended < self._expected:
+            raise RuntimeError(f"pytest ended with {code!r} after {self._ended} of {self._expected} tests")
+
+    def pytest_keyboard_interrupt(self) -> None:
+        self._interrupted = True
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         for item in session.items:
             module = str(getattr(getattr(item, "function", None), "__module__", ""))
             self._parts[item.nodeid] = module.rpartition(".")[2].strip("_")
-        self._begun(len(session.items))
+        self._expected = len(session.items)
+        self._begun(self._expected)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when == "call" or report.outcome != "passed":
             self.promises.append(self._promise(report))
         if report.when == "teardown":
+            self._ended += 1
             self._advance()
 
     def _promise(self, report: pytest.TestReport) -> Promise:

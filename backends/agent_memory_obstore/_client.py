@@ -38,9 +38,10 @@ WHOLE = 100_000
 """How many names a page has where each page takes a listing of everything."""
 _LARGE = 256 << 10
 """Bytes from which on a request has time of its own to be sent, for obstore counts that as waiting for the answer."""
-_SLOWEST_LINE = 64 << 10
-"""Bytes a second; who has less gives up a large write, and begins again."""
+_SLOWEST_LINE = 1 << 20
+"""Bytes a second that a large write counts on: a lost answer leaves time to ask again, of the 60 seconds there are."""
 _ANSWER_SECONDS = 15.0
+_STEP_SECONDS = 1.0
 _started_in: int | None = None
 """The process in which obstore's threads run, which a fork does not take along; None before the first request."""
 
@@ -83,20 +84,23 @@ class ObstoreStore:
         store: obstore's, told to try everything once.
         bucket: its name.
         trusted: whether the server is known to keep preconditions, and to keep no directories.
+        patient: whether what is large may take longer than the store's own limits say.
     """
 
     called = "S3"
     resends = False
     conditional_delete = False
 
-    def __init__(self, store: Any, bucket: str, *, trusted: bool) -> None:
+    def __init__(self, store: Any, bucket: str, *, trusted: bool, patient: bool = True) -> None:
         self._store = store
+        self._patient = patient
         self._bucket = bucket
         self._trusted = trusted
         self._in_order = trusted  # by bytes; SeaweedFS is not
         self.most_listed = 1_000 if trusted else WHOLE
         self._contact = FirstContact()
         self._ahead = 0.0
+        self._booted = _booted()
         self._own = _OwnWrite()
 
     def __reduce__(self) -> NoReturn:
@@ -110,6 +114,8 @@ class ObstoreStore:
         return self._trusted
 
     def now(self) -> float:
+        if abs(_booted() - self._booted) > _STEP_SECONDS:  # the host's clock was set: nothing is known again
+            self._booted, self._ahead, self._own = _booted(), 0.0, _OwnWrite()
         return time.time() + self._ahead
 
     async def get(
@@ -143,7 +149,7 @@ class ObstoreStore:
         return etag
 
     async def _sent(self, name: str, data: bytes, **options: object) -> Any:
-        if len(data) < _LARGE:
+        if len(data) < _LARGE or not self._patient:
             return await library().put_async(self._store, name, data, **options)
         async with asyncio.timeout(_ANSWER_SECONDS + len(data) / _SLOWEST_LINE):
             return await library().put_async(self._patient_store, name, data, **options)
@@ -243,10 +249,15 @@ class ObstoreStore:
 
         It is not behind an object's time, which is of whole seconds; and between sending and answer it wrote ours.
         """
-        self._ahead = max(self._ahead, found.modified - time.time())
+        self._ahead = max(self.now(), found.modified) - time.time()
         if self._own.is_in(found, name):
             earliest, latest = found.modified - self._own.answered, found.modified + 1 - self._own.sent
             self._ahead = min(max(self._ahead, earliest), latest)
+
+
+def _booted() -> float:
+    """When the clock that nobody sets began, by the host's clock; a machine that slept seems to be set."""
+    return time.time() - time.monotonic()
 
 
 def _named(attributes: Mapping[str, str]) -> dict[str, str]:

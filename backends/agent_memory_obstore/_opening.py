@@ -18,9 +18,9 @@ _OURS = {"bucket", "bucket_name", "container", "container_name", "prefix", "conf
 _OF_S3FS = {"key": "access_key_id", "secret": "secret_access_key", "token": "session_token", "client_kwargs": "region",
             "config_kwargs": "client_options"}  # fmt: skip
 _AWS = (".amazonaws.com", ".amazonaws.com.cn")
-_AWS_VARIABLES = ("AWS_ENDPOINT",)
+_AWS_VARIABLES = {"AWS_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"}
 _AZURE = (".core.windows.net", ".core.chinacloudapi.cn", ".core.usgovcloudapi.net")
-_AZURE_VARIABLES = ("AZURE_ENDPOINT", "AZURE_STORAGE_ENDPOINT", "AZURE_STORAGE_USE_EMULATOR")
+_AZURE_VARIABLES = {"AZURE_ENDPOINT", "AZURE_STORAGE_ENDPOINT", "AZURE_STORAGE_USE_EMULATOR"}
 
 
 def s3_store(bucket: str, options: Mapping[str, Any]) -> ObstoreStore:
@@ -37,7 +37,8 @@ def s3_store(bucket: str, options: Mapping[str, Any]) -> ObstoreStore:
         raise TypeError(f"with engine='obstore' s3:// takes obstore's options: {hints}")
     fixed = {"disable_bulk_delete": True, "conditional_put": "etag"}
     store = _opened(obstore.store.S3Store, bucket, options, fixed)
-    return ObstoreStore(store, bucket, trusted=_is_within(_AWS, _AWS_VARIABLES, store.config))
+    trusted = _is_within(_AWS, _AWS_VARIABLES, store.config)
+    return ObstoreStore(store, bucket, trusted=trusted, patient=_is_patient(options))
 
 
 def azure_store(container: str, options: Mapping[str, Any]) -> ObstoreStore:
@@ -45,7 +46,8 @@ def azure_store(container: str, options: Mapping[str, Any]) -> ObstoreStore:
     import obstore.store
 
     store = _opened(obstore.store.AzureStore, container, options, {})
-    return AzureStore(store, container, trusted=_is_within(_AZURE, _AZURE_VARIABLES, store.config))
+    trusted = _is_within(_AZURE, _AZURE_VARIABLES, store.config)
+    return AzureStore(store, container, trusted=trusted, patient=_is_patient(options))
 
 
 def _opened(kind: Any, bucket: str, options: Mapping[str, Any], fixed: Mapping[str, Any]) -> Any:
@@ -63,13 +65,19 @@ def _opened(kind: Any, bucket: str, options: Mapping[str, Any], fixed: Mapping[s
         raise TypeError(f"obstore's {kind.__name__} does not take these options: {said}") from None
 
 
-def _is_within(domains: tuple[str, ...], variables: tuple[str, ...], config: Mapping[str, str]) -> bool:
+def _is_patient(options: Mapping[str, Any]) -> bool:
+    """Whether nobody said how long a request may take: who does means all of them."""
+    return "read_timeout" not in {name.lower() for name in options.get("client_options", {})}
+
+
+def _is_within(domains: tuple[str, ...], variables: set[str], config: Mapping[str, str]) -> bool:
     """Whether requests go to the provider itself: neither options nor variables name an endpoint, or one of its.
 
     ``config`` is what obstore made of the options: their names in its own spelling.
     """
-    named = [value for name, value in config.items() if "endpoint" in name or "emulator" in name]
-    named += [value for name, value in os.environ.items() if name.upper().startswith(variables)]
-    if any(not each.lower().startswith(("http://", "https://", "true", "false")) for each in named):
-        raise TypeError("an endpoint begins with http:// or https://")  # the Rust side would panic
-    return all((urlsplit(each).hostname or "").endswith(domains) for each in named)
+    named = {f"option {name}": each for name, each in config.items() if "endpoint" in name or "emulator" in name}
+    named |= {f"variable {name}": each for name, each in os.environ.items() if name.upper() in variables}
+    for name, each in named.items():
+        if not each.lower().startswith(("http://", "https://", "true", "false")):  # the Rust side would panic
+            raise TypeError(f"{name}: an endpoint begins with http:// or https://")
+    return all((urlsplit(each).hostname or "").endswith(domains) for each in named.values())

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -56,9 +57,14 @@ def held_by_another_process(kind: str, path: Path) -> subprocess.Popen[str]:
     return holder
 
 
-def open_descriptors() -> int:
-    gc.collect()  # of earlier tests
-    return len(list(Path("/proc/self/fd").iterdir()))
+def open_below(root: Path) -> list[str]:
+    """What this process has open there: elsewhere others open and close what they like."""
+    gc.collect()
+    names = []
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):
+            names.append(str(descriptor.readlink()))
+    return [name for name in names if name.startswith(str(root))]
 
 
 def end(holder: subprocess.Popen[str]) -> None:
@@ -196,15 +202,15 @@ def test_a_root_deleted_and_made_again_is_found(tmp_path: Path) -> None:
 
 
 def test_a_closed_backend_opens_its_root_anew_when_it_is_used_again(root: Path) -> None:
-    before = open_descriptors()
+    before = open_below(root)
     with AgentMemory.open(LocalBackend(root)) as memory:
         memory.write("a/b.md", "x")
         assert memory.read("a/b.md") == "x"
-    assert open_descriptors() == before
+    assert open_below(root) == before
     assert memory.read("a/b.md") == "x"
 
 
-def test_no_operation_leaves_a_descriptor_open(memory: AgentMemory) -> None:
+def test_no_operation_leaves_a_descriptor_open(memory: AgentMemory, root: Path) -> None:
     def run() -> None:
         memory.write("d/e.md", "x")
         memory.append("d/e.md", "y")
@@ -216,10 +222,10 @@ def test_no_operation_leaves_a_descriptor_open(memory: AgentMemory) -> None:
                 refused()
 
     run()
-    before = open_descriptors()
+    before = open_below(root)
     for _ in range(20):
         run()
-    assert open_descriptors() == before
+    assert open_below(root) == before
 
 
 def test_a_dead_writers_temporary_is_swept_and_a_live_ones_is_not(memory: AgentMemory, root: Path) -> None:

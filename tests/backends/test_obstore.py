@@ -7,6 +7,7 @@ import multiprocessing
 import pickle
 import subprocess
 import sys
+import time
 from contextlib import closing
 
 import pytest
@@ -22,7 +23,7 @@ from agent_memory import (
 )
 from agent_memory.object_store import Failed, Missing, NotSatisfiable, Racing, Refused, Unanswered, Writer
 from agent_memory.runners import Run, run_sync
-from agent_memory_obstore import ObstoreBackend, _client
+from agent_memory_obstore import ObstoreBackend, _client, _opening
 from agent_memory_obstore._answers import translated
 from agent_memory_obstore._client import ObstoreStore
 from agent_memory_obstore._opening import s3_store
@@ -203,13 +204,22 @@ def test_a_server_that_is_not_there_is_a_clear_error(server: S3Server) -> None:
 LARGE = "x" * 1_000_000
 
 
-def test_what_is_large_may_be_sent_for_longer_than_an_answer_may_take(server: S3Server) -> None:
+@pytest.mark.parametrize("own", [False, True])
+def test_what_is_large_may_be_sent_for_longer_than_an_answer_may_take(
+    server: S3Server, monkeypatch: pytest.MonkeyPatch, own: bool
+) -> None:
+    short = {"read_timeout": "150ms"}
+    monkeypatch.setitem(_opening._CLIENT, "read_timeout", "150ms")
     with Proxy(server.endpoint) as proxy:
-        options = {**server.through(proxy), "client_options": {"read_timeout": "150ms"}}
+        options = {**server.through(proxy), "client_options": short if own else {}}
         with AgentMemory.open(server.new_url(), storage_options=options) as memory:
             memory.write("small.md", "x")
             proxy.choose = lambda operation: "slow" if operation == "PUT" else None  # longer than that
             with proxy.counting() as sent:
+                if own:  # it is of all requests
+                    with pytest.raises(OutcomeUnknownError):
+                        memory.with_timeout(1).write("large.md", LARGE)
+                    return
                 memory.with_timeout(5).write("large.md", LARGE)
             assert sent["PUT"] == 1
             proxy.choose = lambda _: None
@@ -221,7 +231,7 @@ def test_what_is_large_is_sent_again_if_no_answer_comes(server: S3Server, monkey
     monkeypatch.setattr(_client, "_SLOWEST_LINE", 100 * len(LARGE))
     with Proxy(server.endpoint) as proxy:
         with AgentMemory.open(server.new_url(), storage_options=server.through(proxy)) as memory:
-            memory.write("large.md", "before")
+            memory.create("large.md", "before")  # tries the server, too
             faults: list[Fault] = ["hangs"]
             proxy.choose = lambda _: faults.pop() if faults else None
             memory.append("large.md", LARGE)
@@ -249,6 +259,19 @@ def test_a_server_that_is_not_aws_is_tried_however_it_is_configured(
     with AgentMemory.open(rclone.new_url(), storage_options=options) as memory:
         with pytest.raises(UnsupportedOperationError, match="ignores preconditions"):
             memory.append("a.md", "x")
+
+
+@pytest.mark.parametrize("value", ["", "storage.example:9000"])
+def test_a_variable_that_is_no_endpoint_is_named(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", value)
+    with pytest.raises(TypeError, match="variable AWS_ENDPOINT_URL: an endpoint begins with http"):
+        AgentMemory.open("s3://memories", storage_options={"engine": "obstore"})
+
+
+@pytest.mark.parametrize("value", ["", "http://127.0.0.1:9"])
+def test_the_endpoint_of_another_service_is_nobodys_business(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_DYNAMODB", value)
+    assert s3_store("memories", {"region": "eu-central-1"})._trusted
 
 
 def pages(backend: ObstoreBackend, prefix: str, delimited: bool, limit: int) -> list[str]:
@@ -317,6 +340,22 @@ def test_the_clock_of_the_store_is_learned_from_what_was_written(backend: Obstor
         assert -60 < store._ahead < 5, "nothing was written later than now"
 
 
+def test_what_was_learned_of_the_clock_is_forgotten_when_the_hosts_is_set(
+    backend: ObstoreBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = backend._bucket.store
+    true, wrong = time.time, lambda: true() - 3_600
+    with AgentMemory.open(backend) as memory:
+        monkeypatch.setattr(time, "time", wrong)
+        memory.write("own.md", "x")
+        memory.read("own.md")
+        assert abs(store.now() - true()) < 5
+        monkeypatch.setattr(time, "time", true)
+        assert abs(store.now() - true()) < 5
+        memory.read("own.md")
+        assert abs(store.now() - true()) < 5
+
+
 def test_the_same_content_by_somebody_else_is_no_own_write(server: S3Server) -> None:
     one, two = opened(server), opened(server)
     two._bucket._prefix = one._bucket._prefix
@@ -373,6 +412,9 @@ Generic {{
         (400, "MetadataTooLarge", Failed),
         (501, "NotImplemented", UnsupportedOperationError),
         (500, "InternalError", Unanswered),
+        (500, "PreconditionFailed", Refused),
+        (500, "ConditionalRequestConflict", Racing),
+        (500, "NoSuchUpload", Missing),
         (503, "SlowDown", Unanswered),
         (429, "", Unanswered),
     ],

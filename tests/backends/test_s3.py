@@ -32,7 +32,7 @@ from agent_memory import (
 )
 from agent_memory.backend import Snapshot
 from agent_memory.key import Key
-from agent_memory.object_store import Unanswered
+from agent_memory.object_store import Unanswered, refusal_of
 from agent_memory.runners import Run, run_sync
 from agent_memory_s3 import S3Backend
 from agent_memory_s3._answers import translated
@@ -313,6 +313,18 @@ def test_no_reply_of_a_server_raises_anything_but_our_errors(status: int, verb: 
     }
     with pytest.raises(AgentMemoryError):
         calls[verb]()
+
+
+@pytest.mark.parametrize(("status", "code"), [(503, "ServiceUnavailable"), (500, ""), (503, "SlowDown"), (429, "")])
+def test_a_server_that_asks_for_time_gets_it(status: int, code: str) -> None:
+    answer = refusal_of(status, code, retry_after=7.0)
+    assert isinstance(answer, Unanswered)
+    assert answer.wait == 7.0
+
+
+def test_why_access_is_denied_is_told_where_it_is_no_matter_of_permissions() -> None:
+    assert str(refusal_of(403, "AccessDenied")) == str(refusal_of(401, "")) == "access denied by S3"
+    assert str(refusal_of(403, "RequestTimeTooSkewed")) == "access denied by S3 (RequestTimeTooSkewed)"
 
 
 def test_a_profile_that_does_not_exist_is_a_clear_error() -> None:

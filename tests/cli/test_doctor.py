@@ -19,6 +19,8 @@ from agent_memory.cli.inspection import pages
 from agent_memory.cli.probes import PROBES, Scratch, Sight
 from agent_memory.errors import AgentMemoryFileNotFoundError, FileAlreadyExistsError, ReadError
 from agent_memory.key import Key
+from agent_memory.testing import conformance
+from agent_memory.testing.conformance import conform
 from agent_memory_fsspec import FsspecBackend
 from agent_memory_memory import MemoryBackend
 
@@ -220,6 +222,46 @@ def test_a_broken_promise_of_the_contract_is_told(run: Run, monkeypatch: pytest.
     broken_ones = {each["text"] for each in promises if each["outcome"] == "broken"}
     assert "stat tells size and time as a listing does" in broken_ones
     assert "a write replaces the whole file" not in broken_ones
+
+
+@pytest.mark.parametrize("said", ["-k nothing", "--no-such-option"])
+def test_what_somebody_wants_of_his_own_tests_does_not_count(
+    run: Run, monkeypatch: pytest.MonkeyPatch, said: str
+) -> None:
+    monkeypatch.setenv("PYTEST_ADDOPTS", said)
+    monkeypatch.setattr(MemoryBackend, "stat", lambda *_: pytest.fail("no stat"))
+    result = run("doctor", "--contract", "memory://contract-options", "--rounds", "1")
+    assert "promises of" in result.stdout
+    assert result.exit_code == 1
+
+
+def test_tests_that_did_not_all_run_are_no_verdict() -> None:
+    ran: list[None] = []
+
+    def stop() -> None:
+        ran.append(None)
+        if len(ran) == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        conform("memory://contract-stopped", {}, rounds=1, advance=stop)
+    assert len(ran) == 3
+    with pytest.raises(RuntimeError, match="after 0 of 0 tests"):
+        conformance._Listener(lambda _: None, lambda: None).check(4)
+
+
+def test_a_store_that_is_not_there_is_told_before_any_test(run: Run) -> None:
+    address = ["-o", "endpoint_url=http://127.0.0.1:9", "-o", "key=k", "-o", "secret=s"]
+    result = run("doctor", "--contract", "s3://memories", *address)
+    assert result.exit_code == 1, result.output
+    assert "no reply from S3" in result.stderr
+    assert "Verdict" not in result.stdout
+
+
+def test_a_prefix_too_long_for_the_tests_is_told_before_any(run: Run) -> None:
+    result = run("doctor", "--contract", "s3://memories/" + "p" * 79, "-o", "key=k", "-o", "secret=s")
+    assert "the prefix is too long" in result.stderr
+    assert "Verdict" not in result.stdout
 
 
 @pytest.mark.parametrize(("args", "code"), [(["nosuch://x"], 6), (["memory://x", "-o", "a=b"], 2)])

@@ -83,6 +83,9 @@ def test_what_fails_leaves_no_upload(ministack: S3Server) -> None:
             proxy.choose = lambda operation: "500" if operation == "PUT PART" else None
             with pytest.raises(AppendError, match="S3 answered InternalError"):
                 memory.append("log.md", LINE)
+            proxy.choose = lambda operation: "hangs" if operation == "COPY PART" else None
+            with pytest.raises(AppendError, match="no answer in time"):
+                memory.append("log.md", LINE)
             proxy.choose = lambda _: None
             assert memory.read_bytes("log.md") == before
     assert uploads(ministack, url) == 0
