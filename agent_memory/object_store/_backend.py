@@ -206,6 +206,7 @@ class ObjectStoreBackend(Backend):
             self._kept.forget_all(self._bucket.name(prefix), self._bucket.directory(prefix))
 
     async def aclose(self) -> None:
+        await self._composer.aclose()
         await self._store.aclose()
 
     async def _changing(

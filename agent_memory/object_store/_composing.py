@@ -42,6 +42,7 @@ class Composer:
     def __init__(self, store: ObjectStore) -> None:
         self._store = store if isinstance(store, Composes) else None
         self._tried = False
+        self._aborts: set[asyncio.Task[None]] = set()
 
     @property
     def least(self) -> int | None:
@@ -55,7 +56,7 @@ class Composer:
     async def is_safe(self, name: str, attempts: Attempts) -> bool:
         """Whether the server keeps the preconditions of uploads in parts; ``name`` is an object of the least size."""
         if self._store and not self._tried:
-            if not (await self._store.is_trusted() or await _keeps_preconditions(self._store, name, attempts)):
+            if not (await self._store.is_trusted() or await self._keeps_preconditions(self._store, name, attempts)):
                 self._store = None
             self._tried = True
         return self._store is not None
@@ -70,7 +71,7 @@ class Composer:
             OutOfTimeError: as `Attempts`.
         """
         store = cast(Composes, self._store)  # nothing is large elsewhere
-        async with _upload(store, name, metadata, attempts) as upload:
+        async with self._upload(store, name, metadata, attempts) as upload:
             parts = await _copied(store, name, upload, etag, size, attempts)
             new = partial(store.put_part, name, upload, len(parts) + 1, data)
             parts.append(await attempts.until_answered(new))
@@ -80,20 +81,48 @@ class Composer:
                 except Unanswered as failure:
                     await attempts.write_unanswered(failure)
 
+    async def aclose(self) -> None:
+        """Wait for what is still being aborted."""
+        if self._aborts:
+            await asyncio.wait(self._aborts, timeout=_ABORT_SECONDS)
 
-@asynccontextmanager
-async def _upload(store: Composes, name: str, metadata: Mapping[str, str], attempts: Attempts) -> AsyncIterator[str]:
-    """An upload that is aborted if it fails: its parts would be kept, and paid for, until somebody does."""
-    upload = await attempts.until_answered(partial(store.begin_upload, name, metadata))
-    try:
-        yield upload
-    except BaseException:
-        await _abort(store, KeptItem(name, upload))
-        raise
+    @asynccontextmanager
+    async def _upload(
+        self, store: Composes, name: str, metadata: Mapping[str, str], attempts: Attempts
+    ) -> AsyncIterator[str]:
+        """An upload that is aborted if it fails: its parts would be kept, and paid for, until somebody does."""
+        upload = await attempts.until_answered(partial(store.begin_upload, name, metadata))
+        try:
+            yield upload
+        except BaseException:
+            await self._abort(store, KeptItem(name, upload), attempts)
+            raise
+
+    async def _abort(self, store: Composes, upload: KeptItem, attempts: Attempts) -> None:
+        """Try, once, in time of its own: it may be the deadline that failed the upload. Who waits, waits until his."""
+        abort = asyncio.ensure_future(_aborted(store, upload))
+        self._aborts.add(abort)
+        abort.add_done_callback(self._aborts.discard)
+        await asyncio.wait({abort}, timeout=max(0.0, attempts.deadline.seconds - attempts.seconds_ago))
+
+    async def _keeps_preconditions(self, store: Composes, name: str, attempts: Attempts) -> bool:
+        """Whether the server refuses a part copied from, and an upload completed on, a version there never was."""
+        trial = f"{name}.{secrets.token_hex(8)}{TEMPORARY_SUFFIX}"
+        upload = await attempts.until_answered(partial(store.begin_upload, trial, {}))
+        copy = partial(store.copy_part, trial, upload, 1, source=name, if_match=NO_ETAG, span=(0, store.least_part - 1))
+        try:
+            if not await _refuses(copy, attempts):
+                return False
+            part = await attempts.until_answered(partial(store.put_part, trial, upload, 1, b"trial"))
+            if await _refuses(partial(store.complete_upload, trial, upload, [part], if_match=NO_ETAG), attempts):
+                return True
+            await attempts.until_answered(partial(store.delete, trial))
+            return False
+        finally:
+            await self._abort(store, KeptItem(trial, upload), attempts)
 
 
-async def _abort(store: Composes, upload: KeptItem) -> None:
-    """Try, once and in time of its own: it may be the deadline that failed the upload, or who cancels."""
+async def _aborted(store: Composes, upload: KeptItem) -> None:
     with suppress(Exception):  # it is none that anybody reads
         async with asyncio.timeout(_ABORT_SECONDS):
             await store.abort_upload(upload)
@@ -116,23 +145,6 @@ def _spans(size: int) -> Iterator[tuple[int, int]]:
     count = min(_MOST_COPIES, -(-size // _COPIED_AT_ONCE))
     for number in range(count):
         yield size * number // count, size * (number + 1) // count - 1
-
-
-async def _keeps_preconditions(store: Composes, name: str, attempts: Attempts) -> bool:
-    """Whether the server refuses a part copied from, and an upload completed on, a version that there never was."""
-    trial = f"{name}.{secrets.token_hex(8)}{TEMPORARY_SUFFIX}"
-    upload = await attempts.until_answered(partial(store.begin_upload, trial, {}))
-    copy = partial(store.copy_part, trial, upload, 1, source=name, if_match=NO_ETAG, span=(0, store.least_part - 1))
-    try:
-        if not await _refuses(copy, attempts):
-            return False
-        part = await attempts.until_answered(partial(store.put_part, trial, upload, 1, b"trial"))
-        if await _refuses(partial(store.complete_upload, trial, upload, [part], if_match=NO_ETAG), attempts):
-            return True
-        await attempts.until_answered(partial(store.delete, trial))
-        return False
-    finally:
-        await _abort(store, KeptItem(trial, upload))
 
 
 async def _refuses(request: Callable[[], Awaitable[str]], attempts: Attempts) -> bool:

@@ -85,7 +85,7 @@ def test_what_fails_leaves_no_upload(ministack: S3Server) -> None:
                 memory.append("log.md", LINE)
             proxy.choose = lambda operation: "hangs" if operation == "COPY PART" else None
             with pytest.raises(AppendError, match="no answer in time"):
-                memory.append("log.md", LINE)
+                memory.append("log.md", LINE)  # is aborted at the latest when the memory is closed
             proxy.choose = lambda _: None
             assert memory.read_bytes("log.md") == before
     assert uploads(ministack, url) == 0
