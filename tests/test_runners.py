@@ -143,7 +143,6 @@ def _use_in_child(results: Any) -> None:
     results.put(asyncio.run(use()))
 
 
-@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork.*:DeprecationWarning")  # forking is what is tested
 def test_an_item_that_fails_ends_the_others_and_leaves_its_caller_as_it_was(ministack: S3Server) -> None:
     backend = open_backend(ministack.new_url(), ministack.options)
     ended: list[int] = []
@@ -167,6 +166,7 @@ def test_an_item_that_fails_ends_the_others_and_leaves_its_caller_as_it_was(mini
     asyncio.run(main())
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork.*:DeprecationWarning")  # forking is what is tested
 def test_a_forked_child_has_an_executor_of_its_own() -> None:
     asyncio.run(in_thread(lambda: None))  # the parent's executor has threads now
     context = multiprocessing.get_context("fork")

@@ -49,6 +49,11 @@ class Attempts:
         """How long ago the operation began."""
         return self._loop.time() - self.began
 
+    @property
+    def seconds_left(self) -> float:
+        """How long the operation may still take; none if its deadline is over."""
+        return max(0.0, self.deadline.at - self._loop.time())
+
     async def until_answered(self, request: Callable[[], Awaitable[T]]) -> T:
         """Send a request that may be sent twice, again and again.
 

@@ -103,7 +103,7 @@ class Composer:
         abort = asyncio.ensure_future(_aborted(store, upload))
         self._aborts.add(abort)
         abort.add_done_callback(self._aborts.discard)
-        await asyncio.wait({abort}, timeout=max(0.0, attempts.deadline.seconds - attempts.seconds_ago))
+        await asyncio.wait({abort}, timeout=attempts.seconds_left)
 
     async def _keeps_preconditions(self, store: Composes, name: str, attempts: Attempts) -> bool:
         """Whether the server refuses a part copied from, and an upload completed on, a version there never was."""

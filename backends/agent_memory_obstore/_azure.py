@@ -14,7 +14,7 @@ class AzureStore(ObstoreStore):
 
     called = "Azure"
 
-    def __init__(self, store: Any, container: str, *, trusted: bool, patient: bool = True) -> None:
+    def __init__(self, store: Any, container: str, *, trusted: bool, patient: bool) -> None:
         super().__init__(store, container, trusted=trusted, patient=patient)
         self._in_order = False  # obstore cannot begin a listing of Azure's at a name
         self.most_listed = WHOLE

@@ -40,7 +40,8 @@ _LARGE = 256 << 10
 """Bytes from which on a request has time of its own to be sent, for obstore counts that as waiting for the answer."""
 _SLOWEST_LINE = 1 << 20
 """Bytes a second that a large write counts on: a lost answer leaves time to ask again, of the 60 seconds there are."""
-_ANSWER_SECONDS = 15.0
+ANSWER_SECONDS = 15.0
+"""How long a request waits for its answer."""
 _STEP_SECONDS = 1.0
 _started_in: int | None = None
 """The process in which obstore's threads run, which a fork does not take along; None before the first request."""
@@ -91,7 +92,7 @@ class ObstoreStore:
     resends = False
     conditional_delete = False
 
-    def __init__(self, store: Any, bucket: str, *, trusted: bool, patient: bool = True) -> None:
+    def __init__(self, store: Any, bucket: str, *, trusted: bool, patient: bool) -> None:
         self._store = store
         self._patient = patient
         self._bucket = bucket
@@ -114,8 +115,9 @@ class ObstoreStore:
         return self._trusted
 
     def now(self) -> float:
-        if abs(_booted() - self._booted) > _STEP_SECONDS:  # the host's clock was set: nothing is known again
-            self._booted, self._ahead, self._own = _booted(), 0.0, _OwnWrite()
+        booted = _booted()
+        if abs(booted - self._booted) > _STEP_SECONDS:  # the host's clock was set: nothing is known again
+            self._booted, self._ahead, self._own = booted, 0.0, _OwnWrite()
         return time.time() + self._ahead
 
     async def get(
@@ -151,7 +153,7 @@ class ObstoreStore:
     async def _sent(self, name: str, data: bytes, **options: object) -> Any:
         if len(data) < _LARGE or not self._patient:
             return await library().put_async(self._store, name, data, **options)
-        async with asyncio.timeout(_ANSWER_SECONDS + len(data) / _SLOWEST_LINE):
+        async with asyncio.timeout(ANSWER_SECONDS + len(data) / _SLOWEST_LINE):
             return await library().put_async(self._patient_store, name, data, **options)
 
     @cached_property

@@ -8,10 +8,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from agent_memory_obstore._azure import AzureStore
-from agent_memory_obstore._client import ObstoreStore
+from agent_memory_obstore._client import ANSWER_SECONDS, ObstoreStore
 
-_CLIENT = {"connect_timeout": "5s", "read_timeout": "15s", "timeout": "1h", "user_agent": "agent-memory",
-           "allow_http": True}  # fmt: skip
+_CLIENT = {"connect_timeout": "5s", "read_timeout": f"{ANSWER_SECONDS:g}s", "timeout": "1h",
+           "user_agent": "agent-memory", "allow_http": True}  # fmt: skip
 _ONE_TRY = {"max_retries": 0}
 _OURS = {"bucket", "bucket_name", "container", "container_name", "prefix", "config", "retry_config", "conditional_put",
          "disable_bulk_delete"}  # fmt: skip

@@ -227,7 +227,7 @@ def test_what_is_large_may_be_sent_for_longer_than_an_answer_may_take(
 
 
 def test_what_is_large_is_sent_again_if_no_answer_comes(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_client, "_ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(_client, "ANSWER_SECONDS", 0.2)
     monkeypatch.setattr(_client, "_SLOWEST_LINE", 100 * len(LARGE))
     with Proxy(server.endpoint) as proxy:
         with AgentMemory.open(server.new_url(), storage_options=server.through(proxy)) as memory:
