@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import NamedTuple
 
@@ -35,11 +34,16 @@ def deadline_or_default(now: float) -> Deadline:
     return _current.get() or Deadline(DEFAULT_SECONDS, now + DEFAULT_SECONDS)
 
 
-@contextmanager
-def deadline(limit: Deadline | None) -> Iterator[None]:
+class deadline(AbstractContextManager[None]):  # noqa: N801 - as those of contextlib
     """Set the deadline of what happens inside, in this thread or task and in what it starts."""
-    token = _current.set(limit)
-    try:
-        yield
-    finally:
-        _current.reset(token)
+
+    __slots__ = ("_limit", "_token")
+
+    def __init__(self, limit: Deadline | None) -> None:
+        self._limit = limit
+
+    def __enter__(self) -> None:
+        self._token = _current.set(self._limit)
+
+    def __exit__(self, *exc_info: object) -> None:
+        _current.reset(self._token)

@@ -127,7 +127,7 @@ class AsyncRun(_Clock):
     """Runs a flow over an async backend in the caller's own event loop."""
 
     async def call(self, primitive: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await on_loop(_io_loop(caller_waits=False), _as_coroutine(primitive(*args, **kwargs)))
+        return await on_loop(_io_loop(caller_waits=False), primitive(*args, **kwargs))
 
     async def offload(self, function: Callable[[], T]) -> T:
         return await asyncio.shield(in_thread(function))  # a cancelled caller does not unsay a hook

@@ -17,8 +17,9 @@ carry. "sync" is `AgentMemory` beside `fsspec.asyn.sync` of the same coroutines,
 - append, version known: a process appends to what it wrote last: one PUT (``If-Match``).
 - append, version unknown: the first append of a process to a file: GET and PUT (``If-Match``).
 - append, others write too: another client has overwritten the file before every append: GET and PUT.
-- by obstore: obstore's own coroutines, on the same loop and with the same conditions and metadata, beside ours by
-  ``engine="obstore"`` and by s3fs. What obstore sends is not counted here, but in ``tests/s3/test_bill.py``.
+- by obstore: obstore's own coroutines with the same conditions and metadata, on fsspec's I/O loop as everything else
+  here, beside the same on the caller's own loop, ours by ``engine="obstore"`` and ours by s3fs. What obstore sends is
+  not counted here, but in ``tests/s3/test_bill.py``.
 - appends of peers: "GET+PUT" reads, and writes without a condition, as session stores and S3 backends of agent
   frameworks do, here by the same session as "bare"; "boto3" is the same by their usual client; ``open("ab")`` is
   s3fs's.

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
 import threading
+import time
+import weakref
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
+from random import Random
 
 import pytest
 
@@ -44,6 +49,40 @@ async def test_many_at_once_each_get_their_own(other: asyncio.AbstractEventLoop)
     assert await asyncio.gather(*(on_loop(other, work(number)) for number in range(300))) == list(range(300))
 
 
+@pytest.fixture
+def hasty() -> Iterator[None]:
+    """Threads that take turns as often as they can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("hasty")
+async def test_nothing_is_lost_between_the_loops_of_many_threads(other: asyncio.AbstractEventLoop) -> None:
+    threads, rounds = 4, 3_000
+    barrier = threading.Barrier(threads, timeout=60)  # in every round, else the next call would wake for the last
+
+    async def echo(number: int) -> int:
+        return number
+
+    async def work() -> list[int]:
+        chance, results = Random(threading.get_ident()), []
+        for number in range(rounds):
+            barrier.wait()
+            time.sleep(chance.random() / 10_000)  # noqa: ASYNC251 - nobody else is on this loop
+            results.append(await asyncio.wait_for(on_loop(other, echo(number)), 30))
+        return results
+
+    def run() -> list[int]:
+        return asyncio.run(work())
+
+    with ThreadPoolExecutor(threads) as pool:
+        loop = asyncio.get_running_loop()
+        results = await asyncio.gather(*(loop.run_in_executor(pool, run) for _ in range(threads)))
+    assert results == [list(range(rounds))] * threads
+
+
 async def test_its_error_is_raised(other: asyncio.AbstractEventLoop) -> None:
     async def fail() -> None:
         raise ZeroDivisionError("as it was")
@@ -78,6 +117,30 @@ async def test_what_is_cancelled_there_is_cancelled_here(other: asyncio.Abstract
         await on_loop(other, give_up())
 
 
+@pytest.mark.filterwarnings("error")
+async def test_what_is_cancelled_there_before_it_began_is_cancelled_here(other: asyncio.AbstractEventLoop) -> None:
+    def cancel_all() -> None:
+        for task in asyncio.all_tasks(other):
+            task.cancel()
+
+    other.call_soon_threadsafe(time.sleep, 0.2)
+    waiting = asyncio.create_task(on_loop(other, asyncio.sleep(60)))
+    await asyncio.sleep(0)
+    other.call_soon_threadsafe(cancel_all)
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(waiting, 60)
+    gc.collect()
+
+
+async def test_who_wants_to_end_the_process_ends_not_the_other_loop(other: asyncio.AbstractEventLoop) -> None:
+    async def leave() -> None:
+        raise SystemExit(3)
+
+    with pytest.raises(SystemExit):
+        await on_loop(other, leave())
+    assert await on_loop(other, asyncio.sleep(0, "alive")) == "alive"
+
+
 async def test_an_error_that_nobody_waits_for_is_not_complained_about(other: asyncio.AbstractEventLoop) -> None:
     complaints: list[object] = []
     other.set_exception_handler(lambda _, context: complaints.append(context))
@@ -107,3 +170,35 @@ async def test_a_closed_loop_is_an_error_at_once() -> None:
     with pytest.raises(RuntimeError, match="closed"):
         await on_loop(loop, asyncio.sleep(0))
     gc.collect()
+
+
+async def test_a_loop_that_is_closed_before_its_answer_came_is_let_go(other: asyncio.AbstractEventLoop) -> None:
+    began, go_on, ended = threading.Event(), asyncio.Event(), asyncio.Event()
+
+    async def slow() -> None:
+        began.set()
+        await go_on.wait()
+        ended.set()
+
+    async def end() -> None:
+        go_on.set()
+        await ended.wait()
+
+    async def begin() -> None:
+        loop = asyncio.get_running_loop()
+        tasks.append(loop.create_task(on_loop(other, slow())))
+        assert await asyncio.to_thread(began.wait, 60)
+
+    def caller() -> weakref.ref[asyncio.AbstractEventLoop]:
+        loop = asyncio.new_event_loop()
+        loop.run_until_complete(begin())
+        loop.close()
+        return weakref.ref(loop)
+
+    tasks: list[asyncio.Task[None]] = []
+    closed = await asyncio.to_thread(caller)
+    await on_loop(other, end())
+    tasks.clear()
+    await asyncio.to_thread(asyncio.run, on_loop(other, asyncio.sleep(0)))
+    gc.collect()
+    assert closed() is None

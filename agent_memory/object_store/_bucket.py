@@ -123,6 +123,8 @@ class Operation(AbstractContextManager[Attempts]):
         return self._attempts
 
     def __exit__(self, kind: type[BaseException] | None, raised: BaseException | None, _: TracebackType | None) -> None:
+        if raised is None:
+            return
         if isinstance(raised, Missing):
             raise not_found(self._key) from None
         if isinstance(raised, Refused | Racing):

@@ -7,9 +7,12 @@ server or a name brings along is quoted. What comes before has it as it is, and 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from types import TracebackType
 
 from agent_memory.errors import UnsupportedOperationError
-from agent_memory.object_store import Failed, NotSatisfiable, Unanswered, refusal_of
+from agent_memory.object_store import Failed, FirstContact, NotSatisfiable, TooLarge, Unanswered, refusal_of
 
 _DESCRIPTION = "\n\nDebug source:\n"
 _STATUS = re.compile(r"^ +(?:status: |code: \")(\d{3})\"?,$", re.MULTILINE)
@@ -21,6 +24,27 @@ _NO_RANGE = re.compile(r"^    source: (?:ParseContentRange|InvalidRangeRequest) 
 """What servers answer of an empty object, or from its very end on, instead of 416."""
 _REDIRECTED = re.compile(r"^ +inner: BareRedirect", re.MULTILINE)
 _NEVER_SENT = {"Connect", "Builder"}
+
+
+class Request(AbstractContextManager[None]):
+    """One request: what obstore raises in it is raised as what it stands for.
+
+    A class, because every request is in one, and a generator costs more.
+    """
+
+    __slots__ = ("_contact", "_translated")
+
+    def __init__(self, contact: FirstContact, translated: Callable[[Exception], Exception]) -> None:
+        self._contact = contact
+        self._translated = translated
+
+    def __exit__(self, kind: type[BaseException] | None, cause: BaseException | None, _: TracebackType | None) -> None:
+        if cause is None:
+            self._contact.made = True
+        elif isinstance(cause, Exception) and not isinstance(cause, TooLarge | UnsupportedOperationError):
+            self._contact.made |= "Server returned" in str(cause)
+            answer = self._contact.given_up(self._translated(cause))
+            raise answer from None  # the cause tells hosts, and what a server tells of requests
 
 
 def translated(

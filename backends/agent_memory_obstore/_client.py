@@ -10,9 +10,9 @@ import asyncio
 import atexit
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from functools import cached_property
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property, partial
 from typing import Any, NamedTuple, NoReturn
 
 from agent_memory.errors import UnsupportedOperationError
@@ -26,7 +26,7 @@ from agent_memory.object_store import (
     TooLarge,
     Unanswered,
 )
-from agent_memory_obstore._answers import translated
+from agent_memory_obstore._answers import Request, translated
 
 _FORKED = (
     "obstore does not work in a process forked from one that used it: start processes by spawn or forkserver, or use"
@@ -75,7 +75,7 @@ class _OwnWrite(NamedTuple):
 
     def is_in(self, found: Object, name: str) -> bool:
         """Whether an object is that write; the ETag alone would be any other's of the same content."""
-        return (name, found.etag) == (self.name, self.etag) and self.metadata.items() <= found.metadata.items()
+        return (name, found.etag) == (self.name, self.etag) and _named(self.metadata).items() <= found.metadata.items()
 
 
 class ObstoreStore:
@@ -101,7 +101,7 @@ class ObstoreStore:
         self.most_listed = 1_000 if trusted else WHOLE
         self._contact = FirstContact()
         self._ahead = 0.0
-        self._booted = _booted()
+        self._booted = time.time() - time.monotonic()
         self._own = _OwnWrite()
 
     def __reduce__(self) -> NoReturn:
@@ -115,10 +115,11 @@ class ObstoreStore:
         return self._trusted
 
     def now(self) -> float:
-        booted = _booted()
+        now = time.time()
+        booted = now - time.monotonic()  # by the host's clock; a machine that slept seems to be set
         if abs(booted - self._booted) > _STEP_SECONDS:  # the host's clock was set: nothing is known again
             self._booted, self._ahead, self._own = booted, 0.0, _OwnWrite()
-        return time.time() + self._ahead
+        return now + self._ahead
 
     async def get(
         self, name: str, *, span: str | None = None, if_match: str | None = None, most: int | None = None
@@ -147,7 +148,7 @@ class ObstoreStore:
         with self._request(of_object=True, conditional=mode != "overwrite"):
             reply = await self._sent(name, data, attributes=dict(metadata), mode=mode, use_multipart=False)
         etag = _etag(reply)
-        self._own = _OwnWrite(name, etag, _named(metadata), sent, time.time())
+        self._own = _OwnWrite(name, etag, metadata, sent, time.time())
         return etag
 
     async def _sent(self, name: str, data: bytes, **options: object) -> Any:
@@ -220,24 +221,16 @@ class ObstoreStore:
             keeps_directories=not self._trusted,
         )
 
-    @contextmanager
-    def _request(self, *, of_object: bool = False, conditional: bool = False, ranged: bool = False) -> Iterator[None]:
-        try:
-            yield
-        except (TooLarge, UnsupportedOperationError):
-            raise
-        except Exception as cause:  # noqa: BLE001 - the Rust side panics with what it likes
-            self._contact.made |= "Server returned" in str(cause)
-            answer = translated(
-                cause,
-                of_object=of_object,
-                conditional=conditional,
-                ranged=ranged,
-                keeps_directories=not self._trusted,
-                store=self.called,
-            )
-            raise self._contact.given_up(answer) from None  # the cause tells hosts, and what a server tells of requests
-        self._contact.made = True
+    def _request(self, *, of_object: bool = False, conditional: bool = False, ranged: bool = False) -> Request:
+        answer = partial(
+            translated,
+            of_object=of_object,
+            conditional=conditional,
+            ranged=ranged,
+            keeps_directories=not self._trusted,
+            store=self.called,
+        )
+        return Request(self._contact, answer)
 
     def _object(self, reply: Any, data: bytes) -> Object:
         meta = reply.meta
@@ -255,11 +248,6 @@ class ObstoreStore:
         if self._own.is_in(found, name):
             earliest, latest = found.modified - self._own.answered, found.modified + 1 - self._own.sent
             self._ahead = min(max(self._ahead, earliest), latest)
-
-
-def _booted() -> float:
-    """When the clock that nobody sets began, by the host's clock; a machine that slept seems to be set."""
-    return time.time() - time.monotonic()
 
 
 def _named(attributes: Mapping[str, str]) -> dict[str, str]:
