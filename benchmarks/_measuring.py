@@ -88,11 +88,12 @@ class Requests:
 class Table:
     """Measures rows and prints them."""
 
-    def __init__(self) -> None:
+    def __init__(self, rounds: int = ROUNDS) -> None:
         self.requests = Requests()
+        self._rounds = rounds
         print(f"{'':<44}{'requests':>9}{'wall ms':>10}{'ratio':>8}{'CPU ms':>10}{'ratio':>8}", flush=True)
 
-    async def row(self, row: str, ways: Mapping[str, Way], calls: int = FILES, rounds: int = ROUNDS) -> None:
+    async def row(self, row: str, ways: Mapping[str, Way], calls: int = FILES, rounds: int | None = None) -> None:
         """Measure the ways in turns, the later ones first in every other round; print each beside the first."""
         sent = {}
         for name, way in ways.items():
@@ -101,7 +102,7 @@ class Table:
             await way.before()
             sent[name] = await self.requests.of(way.round) / calls
         costs: dict[str, list[Cost]] = {name: [] for name in ways}
-        for number in range(rounds):
+        for number in range(rounds or self._rounds):
             for name in ways if number % 2 else reversed(list(ways)):
                 await ways[name].before()
                 costs[name].append(await _cost(ways[name].round, calls))

@@ -20,7 +20,7 @@ from importlib.metadata import version
 from typing import Any, ClassVar
 
 import fsspec.asyn
-from _measuring import FILES, Table, at_once
+from _measuring import FILES, ROUNDS, Table, at_once
 from s3fs import S3FileSystem
 
 from agent_memory import AgentMemoryService, AsyncAgentMemoryService
@@ -92,7 +92,7 @@ def wait(call: Callable[..., Coroutine[Any, Any, object]], *args: object, **opti
 class Bench:
     """The clients of one bucket and their files: ``bare/...`` and, of our agent "bench", ``agent_memory/bench/...``."""
 
-    def __init__(self, endpoint: str) -> None:
+    def __init__(self, endpoint: str, rounds: int = ROUNDS) -> None:
         self.options: dict[str, Any] = {"endpoint_url": endpoint, "key": "benchmark", "secret": "benchmark"}
         self.bucket = new_name()
         self.bare = Bare(self.bucket, self.options)
@@ -103,7 +103,7 @@ class Bench:
         self.sync = AgentMemoryService(self._sync_backend).agent("bench")
         self.boto3 = _boto3(self.options)
         self.new = itertools.count()
-        self.table = Table()
+        self.table = Table(rounds)
 
     def _backend(self) -> S3Backend:
         return S3Backend(self.bucket, "", {**self.options, **POOL})

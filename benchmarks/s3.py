@@ -1,6 +1,6 @@
 """What S3 costs through agent-memory beside bare s3fs, boto3 and the peers' ways to append: one server, one run.
 
-    python benchmarks/s3.py [--long] [--endpoint URL]
+    python benchmarks/s3.py [--long | --away MS] [--endpoint URL]
 
 Starts ministack (``pip install ministack``) on a free port, or takes a running server. Every figure is the median of
 interleaved rounds of 64 calls, one on each of 64 files of 1 KB, in turn or all at once; a ratio is the median of the
@@ -25,6 +25,9 @@ carry. "sync" is `AgentMemory` beside `fsspec.asyn.sync` of the same coroutines,
   s3fs's.
 - lines kept: four processes append 25 lines at once each to one object. "refused" are those that raised.
 
+``--away`` measures single requests and obstore with answers that come so many milliseconds later, as those of a region
+do: the wall clock is what a caller sees there. CPU is what it is without.
+
 ``--long`` adds "among": the files of 10,000 agents, 10 each, in one bucket, beside a bucket with one agent's; every
 round draws another agent. "list" is there to be seen: how long a LIST takes in a large bucket is the server's matter.
 """
@@ -43,6 +46,7 @@ from importlib.metadata import version
 from typing import Any
 
 from _measuring import FILES, Call, Round, Way, at_once, blocking, in_threads, in_turn
+from _s3_away import away
 from _s3_clients import (
     DATA,
     LINE,
@@ -67,7 +71,7 @@ from agent_memory import AsyncAgentMemory, AsyncAgentMemoryService
 from agent_memory.object_store._kept import Kept
 from agent_memory_s3 import S3Backend
 
-LONG_ROUNDS = 75
+LONG_ROUNDS, AWAY_ROUNDS = 75, 9
 AGENTS, FILES_OF_AGENT = 10_000, 10
 
 
@@ -292,6 +296,15 @@ async def among_many(bench: Bench) -> None:
         await root.aclose()
 
 
+async def far_away(endpoint: str, milliseconds: float) -> None:
+    with away(endpoint, milliseconds) as address:
+        bench = Bench(address, AWAY_ROUNDS)
+        await bench.fill()
+        await single_requests(bench)
+        await beside_obstore(bench)
+        await bench.aclose()
+
+
 async def main(endpoint: str, long: bool) -> None:
     bench = Bench(endpoint)
     await bench.fill()
@@ -312,6 +325,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--long", action="store_true", help=f"also {AGENTS:,} agents in one bucket")
     parser.add_argument("--endpoint", metavar="URL", help="a running S3 server instead of ministack")
+    parser.add_argument("--away", type=float, metavar="MS", help="only single requests and obstore, so far away")
     given = parser.parse_args()
     os.environ.setdefault("AWS_DEFAULT_REGION", "us-east-1")
     os.environ.setdefault("AWS_EC2_METADATA_DISABLED", "true")
@@ -321,4 +335,4 @@ if __name__ == "__main__":
     )
     print("server:", given.endpoint or f"ministack {version('ministack')}")
     with contextlib.nullcontext(given.endpoint) if given.endpoint else ministack() as address:
-        asyncio.run(main(address, given.long))
+        asyncio.run(far_away(address, given.away) if given.away else main(address, given.long))
