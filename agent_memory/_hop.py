@@ -115,8 +115,9 @@ def _tell(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
     """Have a call made by a loop, which must not raise; raises `RuntimeError` if the loop is closed."""
     inbox = _inboxes.get(loop)
     if inbox is None:
-        for other in [each for each in _inboxes if each.is_closed()]:  # what it was told last may hold it
-            _inboxes.pop(other, None)
+        for reference in _inboxes.keyrefs():  # all at once: other threads add theirs meanwhile
+            if (other := reference()) is not None and other.is_closed():  # what it was told last may hold it
+                _inboxes.pop(other, None)
         inbox = _inboxes.setdefault(loop, _Inbox())
     inbox.put(loop, call)
 

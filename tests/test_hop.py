@@ -10,6 +10,7 @@ import time
 import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from contextvars import ContextVar
 from random import Random
 
@@ -81,6 +82,25 @@ async def test_nothing_is_lost_between_the_loops_of_many_threads(other: asyncio.
         loop = asyncio.get_running_loop()
         results = await asyncio.gather(*(loop.run_in_executor(pool, run) for _ in range(threads)))
     assert results == [list(range(rounds))] * threads
+
+
+@pytest.mark.usefixtures("hasty")
+async def test_loops_of_many_threads_come_at_once() -> None:
+    threads, rounds = 8, 40
+    barrier = threading.Barrier(threads, timeout=60)
+
+    def run() -> int:
+        done = 0
+        for _ in range(rounds):
+            with closing(asyncio.new_event_loop()) as loop:
+                barrier.wait()
+                done += loop.run_until_complete(on_loop(loop, asyncio.sleep(0, 1)))
+        return done
+
+    with ThreadPoolExecutor(threads) as pool:
+        loop = asyncio.get_running_loop()
+        results = await asyncio.gather(*(loop.run_in_executor(pool, run) for _ in range(threads)))
+    assert results == [rounds] * threads
 
 
 async def test_its_error_is_raised(other: asyncio.AbstractEventLoop) -> None:
