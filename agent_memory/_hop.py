@@ -1,7 +1,7 @@
 """An awaitable that runs on another thread's event loop, awaited on one's own.
 
 What `asyncio.run_coroutine_threadsafe` and `asyncio.wrap_future` do, for less: there is no `concurrent.futures.Future`
-and its lock between them, and a loop is woken once for all that it is told meanwhile; see
+and its lock between them, calls made meanwhile go to the other loop together, and so do their answers back; see
 ``docs/decisions/017-own-hop.md``.
 """
 
@@ -13,7 +13,7 @@ import types
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import suppress
-from typing import Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 T = TypeVar("T")
@@ -26,54 +26,74 @@ async def on_loop(loop: asyncio.AbstractEventLoop, awaitable: Awaitable[T]) -> T
     """
     hop = _Hop(loop, awaitable)
     try:
-        _tell(loop, hop.start)
-    except RuntimeError:  # the loop is closed
-        _close(awaitable)
+        hop.mailbox.put(loop, hop.start)
+    except BaseException:  # the loop is closed, or the stack was full, or a signal's handler raised
+        hop.future.cancel()  # it is not begun any more
+        if loop.is_closed():
+            _close(awaitable)
         raise
     try:
         return await hop.future
     except asyncio.CancelledError:
         with suppress(RuntimeError):
-            _tell(loop, hop.cancel)
+            hop.mailbox.put(loop, hop.cancel)
         raise
+    finally:
+        del hop  # an error's traceback holds this
 
 
 class _Hop(Generic[T]):
-    __slots__ = ("_awaitable", "_caller", "_context", "_error", "_loop", "_result", "_task", "future")
+    __slots__ = ("_awaitable", "_context", "_error", "_result", "_task", "caller", "future", "mailbox")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, awaitable: Awaitable[T]) -> None:
-        self._loop = loop
         self._awaitable = awaitable
         self._context = contextvars.copy_context()
         self._result: T | None = None
         self._error: BaseException | None = None
-        self._caller = asyncio.get_running_loop()
-        self.future: asyncio.Future[T] = self._caller.create_future()
+        self._task: asyncio.Task[None] | None = None
+        self.mailbox = _mailboxes.get(loop) or _mailboxes.setdefault(loop, _Mailbox())
+        self.caller = asyncio.get_running_loop()
+        self.future: asyncio.Future[T] = self.caller.create_future()
 
     def start(self) -> None:
         """There."""
+        if self.future.cancelled():
+            _close(self._awaitable)
+            return
+        self.mailbox.under_way += 1
         work = self._work()
         work.send(None)  # into its `try`: of a task that is cancelled before its first step nothing would run
-        self._task = self._loop.create_task(work, context=self._context)
+        try:
+            self._task = asyncio.get_running_loop().create_task(work, context=self._context)
+        except Exception as error:  # noqa: BLE001 - of the loop's task factory
+            with suppress(StopIteration):
+                work.throw(error)
 
     def cancel(self) -> None:
         """There, after `start`."""
-        self._task.cancel()
+        if self._task is not None:
+            self._task.cancel()
 
     async def _work(self) -> None:
-        """There; tells the caller itself, for the callbacks of a task wait for another round of the loop."""
+        """There; replies itself, for the callbacks of a task wait for another round of the loop."""
         try:
             await _first_step()
             self._result = await self._awaitable
-        except GeneratorExit:  # the loop was given up, and this with it
-            raise
+        except GeneratorExit:
+            if not self._is_running():
+                raise  # the loop was given up, and this with it
+            self._error = RuntimeError("what was awaited raised GeneratorExit")  # by which a caller would be closed
         except BaseException as error:  # noqa: BLE001 - it is the caller's, whatever it is
             _close(self._awaitable)
             self._error = error
-        with suppress(RuntimeError):  # the caller's loop is closed: nobody waits any more
-            _tell(self._caller, self._settle)
+        self.mailbox.reply(self)
+        del self  # an error's traceback holds this
 
-    def _settle(self) -> None:
+    def _is_running(self) -> bool:
+        return self._task is not None and asyncio.current_task(self._task.get_loop()) is self._task
+
+    def settle(self) -> None:
+        """On the caller's loop."""
         error, self._error = self._error, None  # whose traceback holds this
         if self.future.done():
             return  # cancelled meanwhile
@@ -85,41 +105,72 @@ class _Hop(Generic[T]):
             self.future.set_exception(error)
 
 
-class _Inbox:
-    """The calls that a loop is to make, from any thread: who finds it empty wakes the loop."""
+class _Visit:
+    """Of a loop to its mailbox: whoever puts a call there before it begins need not ask for another."""
 
-    __slots__ = ("_calls", "_woken")
+    __slots__ = ("begun",)
+
+    def __init__(self, *, begun: bool = False) -> None:
+        self.begun = begun
+
+
+class _Mailbox:
+    """Of a loop that works for others: the calls it is to make, put there by any thread, and its replies.
+
+    All callers share it, so it is changed by its own loop alone, or so that an exception at any point does no harm to
+    others: the stack of a caller may be full, and where its loop is in the main thread, a signal's handler may raise.
+    """
+
+    __slots__ = ("_calls", "_replies", "_visit", "under_way")
 
     def __init__(self) -> None:
         self._calls: deque[Callable[[], None]] = deque()
-        self._woken = False
+        self._visit = _Visit(begun=True)
+        self._replies: dict[asyncio.AbstractEventLoop, deque[_Hop[Any]]] = {}
+        self.under_way = 0
 
     def put(self, loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
-        self._calls.append(call)
-        if not self._woken:
-            self._woken = True  # before the loop can be there to unset it
-            loop.call_soon_threadsafe(self._make_calls)
-        elif loop.is_closed():
+        """Have its loop make a call, which must not raise; raises `RuntimeError` if the loop is closed."""
+        if loop.is_closed():
             raise RuntimeError("the event loop is closed")
+        self._calls.append(call)
+        if self._visit.begun:
+            visit = _Visit()
+            loop.call_soon_threadsafe(self._make_calls, visit)
+            self._visit = visit  # only now, for until it begins nobody asks for another
 
-    def _make_calls(self) -> None:
-        self._woken = False  # who comes after this wakes the loop again
+    def _make_calls(self, visit: _Visit) -> None:
+        visit.begun = True
         for _ in range(len(self._calls)):
             self._calls.popleft()()
 
+    def reply(self, hop: _Hop[Any]) -> None:
+        """There: have a caller told, together with all whose calls end in this round; at once if none is under way."""
+        self.under_way -= 1
+        if self.under_way and not self._replies:
+            asyncio.get_running_loop().call_soon(self._send)
+        self._replies.setdefault(hop.caller, deque()).append(hop)
+        if not self.under_way:
+            self._send()
 
-_inboxes: WeakKeyDictionary[asyncio.AbstractEventLoop, _Inbox] = WeakKeyDictionary()
+    def _send(self) -> None:
+        replies, self._replies = self._replies, {}
+        for caller, hops in replies.items():
+            with suppress(RuntimeError):  # the caller's loop is closed: nobody waits any more
+                caller.call_soon_threadsafe(_settle, hops)
 
 
-def _tell(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
-    """Have a call made by a loop, which must not raise; raises `RuntimeError` if the loop is closed."""
-    inbox = _inboxes.get(loop)
-    if inbox is None:
-        for reference in _inboxes.keyrefs():  # all at once: other threads add theirs meanwhile
-            if (other := reference()) is not None and other.is_closed():  # what it was told last may hold it
-                _inboxes.pop(other, None)
-        inbox = _inboxes.setdefault(loop, _Inbox())
-    inbox.put(loop, call)
+_mailboxes: WeakKeyDictionary[asyncio.AbstractEventLoop, _Mailbox] = WeakKeyDictionary()
+
+
+def _settle(hops: deque[_Hop[Any]]) -> None:
+    """On the callers' loop."""
+    try:
+        while hops:
+            hops.popleft().settle()
+    finally:
+        if hops:  # a signal's handler raised
+            asyncio.get_running_loop().call_soon(_settle, hops)
 
 
 @types.coroutine

@@ -335,4 +335,4 @@ if __name__ == "__main__":
     )
     print("server:", given.endpoint or f"ministack {version('ministack')}")
     with contextlib.nullcontext(given.endpoint) if given.endpoint else ministack() as address:
-        asyncio.run(far_away(address, given.away) if given.away else main(address, given.long))
+        asyncio.run(far_away(address, given.away) if given.away is not None else main(address, given.long))

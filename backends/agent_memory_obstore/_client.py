@@ -143,12 +143,12 @@ class ObstoreStore:
     async def put(
         self, name: str, data: bytes, metadata: Mapping[str, str], *, if_match: str | None = None, absent: bool = False
     ) -> str:
-        sent = time.time()
+        attributes, sent = dict(metadata), time.time()
         mode = "create" if absent else "overwrite" if if_match is None else {"e_tag": if_match}
         with self._request(of_object=True, conditional=mode != "overwrite"):
-            reply = await self._sent(name, data, attributes=dict(metadata), mode=mode, use_multipart=False)
+            reply = await self._sent(name, data, attributes=attributes, mode=mode, use_multipart=False)
         etag = _etag(reply)
-        self._own = _OwnWrite(name, etag, metadata, sent, time.time())
+        self._own = _OwnWrite(name, etag, attributes, sent, time.time())
         return etag
 
     async def _sent(self, name: str, data: bytes, **options: object) -> Any:
