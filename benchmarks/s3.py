@@ -17,8 +17,8 @@ carry. "sync" is `AgentMemory` beside `fsspec.asyn.sync` of the same coroutines,
 - append, version known: a process appends to what it wrote last: one PUT (``If-Match``).
 - append, version unknown: the first append of a process to a file: GET and PUT (``If-Match``).
 - append, others write too: another client has overwritten the file before every append: GET and PUT.
-- by obstore: obstore's own coroutines with the same conditions and metadata, on fsspec's I/O loop as everything else
-  here, beside the same on the caller's own loop, ours by ``engine="obstore"`` and ours by s3fs. What obstore sends is
+- by obstore: obstore's own coroutines with the same conditions and metadata, on fsspec's I/O loop, where one gets as
+  to "bare" (ours have a cheaper way, ``docs/decisions/017-own-hop.md``), beside the same on the caller's own loop, ours by ``engine="obstore"`` and ours by s3fs. What obstore sends is
   not counted here, but in ``tests/s3/test_bill.py``.
 - appends of peers: "GET+PUT" reads, and writes without a condition, as session stores and S3 backends of agent
   frameworks do, here by the same session as "bare"; "boto3" is the same by their usual client; ``open("ab")`` is
@@ -26,7 +26,7 @@ carry. "sync" is `AgentMemory` beside `fsspec.asyn.sync` of the same coroutines,
 - lines kept: four processes append 25 lines at once each to one object. "refused" are those that raised.
 
 ``--away`` measures single requests and obstore with answers that come so many milliseconds later, as those of a region
-do: the wall clock is what a caller sees there. CPU is what it is without.
+do, on connections that are open: the wall clock is what a caller sees there. CPU is what it is without.
 
 ``--long`` adds "among": the files of 10,000 agents, 10 each, in one bucket, beside a bucket with one agent's; every
 round draws another agent. "list" is there to be seen: how long a LIST takes in a large bucket is the server's matter.
