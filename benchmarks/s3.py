@@ -324,9 +324,10 @@ async def main(endpoint: str, long: bool) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    parser.add_argument("--long", action="store_true", help=f"also {AGENTS:,} agents in one bucket")
     parser.add_argument("--endpoint", metavar="URL", help="a running S3 server instead of ministack")
-    parser.add_argument("--away", type=float, metavar="MS", help="only single requests and obstore, so far away")
+    one = parser.add_mutually_exclusive_group()
+    one.add_argument("--long", action="store_true", help=f"also {AGENTS:,} agents in one bucket")
+    one.add_argument("--away", type=float, metavar="MS", help="only single requests and obstore, so far away")
     given = parser.parse_args()
     os.environ.setdefault("AWS_DEFAULT_REGION", "us-east-1")
     os.environ.setdefault("AWS_EC2_METADATA_DISABLED", "true")
