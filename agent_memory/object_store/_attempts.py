@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from agent_memory._deadline import deadline_or_default
+from agent_memory.object_store._limits import until
 from agent_memory.object_store._store import Unanswered
 
 _FIRST, _LONGEST = 0.02, 2.0
@@ -70,8 +71,7 @@ class Attempts:
         """Send a request once, and give it up at the deadline; raises `Unanswered`."""
         self._requests += 1
         try:
-            async with asyncio.timeout_at(self.deadline.at):
-                return await request()
+            return await until(self.deadline.at, request)
         except TimeoutError:
             raise Unanswered("no answer in time") from None
 

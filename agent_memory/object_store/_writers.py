@@ -79,8 +79,9 @@ class Table(NamedTuple):
     def stamped(self, entry: Entry, now: float) -> Table | None:
         """With one more write, in the place of its writer's last; None if the metadata have no room for it."""
         kept = tuple(other for other in self.entries if other.until > now and other.writer != entry.writer)
-        table = self._replace(entries=(*kept, entry))
-        return table if len(_NAME) + len(table.text) <= MOST_BYTES else None
+        table = Table(self.chain, (*kept, entry))
+        fits = not kept or len(_NAME) + len(table.text) <= MOST_BYTES  # one alone always does
+        return table if fits else None
 
     @property
     def text(self) -> str:
