@@ -10,7 +10,7 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 _GRAIN_SECONDS = 0.01
 """How long to wait between two looks at all that is waited for: what is over at about the same time is one look."""
@@ -23,7 +23,7 @@ async def until(at: float, request: Callable[[], Awaitable[T]]) -> T:
     Otherwise as in `asyncio.timeout_at`, which tells whether it, or somebody else, has cancelled.
     """
     loop = asyncio.get_running_loop()
-    limits = _limits.get(loop) or _limits.setdefault(loop, _Limits())
+    limits = _limits_of(loop)
     async with asyncio.timeout_at(None) as limit:
         limits.look_at(at)
         try:
@@ -34,7 +34,7 @@ async def until(at: float, request: Callable[[], Awaitable[T]]) -> T:
 
 
 class _Limits:
-    """Of one event loop, which is not kept alive by them.
+    """Of one event loop; kept alive by whoever waits, and by the loop while it has a look to take.
 
     Attributes:
         ends: when what is waited for is to be given up.
@@ -61,4 +61,13 @@ class _Limits:
             self.look_at(max(min(self.ends.values()), now + _GRAIN_SECONDS))
 
 
-_limits: WeakKeyDictionary[asyncio.AbstractEventLoop, _Limits] = WeakKeyDictionary()
+_limits: WeakKeyDictionary[asyncio.AbstractEventLoop, ref[_Limits]] = WeakKeyDictionary()
+"""Weak both ways: who waits in a loop that was closed keeps the loop, so nothing here may keep who waits."""
+
+
+def _limits_of(loop: asyncio.AbstractEventLoop) -> _Limits:
+    known = _limits.get(loop)
+    if known is None or (limits := known()) is None:
+        limits = _Limits()
+        _limits[loop] = ref(limits)
+    return limits

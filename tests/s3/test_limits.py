@@ -108,6 +108,17 @@ def test_whoever_comes_with_an_earlier_deadline_adds_one_look() -> None:
     assert timers_set(main()) < 60 * 2
 
 
+def is_kept_alive(main: Callable[[], Coroutine[Any, Any, object]]) -> bool:
+    """Whether anything keeps a loop that was closed after it ran this."""
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(main())
+    loop.close()
+    kept = weakref.ref(loop)
+    del loop
+    gc.collect()
+    return kept() is not None
+
+
 @pytest.mark.filterwarnings("error")
 def test_a_loop_is_not_kept_alive() -> None:
     async def main() -> None:
@@ -115,10 +126,17 @@ def test_a_loop_is_not_kept_alive() -> None:
             await until(asyncio.get_running_loop().time() + 0.05, asyncio.Event().wait)
         assert await until(asyncio.get_running_loop().time() + 60, lambda: asyncio.sleep(0, "answered")) == "answered"
 
-    loop = asyncio.new_event_loop()
-    loop.run_until_complete(main())
-    loop.close()
-    kept = weakref.ref(loop)
-    del loop
-    gc.collect()
-    assert kept() is None
+    assert not is_kept_alive(main)
+
+
+def test_nor_is_one_that_was_closed_while_something_was_waited_for() -> None:
+    async def main() -> None:
+        never = asyncio.Event()
+        waiting = asyncio.create_task(by_the_one_timer(never))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+
+    async def by_the_one_timer(never: asyncio.Event) -> None:
+        await until(asyncio.get_running_loop().time() + 60, never.wait)
+
+    assert not is_kept_alive(main)
