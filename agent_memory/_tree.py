@@ -305,6 +305,8 @@ class Tree:
                 call.data = await self._passed(call, data)
             at_work = True
             effect = await (flow(call) if self.timeout is None else self._in_time(self.timeout, flow, call))
+        except GeneratorExit:
+            raise  # the caller's event loop was given up, and nothing is awaited there any more
         except BaseException as error:
             self._show_own_paths(error)
             try:

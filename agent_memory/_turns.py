@@ -5,24 +5,32 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Hashable, Iterator
-from contextlib import AbstractAsyncContextManager, contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
+from typing import TypeAlias
+from weakref import ref
 
 from agent_memory._fork import renewed_in_child
 
 
 class Turns:
-    """Turns of the tasks of one event loop; tasks of another loop have queues of their own."""
+    """Turns of the tasks of one event loop; tasks of another loop have queues of their own.
+
+    Whoever waits holds the queue, and no queue is held here, nor a loop: one that ends meanwhile could not be let go.
+    """
 
     def __init__(self) -> None:
-        self._queues: dict[Hashable, _Queue] = {}
+        self._queues: _Queues = {}
 
     def turn(self, name: Hashable, until: float | None = None) -> AbstractAsyncContextManager[None]:
         """Wait for one's turn, first come, first served; raises `TimeoutError` at ``until``, by the loop's clock."""
-        return _Turn(self._queues, (asyncio.get_running_loop(), name), until)
+        return _Turn(self._queues, (ref(asyncio.get_running_loop()), name), until)
 
 
 class _Queue(asyncio.Lock):
     users = 0
+
+
+_Queues: TypeAlias = dict[Hashable, ref[_Queue]]
 
 
 class _Turn(AbstractAsyncContextManager[None]):
@@ -30,14 +38,13 @@ class _Turn(AbstractAsyncContextManager[None]):
 
     __slots__ = ("_name", "_queue", "_queues", "_until")
 
-    def __init__(self, queues: dict[Hashable, _Queue], name: Hashable, until: float | None) -> None:
+    def __init__(self, queues: _Queues, name: Hashable, until: float | None) -> None:
         self._queues = queues
         self._name = name
         self._until = until
 
     async def __aenter__(self) -> None:
-        queue = self._queue = self._queues.setdefault(self._name, _Queue())
-        queue.users += 1
+        queue = self._queue = self._entered()
         try:
             if queue.users == 1:
                 await queue.acquire()
@@ -49,8 +56,17 @@ class _Turn(AbstractAsyncContextManager[None]):
             raise
 
     async def __aexit__(self, *exc_info: object) -> None:
-        self._queue.release()
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            self._queue.release()
         self._leave()
+
+    def _entered(self) -> _Queue:
+        known = self._queues.get(self._name)
+        if known is None or (queue := known()) is None:
+            queue = _Queue()
+            self._queues[self._name] = ref(queue)
+        queue.users += 1
+        return queue
 
     def _leave(self) -> None:
         self._queue.users -= 1

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 
 import pytest
 
@@ -66,3 +68,30 @@ def test_a_turn_is_given_back_when_its_owner_fails() -> None:
             pass
 
     asyncio.run(main())
+
+
+@pytest.mark.filterwarnings("ignore:unclosed event loop:ResourceWarning")
+@pytest.mark.parametrize("closed", [True, False])
+def test_a_loop_that_ends_while_turns_are_taken_and_waited_for_is_let_go(closed: bool) -> None:
+    turns = Turns()
+
+    async def change() -> None:
+        async with turns.turn("file", asyncio.get_running_loop().time() + 3_600):
+            await asyncio.get_running_loop().create_future()
+
+    async def begin() -> weakref.ref[asyncio.AbstractEventLoop]:
+        loop = asyncio.get_running_loop()
+        for _ in range(3):
+            task = loop.create_task(change())
+            task._log_destroy_pending = False  # type: ignore[attr-defined]  # what asyncio says of who leaves them
+        await asyncio.sleep(0)
+        return weakref.ref(loop)
+
+    loop = asyncio.new_event_loop()
+    gone = loop.run_until_complete(begin())
+    if closed:
+        loop.close()
+    del loop
+    gc.collect()
+    assert gone() is None
+    assert not turns._queues
