@@ -44,7 +44,7 @@ from agent_memory.object_store._attempts import Attempts
 from agent_memory.object_store._bucket import Bucket, changed
 from agent_memory.object_store._composing import TAIL_BYTES, Composer
 from agent_memory.object_store._conditions import ADVICE, SingleWriterStore, refusal
-from agent_memory.object_store._directories import Directories
+from agent_memory.object_store._directories import Directories, KnownDirectories
 from agent_memory.object_store._erasing import erase
 from agent_memory.object_store._kept import Kept
 from agent_memory.object_store._store import (
@@ -53,7 +53,7 @@ from agent_memory.object_store._store import (
     ObjectStore,
 )
 from agent_memory.object_store._write import BeatenError, State, Write
-from agent_memory.object_store._writers import THIS_PROCESS, Stamped, Table, Writer
+from agent_memory.object_store._writers import ON_IO_LOOP, Stamped, Table, Writer
 
 T = TypeVar("T")
 _EMPTY = "empty"
@@ -78,7 +78,7 @@ class ObjectStoreBackend(Backend):
         store: the engine, which sends one request at a time and tries none twice.
         prefix: at most 100 bytes of UTF-8, because a key may have 1,024.
         allow_single_writer: use a store that keeps no preconditions too, because no other process writes there.
-        writer: the process, which is one writer, whatever its backends are.
+        writer: who writes on the event loop that the verbs run on, the same for all backends there.
         jitter: numbers in ``[0, 1)`` that spread retries.
     """
 
@@ -90,7 +90,7 @@ class ObjectStoreBackend(Backend):
         prefix: str = "",
         *,
         allow_single_writer: bool = False,
-        writer: Writer = THIS_PROCESS,
+        writer: Writer = ON_IO_LOOP,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self._bucket = Bucket(store, prefix, jitter)
@@ -101,7 +101,16 @@ class ObjectStoreBackend(Backend):
         self._writer = writer
         self._kept = Kept()
         self._composer = Composer(store)
-        self._directories = Directories(self._bucket, writer.turns)
+        self._directories = Directories(self._bucket, writer.turns, KnownDirectories())
+
+    def on_another_loop(self, store: ObjectStore, writer: Writer) -> ObjectStoreBackend:
+        """The same, for another event loop, by a store and a writer of that loop's; both know the same directories.
+
+        Not of a single writer, whose turns are those of one loop.
+        """
+        other = ObjectStoreBackend(store, self._bucket.prefix, writer=writer, jitter=self._bucket.jitter)
+        other._directories.known = self._directories.known
+        return other
 
     async def read(self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY) -> Snapshot:
         span = _span(start, end)

@@ -33,12 +33,12 @@ class Bucket:
         if len(prefix.encode(errors="surrogatepass")) > _MAX_PREFIX_BYTES:
             raise InvalidPathError(f"the prefix is too long: {RULES['root-too-long']}", "root-too-long")
         self.store = store
-        self._prefix = prefix + "/" if prefix else ""
-        self._jitter = jitter
+        self.prefix = prefix + "/" if prefix else ""
+        self.jitter = jitter
 
     def operation(self, key: Key, error: type[FileOperationError]) -> Operation:
         """Time to ask in, and our errors for what the store answers."""
-        return Operation(key, error, Attempts(self._jitter))
+        return Operation(key, error, Attempts(self.jitter))
 
     async def head(self, key: Key, attempts: Attempts) -> Object:
         return await attempts.until_answered(lambda: self.store.head(self.name(key)))
@@ -99,14 +99,14 @@ class Bucket:
         return {name[len(top) : -1] for name in listing.prefixes}
 
     def name(self, key: Key) -> str:
-        return self._prefix + key.storage
+        return self.prefix + key.storage
 
     def path(self, name: str, prefix: Key) -> str:
         """What a name of the bucket is in the tree of a key, whether or not a key can name it."""
-        return name[len(self._prefix) + len(prefix.base) + 1 if prefix.base else len(self._prefix) :]
+        return name[len(self.prefix) + len(prefix.base) + 1 if prefix.base else len(self.prefix) :]
 
     def directory(self, prefix: Key) -> str:
-        return self._prefix + prefix.storage + "/" if prefix.storage else self._prefix
+        return self.prefix + prefix.storage + "/" if prefix.storage else self.prefix
 
 
 class Operation(AbstractContextManager[Attempts]):

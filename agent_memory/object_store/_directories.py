@@ -2,32 +2,105 @@
 
 The storage is asked the first time this process writes into a directory, and the answer remembered; so two processes
 that race, or one that returns to a directory another has changed, may still make both, which then both stay readable.
-Everything here runs on the I/O loop, hence in one thread.
 """
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from itertools import pairwise
+from typing import TypeAlias
 
+from agent_memory._fork import renewed_in_child
 from agent_memory.backend import Turns, taken_name
 from agent_memory.key import Key
 from agent_memory.object_store._bucket import Bucket
 
 _REMEMBERED = 1024
+Place: TypeAlias = tuple[str, str]
+"""Of a directory: the base of its trees, and its path there."""
 
 
-class Directories:
+class KnownDirectories:
     """Directories that are known to be no files, each with the subdirectories it had (the first 1,000).
 
     Those are asked for when this process first writes a file into the directory itself; None before that. A directory
     is known to the trees of one base, by its path there, and is among the subdirectories of those above that are known.
+    Backends on several event loops, hence in several threads, may have the same.
     """
 
-    def __init__(self, bucket: Bucket, turns: Turns) -> None:
+    def __init__(self) -> None:
+        self._children: OrderedDict[Place, set[str] | None] = OrderedDict()
+        self.renew()
+        _all.add(self)
+
+    def renew(self) -> None:
+        """After a fork: a thread that is gone may have been at work."""
+        self._lock = threading.Lock()
+
+    def __contains__(self, place: Place) -> bool:
+        return place in self._children
+
+    def children(self, place: Place) -> set[str] | None:
+        """The subdirectories, if they are known."""
+        with self._lock:
+            if (children := self._children.get(place)) is not None:
+                self._children.move_to_end(place)
+            return children
+
+    def add(self, place: Place) -> None:
+        """Remember that it is no file."""
+        with self._lock:
+            self._remember(place, self._children.get(place))
+
+    def add_children(self, place: Place, found: set[str]) -> set[str]:
+        """Remember what was found below, and what this process writes into, whether or not a file is there yet."""
+        with self._lock:
+            children = found | self._known_below(place)
+            self._remember(place, children)
+            return children
+
+    def add_to_parents(self, places: list[Place]) -> None:
+        """Remember each of these, from the top down, below the one before."""
+        with self._lock:
+            for above, (_, path) in pairwise(places):
+                if (children := self._children.get(above)) is not None:
+                    children.add(path.rpartition("/")[2])
+
+    def forget(self, place: Place) -> None:
+        """Forget a directory that has been emptied, with what was below, and that it was below another."""
+        base, path = place
+        above, _, name = path.rpartition("/")
+        with self._lock:
+            if (children := self._children.get((base, above))) is not None:
+                children.discard(name)
+            for other in list(self._children):
+                if other[0] == base and f"{other[1]}/".startswith(f"{path}/"):
+                    del self._children[other]
+
+    def _known_below(self, place: Place) -> set[str]:
+        base, directory = place
+        top = f"{directory}/" if directory else ""
+        paths = (path for other, path in self._children if other == base and path != directory)
+        return {path[len(top) :].partition("/")[0] for path in paths if path.startswith(top)}
+
+    def _remember(self, place: Place, children: set[str] | None) -> None:
+        self._children[place] = children
+        self._children.move_to_end(place)
+        if len(self._children) > _REMEMBERED:
+            self._children.popitem(last=False)
+
+
+_all = renewed_in_child(KnownDirectories.renew)
+
+
+class Directories:
+    """Asks for what is not known."""
+
+    def __init__(self, bucket: Bucket, turns: Turns, known: KnownDirectories) -> None:
         self._bucket = bucket
         self._turns = turns
-        self._known: OrderedDict[tuple[str, str], set[str] | None] = OrderedDict()
+        self.known = known
 
     async def claim(self, key: Key) -> None:
         """Make sure the name can be a file.
@@ -37,52 +110,28 @@ class Directories:
         """
         path, _, name = key.path.rpartition("/")
         directory = (key.base, path)
-        children = self._known.get(directory)
+        children = self.known.children(directory)
         if children is None:
             async with self._turns.turn((self, directory)):  # whoever comes meanwhile asks nothing
                 children = await self._looked_up(key)
-        self._known.move_to_end(directory)
         if name in children:
             if await self._bucket.is_directory(key):
                 raise taken_name(key)
-            # what was a directory has been emptied since
-            children.discard(name)
-            self._forget(key)
+            self.known.forget((key.base, key.path))  # it has been emptied since
 
     async def _looked_up(self, key: Key) -> set[str]:
         parents = _parents(key)
-        for directory in parents[1:]:
-            if (directory.base, directory.path) not in self._known:
-                if await self._bucket.is_file(directory):
+        places = [(parent.base, parent.path) for parent in parents]
+        for parent, place in zip(parents[1:], places[1:], strict=True):
+            if place not in self.known:
+                if await self._bucket.is_file(parent):
                     raise taken_name(key)
-                self._remember(directory, None)
-        top = parents[-1]
-        children = self._known.get((top.base, top.path))
+                self.known.add(place)
+        children = self.known.children(places[-1])
         if children is None:
-            children = await self._bucket.subdirectories(top) | self._known_below(top)
-            self._remember(top, children)
-        for above, below in pairwise(parents):  # which a claim may have forgotten meanwhile
-            if (others := self._known.get((above.base, above.path))) is not None:
-                others.add(below.name)
+            children = self.known.add_children(places[-1], await self._bucket.subdirectories(parents[-1]))
+        self.known.add_to_parents(places)  # which a claim may have forgotten meanwhile
         return children
-
-    def _known_below(self, directory: Key) -> set[str]:
-        """What this process writes into, whether or not a file is there yet."""
-        top = f"{directory.path}/" if directory.path else ""
-        paths = (path for base, path in self._known if base == directory.base and path != directory.path)
-        return {path[len(top) :].partition("/")[0] for path in paths if path.startswith(top)}
-
-    def _remember(self, directory: Key, children: set[str] | None) -> None:
-        self._known[directory.base, directory.path] = children
-        self._known.move_to_end((directory.base, directory.path))
-        if len(self._known) > _REMEMBERED:
-            self._known.popitem(last=False)
-
-    def _forget(self, directory: Key) -> None:
-        top = f"{directory.path}/"
-        for base, path in list(self._known):
-            if base == directory.base and f"{path}/".startswith(top):
-                del self._known[base, path]
 
 
 def _parents(key: Key) -> list[Key]:

@@ -102,7 +102,7 @@ class Stamped(Version):
 
 
 class Writer:
-    """One process: gives out entries, and turns, for it has one write under way per object.
+    """Gives out entries, and turns, for it has one write under way per object: what writes on one event loop.
 
     After a fork the child is another writer.
     """
@@ -121,4 +121,5 @@ class Writer:
         return Entry(self._id, self._sequence, min(int(until) + 1, _LATEST))
 
 
-THIS_PROCESS = Writer()
+ON_IO_LOOP = Writer()
+"""Who writes on fsspec's I/O loop."""

@@ -214,8 +214,8 @@ def test_a_client_that_would_drop_conditions_is_refused() -> None:
 def test_a_folder_marker_of_a_console_is_no_file(moto: S3Server) -> None:
     backend = moto.new_backend()
     with closing(moto.client("s3")) as s3:
-        s3.put_object(Bucket="memories", Key=backend._bucket._prefix + "folder/")
-        s3.put_object(Bucket="memories", Key=backend._bucket._prefix + "a:b")
+        s3.put_object(Bucket="memories", Key=backend._bucket.prefix + "folder/")
+        s3.put_object(Bucket="memories", Key=backend._bucket.prefix + "a:b")
     with AgentMemory.open(backend) as memory:
         memory.write("folder/a.md", "x")
         assert [str(entry) for entry in memory.list()] == ["folder/a.md"]
