@@ -4,7 +4,8 @@
 caller        blocking backend                     async backend
 ============  ===================================  ==============================================
 sync          stepped in the caller's thread       the same; each primitive hops onto the I/O loop
-async         whole, in one thread of our executor  in the caller's loop; each primitive hops
+async         whole, in one thread of our executor  in the caller's loop; each primitive hops, unless the
+                                                   backend says that it may run there
 ============  ===================================  ==============================================
 
 Only primitives ever run on fsspec's shared I/O loop. Flows, hooks, a caller's ``change`` function and waits
@@ -153,6 +154,13 @@ class AsyncRun(_Clock):
             yield
 
 
+class HereRun(AsyncRun):
+    """Runs a flow over an async backend in the caller's own event loop, primitives included."""
+
+    async def call(self, primitive: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await primitive(*args, **kwargs)
+
+
 def step(flow: Coroutine[Any, Any, T]) -> T:
     """Run a flow whose every primitive answers at once."""
     try:
@@ -178,7 +186,7 @@ async def run_async(backend: AnyBackend, start: Callable[[Run], Coroutine[Any, A
     """Run a flow for an async caller."""
     if isinstance(backend, BlockingBackend):
         return await in_thread(lambda: step(start(_BLOCKING)))
-    return await start(_ASYNC)
+    return await start(_HERE if backend.may_run_here() else _ASYNC)
 
 
 def close_backend(backend: AnyBackend) -> None:
@@ -208,6 +216,7 @@ _thread_turns = ThreadTurns()
 _BLOCKING = BlockingRun()
 _HOPPING = HoppingRun()
 _ASYNC = AsyncRun()
+_HERE = HereRun()
 _pool: ThreadPoolExecutor | None = None
 _THREADS = 32
 

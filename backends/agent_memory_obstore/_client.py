@@ -107,6 +107,10 @@ class ObstoreStore:
     def __reduce__(self) -> NoReturn:
         raise TypeError("an obstore backend holds credentials and connections, and is not pickled: open its URL again")
 
+    def another(self) -> ObstoreStore:
+        """The same bucket by the same connections, for another event loop: what is known of it is one loop's."""
+        return type(self)(self._store, self._bucket, trusted=self._trusted, patient=self._patient)
+
     @property
     def identity(self) -> str:
         return self._bucket
