@@ -8,9 +8,9 @@ large file sends all of it; nothing is forgotten for good; and it does not outli
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 from agent_memory.backend import (
     ANY,
@@ -18,6 +18,7 @@ from agent_memory.backend import (
     AppendWhen,
     Backend,
     BackendFactory,
+    Capabilities,
     DeletedTree,
     Entry,
     Page,
@@ -36,8 +37,6 @@ from agent_memory_obstore._opening import azure_store, s3_store
 
 __all__ = ["ObstoreBackend", "agent_memory_register_backends"]
 
-P = ParamSpec("P")
-T = TypeVar("T")
 Open: TypeAlias = Callable[[str, Mapping[str, Any]], ObstoreStore]
 _PREFIX = re.compile(r"(?:(?!\.{1,2}(?:/|\Z))[^/\x00-\x1f\x7f\ud800-\udfff]+(?:/|\Z))*\Z")
 
@@ -72,48 +71,47 @@ class ObstoreBackend(Backend):
         self._on_io_loop = ObjectStoreBackend(store, prefix, allow_single_writer=allow)
         self._at_home = self._on_io_loop.on_another_loop(store.another(), HOME.writer)
         self._has_home = not allow  # a single writer's turns are of one loop
-        self.capabilities = self._on_io_loop.capabilities
+
+    @property
+    def capabilities(self) -> Capabilities:  # type: ignore[override]  # nobody sets them
+        """As they are until a trial of the server, on either loop, has told that it keeps no preconditions."""
+        stated = self._on_io_loop.capabilities
+        return stated if not stated.compare_and_swap else self._at_home.capabilities
 
     def may_run_here(self) -> bool:
         return self._has_home and HOME.claim()
 
     async def read(self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY) -> Snapshot:
-        return await self._here(ObjectStoreBackend.read, key, start, end, when)
+        return await self._here().read(key, start, end, when)
 
     async def stat(self, key: Key) -> Entry:
-        return await self._here(ObjectStoreBackend.stat, key)
+        return await self._here().stat(key)
 
     async def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
-        return await self._here(ObjectStoreBackend.write, key, data, when)
+        return await self._here().write(key, data, when)
 
     async def append(self, key: Key, data: bytes, *, separator: bytes = b"", when: AppendWhen = ANY) -> Appended:
         """See `agent_memory.backend.Appends`."""
-        return await self._here(ObjectStoreBackend.append, key, data, separator=separator, when=when)
+        return await self._here().append(key, data, separator=separator, when=when)
 
     async def delete(self, key: Key, when: ReadWhen = ANY) -> None:
-        await self._here(ObjectStoreBackend.delete, key, when)
+        await self._here().delete(key, when)
 
     async def list(self, prefix: Key, *, recursive: bool = True, after: str | None = None, limit: int = 1000) -> Page:
-        return await self._here(ObjectStoreBackend.list, prefix, recursive=recursive, after=after, limit=limit)
+        return await self._here().list(prefix, recursive=recursive, after=after, limit=limit)
 
     async def erase(self, prefix: Key) -> DeletedTree:
         """See `agent_memory.backend.Erases`."""
-        return await self._here(ObjectStoreBackend.erase, prefix)
+        return await self._here().erase(prefix)
 
     async def aclose(self) -> None:
-        await self._here(ObjectStoreBackend.aclose)
+        await self._here().aclose()
 
-    async def _here(
-        self, verb: Callable[Concatenate[ObjectStoreBackend, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        """Run a verb with what belongs to the running loop."""
+    def _here(self) -> ObjectStoreBackend:
+        """The one of the running loop."""
         backend = self._at_home if self._has_home and HOME.is_here() else self._on_io_loop
         backend.max_bytes = self.max_bytes
-        try:
-            return await verb(backend, *args, **kwargs)
-        finally:
-            if not backend.capabilities.compare_and_swap:  # a trial of the server has told
-                self.capabilities = backend.capabilities
+        return backend
 
 
 def _open(open_store: Open, url: str, options: Mapping[str, object]) -> ObstoreBackend:

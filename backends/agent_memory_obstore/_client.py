@@ -150,16 +150,19 @@ class ObstoreStore:
         attributes, sent = dict(metadata), time.time()
         mode = "create" if absent else "overwrite" if if_match is None else {"e_tag": if_match}
         with self._request(of_object=True, conditional=mode != "overwrite"):
-            reply = await self._sent(name, data, attributes=attributes, mode=mode, use_multipart=False)
+            if len(data) < _LARGE or not self._patient:
+                reply = await library().put_async(
+                    self._store, name, data, attributes=attributes, mode=mode, use_multipart=False
+                )
+            else:
+                reply = await self._sent_patiently(name, data, attributes=attributes, mode=mode)
         etag = _etag(reply)
         self._own = _OwnWrite(name, etag, attributes, sent, time.time())
         return etag
 
-    async def _sent(self, name: str, data: bytes, **options: object) -> Any:
-        if len(data) < _LARGE or not self._patient:
-            return await library().put_async(self._store, name, data, **options)
+    async def _sent_patiently(self, name: str, data: bytes, **options: object) -> Any:
         async with asyncio.timeout(ANSWER_SECONDS + len(data) / _SLOWEST_LINE):
-            return await library().put_async(self._patient_store, name, data, **options)
+            return await library().put_async(self._patient_store, name, data, use_multipart=False, **options)
 
     @cached_property
     def _patient_store(self) -> Any:
