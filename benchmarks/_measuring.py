@@ -93,8 +93,18 @@ class Table:
         self._rounds = rounds
         print(f"{'':<44}{'requests':>9}{'wall ms':>10}{'ratio':>8}{'CPU ms':>10}{'ratio':>8}", flush=True)
 
-    async def row(self, row: str, ways: Mapping[str, Way], calls: int = FILES, rounds: int | None = None) -> None:
-        """Measure the ways in turns, the later ones first in every other round; print each beside the first."""
+    async def row(
+        self,
+        row: str,
+        ways: Mapping[str, Way],
+        calls: int = FILES,
+        rounds: int | None = None,
+        also: tuple[str, str] | None = None,
+    ) -> None:
+        """Measure the ways in turns, the later ones first in every other round; print each beside the first.
+
+        ``also`` is one to be printed beside another.
+        """
         sent = {}
         for name, way in ways.items():
             await way.before()
@@ -112,6 +122,10 @@ class Table:
             figures = _beside(cost, plain, "wall") + _beside(cost, plain, "cpu")
             requests = f"{sent[name]:.2f}" if sent[name] else "-"
             print(f"  {name:<42}{requests:>9}{figures}", flush=True)
+        if also:
+            one, other = (costs[name] for name in also)
+            figures = _beside(one, other, "wall") + _beside(one, other, "cpu")
+            print(f"  {' / '.join(also):<42}{'':>9}{figures}", flush=True)
 
 
 async def _cost(round_: Round, calls: int) -> Cost:

@@ -126,4 +126,5 @@ async def _rows(
             "agent-memory, obstore": Way(round_(other), *prepared),
             "agent-memory, s3fs": Way(round_(with_s3fs), *prepared),
         }
-        await clients.bench.table.row(f"{row} by obstore, {way}", ways)
+        also = ("agent-memory, obstore", "obstore, own loop")
+        await clients.bench.table.row(f"{row} by obstore, {way}", ways, also=also)
