@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Hashable, Iterator
-from contextlib import AbstractAsyncContextManager, contextmanager, suppress
+from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import TypeAlias
 from weakref import ref
 
@@ -56,8 +56,10 @@ class _Turn(AbstractAsyncContextManager[None]):
             raise
 
     async def __aexit__(self, *exc_info: object) -> None:
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        try:  # noqa: SIM105 - every write pays for it
             self._queue.release()
+        except RuntimeError:  # the loop is closed: nobody waits any more
+            pass
         self._leave()
 
     def _entered(self) -> _Queue:

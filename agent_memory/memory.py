@@ -433,8 +433,8 @@ class AsyncAgentMemory(_View):
     async def _map(self, function: Callable[[T], Coroutine[Any, Any, U]], items: Iterable[T]) -> Sequence[U]:
         return await AsyncRun().map(function, items, self._at_once)
 
-    async def _do(self, start: Callable[[Run], Coroutine[Any, Any, T]]) -> T:
-        return await run_async(self._tree.backend, start)
+    def _do(self, start: Callable[[Run], Coroutine[Any, Any, T]]) -> Awaitable[T]:
+        return run_async(self._tree.backend, start)
 
     async def __aenter__(self) -> Self:
         return self

@@ -182,11 +182,11 @@ def run_sync(backend: AnyBackend, start: Callable[[Run], Coroutine[Any, Any, T]]
     return step(start(sync_run(backend)))
 
 
-async def run_async(backend: AnyBackend, start: Callable[[Run], Coroutine[Any, Any, T]]) -> T:
-    """Run a flow for an async caller."""
-    if isinstance(backend, BlockingBackend):
-        return await in_thread(lambda: step(start(_BLOCKING)))
-    return await start(_HERE if backend.may_run_here() else _ASYNC)
+def run_async(backend: AnyBackend, start: Callable[[Run], Coroutine[Any, Any, T]]) -> Awaitable[T]:
+    """Run a flow for an async caller, on whose event loop this is called."""
+    if backend.colour == "blocking":
+        return in_thread(lambda: step(start(_BLOCKING)))
+    return start(_HERE if backend.may_run_here() else _ASYNC)
 
 
 def close_backend(backend: AnyBackend) -> None:

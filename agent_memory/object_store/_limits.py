@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Self, TypeVar, cast
 from weakref import WeakKeyDictionary, ref
 
 _GRAIN_SECONDS = 0.01
@@ -20,17 +20,39 @@ T = TypeVar("T")
 async def until(at: float, request: Callable[[], Awaitable[T]]) -> T:
     """Await what a call gives, or raise `TimeoutError` at a time of the event loop's clock, at most 10 ms later.
 
-    Otherwise as in `asyncio.timeout_at`, which tells whether it, or somebody else, has cancelled.
+    Otherwise as `asyncio.timeout_at`.
     """
     loop = asyncio.get_running_loop()
     limits = _limits_of(loop)
-    async with asyncio.timeout_at(None) as limit:
-        limits.look_at(at)
+    limits.look_at(at)
+    with _Limit(cast(asyncio.Task[object], asyncio.current_task(loop))) as limit:
+        limits.ends[limit] = at
         try:
-            limits.ends[limit] = at
             return await request()
         finally:
             limits.ends.pop(limit, None)
+
+
+class _Limit:
+    """Cancels a task at the end of its time, which is a `TimeoutError` there unless others have cancelled it too."""
+
+    __slots__ = ("_cancelling", "_over", "_task")
+
+    def __init__(self, task: asyncio.Task[object]) -> None:
+        self._task = task
+        self._cancelling = task.cancelling()
+        self._over = False
+
+    def end(self) -> None:
+        self._over = True
+        self._task.cancel()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._over and self._task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
+            raise TimeoutError
 
 
 class _Limits:
@@ -41,7 +63,7 @@ class _Limits:
     """
 
     def __init__(self) -> None:
-        self.ends: dict[asyncio.Timeout, float] = {}
+        self.ends: dict[_Limit, float] = {}
         self._next_look = math.inf
 
     def look_at(self, at: float) -> None:
@@ -56,7 +78,7 @@ class _Limits:
         self._next_look, now = math.inf, asyncio.get_running_loop().time()
         for limit in [limit for limit, end in self.ends.items() if end <= now]:
             del self.ends[limit]
-            limit.reschedule(now)
+            limit.end()
         if self.ends:
             self.look_at(max(min(self.ends.values()), now + _GRAIN_SECONDS))
 

@@ -7,7 +7,7 @@ import gc
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine
 from random import Random
-from typing import Any
+from typing import Any, cast
 from unittest.mock import patch
 
 import pytest
@@ -24,8 +24,8 @@ async def by_asyncio(at: float, request: Callable[[], Awaitable[str]]) -> str:
         return await request()
 
 
-async def some_requests(way: Way, seed: int) -> list[tuple[str, float]]:
-    """How each of some requests ended, and when."""
+async def some_requests(way: Way, seed: int) -> list[tuple[tuple[str, int], float]]:
+    """How each of some requests ended, how often its task is still being cancelled, and when."""
     chance, loop = Random(seed), asyncio.get_running_loop()
 
     async def answered(after: float, clearing_up: float, fails: bool) -> str:
@@ -38,7 +38,7 @@ async def some_requests(way: Way, seed: int) -> list[tuple[str, float]]:
             raise ZeroDivisionError
         return "answered"
 
-    async def one() -> tuple[str, float]:
+    async def one() -> tuple[tuple[str, int], float]:
         await asyncio.sleep(chance.randrange(100))
         at = loop.time() + chance.choice((chance.randrange(-1, 20), 60)) + 0.5
         after, clearing_up, fails = chance.randrange(1, 90), chance.choice((0, 0, 7)), chance.random() < 0.2
@@ -46,7 +46,7 @@ async def some_requests(way: Way, seed: int) -> list[tuple[str, float]]:
             ended = await way(at, lambda: answered(after, clearing_up, fails))
         except (TimeoutError, ZeroDivisionError, asyncio.CancelledError) as error:
             ended = type(error).__name__
-        return ended, loop.time()
+        return (ended, cast(asyncio.Task[Any], asyncio.current_task()).cancelling()), loop.time()
 
     async def cancelled_by_others(task: asyncio.Task[Any]) -> None:
         await asyncio.sleep(chance.randrange(200) + 0.25)
@@ -56,7 +56,7 @@ async def some_requests(way: Way, seed: int) -> list[tuple[str, float]]:
     others = [asyncio.create_task(cancelled_by_others(task)) for task in tasks if chance.random() < 0.3]
     ended = await asyncio.gather(*tasks, return_exceptions=True)
     await asyncio.gather(*others)
-    return [each if isinstance(each, tuple) else (type(each).__name__, 0.0) for each in ended]
+    return [each if isinstance(each, tuple) else ((type(each).__name__, 0), 0.0) for each in ended]
 
 
 def a_loop() -> VirtualLoop:
@@ -70,7 +70,7 @@ def test_they_end_as_by_timers_of_their_own() -> None:
         ended = a_loop().run(some_requests(until, seed))
         assert [how for how, _ in ended] == [how for how, _ in expected], seed
         assert all(-1e-6 < when - due <= GRAIN for (_, when), (_, due) in zip(ended, expected, strict=True)), seed
-        seen |= {how for how, _ in ended}
+        seen |= {how for (how, _), _ in ended}
     assert seen == {"answered", "TimeoutError", "ZeroDivisionError", "CancelledError"}
 
 
