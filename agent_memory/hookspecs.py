@@ -119,6 +119,8 @@ def agent_memory_check_content(operation: Operation, content: bytes) -> None:
 def agent_memory_after_operation(operation: Operation, outcome: Outcome) -> None:
     """Called exactly once per operation: on success, failure or cancellation.
 
+    Not for an async caller whose event loop is dropped, or closed without cancelling it: nothing runs there any more.
+
     Each implementation is called on its own. One that raises is logged and silences nobody, unless its
     plugin sets ``required = True``: then the caller gets `OutcomeUnknownError`, with the cause attached; or, of
     an operation that failed anyway, its own error with a note. While every observer has a method

@@ -6,6 +6,7 @@ settle lost answers, one retry policy with a deadline, queues within the process
 """
 
 from agent_memory.object_store._backend import ObjectStoreBackend
+from agent_memory.object_store._between_loops import TurnsBetweenLoops
 from agent_memory.object_store._http import FirstContact, refusal_of
 from agent_memory.object_store._opening import bucket_and_prefix, take_single_writer
 from agent_memory.object_store._store import (
@@ -44,6 +45,7 @@ __all__ = [
     "Racing",
     "Refused",
     "TooLarge",
+    "TurnsBetweenLoops",
     "Unanswered",
     "Writer",
     "bucket_and_prefix",

@@ -32,6 +32,7 @@ class Attempts:
     Attributes:
         lost: whether a write that may have taken effect was left without an answer; set by who sends one.
         deadline: when the operation has to be over, by the event loop's clock.
+        requests: how many were begun.
     """
 
     def __init__(self, jitter: Callable[[], float]) -> None:
@@ -40,7 +41,7 @@ class Attempts:
         self.began = self._loop.time()
         self.deadline = deadline_or_default(self.began)
         self.lost = False
-        self._requests = 0
+        self.requests = 0
         self._failures = 0
         self._races = 0
         self._last = "no answer"
@@ -69,7 +70,7 @@ class Attempts:
 
     async def once(self, request: Callable[[], Awaitable[T]]) -> T:
         """Send a request once, and give it up at the deadline; raises `Unanswered`."""
-        self._requests += 1
+        self.requests += 1
         try:
             return await until(self.deadline.at, request)
         except TimeoutError:
@@ -103,7 +104,7 @@ class Attempts:
 
     async def _wait(self, seconds: float, races: bool = False) -> None:
         if self._loop.time() + seconds >= self.deadline.at:
-            spent = f"gave up after {self.seconds_ago:.1f} of {self.deadline.seconds:g} s, {self._requests} requests"
+            spent = f"gave up after {self.seconds_ago:.1f} of {self.deadline.seconds:g} s, {self.requests} requests"
             raise OutOfTimeError(f"{spent}: {self._last}", races)
         await asyncio.sleep(seconds)
 

@@ -41,6 +41,7 @@ from agent_memory.errors import (
 )
 from agent_memory.key import Key
 from agent_memory.object_store._attempts import Attempts
+from agent_memory.object_store._between_loops import TurnsBetweenLoops
 from agent_memory.object_store._bucket import Bucket, changed
 from agent_memory.object_store._composing import TAIL_BYTES, Composer
 from agent_memory.object_store._conditions import ADVICE, SingleWriterStore, refusal
@@ -57,6 +58,7 @@ from agent_memory.object_store._writers import ON_IO_LOOP, Stamped, Table, Write
 
 T = TypeVar("T")
 _EMPTY = "empty"
+_LONGEST_TURN_SECONDS = 1.0
 _CAPABILITIES = Capabilities(
     atomic_write=True,
     atomic_create=True,
@@ -99,17 +101,21 @@ class ObjectStoreBackend(Backend):
         self._tried = False
         self._unsafe_because: str | None = None
         self._writer = writer
+        self._between_loops: TurnsBetweenLoops | None = None
         self._kept = Kept()
         self._composer = Composer(store)
         self._directories = Directories(self._bucket, writer.turns, KnownDirectories())
 
-    def on_another_loop(self, store: ObjectStore, writer: Writer) -> ObjectStoreBackend:
-        """The same, for another event loop, by a store and a writer of that loop's; both know the same directories.
+    def on_another_loop(self, store: ObjectStore, writer: Writer, between: TurnsBetweenLoops) -> ObjectStoreBackend:
+        """The same, for another event loop, by a store and a writer of that loop's.
 
-        Not of a single writer, whose turns are those of one loop.
+        Both know the same directories and last versions, and take turns. Not of a single writer, whose turns are those
+        of one loop.
         """
         other = ObjectStoreBackend(store, self._bucket.prefix, writer=writer, jitter=self._bucket.jitter)
         other._directories.known = self._directories.known
+        other._kept = self._kept
+        other._between_loops = self._between_loops = between
         return other
 
     async def read(self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY) -> Snapshot:
@@ -228,11 +234,19 @@ class ObjectStoreBackend(Backend):
     ) -> T:
         """Change a file, behind the others of this process: a writer has one write under way per file."""
         name = self._bucket.name(key)
+        place = (self._store.identity, name)
         with self._bucket.operation(key, error) as attempts:
-            async with self._writer.turns.turn((self._store.identity, name), attempts.deadline.at):
+            async with self._writer.turns.turn(place, attempts.deadline.at):
                 if conditional and (unsafe := await self._unsafe(key, attempts)):
                     raise UnsupportedOperationError(f"{key.path!r}: {unsafe}")
-                return await change(Write(self._store, self._composer, name, self._writer, attempts, self.max_bytes))
+                write = Write(self._store, self._composer, name, self._writer, attempts, self.max_bytes)
+                if (between := self._between_loops) is None:
+                    return await change(write)
+                turn = between.take(place) or await between.wait(place, _longest_turn(attempts))
+                try:
+                    return await change(write)
+                finally:
+                    between.leave(place, turn)
 
     @property
     def _store(self) -> ObjectStore:
@@ -295,6 +309,11 @@ class ObjectStoreBackend(Backend):
             before += max(0, len(data) - TAIL_BYTES)
             data = data[-TAIL_BYTES:]
         self._kept.keep(self._bucket.name(key), State(version.token, version.table, data, before))
+
+
+def _longest_turn(attempts: Attempts) -> float:
+    """Seconds to wait for another loop's turn, which leave time to go on without."""
+    return min(_LONGEST_TURN_SECONDS, attempts.seconds_left / 2)
 
 
 def _span(start: int | None, end: int | None) -> str | None:

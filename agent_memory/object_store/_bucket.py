@@ -134,16 +134,20 @@ class Operation(AbstractContextManager[Attempts]):
         if isinstance(raised, TimeoutError):  # not of a request: that is `Unanswered`
             waited = f"waited {self._attempts.deadline.seconds:g} s for other writers of this process"
             raise self._error(f"{self._key.path!r}: {waited}; nothing was written") from None
+        if isinstance(raised, RecursionError) and self._attempts.requests and self._error is not ReadError:
+            raise self._unknown("the stack was full") from raised
         if isinstance(raised, Failed | OutOfTimeError):
             raise self._ended(raised) from raised
 
     def _ended(self, failure: Failed | OutOfTimeError) -> AgentMemoryError:
         if self._attempts.lost and self._error is not ReadError:
-            detail = "whether it was written could not be found out"
-            return OutcomeUnknownError(f"{self._key.path!r}: {failure}; {detail}")
+            return self._unknown(str(failure))
         if isinstance(failure, OutOfTimeError) and failure.races:
             return ConflictError(f"{self._key.path!r}: {failure}; nothing was written")
         return self._error(f"{self._key.path!r}: {failure}")
+
+    def _unknown(self, because: str) -> OutcomeUnknownError:
+        return OutcomeUnknownError(f"{self._key.path!r}: {because}; whether it was written could not be found out")
 
 
 def changed(key: Key) -> ConflictError:

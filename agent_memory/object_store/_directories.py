@@ -36,7 +36,7 @@ class KnownDirectories:
 
     def renew(self) -> None:
         """After a fork: a thread that is gone may have been at work."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a coroutine that is cleared away while it is held may ask, too
 
     def __contains__(self, place: Place) -> bool:
         return place in self._children
@@ -76,12 +76,12 @@ class KnownDirectories:
                 children.discard(name)
             for other in list(self._children):
                 if other[0] == base and f"{other[1]}/".startswith(f"{path}/"):
-                    del self._children[other]
+                    self._children.pop(other, None)
 
     def _known_below(self, place: Place) -> set[str]:
         base, directory = place
         top = f"{directory}/" if directory else ""
-        paths = (path for other, path in self._children if other == base and path != directory)
+        paths = (path for other, path in list(self._children) if other == base and path != directory)
         return {path[len(top) :].partition("/")[0] for path in paths if path.startswith(top)}
 
     def _remember(self, place: Place, children: set[str] | None) -> None:

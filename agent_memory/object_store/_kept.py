@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 
+from agent_memory._fork import renewed_in_child
 from agent_memory.object_store._write import State
 
 MOST_BYTES = 16 << 20
@@ -14,24 +16,32 @@ class Kept:
     """States by name; the one longest unused goes first.
 
     A file whose last version turned out not to be current any more is **shared**: until a version of it is found where
-    it was left, to remember one would cost a refused request at every append.
+    it was left, to remember one would cost a refused request at every append. Backends on several event loops, hence in
+    several threads, may have the same.
     """
 
     def __init__(self) -> None:
         self._states: OrderedDict[str, State] = OrderedDict()
         self._shared: OrderedDict[str, str] = OrderedDict()
         self._bytes = 0
+        self.renew()
+        _all.add(self)
+
+    def renew(self) -> None:
+        """After a fork: a thread that is gone may have been at work."""
+        self._lock = threading.RLock()
 
     def keep(self, name: str, state: State) -> None:
         """Remember a state with its data, unless it would take more than a quarter of the room."""
-        self.forget(name)
-        self._shared.pop(name, None)
-        if len(state.data) <= MOST_BYTES // 4:
-            self._states[name] = state
-            self._bytes += _cost(name, state)
-        while self._bytes > MOST_BYTES:
-            oldest, state = self._states.popitem(last=False)
-            self._bytes -= _cost(oldest, state)
+        with self._lock:
+            self.forget(name)
+            self._shared.pop(name, None)
+            if len(state.data) <= MOST_BYTES // 4:
+                self._states[name] = state
+                self._bytes += _cost(name, state)
+            while self._bytes > MOST_BYTES:
+                oldest, state = self._states.popitem(last=False)
+                self._bytes -= _cost(oldest, state)
 
     def is_shared(self, name: str, found: State | None) -> bool:
         """Whether others have written a file since this process last did, as far as a read has told."""
@@ -40,27 +50,34 @@ class Kept:
 
     def share(self, name: str, etag: str) -> None:
         """Others write the file too; ``etag`` is the version this process left."""
-        self.forget(name)
-        self._shared[name] = etag
-        self._shared.move_to_end(name)
-        if len(self._shared) > _MOST_SHARED:
-            self._shared.popitem(last=False)
+        with self._lock:
+            self.forget(name)
+            self._shared[name] = etag
+            self._shared.move_to_end(name)
+            if len(self._shared) > _MOST_SHARED:
+                self._shared.popitem(last=False)
 
     def take(self, name: str) -> State | None:
         """The state of a name, which is forgotten with this."""
-        state = self._states.get(name)
-        self.forget(name)
-        return state
+        with self._lock:
+            state = self._states.get(name)
+            self.forget(name)
+            return state
 
     def forget_all(self, name: str, top: str) -> None:
         """Forget a name, and all that begin with another."""
-        for known in [known for known in self._states if known == name or known.startswith(top)]:
-            self.forget(known)
+        with self._lock:
+            for known in [known for known in self._states if known == name or known.startswith(top)]:
+                self.forget(known)
 
     def forget(self, name: str) -> None:
         """What is known of a name is not true any more."""
-        if (state := self._states.pop(name, None)) is not None:
-            self._bytes -= _cost(name, state)
+        with self._lock:
+            if (state := self._states.pop(name, None)) is not None:
+                self._bytes -= _cost(name, state)
+
+
+_all = renewed_in_child(Kept.renew)
 
 
 def _cost(name: str, state: State) -> int:

@@ -75,12 +75,15 @@ class _Limits:
     def _look(self, at: float) -> None:
         if at != self._next_look:
             return  # an earlier look has taken its place
-        self._next_look, now = math.inf, asyncio.get_running_loop().time()
-        for limit in [limit for limit, end in self.ends.items() if end <= now]:
-            del self.ends[limit]
-            limit.end()
-        if self.ends:
-            self.look_at(max(min(self.ends.values()), now + _GRAIN_SECONDS))
+        self._next_look = math.inf
+        try:
+            now = asyncio.get_running_loop().time()
+            for limit in [limit for limit, end in self.ends.items() if end <= now]:
+                limit.end()
+                del self.ends[limit]
+        finally:  # a signal's handler may raise anywhere, and others wait
+            if self.ends:
+                self.look_at(max(min(self.ends.values()), asyncio.get_running_loop().time() + _GRAIN_SECONDS))
 
 
 _limits: WeakKeyDictionary[asyncio.AbstractEventLoop, ref[_Limits]] = WeakKeyDictionary()

@@ -69,8 +69,8 @@ class ObstoreBackend(Backend):
             raise ValueError("a prefix is of names that obstore can read: none is empty, '.' or '..', or has controls")
         store = open_store(bucket, options)
         self._on_io_loop = ObjectStoreBackend(store, prefix, allow_single_writer=allow)
-        self._at_home = self._on_io_loop.on_another_loop(store.another(), HOME.writer)
         self._has_home = not allow  # a single writer's turns are of one loop
+        self._at_home = self._on_io_loop.on_another_loop(store.another(), HOME.writer, HOME.turns)
 
     @property
     def capabilities(self) -> Capabilities:  # type: ignore[override]  # nobody sets them

@@ -8,10 +8,15 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import time
 from collections.abc import Callable
 from weakref import ref
 
-from agent_memory.object_store import Writer
+import fsspec.asyn
+
+from agent_memory.object_store import TurnsBetweenLoops, Writer
+
+_CLOCK_SECONDS = 1.0
 
 
 class Home:
@@ -19,15 +24,17 @@ class Home:
 
     Attributes:
         writer: who writes there. The next loop takes it over, for what the last one had under way nobody waits for.
+        turns: of that loop, and of fsspec's, for a file.
     """
 
     def __init__(self) -> None:
         self.writer = Writer()
+        self.turns = TurnsBetweenLoops()
         self.forget()
 
     def forget(self) -> None:
         """After a fork: the loop is the parent's."""
-        self._claiming = threading.Lock()
+        self._claiming = threading.RLock()
         self._loop: Callable[[], asyncio.AbstractEventLoop | None] = lambda: None
 
     def is_here(self) -> bool:
@@ -39,10 +46,15 @@ class Home:
         if self.is_here():
             return True
         with self._claiming:
-            home = self._loop()
-            if home is None or home.is_closed():
-                self._loop = ref(asyncio.get_running_loop())
+            home, here = self._loop(), asyncio.get_running_loop()
+            if (home is None or home.is_closed()) and _can_be_home(here):
+                self._loop = ref(here)
         return self.is_here()
+
+
+def _can_be_home(loop: asyncio.AbstractEventLoop) -> bool:
+    """Not fsspec's, which needs no hop; nor one with a clock of its own, by which no deadline of ours holds."""
+    return loop is not fsspec.asyn.get_loop() and abs(loop.time() - time.monotonic()) < _CLOCK_SECONDS
 
 
 HOME = Home()

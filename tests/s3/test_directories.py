@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
-from threading import Barrier
+from threading import Barrier, Thread
+from typing import Any
 
 import pytest
 
@@ -61,6 +63,24 @@ def test_threads_that_forget_stand_in_nobodys_way() -> None:
     with ThreadPoolExecutor(THREADS) as pool:
         list(pool.map(change, range(THREADS)))
     assert known.children(("base", "")) == set()
+
+
+def test_a_coroutine_cleared_away_while_something_is_learned_may_ask() -> None:
+    known = KnownDirectories()
+
+    class Careless(set[str]):
+        """Where it is looked at, the garbage collector comes and clears a coroutine away, say."""
+
+        def __or__(self, other: AbstractSet[Any]) -> set[Any]:
+            known.add(("base", "asked"))
+            return set(self) | set(other)
+
+    learning = Thread(target=known.add_children, args=(("base", ""), Careless({"found"})), daemon=True)
+    learning.start()
+    learning.join(60)
+    assert not learning.is_alive()
+    assert known.children(("base", "")) == {"found"}
+    assert ("base", "asked") in known
 
 
 def test_a_directory_emptied_is_forgotten_with_all_that_was_below() -> None:

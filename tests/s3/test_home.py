@@ -14,7 +14,8 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from contextlib import closing, suppress
+from typing import Any, cast
 
 import fsspec.asyn
 import pytest
@@ -25,14 +26,16 @@ from agent_memory import (
     FileAlreadyExistsError,
     FileTooLargeError,
     OutcomeUnknownError,
+    ReadError,
     UnsupportedOperationError,
 )
 from agent_memory.object_store import Object
+from agent_memory.object_store._kept import Kept
 from agent_memory.registry import open_backend
 from agent_memory_obstore import ObstoreBackend, _home
 from agent_memory_obstore._client import ObstoreStore
 from agent_memory_obstore._home import Home
-from tests.s3.proxy import Proxy, at_random
+from tests.s3.proxy import Fault, Proxy, at_random
 from tests.s3.test_faulty_network import FAULTS, SHARE
 from tests.servers import S3Server
 
@@ -151,14 +154,53 @@ def test_of_racing_loops_one_is_home(home: Home) -> None:
         start.wait(60)
         return home.claim()
 
+    class Late:
+        """A loop that is home no more, which all of them find so before one of them takes its place."""
+
+        def is_closed(self) -> bool:
+            with suppress(threading.BrokenBarrierError):
+                seen.wait(0.05)  # whoever claims alone waits in vain
+            return True
+
     start = threading.Barrier(THREADS)
     with ThreadPoolExecutor(THREADS) as pool:
-        for _ in range(200):
+        for _ in range(20):
+            seen, late = threading.Barrier(THREADS), cast(asyncio.AbstractEventLoop, Late())
+            home._loop = lambda late=late: late  # type: ignore[misc]
             loops = [asyncio.new_event_loop() for _ in range(THREADS)]
             claims = list(pool.map(lambda loop: loop.run_until_complete(claim()), loops))
             assert Counter(claims) == {True: 1, False: THREADS - 1}
             for loop in loops:
                 loop.close()
+
+
+def test_the_io_loop_is_nobodys_home(home: Home) -> None:
+    async def claim() -> bool:
+        return home.claim()
+
+    assert not asyncio.run_coroutine_threadsafe(claim(), fsspec.asyn.get_loop()).result(60)
+    assert asyncio.run(claim())
+
+
+@pytest.mark.parametrize("ahead", [-1_000.0, 1_000.0])
+def test_a_loop_with_a_clock_of_its_own_is_not_home_and_deadlines_hold_there(
+    server: S3Server, proxy: Proxy, ahead: float
+) -> None:
+    class Loop(asyncio.SelectorEventLoop):
+        def time(self) -> float:
+            return super().time() + ahead
+
+    async def work() -> None:
+        memory = AsyncAgentMemory.open(opened(server, server.through(proxy)), timeout=2)
+        await memory.write("a.md", "x")
+        assert not _home.HOME.is_here()
+        proxy.choose = lambda _: "hangs"
+        with pytest.raises(ReadError, match="gave up after"):
+            async with asyncio.timeout(60):
+                await memory.read("a.md")
+
+    with closing(Loop()) as loop:
+        loop.run_until_complete(work())
 
 
 def test_a_forked_child_has_a_home_of_its_own(home: Home) -> None:
@@ -231,6 +273,92 @@ def test_loops_of_many_threads_lose_nothing(server: S3Server, proxy: Proxy, faul
         winners = [number for each, number in won if each == round_]
         assert same.read(f"claimed/{round_}.md") in map(str, winners if winners or not faulty else range(THREADS))
         assert len(winners) == 1 or (faulty and not winners)
+
+
+def test_a_sync_caller_has_its_turn_beside_async_ones_that_append_in_a_row(
+    server: S3Server, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.s3.proxy._SLOW_SECONDS", 0.03)
+    backend = opened(server, server.through(proxy))
+    memory, same = AsyncAgentMemory.open(backend), AgentMemory.open(backend, timeout=30)
+    appended, over, begun = 0, False, threading.Event()
+
+    async def append_in_a_row() -> None:
+        nonlocal appended
+        while not over:
+            await memory.append("log.md", "async\n")
+            appended += 1
+            begun.set()
+
+    async def some() -> None:
+        await asyncio.gather(*(append_in_a_row() for _ in range(4)))
+
+    proxy.choose = lambda _: "slow"
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(asyncio.run, some())
+        assert begun.wait(60)
+        try:
+            for _ in range(20):
+                before = appended
+                same.append("log.md", "sync\n")
+                assert appended - before <= 4, "one that had the turn, and one whose answer it did not know yet, each"
+        finally:
+            over = True
+        running.result(60)
+    assert Counter(same.read("log.md").split()) == {"async": appended, "sync": 20}
+
+
+def test_an_edit_whose_answer_was_lost_is_found_though_the_content_comes_back_to_what_home_wrote(
+    server: S3Server, proxy: Proxy
+) -> None:
+    backend = opened(server, server.through(proxy))
+    memory, same = AsyncAgentMemory.open(backend), AgentMemory.open(backend)
+    backend._on_io_loop._bucket.jitter = lambda: 60.0  # the edit looks for what became of it after more than a second
+    seen: list[str] = []
+    lost = threading.Event()
+
+    def without_last(text: str) -> str:
+        seen.append(text)
+        return "".join(text.splitlines(keepends=True)[:-1])
+
+    def lose_the_answer(operation: str) -> Fault | None:
+        if operation != "PUT" or lost.is_set():
+            return None
+        lost.set()
+        return "reply lost"
+
+    async def work() -> None:
+        await memory.append("other.md", "x")
+        await asyncio.to_thread(same.append, "other.md", "x")  # and the server is tried on both loops
+        await memory.write("log.md", "a\n")
+        await asyncio.to_thread(same.write, "log.md", "a\nb\n")
+        proxy.choose = lose_the_answer
+        edit = asyncio.create_task(asyncio.to_thread(same.edit, "log.md", without_last))
+        await asyncio.to_thread(lost.wait, 60)
+        await memory.append("log.md", "c\n")
+        await edit
+
+    asyncio.run(work())
+    assert same.read("log.md") == "a\nc\n"
+    assert seen == ["a\nb\n"]
+
+
+@pytest.mark.parametrize("change", ["append", "write", "create"])
+def test_a_stack_that_is_full_after_the_request_leaves_the_outcome_unknown(
+    server: S3Server, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    def full(*_: object) -> None:
+        raise RecursionError
+
+    async def work() -> None:
+        memory = AsyncAgentMemory.open(opened(server))
+        with monkeypatch.context() as patched:
+            patched.setattr(Kept, "keep", full)
+            with pytest.raises(OutcomeUnknownError, match="stack was full"):
+                await getattr(memory, change)("a.md", "x")
+        assert await memory.read("a.md") == "x"
+
+    asyncio.run(work())
 
 
 def test_however_many_loops_come_one_after_another_they_are_one_writer(server: S3Server) -> None:

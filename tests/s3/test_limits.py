@@ -12,7 +12,7 @@ from unittest.mock import patch
 
 import pytest
 
-from agent_memory.object_store._limits import until
+from agent_memory.object_store._limits import _Limit, until
 from agent_memory.testing.simulation._loop import VirtualLoop
 
 Way = Callable[[float, Callable[[], Awaitable[str]]], Awaitable[str]]
@@ -106,6 +106,28 @@ def test_whoever_comes_with_an_earlier_deadline_adds_one_look() -> None:
         await asyncio.gather(*waits, return_exceptions=True)
 
     assert timers_set(main()) < 60 * 2
+
+
+def test_an_interrupt_while_one_is_given_up_keeps_no_others_waiting() -> None:
+    def interrupted(_: object) -> None:
+        raise KeyboardInterrupt
+
+    async def begin() -> list[asyncio.Task[bool]]:
+        at = asyncio.get_running_loop().time() + 0.05
+        waits = [asyncio.create_task(by_the_timer(at + number / 20)) for number in range(5)]
+        await asyncio.sleep(0)
+        return waits
+
+    async def by_the_timer(at: float) -> bool:
+        return await until(at, asyncio.Event().wait)
+
+    loop = asyncio.new_event_loop()
+    waits = loop.run_until_complete(begin())
+    with patch.object(_Limit, "end", interrupted), pytest.raises(KeyboardInterrupt):
+        loop.run_until_complete(asyncio.sleep(60))
+    ended = loop.run_until_complete(asyncio.wait_for(asyncio.gather(*waits, return_exceptions=True), 60))
+    assert {type(each) for each in ended} == {TimeoutError}
+    loop.close()
 
 
 def is_kept_alive(main: Callable[[], Coroutine[Any, Any, object]]) -> bool:
