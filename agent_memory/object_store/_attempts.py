@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from agent_memory._deadline import deadline_or_default
+from agent_memory.object_store._between_loops import Turn
 from agent_memory.object_store._limits import until
 from agent_memory.object_store._store import Unanswered
 
@@ -32,7 +33,8 @@ class Attempts:
     Attributes:
         lost: whether a write that may have taken effect was left without an answer; set by who sends one.
         deadline: when the operation has to be over, by the event loop's clock.
-        requests: how many were begun.
+        sent: whether a write was; set by who sends one.
+        turn: to write, between event loops, if there are several.
     """
 
     def __init__(self, jitter: Callable[[], float]) -> None:
@@ -41,7 +43,9 @@ class Attempts:
         self.began = self._loop.time()
         self.deadline = deadline_or_default(self.began)
         self.lost = False
-        self.requests = 0
+        self.sent = False
+        self.turn: Turn | None = None
+        self._requests = 0
         self._failures = 0
         self._races = 0
         self._last = "no answer"
@@ -70,7 +74,7 @@ class Attempts:
 
     async def once(self, request: Callable[[], Awaitable[T]]) -> T:
         """Send a request once, and give it up at the deadline; raises `Unanswered`."""
-        self.requests += 1
+        self._requests += 1
         try:
             return await until(self.deadline.at, request)
         except TimeoutError:
@@ -92,10 +96,12 @@ class Attempts:
         await self.back_off(failure)
 
     async def lose(self) -> None:
-        """Wait after a lost race; raises as `back_off`."""
+        """Wait after a lost race, and for one's turn if others went on without waiting; raises as `back_off`."""
         self._races += 1
         self._last = f"{self._races} lost races"
         await self._wait(self._jitter() * _window(_FIRST_RACE, self._races, _LONGEST_RACE), races=not self._failures)
+        if self.turn:
+            await self.turn.again()
 
     async def wait_for_room(self) -> None:
         """Wait until entries of other writers are over; raises as `back_off`."""
@@ -104,7 +110,7 @@ class Attempts:
 
     async def _wait(self, seconds: float, races: bool = False) -> None:
         if self._loop.time() + seconds >= self.deadline.at:
-            spent = f"gave up after {self.seconds_ago:.1f} of {self.deadline.seconds:g} s, {self.requests} requests"
+            spent = f"gave up after {self.seconds_ago:.1f} of {self.deadline.seconds:g} s, {self._requests} requests"
             raise OutOfTimeError(f"{spent}: {self._last}", races)
         await asyncio.sleep(seconds)
 

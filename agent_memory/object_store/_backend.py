@@ -58,7 +58,6 @@ from agent_memory.object_store._writers import ON_IO_LOOP, Stamped, Table, Write
 
 T = TypeVar("T")
 _EMPTY = "empty"
-_LONGEST_TURN_SECONDS = 1.0
 _CAPABILITIES = Capabilities(
     atomic_write=True,
     atomic_create=True,
@@ -106,13 +105,13 @@ class ObjectStoreBackend(Backend):
         self._composer = Composer(store)
         self._directories = Directories(self._bucket, writer.turns, KnownDirectories())
 
-    def on_another_loop(self, store: ObjectStore, writer: Writer, between: TurnsBetweenLoops) -> ObjectStoreBackend:
-        """The same, for another event loop, by a store and a writer of that loop's.
+    def on_another_loop(self, writer: Writer, between: TurnsBetweenLoops) -> ObjectStoreBackend:
+        """The same, for another event loop, by a writer of that loop's, where the store may be asked there too.
 
         Both know the same directories and last versions, and take turns. Not of a single writer, whose turns are those
         of one loop.
         """
-        other = ObjectStoreBackend(store, self._bucket.prefix, writer=writer, jitter=self._bucket.jitter)
+        other = ObjectStoreBackend(self._store, self._bucket.prefix, writer=writer, jitter=self._bucket.jitter)
         other._directories.known = self._directories.known
         other._kept = self._kept
         other._between_loops = self._between_loops = between
@@ -240,13 +239,10 @@ class ObjectStoreBackend(Backend):
                 if conditional and (unsafe := await self._unsafe(key, attempts)):
                     raise UnsupportedOperationError(f"{key.path!r}: {unsafe}")
                 write = Write(self._store, self._composer, name, self._writer, attempts, self.max_bytes)
-                if (between := self._between_loops) is None:
+                if self._between_loops is None:
                     return await change(write)
-                turn = between.take(place) or await between.wait(place, _longest_turn(attempts))
-                try:
+                async with self._between_loops.turn(place, attempts.deadline.at) as attempts.turn:
                     return await change(write)
-                finally:
-                    between.leave(place, turn)
 
     @property
     def _store(self) -> ObjectStore:
@@ -309,11 +305,6 @@ class ObjectStoreBackend(Backend):
             before += max(0, len(data) - TAIL_BYTES)
             data = data[-TAIL_BYTES:]
         self._kept.keep(self._bucket.name(key), State(version.token, version.table, data, before))
-
-
-def _longest_turn(attempts: Attempts) -> float:
-    """Seconds to wait for another loop's turn, which leave time to go on without."""
-    return min(_LONGEST_TURN_SECONDS, attempts.seconds_left / 2)
 
 
 def _span(start: int | None, end: int | None) -> str | None:

@@ -10,13 +10,45 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Hashable
+from contextlib import AbstractAsyncContextManager
+from typing import Self
 from weakref import ref
 
 from agent_memory._fork import renewed_in_child
 
+_LONGEST_SECONDS = 1.0
+"""How long to wait for another loop, which may stand still; at most half of the time there is."""
 
-class Turn:
-    """What a task holds while it waits for its turn, and while it has it."""
+
+class Turn(AbstractAsyncContextManager["Turn"]):
+    """Of one task to change a file; see `TurnsBetweenLoops`."""
+
+    __slots__ = ("_held", "_name", "_turns", "_until")
+
+    def __init__(self, turns: TurnsBetweenLoops, name: Hashable, until: float) -> None:
+        self._turns = turns
+        self._name = name
+        self._until = until
+
+    async def __aenter__(self) -> Self:
+        self._held = self._turns.take(self._name) or await self._waited()
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        self._turns.leave(self._name, self._held)
+
+    async def again(self) -> None:
+        """Wait for another turn, if somebody did not wait for the end of this one."""
+        if not self._turns.has(self._name, self._held):
+            self._held = self._turns.take(self._name) or await self._waited()
+
+    async def _waited(self) -> Hold:
+        left = self._until - asyncio.get_running_loop().time()
+        return await self._turns.wait(self._name, min(_LONGEST_SECONDS, max(0.0, left / 2)))
+
+
+class Hold:
+    """What a task has while it waits for its turn, and while it has it."""
 
     __slots__ = ("__weakref__", "_loop", "_told")
 
@@ -31,7 +63,7 @@ class Turn:
         try:
             self._loop.call_soon_threadsafe(self._hear)
         except RuntimeError:
-            return False
+            return not self._loop.is_closed()
         return True
 
     def _hear(self) -> None:
@@ -44,9 +76,9 @@ class _Place:
 
     __slots__ = ("holder", "waiting")
 
-    def __init__(self, holder: ref[Turn]) -> None:
+    def __init__(self, holder: ref[Hold]) -> None:
         self.holder = holder
-        self.waiting: deque[ref[Turn]] = deque()
+        self.waiting: deque[ref[Hold]] = deque()
 
 
 class TurnsBetweenLoops:
@@ -61,49 +93,59 @@ class TurnsBetweenLoops:
         self._lock = threading.RLock()  # a coroutine that is cleared away while it is held may give up its turn
         self._places: dict[Hashable, _Place] = {}
 
-    def take(self, name: Hashable) -> Turn | None:
-        """The turn, if nobody has it."""
-        turn = Turn()
-        mine = _Place(ref(turn))
-        return turn if self._places.setdefault(name, mine) is mine else None
+    def turn(self, name: Hashable, until: float) -> Turn:
+        """Wait for one's turn, for a second, or half of the time until ``until`` by the loop's clock; then go on."""
+        return Turn(self, name, until)
 
-    async def wait(self, name: Hashable, seconds: float) -> Turn:
+    def take(self, name: Hashable) -> Hold | None:
+        """The turn, if nobody has it."""
+        hold = Hold()
+        mine = _Place(ref(hold))
+        return hold if self._places.setdefault(name, mine) is mine else None
+
+    async def wait(self, name: Hashable, seconds: float) -> Hold:
         """Wait for the turn, at most so long; then take it from whoever has it."""
-        turn = Turn()
-        told = turn.expect()
-        if self._is_free(name, turn):
-            return turn
+        hold = Hold()
+        told = hold.expect()
+        if self._is_free(name, hold):
+            return hold
         try:
             async with asyncio.timeout(seconds):
                 await told
         except TimeoutError:
-            self._seize(name, turn)
+            self._seize(name, hold)
         except BaseException:
-            self.leave(name, turn)
+            self.leave(name, hold)
             raise
-        return turn
+        return hold
 
-    def leave(self, name: Hashable, turn: Turn) -> None:
+    def has(self, name: Hashable, hold: Hold) -> bool:
+        """Whether it still is this one's turn."""
+        return (place := self._places.get(name)) is not None and place.holder() is hold
+
+    def leave(self, name: Hashable, hold: Hold) -> None:
         """Let the next one have the turn; nothing, if it has been taken meanwhile."""
         with self._lock:
             if (place := self._places.get(name)) is None:
                 return
-            if place.holder() in (turn, None):  # None: of what is being cleared away
+            if place.holder() in (hold, None):  # None: of what is being cleared away
                 self._pass_on(name, place)
-            elif (mine := ref(turn)) in place.waiting:
+            elif (mine := ref(hold)) in place.waiting:
                 place.waiting.remove(mine)
 
-    def _is_free(self, name: Hashable, turn: Turn) -> bool:
-        mine = ref(turn)
+    def _is_free(self, name: Hashable, hold: Hold) -> bool:
+        mine = ref(hold)
         with self._lock:
             place = self._places.setdefault(name, _Place(mine))
+            if place.holder() is None and not place.waiting:  # an interrupt came before it could be given back
+                place.holder = mine
             if place.holder is mine:
                 return True
             place.waiting.append(mine)
             return False
 
-    def _seize(self, name: Hashable, turn: Turn) -> None:
-        mine = ref(turn)
+    def _seize(self, name: Hashable, hold: Hold) -> None:
+        mine = ref(hold)
         with self._lock:
             place = self._places.setdefault(name, _Place(mine))
             if mine in place.waiting:
@@ -113,7 +155,7 @@ class TurnsBetweenLoops:
     def _pass_on(self, name: Hashable, place: _Place) -> None:
         while place.waiting:
             place.holder = place.waiting.popleft()
-            if (turn := place.holder()) is not None and turn.tell():
+            if (hold := place.holder()) is not None and hold.tell():
                 return
         self._places.pop(name, None)
 

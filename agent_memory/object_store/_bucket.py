@@ -134,7 +134,7 @@ class Operation(AbstractContextManager[Attempts]):
         if isinstance(raised, TimeoutError):  # not of a request: that is `Unanswered`
             waited = f"waited {self._attempts.deadline.seconds:g} s for other writers of this process"
             raise self._error(f"{self._key.path!r}: {waited}; nothing was written") from None
-        if isinstance(raised, RecursionError) and self._attempts.requests and self._error is not ReadError:
+        if isinstance(raised, RecursionError) and self._attempts.sent:
             raise self._unknown("the stack was full") from raised
         if isinstance(raised, Failed | OutOfTimeError):
             raise self._ended(raised) from raised

@@ -39,9 +39,8 @@ class Kept:
             if len(state.data) <= MOST_BYTES // 4:
                 self._states[name] = state
                 self._bytes += _cost(name, state)
-            while self._bytes > MOST_BYTES:
-                oldest, state = self._states.popitem(last=False)
-                self._bytes -= _cost(oldest, state)
+            while self._bytes > MOST_BYTES and self._states:
+                self.forget(next(iter(self._states)))
 
     def is_shared(self, name: str, found: State | None) -> bool:
         """Whether others have written a file since this process last did, as far as a read has told."""
@@ -67,7 +66,7 @@ class Kept:
     def forget_all(self, name: str, top: str) -> None:
         """Forget a name, and all that begin with another."""
         with self._lock:
-            for known in [known for known in self._states if known == name or known.startswith(top)]:
+            for known in [known for known in list(self._states) if known == name or known.startswith(top)]:
                 self.forget(known)
 
     def forget(self, name: str) -> None:

@@ -82,6 +82,7 @@ class Write:
         """Write whatever is there; raises `OutOfTimeError`."""
         while True:
             table = Table.new(self._store.now(), (self._entry,))  # each request is a chain of its own
+            self.attempts.sent = True
             try:
                 etag = await self.attempts.once(partial(self._store.put, self._name, data, table.metadata))
                 return Stamped(etag, table)
@@ -129,6 +130,7 @@ class Write:
             if etag not in (None, seen.etag):
                 raise BeatenError(seen, not attempts.lost)
             sent = seen
+            attempts.sent = True
             try:
                 await attempts.once(
                     partial(self._store.delete, self._name, if_match=seen.etag if conditional else None)
@@ -167,6 +169,7 @@ class Write:
                         return found
 
     async def _sent(self, data: bytes, table: Table, base: State | None) -> str:
+        self.attempts.sent = True
         if base is None or not base.before:
             return await self.attempts.once(partial(self._put, data, table, base))
         new, size = data[len(base.data) :], base.before + len(base.data)

@@ -70,7 +70,7 @@ class ObstoreBackend(Backend):
         store = open_store(bucket, options)
         self._on_io_loop = ObjectStoreBackend(store, prefix, allow_single_writer=allow)
         self._has_home = not allow  # a single writer's turns are of one loop
-        self._at_home = self._on_io_loop.on_another_loop(store.another(), HOME.writer, HOME.turns)
+        self._at_home = self._on_io_loop.on_another_loop(HOME.writer, HOME.turns)
 
     @property
     def capabilities(self) -> Capabilities:  # type: ignore[override]  # nobody sets them

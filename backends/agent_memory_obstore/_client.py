@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import os
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -103,13 +104,10 @@ class ObstoreStore:
         self._ahead = 0.0
         self._booted = time.time() - time.monotonic()
         self._own = _OwnWrite()
+        self._learning = threading.RLock()  # the clock, of answers to two event loops
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("an obstore backend holds credentials and connections, and is not pickled: open its URL again")
-
-    def another(self) -> ObstoreStore:
-        """The same bucket by the same connections, for another event loop: what is known of it is one loop's."""
-        return type(self)(self._store, self._bucket, trusted=self._trusted, patient=self._patient)
 
     @property
     def identity(self) -> str:
@@ -122,7 +120,8 @@ class ObstoreStore:
         now = time.time()
         booted = now - time.monotonic()  # by the host's clock; a machine that slept seems to be set
         if abs(booted - self._booted) > _STEP_SECONDS:  # the host's clock was set: nothing is known again
-            self._booted, self._ahead, self._own = booted, 0.0, _OwnWrite()
+            with self._learning:
+                self._booted, self._ahead, self._own = booted, 0.0, _OwnWrite()
         return now + self._ahead
 
     async def get(
@@ -251,10 +250,11 @@ class ObstoreStore:
 
         It is not behind an object's time, which is of whole seconds; and between sending and answer it wrote ours.
         """
-        self._ahead = max(self.now(), found.modified) - time.time()
-        if self._own.is_in(found, name):
-            earliest, latest = found.modified - self._own.answered, found.modified + 1 - self._own.sent
-            self._ahead = min(max(self._ahead, earliest), latest)
+        with self._learning:
+            self._ahead = max(self.now(), found.modified) - time.time()
+            if self._own.is_in(found, name):
+                earliest, latest = found.modified - self._own.answered, found.modified + 1 - self._own.sent
+                self._ahead = min(max(self._ahead, earliest), latest)
 
 
 def _named(attributes: Mapping[str, str]) -> dict[str, str]:

@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 
 from agent_memory.object_store import TurnsBetweenLoops
-from agent_memory.object_store._between_loops import Turn
+from agent_memory.object_store._between_loops import Hold
 
 THREADS, ROUNDS = 6, 300
 LONG = 60.0
 NAME = "file"
 
 
-async def taken(turns: TurnsBetweenLoops) -> Turn:
+async def taken(turns: TurnsBetweenLoops) -> Hold:
     return turns.take(NAME) or await turns.wait(NAME, LONG)
 
 
@@ -177,6 +177,40 @@ async def change_for_ever(turns: TurnsBetweenLoops) -> None:
         await asyncio.get_running_loop().create_future()
     finally:
         turns.leave(NAME, turn)
+
+
+def test_a_turn_that_an_interrupt_left_nobody_is_the_next_ones() -> None:
+    turns = TurnsBetweenLoops()
+    turns.take(NAME)
+    asyncio.run(asyncio.wait_for(taken(turns), LONG / 2))
+
+
+def test_who_was_gone_around_may_ask_for_another_turn() -> None:
+    async def main() -> None:
+        turns, loop = TurnsBetweenLoops(), asyncio.get_running_loop()
+        async with turns.turn(NAME, loop.time() + LONG) as turn:
+            await turn.again()  # which it has
+            seized = await turns.wait(NAME, 0.01)
+            asking = asyncio.create_task(turn.again())
+            await asyncio.sleep(0)
+            assert not asking.done()
+            turns.leave(NAME, seized)
+            await asking
+            assert turns.take(NAME) is None
+        assert not turns._places
+
+    asyncio.run(main())
+
+
+def test_nobody_waits_longer_than_half_of_the_time_there_is() -> None:
+    async def main() -> None:
+        turns, loop = TurnsBetweenLoops(), asyncio.get_running_loop()
+        hold, until = turns.take(NAME), loop.time() + 0.1
+        async with turns.turn(NAME, until), turns.turn(NAME, loop.time() - 1):
+            assert hold
+            assert loop.time() < until
+
+    asyncio.run(main())
 
 
 def test_a_child_of_a_fork_does_not_wait_for_its_parents_turns() -> None:

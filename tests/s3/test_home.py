@@ -10,12 +10,15 @@ import os
 import subprocess
 import sys
 import threading
+import time
 import weakref
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
+from functools import partial
 from typing import Any, cast
+from unittest.mock import patch
 
 import fsspec.asyn
 import pytest
@@ -29,7 +32,7 @@ from agent_memory import (
     ReadError,
     UnsupportedOperationError,
 )
-from agent_memory.object_store import Object
+from agent_memory.object_store import Object, ObjectStore, ObjectStoreBackend
 from agent_memory.object_store._kept import Kept
 from agent_memory.registry import open_backend
 from agent_memory_obstore import ObstoreBackend, _home
@@ -275,8 +278,9 @@ def test_loops_of_many_threads_lose_nothing(server: S3Server, proxy: Proxy, faul
         assert len(winners) == 1 or (faulty and not winners)
 
 
+@pytest.mark.parametrize("slow", [False, True])
 def test_a_sync_caller_has_its_turn_beside_async_ones_that_append_in_a_row(
-    server: S3Server, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+    server: S3Server, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, slow: bool
 ) -> None:
     monkeypatch.setattr("tests.s3.proxy._SLOW_SECONDS", 0.03)
     backend = opened(server, server.through(proxy))
@@ -294,18 +298,43 @@ def test_a_sync_caller_has_its_turn_beside_async_ones_that_append_in_a_row(
         await asyncio.gather(*(append_in_a_row() for _ in range(4)))
 
     proxy.choose = lambda _: "slow"
+    same.append("other.md", "x")  # and the server is tried
+    if slow:  # others do not wait for the first one
+        delay(backend._on_io_loop, partial(asyncio.sleep, 1.5))
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(asyncio.run, some())
         assert begun.wait(60)
         try:
+            before = appended
             for _ in range(20):
-                before = appended
                 same.append("log.md", "sync\n")
-                assert appended - before <= 4, "one that had the turn, and one whose answer it did not know yet, each"
+            assert slow or appended - before <= 20 * 4, "one that had the turn, and some while this thread slept"
         finally:
             over = True
         running.result(60)
     assert Counter(same.read("log.md").split()) == {"async": appended, "sync": 20}
+
+
+class Delayed:
+    """A store that sends one of its writes later."""
+
+    def __init__(self, store: Any, which: int, wait: Callable[[], Awaitable[object]]) -> None:
+        self._store = store
+        self._number = -which
+        self._wait = wait
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def put(self, *args: Any, **options: Any) -> str:
+        if self._number == 0:
+            await self._wait()
+        self._number += 1
+        return cast(str, await self._store.put(*args, **options))
+
+
+def delay(backend: ObjectStoreBackend, wait: Callable[[], Awaitable[object]], which: int = 0) -> None:
+    backend._bucket.store = cast(ObjectStore, Delayed(backend._bucket.store, which, wait))
 
 
 def test_an_edit_whose_answer_was_lost_is_found_though_the_content_comes_back_to_what_home_wrote(
@@ -313,9 +342,8 @@ def test_an_edit_whose_answer_was_lost_is_found_though_the_content_comes_back_to
 ) -> None:
     backend = opened(server, server.through(proxy))
     memory, same = AsyncAgentMemory.open(backend), AgentMemory.open(backend)
-    backend._on_io_loop._bucket.jitter = lambda: 60.0  # the edit looks for what became of it after more than a second
     seen: list[str] = []
-    lost = threading.Event()
+    lost, appended = threading.Event(), threading.Event()
 
     def without_last(text: str) -> str:
         seen.append(text)
@@ -333,9 +361,11 @@ def test_an_edit_whose_answer_was_lost_is_found_though_the_content_comes_back_to
         await memory.write("log.md", "a\n")
         await asyncio.to_thread(same.write, "log.md", "a\nb\n")
         proxy.choose = lose_the_answer
+        delay(backend._on_io_loop, partial(asyncio.to_thread, appended.wait, 60), which=1)
         edit = asyncio.create_task(asyncio.to_thread(same.edit, "log.md", without_last))
         await asyncio.to_thread(lost.wait, 60)
         await memory.append("log.md", "c\n")
+        appended.set()
         await edit
 
     asyncio.run(work())
@@ -359,6 +389,47 @@ def test_a_stack_that_is_full_after_the_request_leaves_the_outcome_unknown(
         assert await memory.read("a.md") == "x"
 
     asyncio.run(work())
+
+
+def test_a_stack_that_is_full_before_anything_is_sent_is_called_so(
+    server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise RecursionError
+
+    async def work() -> None:
+        memory = AsyncAgentMemory.open(opened(server))
+        await memory.write("other.md", "x")
+        with monkeypatch.context() as patched:
+            patched.setattr(Kept, "is_shared", full)
+            with pytest.raises(RecursionError):
+                await memory.append("a.md", "x")
+        assert not await memory.exists("a.md")
+
+    asyncio.run(work())
+
+
+def test_the_clock_of_the_store_is_known_to_every_loop(server: S3Server) -> None:
+    backend = opened(server)
+    same = AgentMemory.open(backend)
+    same.write("a.md", "x")
+    with patch("agent_memory_obstore._client.time", Behind(120)):
+        same.write("a.md", "y")
+        same.read("a.md")
+        assert abs(backend._on_io_loop._store.now() - time.time()) < 5
+        assert abs(backend._at_home._store.now() - time.time()) < 5
+
+
+class Behind:
+    """`time`, where the host's clock is so many seconds behind."""
+
+    monotonic = staticmethod(time.monotonic)
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def time(self) -> float:
+        return time.time() - self._seconds
 
 
 def test_however_many_loops_come_one_after_another_they_are_one_writer(server: S3Server) -> None:
