@@ -157,7 +157,8 @@ class TurnsBetweenLoops:
             place.holder = place.waiting.popleft()
             if (hold := place.holder()) is not None and hold.tell():
                 return
-        self._places.pop(name, None)
+        if self._places.get(name) is place:
+            del self._places[name]
 
 
 _all = renewed_in_child(TurnsBetweenLoops.forget)

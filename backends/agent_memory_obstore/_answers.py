@@ -42,7 +42,8 @@ class Request(AbstractContextManager[None]):
         if cause is None:
             self._contact.made = True
         elif isinstance(cause, Exception) and not isinstance(cause, TooLarge | UnsupportedOperationError):
-            self._contact.made |= "Server returned" in str(cause)
+            if "Server returned" in str(cause):
+                self._contact.made = True
             answer = self._contact.given_up(self._translated(cause))
             raise answer from None  # the cause tells hosts, and what a server tells of requests
 

@@ -121,7 +121,8 @@ class ObstoreStore:
         booted = now - time.monotonic()  # by the host's clock; a machine that slept seems to be set
         if abs(booted - self._booted) > _STEP_SECONDS:  # the host's clock was set: nothing is known again
             with self._learning:
-                self._booted, self._ahead, self._own = booted, 0.0, _OwnWrite()
+                if abs(booted - self._booted) > _STEP_SECONDS:  # not yet by another thread
+                    self._booted, self._ahead, self._own = booted, 0.0, _OwnWrite()
         return now + self._ahead
 
     async def get(
@@ -252,8 +253,9 @@ class ObstoreStore:
         """
         with self._learning:
             self._ahead = max(self.now(), found.modified) - time.time()
-            if self._own.is_in(found, name):
-                earliest, latest = found.modified - self._own.answered, found.modified + 1 - self._own.sent
+            own = self._own  # the answer to a write may come to another thread meanwhile
+            if own.is_in(found, name):
+                earliest, latest = found.modified - own.answered, found.modified + 1 - own.sent
                 self._ahead = min(max(self._ahead, earliest), latest)
 
 

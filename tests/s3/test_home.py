@@ -36,7 +36,7 @@ from agent_memory.object_store import Object, ObjectStore, ObjectStoreBackend
 from agent_memory.object_store._kept import Kept
 from agent_memory.registry import open_backend
 from agent_memory_obstore import ObstoreBackend, _home
-from agent_memory_obstore._client import ObstoreStore
+from agent_memory_obstore._client import ObstoreStore, _OwnWrite
 from agent_memory_obstore._home import Home
 from tests.s3.proxy import Fault, Proxy, at_random
 from tests.s3.test_faulty_network import FAULTS, SHARE
@@ -418,6 +418,26 @@ def test_the_clock_of_the_store_is_known_to_every_loop(server: S3Server) -> None
         same.read("a.md")
         assert abs(backend._on_io_loop._store.now() - time.time()) < 5
         assert abs(backend._at_home._store.now() - time.time()) < 5
+
+
+def test_what_a_write_of_another_loop_tells_is_not_taken_for_what_the_last_one_told(server: S3Server) -> None:
+    backend = opened(server)
+    store = backend._on_io_loop._store
+    assert isinstance(store, ObstoreStore)
+    long_ago = time.time() - 3_600
+    found = Object('"etag"', 1, long_ago, {}, b"")
+
+    class MetadataOfTheLast(dict[str, str]):
+        """Looked at just as the answer to a write comes to another thread."""
+
+        def items(self) -> Any:
+            assert isinstance(store, ObstoreStore)
+            store._own = _OwnWrite("b.md", '"other"', {}, time.time(), time.time())
+            return super().items()
+
+    store._own = _OwnWrite("a.md", '"etag"', MetadataOfTheLast(), long_ago, long_ago)
+    store._hear("a.md", found)
+    assert abs(store.now() - time.time()) < 5
 
 
 class Behind:
