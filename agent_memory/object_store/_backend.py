@@ -147,14 +147,14 @@ class ObjectStoreBackend(Backend):
         return await self._changing(key, WriteError, change, conditional=when is not ANY)
 
     async def _write(self, key: Key, data: bytes, when: WriteWhen, write: Write) -> Version:
-        self._kept.forget(self._bucket.name(key))
+        self._kept.begin(self._bucket.name(key), write)
         if when is ANY:
             version = await write.overwrite(data)
         elif when is ABSENT:
             version = await self._create(key, write, data)
         else:
             version = await self._swap(key, write, data, when)
-        self._keep(key, version, data)
+        self._keep(key, write, version, data)
         return version
 
     async def append(self, key: Key, data: bytes, *, separator: bytes = b"", when: AppendWhen = ANY) -> Appended:
@@ -163,7 +163,7 @@ class ObjectStoreBackend(Backend):
 
     async def _append(self, key: Key, data: bytes, separator: bytes, when: AppendWhen, write: Write) -> Appended:
         name = self._bucket.name(key)
-        base = self._kept.take(name)
+        base = self._kept.begin(name, write)
         if base is None or len(base.data) + len(separator) + len(data) > self.max_bytes:
             base = await write.look(whole=True)
         shared = self._kept.is_shared(name, base)
@@ -183,7 +183,7 @@ class ObjectStoreBackend(Backend):
         if shared:
             self._kept.share(name, version.token)
         else:
-            self._keep(key, version, whole, before)
+            self._keep(key, write, version, whole, before)
         return Appended(before + len(whole), version)
 
     async def delete(self, key: Key, when: ReadWhen = ANY) -> None:
@@ -192,7 +192,7 @@ class ObjectStoreBackend(Backend):
         await self._changing(key, WriteError, partial(self._delete, key, when), conditional=when is not ANY)
 
     async def _delete(self, key: Key, when: ReadWhen, write: Write) -> None:
-        self._kept.forget(self._bucket.name(key))
+        self._kept.begin(self._bucket.name(key), write)
         conditional = self._store.conditional_delete and not await self._unsafe(key, write.attempts)
         try:
             deleted = await write.delete(None if when is ANY else when.token, conditional=conditional)
@@ -251,7 +251,7 @@ class ObjectStoreBackend(Backend):
     async def _unsafe(self, key: Key, attempts: Attempts) -> str | None:
         """Why nothing can be written here conditionally, or None if all is well; the store is asked once."""
         if not self._tried:
-            async with self._writer.turns.turn(self):
+            async with self._writer.turns.turn(self, attempts.deadline.at):
                 if not self._tried:
                     self._judge(await refusal(self._store, self._bucket.name(key), attempts))
         return self._unsafe_because
@@ -297,14 +297,14 @@ class ObjectStoreBackend(Backend):
                 raise _unknown(key) from beaten
             raise changed(key) if beaten.seen else ConflictError(f"{key.path!r}: the file is gone") from beaten
 
-    def _keep(self, key: Key, version: Stamped, data: bytes, before: int = 0) -> None:
+    def _keep(self, key: Key, write: Write, version: Stamped, data: bytes, before: int = 0) -> None:
         if version.table is None:
             return
         least = self._composer.least
         if least is not None and before + len(data) >= least:
             before += max(0, len(data) - TAIL_BYTES)
             data = data[-TAIL_BYTES:]
-        self._kept.keep(self._bucket.name(key), State(version.token, version.table, data, before))
+        self._kept.keep(self._bucket.name(key), State(version.token, version.table, data, before), write)
 
 
 def _span(start: int | None, end: int | None) -> str | None:

@@ -9,15 +9,16 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Hashable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Hashable
+from contextlib import AbstractAsyncContextManager, suppress
+from functools import partial
 from typing import Self
 from weakref import ref
 
 from agent_memory._fork import renewed_in_child
 
-_LONGEST_SECONDS = 1.0
-"""How long to wait for another loop, which may stand still; at most half of the time there is."""
+_STILL_SECONDS = 1.0
+"""How long another loop may stand still before whoever waits for it goes on without."""
 
 
 class Turn(AbstractAsyncContextManager["Turn"]):
@@ -44,7 +45,7 @@ class Turn(AbstractAsyncContextManager["Turn"]):
 
     async def _waited(self) -> Hold:
         left = self._until - asyncio.get_running_loop().time()
-        return await self._turns.wait(self._name, min(_LONGEST_SECONDS, max(0.0, left / 2)))
+        return await self._turns.wait(self._name, max(0.0, left / 2))
 
 
 class Hold:
@@ -52,9 +53,16 @@ class Hold:
 
     __slots__ = ("__weakref__", "_loop", "_told")
 
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+
+    def ask(self, answer: Callable[[], object]) -> None:
+        """Have its loop answer, from any thread, if it runs."""
+        with suppress(RuntimeError):  # it is closed
+            self._loop.call_soon_threadsafe(answer)
+
     def expect(self) -> asyncio.Future[None]:
         """What is done when the turn has come."""
-        self._loop = asyncio.get_running_loop()
         self._told = self._loop.create_future()
         return self._told
 
@@ -82,7 +90,7 @@ class _Place:
 
 
 class TurnsBetweenLoops:
-    """First come, first served, but nobody waits for a loop that stands still: then it goes on without."""
+    """First come, first served, but nobody waits for a loop that stands still, nor for another for all of its time."""
 
     def __init__(self) -> None:
         self.forget()
@@ -94,7 +102,7 @@ class TurnsBetweenLoops:
         self._places: dict[Hashable, _Place] = {}
 
     def turn(self, name: Hashable, until: float) -> Turn:
-        """Wait for one's turn, for a second, or half of the time until ``until`` by the loop's clock; then go on."""
+        """Wait for one's turn, for half of the time until ``until`` by the loop's clock; then go on without."""
         return Turn(self, name, until)
 
     def take(self, name: Hashable) -> Hold | None:
@@ -104,20 +112,33 @@ class TurnsBetweenLoops:
         return hold if self._places.setdefault(name, mine) is mine else None
 
     async def wait(self, name: Hashable, seconds: float) -> Hold:
-        """Wait for the turn, at most so long; then take it from whoever has it."""
+        """Wait for the turn, at most so long, or for a loop that stands still; then take it from whoever has it."""
         hold = Hold()
         told = hold.expect()
         if self._is_free(name, hold):
             return hold
         try:
-            async with asyncio.timeout(seconds):
-                await told
-        except TimeoutError:
-            self._seize(name, hold)
+            if not await self._came(name, told, asyncio.get_running_loop().time() + seconds):
+                self._seize(name, hold)
         except BaseException:
             self.leave(name, hold)
             raise
         return hold
+
+    async def _came(self, name: Hashable, told: asyncio.Future[None], until: float) -> bool:
+        loop = asyncio.get_running_loop()
+        while (left := until - loop.time()) > 0:
+            answers: list[None] = []
+            self._ask(name, partial(answers.append, None))
+            await asyncio.wait((told,), timeout=min(_STILL_SECONDS, left))
+            if told.done() or not answers:
+                break
+        return told.done()
+
+    def _ask(self, name: Hashable, answer: Callable[[], object]) -> None:
+        """Ask the loop of whoever has the turn whether it runs."""
+        if (place := self._places.get(name)) is not None and (holder := place.holder()) is not None:
+            holder.ask(answer)
 
     def has(self, name: Hashable, hold: Hold) -> bool:
         """Whether it still is this one's turn."""

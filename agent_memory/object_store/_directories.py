@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from agent_memory._fork import renewed_in_child
 from agent_memory.backend import Turns, taken_name
+from agent_memory.errors import WriteError
 from agent_memory.key import Key
 from agent_memory.object_store._bucket import Bucket
 
@@ -22,7 +23,7 @@ Place: TypeAlias = tuple[str, str]
 
 
 class KnownDirectories:
-    """Directories that are known to be no files, each with the subdirectories it had (the first 1,000).
+    """Directories that are known to be no files, each with its subdirectories (at first 1,000, and ours).
 
     Those are asked for when this process first writes a file into the directory itself; None before that. A directory
     is known to the trees of one base, by its path there, and is among the subdirectories of those above that are known.
@@ -112,8 +113,9 @@ class Directories:
         directory = (key.base, path)
         children = self.known.children(directory)
         if children is None:
-            async with self._turns.turn((self, directory)):  # whoever comes meanwhile asks nothing
-                children = await self._looked_up(key)
+            with self._bucket.operation(key, WriteError) as attempts:
+                async with self._turns.turn((self, directory), attempts.deadline.at):  # others ask nothing meanwhile
+                    children = await self._looked_up(key)
         if name in children:
             if await self._bucket.is_directory(key):
                 raise taken_name(key)

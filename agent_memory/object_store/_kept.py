@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from weakref import WeakValueDictionary
 
 from agent_memory._fork import renewed_in_child
-from agent_memory.object_store._write import State
+from agent_memory.object_store._write import State, Write
 
 MOST_BYTES = 16 << 20
 _MOST_SHARED = 1024
@@ -23,6 +24,7 @@ class Kept:
     def __init__(self) -> None:
         self._states: OrderedDict[str, State] = OrderedDict()
         self._shared: OrderedDict[str, str] = OrderedDict()
+        self._begun: WeakValueDictionary[str, Write] = WeakValueDictionary()
         self._bytes = 0
         self.renew()
         _all.add(self)
@@ -31,10 +33,23 @@ class Kept:
         """After a fork: a thread that is gone may have been at work."""
         self._lock = threading.RLock()
 
-    def keep(self, name: str, state: State) -> None:
-        """Remember a state with its data, unless it would take more than a quarter of the room."""
+    def begin(self, name: str, write: Write) -> State | None:
+        """The state of a name as a write begins, which is forgotten with this."""
+        with self._lock:
+            self._begun[name] = write
+            state = self._states.get(name)
+            self.forget(name)
+            return state
+
+    def keep(self, name: str, state: State, write: Write) -> None:
+        """Remember what a write left, with its data, unless they would take more than a quarter of the room.
+
+        Nothing is known, if another one began meanwhile, which did not wait: its state may be the last one, or neither.
+        """
         with self._lock:
             self.forget(name)
+            if self._begun.get(name) is not write:
+                return
             self._shared.pop(name, None)
             if len(state.data) <= MOST_BYTES // 4:
                 self._states[name] = state
@@ -56,18 +71,13 @@ class Kept:
             if len(self._shared) > _MOST_SHARED:
                 self._shared.popitem(last=False)
 
-    def take(self, name: str) -> State | None:
-        """The state of a name, which is forgotten with this."""
-        with self._lock:
-            state = self._states.get(name)
-            self.forget(name)
-            return state
-
     def forget_all(self, name: str, top: str) -> None:
-        """Forget a name, and all that begin with another."""
+        """Forget a name, and all that begin with another, with what is being written there."""
         with self._lock:
-            for known in [known for known in list(self._states) if known == name or known.startswith(top)]:
-                self.forget(known)
+            for known in [*self._states, *self._begun]:
+                if known == name or known.startswith(top):
+                    self.forget(known)
+                    self._begun.pop(known, None)
 
     def forget(self, name: str) -> None:
         """What is known of a name is not true any more."""

@@ -147,7 +147,7 @@ class ObstoreStore:
     async def put(
         self, name: str, data: bytes, metadata: Mapping[str, str], *, if_match: str | None = None, absent: bool = False
     ) -> str:
-        attributes, sent = dict(metadata), time.time()
+        attributes, sent, began = dict(metadata), time.time(), time.monotonic()
         mode = "create" if absent else "overwrite" if if_match is None else {"e_tag": if_match}
         with self._request(of_object=True, conditional=mode != "overwrite"):
             if len(data) < _LARGE or not self._patient:
@@ -156,8 +156,9 @@ class ObstoreStore:
                 )
             else:
                 reply = await self._sent_patiently(name, data, attributes=attributes, mode=mode)
-        etag = _etag(reply)
-        self._own = _OwnWrite(name, etag, attributes, sent, time.time())
+        etag, answered = _etag(reply), time.time()
+        sent = min(sent, answered - (time.monotonic() - began))  # the host's clock may have been set back meanwhile
+        self._own = _OwnWrite(name, etag, attributes, sent, answered)
         return etag
 
     async def _sent_patiently(self, name: str, data: bytes, **options: object) -> Any:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from contextlib import closing
+from typing import Any
 
 import pytest
 
@@ -355,6 +356,27 @@ def test_what_was_learned_of_the_clock_is_forgotten_when_the_hosts_is_set(
         assert abs(store.now() - true()) < 5
         monkeypatch.setattr(time, "time", true)
         assert abs(store.now() - true()) < 5
+        memory.read("own.md")
+        assert abs(store.now() - true()) < 5
+
+
+def test_a_host_whose_clock_is_set_back_amid_a_write_learns_nothing_wrong_of_the_stores(
+    backend: ObstoreBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = backend._on_io_loop._bucket.store
+    true, wrong, etag = time.time, lambda: true() + 3_600, _client._etag
+
+    def set_back(reply: Any) -> str:
+        monkeypatch.setattr(time, "time", true)
+        store.now()  # of another operation
+        return etag(reply)
+
+    with AgentMemory.open(backend) as memory:
+        memory.write("own.md", "x")
+        monkeypatch.setattr(time, "time", wrong)
+        with monkeypatch.context() as amid:
+            amid.setattr(_client, "_etag", set_back)
+            memory.write("own.md", "y")
         memory.read("own.md")
         assert abs(store.now() - true()) < 5
 

@@ -69,6 +69,47 @@ def test_who_asked_first_is_first_though_others_take_it_again_at_once() -> None:
     assert asyncio.run(main()) == ["first", "second", "who had it"]
 
 
+def test_a_loop_that_runs_is_waited_for_longer_than_one_that_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agent_memory.object_store._between_loops._STILL_SECONDS", 0.5)
+    turns, taken_by_other, left_by_other = TurnsBetweenLoops(), threading.Event(), threading.Event()
+
+    async def hold() -> None:
+        turn = await taken(turns)
+        taken_by_other.set()
+        await asyncio.sleep(1.5)
+        assert turns.has(NAME, turn)
+        left_by_other.set()
+        turns.leave(NAME, turn)
+
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(asyncio.run, hold())
+        assert taken_by_other.wait(LONG)
+        asyncio.run(taken(turns))
+        assert left_by_other.is_set()
+        other.result(LONG)
+
+
+def test_a_loop_that_stops_while_it_is_waited_for_is_gone_around(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agent_memory.object_store._between_loops._STILL_SECONDS", 0.1)
+    turns, waiting, over = TurnsBetweenLoops(), threading.Event(), threading.Event()
+
+    async def hold() -> None:
+        turn = await taken(turns)
+        waiting.set()
+        await asyncio.sleep(0.25)
+        over.wait(LONG)  # and no task of this loop runs
+        assert not turns.has(NAME, turn)
+
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(asyncio.run, hold())
+        assert waiting.wait(LONG)
+        try:
+            asyncio.run(asyncio.wait_for(taken(turns), LONG / 2))
+        finally:
+            over.set()
+        other.result(LONG)
+
+
 def test_a_loop_that_stands_still_is_gone_around_once() -> None:
     turns = TurnsBetweenLoops()
     still = asyncio.new_event_loop()
@@ -92,8 +133,7 @@ def test_a_loop_that_stands_still_is_gone_around_once() -> None:
 
 def test_one_that_was_told_of_its_turn_and_stands_still_is_gone_around() -> None:
     turns, still = TurnsBetweenLoops(), asyncio.new_event_loop()
-    turn = turns.take(NAME)
-    assert turn
+    turn = still.run_until_complete(taken(turns))
     waiting = still.create_task(turns.wait(NAME, LONG))
     still.run_until_complete(asyncio.sleep(0))
     turns.leave(NAME, turn)
@@ -180,9 +220,13 @@ async def change_for_ever(turns: TurnsBetweenLoops) -> None:
 
 
 def test_a_turn_that_an_interrupt_left_nobody_is_the_next_ones() -> None:
-    turns = TurnsBetweenLoops()
-    turns.take(NAME)
-    asyncio.run(asyncio.wait_for(taken(turns), LONG / 2))
+    async def main() -> None:
+        turns = TurnsBetweenLoops()
+        turns.take(NAME)
+        async with asyncio.timeout(LONG / 2):
+            await taken(turns)
+
+    asyncio.run(main())
 
 
 def test_who_was_gone_around_may_ask_for_another_turn() -> None:
@@ -214,8 +258,11 @@ def test_nobody_waits_longer_than_half_of_the_time_there_is() -> None:
 
 
 def test_a_child_of_a_fork_does_not_wait_for_its_parents_turns() -> None:
-    turns = TurnsBetweenLoops()
-    parents = turns.take(NAME)
-    turns.forget()
-    assert parents
-    assert turns.take(NAME)
+    async def main() -> None:
+        turns = TurnsBetweenLoops()
+        parents = turns.take(NAME)
+        turns.forget()
+        assert parents
+        assert turns.take(NAME)
+
+    asyncio.run(main())

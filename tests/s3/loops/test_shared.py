@@ -23,7 +23,7 @@ from agent_memory import (
     UnsupportedOperationError,
 )
 from agent_memory.object_store import Object, ObjectStore, ObjectStoreBackend
-from agent_memory_obstore import _home
+from agent_memory_obstore import ObstoreBackend, _home
 from agent_memory_obstore._client import ObstoreStore, _OwnWrite
 from tests.s3.loops.opening import opened
 from tests.s3.proxy import Fault, Proxy, at_random
@@ -84,11 +84,11 @@ def test_loops_of_many_threads_lose_nothing(server: S3Server, proxy: Proxy, faul
         assert len(winners) == 1 or (faulty and not winners)
 
 
-@pytest.mark.parametrize("slow", [False, True])
+@pytest.mark.parametrize(("seconds", "times"), [(0.03, 20), (1.2, 2)])
 def test_a_sync_caller_has_its_turn_beside_async_ones_that_append_in_a_row(
-    server: S3Server, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, slow: bool
+    server: S3Server, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, seconds: float, times: int
 ) -> None:
-    monkeypatch.setattr("tests.s3.proxy._SLOW_SECONDS", 0.03)
+    monkeypatch.setattr("tests.s3.proxy._SLOW_SECONDS", seconds)
     backend = opened(server, server.through(proxy))
     memory, same = AsyncAgentMemory.open(backend), AgentMemory.open(backend, timeout=30)
     appended, over, begun = 0, False, threading.Event()
@@ -105,78 +105,127 @@ def test_a_sync_caller_has_its_turn_beside_async_ones_that_append_in_a_row(
 
     proxy.choose = lambda _: "slow"
     same.append("other.md", "x")  # and the server is tried
-    if slow:  # others do not wait for the first one
-        delay(backend._on_io_loop, partial(asyncio.sleep, 1.5))
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(asyncio.run, some())
         assert begun.wait(60)
         try:
             before = appended
-            for _ in range(20):
+            for _ in range(times):
                 same.append("log.md", "sync\n")
-            assert slow or appended - before <= 20 * 4, "one that had the turn, and some while this thread slept"
+            assert appended - before <= times * 4, "one that had the turn, and some while this thread slept"
         finally:
             over = True
         running.result(60)
-    assert Counter(same.read("log.md").split()) == {"async": appended, "sync": 20}
+    assert Counter(same.read("log.md").split()) == {"async": appended, "sync": times}
 
 
 class Delayed:
-    """A store that sends one of its writes later."""
+    """A store that sends one of its writes, or hears its answer, later."""
 
-    def __init__(self, store: Any, which: int, wait: Callable[[], Awaitable[object]]) -> None:
+    def __init__(self, store: Any, which: int, wait: Callable[[], Awaitable[object]], after: bool) -> None:
         self._store = store
         self._number = -which
         self._wait = wait
+        self._after = after
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
     async def put(self, *args: Any, **options: Any) -> str:
-        if self._number == 0:
+        this, self._number = self._number == 0, self._number + 1
+        if this and not self._after:
             await self._wait()
-        self._number += 1
-        return cast(str, await self._store.put(*args, **options))
+        etag = cast(str, await self._store.put(*args, **options))
+        if this and self._after:
+            await self._wait()
+        return etag
 
 
-def delay(backend: ObjectStoreBackend, wait: Callable[[], Awaitable[object]], which: int = 0) -> None:
-    backend._bucket.store = cast(ObjectStore, Delayed(backend._bucket.store, which, wait))
+def delay(
+    backend: ObjectStoreBackend, wait: Callable[[], Awaitable[object]], which: int = 0, *, after: bool = False
+) -> None:
+    backend._bucket.store = cast(ObjectStore, Delayed(backend._bucket.store, which, wait, after))
 
 
 def test_an_edit_whose_answer_was_lost_is_found_though_the_content_comes_back_to_what_home_wrote(
     server: S3Server, proxy: Proxy
 ) -> None:
     backend = opened(server, server.through(proxy))
-    memory, same = AsyncAgentMemory.open(backend), AgentMemory.open(backend)
-    seen: list[str] = []
-    lost, appended = threading.Event(), threading.Event()
-
-    def without_last(text: str) -> str:
-        seen.append(text)
-        return "".join(text.splitlines(keepends=True)[:-1])
-
-    def lose_the_answer(operation: str) -> Fault | None:
-        if operation != "PUT" or lost.is_set():
-            return None
-        lost.set()
-        return "reply lost"
+    memory, same = AsyncAgentMemory.open(backend, timeout=4), AgentMemory.open(backend)
+    edit = EditWithoutAnswer(backend, proxy)
 
     async def work() -> None:
         await memory.append("other.md", "x")
         await asyncio.to_thread(same.append, "other.md", "x")  # and the server is tried on both loops
         await memory.write("log.md", "a\n")
         await asyncio.to_thread(same.write, "log.md", "a\nb\n")
-        proxy.choose = lose_the_answer
-        delay(backend._on_io_loop, partial(asyncio.to_thread, appended.wait, 60), which=1)
-        edit = asyncio.create_task(asyncio.to_thread(same.edit, "log.md", without_last))
-        await asyncio.to_thread(lost.wait, 60)
-        await memory.append("log.md", "c\n")
-        appended.set()
-        await edit
+        editing = asyncio.create_task(asyncio.to_thread(edit.run))
+        await asyncio.to_thread(edit.lost.wait, 60)
+        await memory.append("log.md", "c\n")  # which waits for half of its time
+        edit.go_on.set()
+        await editing
 
     asyncio.run(work())
     assert same.read("log.md") == "a\nc\n"
-    assert seen == ["a\nb\n"]
+    assert edit.seen == ["a\nb\n"]
+
+
+def test_what_a_loop_that_stood_still_wrote_last_is_not_known_any_more(
+    server: S3Server, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent_memory.object_store._write._SKEW_SECONDS", -60.0)  # the file is old
+    backend = opened(server, server.through(proxy))
+    memory, same = AsyncAgentMemory.open(backend, timeout=4), AgentMemory.open(backend)
+    edit, sent = EditWithoutAnswer(backend, proxy), threading.Event()
+
+    def work_on_the_io_loop() -> None:
+        assert sent.wait(60)
+        same.write("log.md", "a\nb\n")
+        edit.run()
+
+    async def stand_still() -> None:
+        sent.set()
+        edit.lost.wait(60)  # and no task of this loop runs
+
+    async def work() -> None:
+        await memory.append("other.md", "x")
+        await asyncio.to_thread(same.append, "other.md", "x")  # and the server is tried on both loops
+        await memory.write("log.md", "")
+        delay(backend._at_home, stand_still, after=True)
+        on_the_io_loop = asyncio.create_task(asyncio.to_thread(work_on_the_io_loop))
+        await memory.append("log.md", "a\n")  # known to have been done when others have written the same
+        await memory.append("log.md", "c\n")
+        edit.go_on.set()
+        await on_the_io_loop
+
+    asyncio.run(work())
+    assert same.read("log.md") == "a\nc\n"
+    assert edit.seen == ["a\nb\n"]
+
+
+class EditWithoutAnswer:
+    """An edit on the I/O loop that takes a file's last line away; its answer is lost, and it goes on when told."""
+
+    def __init__(self, backend: ObstoreBackend, proxy: Proxy) -> None:
+        self._backend = backend
+        self._proxy = proxy
+        self.seen: list[str] = []
+        self.lost, self.go_on = threading.Event(), threading.Event()
+
+    def run(self) -> None:
+        self._proxy.choose = self._lose_the_answer
+        delay(self._backend._on_io_loop, partial(asyncio.to_thread, self.go_on.wait, 60), which=1)
+        AgentMemory.open(self._backend).edit("log.md", self._without_last)
+
+    def _without_last(self, text: str) -> str:
+        self.seen.append(text)
+        return "".join(text.splitlines(keepends=True)[:-1])
+
+    def _lose_the_answer(self, operation: str) -> Fault | None:
+        if operation != "PUT" or self.lost.is_set():
+            return None
+        self.lost.set()
+        return "reply lost"
 
 
 def test_the_clock_of_the_store_is_known_to_every_loop(server: S3Server) -> None:
