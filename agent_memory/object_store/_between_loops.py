@@ -118,26 +118,27 @@ class TurnsBetweenLoops:
         if self._is_free(name, hold):
             return hold
         try:
-            if not await self._came(name, told, asyncio.get_running_loop().time() + seconds):
+            if not await self._came(name, hold, told, asyncio.get_running_loop().time() + seconds):
                 self._seize(name, hold)
         except BaseException:
             self.leave(name, hold)
             raise
         return hold
 
-    async def _came(self, name: Hashable, told: asyncio.Future[None], until: float) -> bool:
+    async def _came(self, name: Hashable, hold: Hold, told: asyncio.Future[None], until: float) -> bool:
         loop = asyncio.get_running_loop()
         while (left := until - loop.time()) > 0:
             answers: list[None] = []
-            self._ask(name, partial(answers.append, None))
+            self._ask(name, hold, partial(answers.append, None))
             await asyncio.wait((told,), timeout=min(_STILL_SECONDS, left))
             if told.done() or not answers:
                 break
         return told.done()
 
-    def _ask(self, name: Hashable, answer: Callable[[], object]) -> None:
-        """Ask the loop of whoever has the turn whether it runs."""
-        if (place := self._places.get(name)) is not None and (holder := place.holder()) is not None:
+    def _ask(self, name: Hashable, hold: Hold, answer: Callable[[], object]) -> None:
+        """Ask the loop of whoever has the turn whether it runs; not oneself, who was not told of it."""
+        place = self._places.get(name)
+        if place is not None and (holder := place.holder()) not in (hold, None):
             holder.ask(answer)
 
     def has(self, name: Hashable, hold: Hold) -> bool:

@@ -136,6 +136,8 @@ class Operation(AbstractContextManager[Attempts]):
             raise self._error(f"{self._key.path!r}: {waited}; nothing was written") from None
         if isinstance(raised, RecursionError) and self._attempts.sent:
             raise self._unknown("the stack was full") from raised
+        if isinstance(raised, ReadError | WriteError) and self._attempts.lost:  # of what was asked besides
+            raise self._unknown("an answer was lost, and the next one too") from raised
         if isinstance(raised, Failed | OutOfTimeError):
             raise self._ended(raised) from raised
 

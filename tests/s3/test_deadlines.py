@@ -1,17 +1,18 @@
-"""Whoever waits for what another operation of the process asks waits no longer than its own time."""
+"""Deadlines of what an operation asks besides: of its own, and of another that asks it meanwhile."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from itertools import chain
 
 import pytest
 
 from agent_memory.backend import Deadline, deadline
-from agent_memory.errors import FileOperationError
+from agent_memory.errors import FileOperationError, OutcomeUnknownError
 from agent_memory.key import Key
 from agent_memory.object_store import ObjectStoreBackend
-from tests.s3.test_settling import Scene, Scripted, never
+from tests.s3.test_settling import Scene, Scripted, done, lost_after, never, then
 
 
 class Untrusted(Scripted):
@@ -51,3 +52,16 @@ def test_who_has_less_time_than_whoever_asked_first_is_told_at_the_end_of_it(
 
     long, short = scene.play(both)
     assert short <= 2.0 < long <= 20.0
+
+
+def test_an_append_without_an_answer_whose_directory_is_not_answered_for_either_is_unknown() -> None:
+    scene, key = Scene(), Key.tree().join("d/log.md")
+    (one, client), (two, _) = scene.writer(), scene.writer()
+
+    async def play() -> None:
+        await two.append(key, b"base\n")
+        client.answers = chain(then(done, lost_after, lambda: two.delete(key), done, done), never("HEAD"))
+        await one.append(key, b"mine\n")
+
+    with pytest.raises(OutcomeUnknownError, match="could not be found out"):
+        scene.play(play)

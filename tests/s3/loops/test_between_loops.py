@@ -110,6 +110,21 @@ def test_a_loop_that_stops_while_it_is_waited_for_is_gone_around(monkeypatch: py
         other.result(LONG)
 
 
+def test_who_was_not_told_of_its_turn_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Hold, "tell", lambda _: True)  # as an interrupt leaves it
+
+    async def main() -> None:
+        turns = TurnsBetweenLoops()
+        turn = await taken(turns)
+        waiting = asyncio.create_task(turns.wait(NAME, LONG))
+        await asyncio.sleep(0)
+        turns.leave(NAME, turn)
+        turns.leave(NAME, await asyncio.wait_for(waiting, LONG / 2))
+        assert not turns._places
+
+    asyncio.run(main())
+
+
 def test_a_loop_that_stands_still_is_gone_around_once() -> None:
     turns = TurnsBetweenLoops()
     still = asyncio.new_event_loop()
