@@ -1,0 +1,57 @@
+"""Interrupts at every place where CPython can run the Python handler of a signal.
+
+CPython looks for signals when a Python function begins, when a call of a C function has returned, and at the end of a
+loop's round. A profile function is called at the first two, so an exception that it raises arrives like that of a
+signal's handler: inside or outside of the same ``with`` and ``try`` blocks. (A trace function would also raise where
+no signal can: between the end of a ``with`` block and the call of ``__exit__``.) A C function that has not begun yet
+stands for one that a signal ended before it had an effect.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+
+_ROOT = Path(__file__).parents[2]
+_OURS = (f"{_ROOT / 'agent_memory'}/", f"{_ROOT / 'backends'}/")
+_EVENTS = ("call", "c_call", "c_return")
+
+
+class Interrupt(KeyboardInterrupt):
+    """What the handler raises."""
+
+
+def count_places(call: Callable[[], object]) -> int:
+    """How many places a call of our code has; it runs to its end."""
+    return _traced(call, 0)
+
+
+def interrupted_at(place: int, call: Callable[[], object]) -> bool:
+    """Run a call and interrupt it at a place, counted from 1; False if it ended before it came there.
+
+    The interrupt, and whatever our code raises instead of it, is swallowed.
+    """
+    with suppress(Exception, Interrupt):
+        return _traced(call, place) >= place
+    return True
+
+
+def _traced(call: Callable[[], object], place: int) -> int:
+    seen = 0
+
+    def profile(frame: FrameType, event: str, argument: object) -> None:  # noqa: ARG001 - the signature is Python's
+        nonlocal seen
+        if event in _EVENTS and frame.f_code.co_filename.startswith(_OURS):
+            seen += 1
+            if seen == place:
+                raise Interrupt
+
+    sys.setprofile(profile)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return seen
