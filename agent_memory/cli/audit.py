@@ -147,7 +147,7 @@ def _anchors(files: tuple[Path, ...]) -> dict[tuple[str, int], str]:
 def location_of(settings: Settings, target: str | None) -> LogLocation:
     """Where the log of ``--log`` is, or the store's own."""
     if target is not None:
-        return log_at(target, settings.storage_options() if "://" in target else None)
+        return log_at(target, settings.given_options() if "://" in target else None)
     return LogLocation(open_backend(settings.url, settings.storage_options()), Key.internal(DIRECTORY), None)
 
 

@@ -32,7 +32,7 @@ def report_contract(settings: Settings, url: str, rounds: int) -> Exit:
 
         try:
             promises, left = conform(
-                url, settings.storage_options(), rounds=rounds, begun=begun, advance=lambda: bars[0]()
+                url, settings.given_options(), rounds=rounds, begun=begun, advance=lambda: bars[0]()
             )
         except AgentMemoryError:
             raise

@@ -190,7 +190,7 @@ def _short(fact: object) -> object:
 
 def _verdict(session: Session, settings: Settings) -> None:
     click.echo("\nNothing was lost, and nothing got out." if session.held else "\nSomething was lost, or got out.")
-    place = "" if settings.url == Settings.url else f" --url {shlex.quote(settings.url)}"
+    place = "" if settings.chosen_url is None else f" --url {shlex.quote(settings.url)}"
     click.echo(f"Look around: agent-memory{place} --agent {AGENT} tree")
 
 

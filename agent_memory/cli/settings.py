@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
@@ -48,13 +49,18 @@ class Store(NamedTuple):
 class Settings:
     """What the global options say."""
 
-    url: str = DEFAULT_URL
+    chosen_url: str | None = None
     chosen_agent: str | None = None
     actor: str | None = None
     json: bool = False
     config: str | None = None
     options: dict[str, object] = field(default_factory=dict)
     skipped: SkippedNames = field(default_factory=SkippedNames)
+
+    @property
+    def url(self) -> str:
+        """The path or URL of the store."""
+        return DEFAULT_URL if self.chosen_url is None else self.chosen_url
 
     @property
     def agent(self) -> str:
@@ -89,6 +95,15 @@ class Settings:
             yield store.service.agent(self.agent)
 
     def storage_options(self) -> dict[str, object]:
+        """The options of the store of ``--url``.
+
+        The default store is a name in the current directory, which may come with a cloned repository: it is not
+        followed if it is a symbolic link. A store that the user names may be reached through links.
+        """
+        default: dict[str, object] = {"within": str(Path.cwd())} if self.chosen_url is None else {}
+        return {**default, **self.given_options()}
+
+    def given_options(self) -> dict[str, object]:
         """The options of the environment, and over them those of the command line."""
         return {**_options_of_environment(), **self.options}
 
@@ -154,7 +169,7 @@ def global_options(*, again: bool) -> list[click.Parameter]:
         return click.Option(names, expose_value=False, callback=_remember, hidden=again, **details)
 
     return [
-        option("--url", envvar=None if again else "AGENT_MEMORY_URL", show_envvar=not again,
+        option("--url", "chosen_url", envvar=None if again else "AGENT_MEMORY_URL", show_envvar=not again,
                help=f"Path or URL of the store.  [default: {DEFAULT_URL}]"),
         option("--agent", "chosen_agent", help=f"Whose memory.  [default: {DEFAULT_AGENT}]"),
         option("--actor", help="Who acts, for the audit log."),

@@ -157,7 +157,7 @@ def _uncounted(settings: Settings) -> Settings:
 def _options_for(url: str, settings: Settings, own: tuple[tuple[str, object], ...]) -> dict[str, object]:
     scheme, remote, _ = url.partition("://")
     is_remote = bool(remote) and scheme.lower() not in ("file", "local", "memory")
-    return {**(settings.storage_options() if is_remote else {}), **dict(own)}
+    return {**(settings.given_options() if is_remote else {}), **dict(own)}
 
 
 @contextmanager

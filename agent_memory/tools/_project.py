@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 from pathlib import Path
 from typing import Final
 
+_log = logging.getLogger("agent_memory")
 _MEMORIES: Final = Path(".claude", "memories")
 _GIT: Final = ("git", "rev-parse", "--show-toplevel")
 
@@ -16,10 +18,16 @@ _OF_A_HOOK: Final = frozenset({"GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GI
 _SECONDS: Final = 10
 
 
-def project_memories(start: str | os.PathLike[str]) -> Path:
-    """``.claude/memories`` of the git work tree that a directory lies in, else of the directory; creates nothing."""
+def project_memories(start: str | os.PathLike[str]) -> tuple[Path, dict[str, object]]:
+    """``.claude/memories`` of the git work tree that a directory lies in, else of the directory; creates nothing.
+
+    Returns:
+        The path and the storage options to open it with: a repository's content comes from elsewhere, so no symbolic
+        link below its work tree is followed.
+    """
     directory = Path(start).resolve()
-    return (_work_tree(directory) or directory) / _MEMORIES
+    project = _work_tree(directory) or directory
+    return project / _MEMORIES, {"within": str(project)}
 
 
 def _work_tree(directory: Path) -> Path | None:
@@ -30,5 +38,18 @@ def _work_tree(directory: Path) -> Path | None:
         )
     except (OSError, subprocess.SubprocessError):
         return None  # no git, no such directory, no work tree, or one that git does not trust
-    top = os.fsdecode(done.stdout.removesuffix(b"\n"))
-    return Path(top) if top else None
+    text = os.fsdecode(done.stdout.removesuffix(b"\n"))
+    if text and (top := Path(text).resolve()) != _repository(directory):
+        _log.warning(
+            "git names a work tree that does not hold the repository; the memories are those of the directory itself"
+        )
+        return None
+    return top if text else None
+
+
+def _repository(directory: Path) -> Path | None:
+    """The directory that holds a repository, as it lies on the disk.
+
+    Git also believes ``core.worktree`` in a repository's own configuration, which comes with an unpacked archive.
+    """
+    return next((above for above in (directory, *directory.parents) if os.path.lexists(above / ".git")), None)

@@ -211,9 +211,12 @@ class MemoryTool:
     def for_project(cls, start: str | os.PathLike[str] = ".") -> Self:
         """The tool over a project's ``.claude/memories``, made by the first write.
 
-        The project is the git work tree that ``start`` lies in, as git itself says, else ``start`` (seed 003, D2).
+        The project is the git work tree that ``start`` lies in, as git itself says, else ``start`` (seed 003, D2). It
+        may be reached through symbolic links; below it none is followed, nor a work tree that the repository's own
+        configuration moves elsewhere.
         """
-        return cls(AgentMemory.open(project_memories(start)))
+        root, options = project_memories(start)
+        return cls(AgentMemory.open(root, storage_options=options))
 
     def call(self, arguments: Mapping[str, object] | str) -> ToolResult:
         """Run one command.
@@ -252,7 +255,8 @@ class AsyncMemoryTool:
     @classmethod
     def for_project(cls, start: str | os.PathLike[str] = ".") -> Self:
         """As `MemoryTool.for_project`; asks git, which blocks for some milliseconds."""
-        return cls(AsyncAgentMemory.open(project_memories(start)))
+        root, options = project_memories(start)
+        return cls(AsyncAgentMemory.open(root, storage_options=options))
 
     async def call(self, arguments: Mapping[str, object] | str) -> ToolResult:
         """As `MemoryTool.call`."""

@@ -1,8 +1,9 @@
 """The local-disk backend: a path or ``file:///path``.
 
-``?durability=process`` is for tests and scratch, ``?allow_hard_links=true`` for backups made of links. All changes
-to a file exclude each other across threads and processes, without lock files in the tree; readers never wait. No
-symbolic link below the root is followed, even if somebody exchanges directories for links meanwhile. Linux and macOS.
+``?durability=process`` is for tests and scratch, ``?allow_hard_links=true`` for backups made of links, and
+``?within=/above`` for a root whose path is not all the operator's (`LocalBackend`). All changes to a file exclude each
+other across threads and processes, without lock files in the tree; readers never wait. No symbolic link below the root
+is followed, not even one that replaces a directory during an operation. Linux and macOS.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if sys.platform != "win32":
 __all__ = ["LocalBackend", "agent_memory_register_backends"]
 
 
-_OPTIONS = ("allow_hard_links", "durability")
+_OPTIONS = ("allow_hard_links", "durability", "within")
 _TRUTH = {"true": True, "false": False}
 
 
@@ -35,7 +36,7 @@ def _open(url: str, options: Mapping[str, object]) -> BlockingBackend:
     query = {name: values[-1] for name, values in parse_qs(parts.query, keep_blank_values=True).items()}
     given: dict[str, Any] = {name: _TRUTH.get(value, value) for name, value in query.items()} | dict(options)
     if unknown := given.keys() - _OPTIONS:
-        raise TypeError(f"file:// takes the options {' and '.join(_OPTIONS)}, not {', '.join(sorted(unknown))}")
+        raise TypeError(f"file:// takes the options {', '.join(_OPTIONS)}, not {', '.join(sorted(unknown))}")
     return LocalBackend(os.fsdecode(unquote_to_bytes(parts.path)), **given)
 
 

@@ -59,6 +59,12 @@ class LocalBackend(BlockingBackend):
         durability: "full" survives a crash of the machine (``fsync``), "process" one of this process.
         allow_hard_links: read files that have another name too, which may lie outside the root: for backups
             made of links. Such a file is never changed in place.
+        within: a directory that the root lies in and that its operator chose, where the rest of the root's path comes
+            from elsewhere, a cloned repository say: below it no symbolic link is followed, neither on the way to the
+            root.
+
+    Raises:
+        ValueError: the root does not lie ``within`` that directory, by its text.
     """
 
     def __init__(
@@ -67,12 +73,13 @@ class LocalBackend(BlockingBackend):
         *,
         durability: Literal["full", "process"] = "full",
         allow_hard_links: bool = False,
+        within: str | os.PathLike[str] | None = None,
     ) -> None:
         if durability not in ("full", "process"):
             raise ValueError(f"durability is 'full' or 'process', not {durability!r}")
         if not isinstance(allow_hard_links, bool):
             raise TypeError(f"allow_hard_links is true or false, not {allow_hard_links!r}")
-        self._walker = Walker(os.fspath(root))
+        self._walker = Walker(os.fspath(root), None if within is None else os.fspath(within))
         self._locks = TreeLocks(self._walker)
         self._sync = durability == "full"
         self._allow_hard_links = allow_hard_links

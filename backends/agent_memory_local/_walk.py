@@ -49,15 +49,17 @@ def segments_of(path: str) -> list[str]:
 class Walker:
     """Opens directories and files below one root, of which it keeps a descriptor.
 
-    The root itself may be reached through symbolic links: they are the operator's, resolved once, here. It
-    stays the same directory if it is moved; if it is deleted, it is opened anew by its path.
+    The root itself may be reached through symbolic links: they are the operator's, resolved once, here; of a root
+    that must lie ``within`` a directory, only that directory may. The root stays the same directory if it is moved;
+    if it is deleted, it is opened anew by its path.
     """
 
-    def __init__(self, root: str) -> None:
-        self._path = os.path.realpath(root)
+    def __init__(self, root: str, within: str | None = None) -> None:
+        self._base = os.path.realpath(root if within is None else within)
+        self._names = [] if within is None else _names_between(within, root)
         self._root: Descriptor | None = None
         self._below: OpenBelow | None = None
-        self.folds_case = _folds_case(self._path)
+        self.folds_case = _folds_case(self._base)
 
     def close(self) -> None:
         """Forget the root's descriptor; whoever works below it goes on, whoever comes later opens it anew."""
@@ -89,7 +91,7 @@ class Walker:
         if (root := self._root) is not None and (found := self._shortcut(root.number, segments)) >= 0:
             return found
         try:
-            root = self._opened_root()
+            root = self._opened_root(key)
         except FileNotFoundError:
             raise not_found(key) from None
         return self._stepped(root.number, segments, key)
@@ -109,9 +111,9 @@ class Walker:
         """
         if (root := self._root) is not None and (found := self._shortcut(root.number, segments)) >= 0:
             return found
-        _make_root(self._path, sync)
+        _make_base(self._base, sync)
         try:
-            root = self._opened_root()
+            root = self._opened_root(key, make=True, sync=sync)
         except FileNotFoundError:
             raise Moved from None
         return self._made_stepped(root.number, segments, key, sync)
@@ -126,12 +128,22 @@ class Walker:
             return -1
         return self._below(directory, "/".join(segments).encode(), OPEN_DIRECTORY, HOW_SIZE)
 
-    def _opened_root(self) -> Descriptor:
+    def _opened_root(self, key: Key, *, make: bool = False, sync: bool = False) -> Descriptor:
         root = self._root
         if root is None or os.fstat(root.number).st_nlink == 0:
-            self._root = root = Descriptor(os.open(self._path, _DIRECTORY))
+            base = Descriptor(os.open(self._base, _DIRECTORY))
+            self._root = root = self._walked_root(base, key, make, sync) if self._names else base
             self._below = None if self.folds_case else _openat2.find(root.number)
         return root
+
+    def _walked_root(self, base: Descriptor, key: Key, make: bool, sync: bool) -> Descriptor:
+        try:
+            if make:
+                return Descriptor(self._made_stepped(base.number, self._names, key, sync))
+            return Descriptor(self._stepped(base.number, self._names, key))
+        except PathTraversalError:
+            message = f"there is a symbolic link on the way to the memory's directory, and {RULES['symlink']}"
+            raise PathTraversalError(message, "symlink", refused=ascii(key.path)) from None
 
     def file(self, directory: int, key: Key) -> int:
         """A descriptor of the key's file in its directory, for reading; the caller closes it and checks its type.
@@ -256,10 +268,17 @@ def require_regular(key: Key, found: os.stat_result, error: type[FileOperationEr
     raise error(f"{key.path!r}: not a regular file")
 
 
-def _make_root(path: str, sync: bool) -> None:
+def _names_between(above: str, below: str) -> list[str]:
+    names = os.path.relpath(os.path.abspath(below), os.path.abspath(above)).split(os.sep)
+    if names[0] == os.pardir:
+        raise ValueError("the root does not lie within the directory that it has to lie within")
+    return [] if names == [os.curdir] else names
+
+
+def _make_base(path: str, sync: bool) -> None:
     if os.path.isdir(path):
         return
-    _make_root(os.path.dirname(path), sync)
+    _make_base(os.path.dirname(path), sync)
     try:
         os.mkdir(path, DIRECTORY_MODE)
     except FileExistsError:

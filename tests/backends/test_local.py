@@ -296,7 +296,7 @@ def test_a_file_that_may_not_be_read_or_written_is_a_clear_error(
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("file:///tmp/x?durabillity=full", "takes the options allow_hard_links and durability"),
+        ("file:///tmp/x?durabillity=full", "takes the options allow_hard_links, durability, within"),
         ("file:///tmp/x?durability=maybe", "'full' or 'process'"),
         ("file:///tmp/x?allow_hard_links=maybe", "true or false"),
         ("file://host/x", "file:///absolute/path"),

@@ -239,3 +239,30 @@ def test_a_path_or_an_options_value_that_begins_with_dashes_moves_nothing_out_of
     assert run("write", "real.md", "--actor", "- bot", "real text").exit_code == 0
     assert run("read", "todo").stdout == "precious"
     assert run("read", "real.md").stdout == "real text"
+
+
+@pytest.mark.parametrize(
+    "command", [("write", "a.md", "x"), ("ls",), ("agents",), ("doctor",), ("audit", "verify"), ("demo",)]
+)
+def test_a_link_in_the_place_of_the_default_store_is_not_followed(
+    run: Run, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    outside = tmp_path / "outside"
+    with AgentMemoryService(outside) as service:
+        service.agent("secret").write("a.md", "of others")
+    before = sorted(outside.rglob("*"))
+    (tmp_path / ".agent-memory").symlink_to("outside")
+    result = run(*command)
+    assert result.exit_code != 0
+    assert "symbolic link" in result.output
+    assert "secret" not in result.output
+    assert str(tmp_path) not in result.output
+    assert sorted(outside.rglob("*")) == before
+
+
+def test_a_store_that_the_user_names_may_be_a_link(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / ".agent-memory").symlink_to("other")
+    assert run("--url", "./.agent-memory", "write", "a.md", "x").exit_code == 0
+    assert stored(url="other") == {"a.md": b"x"}
+    monkeypatch.setenv("AGENT_MEMORY_URL", ".agent-memory")
+    assert run("read", "a.md").stdout == "x"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from tests.tools.calls import refused, succeeded
 
 VIEW = {"command": "view", "path": "/memories"}
 CREATE = {"command": "create", "path": "/memories/foo.txt", "file_text": "x"}
+KEY = "-----BEGIN OPENSSH PRIVATE KEY-----"
 
 
 @pytest.fixture(autouse=True)
@@ -28,6 +30,14 @@ def _no_other_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 def repository(tmp_path: Path) -> Path:
     directory = tmp_path / "répo with spaces"
     subprocess.run(["git", "init", "--quiet", str(directory)], check=True)
+    return directory
+
+
+def make_keys(directory: Path) -> Path:
+    """What a link of a hostile repository would lead to."""
+    directory.mkdir(parents=True)
+    for name in ("id_ed25519", "authorized_keys"):
+        (directory / name).write_text(KEY)
     return directory
 
 
@@ -110,3 +120,62 @@ def test_a_hook_of_git_s_does_not_move_the_memories(repository: Path, monkeypatc
     (repository / "src").mkdir()
     monkeypatch.setenv("GIT_DIR", str(repository / ".git"))
     assert memories_made_in(repository / "src", repository) == [".claude/memories/foo.txt"]
+
+
+@pytest.mark.parametrize("linked", [".claude", ".claude/memories"])
+def test_a_link_of_a_cloned_repository_is_not_followed(repository: Path, tmp_path: Path, linked: str) -> None:
+    keys = make_keys(tmp_path / "home" / ".ssh")
+    (keys / "memories").symlink_to(".")  # what `.claude` leads to holds the second name, too
+    (repository / linked).parent.mkdir(exist_ok=True)
+    (repository / linked).symlink_to(os.path.relpath(keys, (repository / linked).parent))
+    tool = MemoryTool.for_project(repository)
+    for command in (
+        VIEW,
+        CREATE,
+        {"command": "view", "path": "/memories/id_ed25519"},
+        {"command": "insert", "path": "/memories/authorized_keys", "insert_line": 0, "insert_text": "ssh-ed25519 mine"},
+        {"command": "rename", "old_path": "/memories/id_ed25519", "new_path": "/memories/mine"},
+        {"command": "delete", "path": "/memories/authorized_keys"},
+    ):
+        answer = refused(tool.call(command))
+        assert "symlink" in answer
+        assert KEY not in answer
+        assert str(tmp_path) not in answer
+    assert {path.name for path in keys.iterdir()} == {"id_ed25519", "authorized_keys", "memories"}
+    assert all(path.read_text() == KEY for path in keys.iterdir() if path.is_file())
+
+
+def test_a_link_to_nothing_is_not_followed_either(repository: Path, tmp_path: Path) -> None:
+    (repository / ".claude").symlink_to(tmp_path / "made")
+    assert "symlink" in refused(MemoryTool.for_project(repository).call(CREATE))
+    assert not (tmp_path / "made").exists()
+
+
+def test_a_link_put_there_while_the_tool_is_open_is_not_followed(repository: Path, tmp_path: Path) -> None:
+    keys = make_keys(tmp_path / ".ssh")
+    tool = MemoryTool.for_project(repository)
+    succeeded(tool.call(CREATE))
+    shutil.rmtree(repository / ".claude")
+    (repository / ".claude").mkdir()
+    (repository / ".claude" / "memories").symlink_to(keys)
+    assert KEY not in refused(tool.call({"command": "view", "path": "/memories/id_ed25519"}))
+    refused(tool.call(CREATE))
+    assert not (keys / "foo.txt").exists()
+
+
+def test_a_work_tree_reached_through_a_link_is_the_user_s(repository: Path, tmp_path: Path) -> None:
+    (tmp_path / "way").symlink_to(repository)
+    assert memories_made_in(tmp_path / "way", repository) == [".claude/memories/foo.txt"]
+
+
+@pytest.mark.parametrize("moved", ["{outside}", "../../outside", "../.."])
+def test_a_configuration_that_moves_the_work_tree_is_not_believed(
+    repository: Path, tmp_path: Path, moved: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    with (repository / ".git" / "config").open("a") as config:
+        config.write(f"[core]\n\tworktree = {moved.format(outside=outside)}\n")
+    assert memories_made_in(repository, tmp_path) == [f"{repository.name}/.claude/memories/foo.txt"]
+    assert "work tree" in caplog.text
+    assert str(tmp_path) not in caplog.text
