@@ -23,6 +23,7 @@ import pluggy
 from agent_memory._deadline import Deadline, current_deadline, deadline
 from agent_memory._pages import PageBuilder, by_path
 from agent_memory._turns import Turns
+from agent_memory._uncopied import Uncopied
 from agent_memory._values import (
     ABSENT,
     ANY,
@@ -75,6 +76,7 @@ __all__ = [
     "ReadWhen",
     "Snapshot",
     "Turns",
+    "Uncopied",
     "Version",
     "When",
     "WriteWhen",
@@ -100,7 +102,7 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 DEFAULT_MAX_BYTES: Final = 50_000_000
 
 
-class _Common(ABC):
+class _Common(Uncopied, ABC):
     max_bytes: int = DEFAULT_MAX_BYTES
     """The most bytes one read or one write carries; a read refuses before it allocates."""
     timeout: float | None = None

@@ -10,6 +10,7 @@ import os
 from fcntl import LOCK_SH
 from weakref import WeakSet
 
+from agent_memory.backend import Uncopied
 from agent_memory.key import Key
 from agent_memory_local._descriptor import Descriptor
 from agent_memory_local._locks import Busy, Moved, is_asked_for, leave_tree, take_tree
@@ -18,7 +19,7 @@ from agent_memory_local._walk import Walker, segments_of
 _MOST_IDLE = 32
 
 
-class TreeLocks:
+class TreeLocks(Uncopied):
     """Takes and gives back shared locks of trees."""
 
     def __init__(self, walker: Walker) -> None:
@@ -34,7 +35,9 @@ class TreeLocks:
             Busy: somebody moves or deletes directories of it, or waits to.
             Moved: its directory was removed or replaced meanwhile.
         """
-        held = self._idle.pop(key.base, None) or self._opened(key, make, sync)
+        held = self._idle.pop(key.base, None)
+        if held is None or not held.is_open():
+            held = self._opened(key, make, sync)
         if is_asked_for(held.number):
             self._idle[key.base] = held
             raise Busy("the directory tree")

@@ -10,9 +10,9 @@ import errno
 import os
 import stat
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from agent_memory.backend import not_found, taken_name
+from agent_memory.backend import Uncopied, not_found, taken_name
 from agent_memory.errors import FileOperationError, PathTraversalError
 from agent_memory.key import RULES, Key
 from agent_memory_local import _openat2
@@ -46,7 +46,7 @@ def segments_of(path: str) -> list[str]:
     return path.split("/") if path else []
 
 
-class Walker:
+class Walker(Uncopied):
     """Opens directories and files below one root, of which it keeps a descriptor.
 
     The root itself may be reached through symbolic links: they are the operator's, resolved once, here; of a root
@@ -79,7 +79,9 @@ class Walker:
     def open(self, path: str, how: bytes) -> int:
         """A descriptor of what lies at a path below the root if one system call gives it, else a negative number."""
         root, below = self._root, self._below
-        return -1 if root is None or below is None else below(root.number, path.encode(), how, HOW_SIZE)
+        if root is None or below is None or not root.is_open():
+            return -1
+        return below(root.number, path.encode(), how, HOW_SIZE)
 
     def directory(self, segments: Sequence[str], key: Key) -> int:
         """A descriptor of an existing directory; the caller closes it.
@@ -88,13 +90,11 @@ class Walker:
             AgentMemoryFileNotFoundError: it does not exist, or a file is in its place.
             PathTraversalError: a component is a symbolic link.
         """
-        if (root := self._root) is not None and (found := self._shortcut(root.number, segments)) >= 0:
-            return found
         try:
             root = self._opened_root(key)
         except FileNotFoundError:
             raise not_found(key) from None
-        return self._stepped(root.number, segments, key)
+        return self.directory_below(root.number, segments, key)
 
     def directory_below(self, directory: int, segments: Sequence[str], key: Key) -> int:
         """The same, below an open directory."""
@@ -109,14 +109,11 @@ class Walker:
             PathTraversalError: a component is a symbolic link.
             Moved: a directory was removed meanwhile.
         """
-        if (root := self._root) is not None and (found := self._shortcut(root.number, segments)) >= 0:
-            return found
-        _make_base(self._base, sync)
         try:
-            root = self._opened_root(key, make=True, sync=sync)
+            root = self._opened_root(key)
         except FileNotFoundError:
-            raise Moved from None
-        return self._made_stepped(root.number, segments, key, sync)
+            root = self._made_root(key, sync)
+        return self.made_below(root.number, segments, key, sync)
 
     def made_below(self, directory: int, segments: Sequence[str], key: Key, sync: bool) -> int:
         """The same, below an open directory."""
@@ -128,19 +125,30 @@ class Walker:
             return -1
         return self._below(directory, "/".join(segments).encode(), OPEN_DIRECTORY, HOW_SIZE)
 
-    def _opened_root(self, key: Key, *, make: bool = False, sync: bool = False) -> Descriptor:
+    def _opened_root(self, key: Key) -> Descriptor:
         root = self._root
-        if root is None or os.fstat(root.number).st_nlink == 0:
-            base = Descriptor(os.open(self._base, _DIRECTORY))
-            self._root = root = self._walked_root(base, key, make, sync) if self._names else base
-            self._below = None if self.folds_case else _openat2.find(root.number)
+        if root is None or not root.is_open():
+            root = self._kept(self._walked(key, lambda base: self._stepped(base, self._names, key)))
         return root
 
-    def _walked_root(self, base: Descriptor, key: Key, make: bool, sync: bool) -> Descriptor:
+    def _made_root(self, key: Key, sync: bool) -> Descriptor:
+        _make_base(self._base, sync)
         try:
-            if make:
-                return Descriptor(self._made_stepped(base.number, self._names, key, sync))
-            return Descriptor(self._stepped(base.number, self._names, key))
+            return self._kept(self._walked(key, lambda base: self._made_stepped(base, self._names, key, sync)))
+        except FileNotFoundError:
+            raise Moved from None
+
+    def _kept(self, root: Descriptor) -> Descriptor:
+        self._root = root
+        self._below = None if self.folds_case else _openat2.find(root.number)
+        return root
+
+    def _walked(self, key: Key, walk: Callable[[int], int]) -> Descriptor:
+        base = Descriptor(os.open(self._base, _DIRECTORY))
+        if not self._names:
+            return base
+        try:
+            return Descriptor(walk(base.number))
         except PathTraversalError:
             message = f"there is a symbolic link on the way to the memory's directory, and {RULES['symlink']}"
             raise PathTraversalError(message, "symlink", refused=ascii(key.path)) from None
