@@ -17,6 +17,7 @@ from typing import NamedTuple, TypeVar, cast
 
 from agent_memory import flows, tree_flows
 from agent_memory._acting import NOBODY, Acting, acting
+from agent_memory._uncopied import Uncopied
 from agent_memory.backend import ANY, PRESENT, AnyBackend, AppendWhen, Backend, Deadline, Entry, deadline
 from agent_memory.errors import (
     AgentMemoryError,
@@ -131,7 +132,7 @@ def checked_timeout(seconds: float | None, backend: AnyBackend) -> float | None:
 
 
 @dataclass(frozen=True)
-class Tree:
+class Tree(Uncopied):
     """A tree below ``top`` as somebody sees it: who acts, whether they may write, how many seconds a call has."""
 
     backend: AnyBackend

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+from agent_memory._uncopied import Uncopied
 from agent_memory.memory import AgentMemory, AsyncAgentMemory
 
 
@@ -17,7 +18,7 @@ def awaitable(memory: AgentMemory) -> AsyncAgentMemory:
     return cast(AsyncAgentMemory, _Answering(memory))
 
 
-class _Answering:
+class _Answering(Uncopied):
     def __init__(self, memory: AgentMemory) -> None:
         self._memory = memory
 

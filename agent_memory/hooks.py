@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 import pluggy
 
 from agent_memory import hookspecs
+from agent_memory._uncopied import Uncopied
 from agent_memory.errors import AgentMemoryError, InvalidPathError, OperationDenied, OutcomeUnknownError
 from agent_memory.hookspecs import AuditCheckpoint, BackendFactory, Operation, Outcome
 
@@ -24,7 +25,7 @@ SLOW_SECONDS: Final = 1.0
 _log = logging.getLogger("agent_memory")
 
 
-class Hooks:
+class Hooks(Uncopied):
     """One service's plugins, registered in order; the last registered is called first.
 
     Raises:

@@ -14,6 +14,7 @@ from typing import Any, Self, TypeVar
 
 from agent_memory._acting import Acting
 from agent_memory._tree import Tree, TreeResult, WriteResult, checked_timeout
+from agent_memory._uncopied import Uncopied
 from agent_memory.backend import AnyBackend, BlockingBackend, Capabilities, Entry
 from agent_memory.filesystem import AgentMemoryFileSystem
 from agent_memory.flows import raw_bytes, text_bytes
@@ -31,7 +32,7 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 
-class _View:
+class _View(Uncopied):
     """What both colours share: the tree seen, and narrower views of it."""
 
     def __init__(self, tree: Tree) -> None:

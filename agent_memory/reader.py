@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from agent_memory._uncopied import Uncopied
 from agent_memory.backend import Backend, Snapshot, Version
 from agent_memory.errors import ConflictError
 from agent_memory.flows import as_much_time_again
@@ -12,7 +13,7 @@ _MARK = 1024
 _MOST_BEGINNINGS = 100
 
 
-class Reader:
+class Reader(Uncopied):
     """One file, read in ranges; what a function given to `agent_memory.AgentMemory.scan` awaits, and nothing else.
 
     The first read pins the file's state and its size; if it did not reach the end, the last 1,024 bytes are read too.

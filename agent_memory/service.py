@@ -11,6 +11,7 @@ from typing import Generic, Self, TypeVar
 
 from agent_memory._acting import Acting, acting
 from agent_memory._tree import Tree, TreeResult, WriteResult, checked_timeout
+from agent_memory._uncopied import Uncopied
 from agent_memory.backend import AnyBackend, BlockingBackend, Capabilities, Entry
 from agent_memory.errors import AgentMemoryFileNotFoundError, FileOperationError, InvalidAgentIdError, InvalidPathError
 from agent_memory.hooks import Hooks
@@ -23,7 +24,7 @@ from agent_memory.runners import aclose_backend, close_backend, run_async, run_s
 M = TypeVar("M", AgentMemory, AsyncAgentMemory)
 
 
-class _Service(Generic[M]):
+class _Service(Uncopied, Generic[M]):
     """What both colours share."""
 
     _memory: type[M]

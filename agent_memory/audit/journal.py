@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from agent_memory._fork import renewed_in_child
+from agent_memory._uncopied import Uncopied
 from agent_memory.audit.log import Batch, Log
 from agent_memory.audit.record import START, encode, head
 from agent_memory.errors import AgentMemoryError, AppendError, OutcomeUnknownError
@@ -25,7 +26,7 @@ class Position(NamedTuple):
     hash: str
 
 
-class Journal:
+class Journal(Uncopied):
     """Chains records and writes them, all that wait at once, so that many threads share one write.
 
     After a fork the child is another writer; what the parent has not written yet is the parent's to write.

@@ -16,6 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple, Protocol, cast
 
 from agent_memory import flows, tree_flows
+from agent_memory._uncopied import Uncopied
 from agent_memory.audit.record import head
 from agent_memory.backend import AnyBackend, Backend, BlockingBackend
 from agent_memory.errors import AgentMemoryFileNotFoundError, FileAlreadyExistsError
@@ -177,7 +178,7 @@ def log_at(target: str | os.PathLike[str], storage_options: Mapping[str, object]
     return LogLocation(open_backend(path.parent, storage_options), Key.tree(), path.name)
 
 
-class SegmentedLog:
+class SegmentedLog(Uncopied):
     """Lines appended in place, by any number of writers; past ``max_bytes`` each goes on to the next segment.
 
     A writer never goes back to an earlier segment, whatever the clock says, and what it says it has seen stands in no
@@ -237,7 +238,7 @@ class SegmentedLog:
             return b""
 
 
-class BatchedLog:
+class BatchedLog(Uncopied):
     """Each batch an object of its own under a name in the order of time, created and never changed."""
 
     def __init__(self, location: LogLocation) -> None:

@@ -16,6 +16,7 @@ from pathlib import PurePosixPath
 from typing import Final, cast
 
 from agent_memory import flows, tree_flows
+from agent_memory._uncopied import Uncopied
 from agent_memory.audit.log import LogLocation
 from agent_memory.backend import Backend
 from agent_memory.errors import AgentMemoryFileNotFoundError, FileAlreadyExistsError, ReadError
@@ -28,7 +29,7 @@ _MOST_KEPT: Final = 1024
 _SALT: Final = re.compile(r"[0-9a-f]{64}\n?\Z")
 
 
-class Salts:
+class Salts(Uncopied):
     """The salts of one log's agents; each is read once, and made if there is none yet.
 
     Another process that has read a salt goes on with it after it was destroyed; what it records then nobody can check.

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self, TypeAlias
 
+from agent_memory._uncopied import Uncopied
 from agent_memory.errors import FileAlreadyExistsError, FileTooLargeError, InvalidPathError, UnsupportedOperationError
 from agent_memory.key import MAX_SEGMENTS, RESERVED, RULES, TEMPORARY_SUFFIX
 
@@ -47,7 +48,7 @@ class Found:
     own: bool = False
 
 
-class Folder:
+class Folder(Uncopied):
     """An open folder; methods are called from any thread.
 
     Args:

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
+from agent_memory._uncopied import Uncopied
 from agent_memory.conversation.memory import AsyncConversationMemory, Conversation, ConversationMemory
 from agent_memory.conversation.messages import Message
 from agent_memory.runners import step
@@ -26,7 +27,7 @@ class ContextMessages(list[Message]):
         self.degraded = degraded
 
 
-class _Context:
+class _Context(Uncopied):
     def __init__(self, conversation: Conversation, last_n: int, owner: Collection[str]) -> None:
         if isinstance(owner, str):
             raise ValueError("owner is a collection of sender ids")
@@ -72,7 +73,7 @@ def _exchange(user_message: str, reply: str, channel: str | None, sender_id: str
     ]
 
 
-class MemoryContext:
+class MemoryContext(Uncopied):
     """Builds the messages of a model call from memory, and remembers the exchange; neither ever raises.
 
     Args:
@@ -98,7 +99,7 @@ class MemoryContext:
         return step(self._context.persist(_exchange(user_message, reply, channel, sender_id)))
 
 
-class AsyncMemoryContext:
+class AsyncMemoryContext(Uncopied):
     """`MemoryContext` for async callers."""
 
     def __init__(

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import suppress
 from typing import Final
 
+from agent_memory._uncopied import Uncopied
 from agent_memory.colours import awaitable
 from agent_memory.conversation.jobs import CronJob, dump_jobs, load_jobs
 from agent_memory.conversation.messages import History, Message, Skipped
@@ -28,7 +29,7 @@ JOBS: Final = "cron/jobs.json"
 _log = logging.getLogger("agent_memory")
 
 
-class Conversation:
+class Conversation(Uncopied):
     """The logic of both colours."""
 
     def __init__(self, memory: AsyncAgentMemory) -> None:
@@ -132,7 +133,7 @@ def _warn(skipped: Skipped) -> None:
         _log.warning("%s: %d lines hold no message; one begins: %s", HISTORY, skipped.count, skipped.preview)
 
 
-class ConversationMemory:
+class ConversationMemory(Uncopied):
     """What an agent loop remembers of its conversations.
 
     Args:
@@ -206,7 +207,7 @@ class ConversationMemory:
         return step(self.logic.save_cron_jobs(jobs))
 
 
-class AsyncConversationMemory:
+class AsyncConversationMemory(Uncopied):
     """`ConversationMemory` for async callers."""
 
     def __init__(self, memory: AsyncAgentMemory) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from copy import deepcopy
 from typing import Final
 
+from agent_memory._uncopied import Uncopied
 from agent_memory.conversation.memory import MEMORY, AsyncConversationMemory, Conversation, ConversationMemory
 from agent_memory.conversation.search import Search, formatted
 from agent_memory.runners import step
@@ -77,7 +78,7 @@ def _integer(given: Mapping[str, object], name: str, default: int) -> int:
     return value
 
 
-class SearchHistoryTool:
+class SearchHistoryTool(Uncopied):
     """``search_history``: the earliest matching messages of users and assistants, each with its neighbours.
 
     Parameters of a call: ``query``; ``days``, 0 or left out for all time; ``max_results``, 1 to 50, default 10.
@@ -96,7 +97,7 @@ class SearchHistoryTool:
         return deepcopy(_SEARCH)
 
 
-class AsyncSearchHistoryTool:
+class AsyncSearchHistoryTool(Uncopied):
     """`SearchHistoryTool` for async callers."""
 
     def __init__(self, conversation: AsyncConversationMemory) -> None:
@@ -108,7 +109,7 @@ class AsyncSearchHistoryTool:
     tool_definition = staticmethod(SearchHistoryTool.tool_definition)
 
 
-class MemoryWriteTool:
+class MemoryWriteTool(Uncopied):
     """``memory_write``: replaces the memory document by ``content``."""
 
     def __init__(self, conversation: ConversationMemory) -> None:
@@ -124,7 +125,7 @@ class MemoryWriteTool:
         return deepcopy(_WRITE)
 
 
-class AsyncMemoryWriteTool:
+class AsyncMemoryWriteTool(Uncopied):
     """`MemoryWriteTool` for async callers."""
 
     def __init__(self, conversation: AsyncConversationMemory) -> None:

@@ -13,6 +13,7 @@ from fsspec.spec import AbstractFileSystem
 from fsspec.transaction import Transaction
 from fsspec.utils import stringify_path
 
+from agent_memory._uncopied import Uncopied
 from agent_memory.backend import Entry
 from agent_memory.errors import AgentMemoryFileNotFoundError
 from agent_memory.reader import Reader
@@ -47,7 +48,7 @@ class _OneTransaction(Transaction):  # type: ignore[misc]  # fsspec has no types
         super().start()
 
 
-class Confined(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
+class Confined(Uncopied, AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
     """A filesystem over a memory, without its verbs."""
 
     protocol = "agent-memory"
@@ -94,14 +95,11 @@ class Confined(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._token}>"  # fsspec's caches tell filesystems apart by this text
 
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("a filesystem of an agent's memory cannot be pickled; open the memory where it is needed")
-
     def to_dict(self, **_: object) -> NoReturn:
-        self.__reduce__()
+        self.__reduce_ex__(2)
 
     def to_json(self, **_: object) -> NoReturn:
-        self.__reduce__()
+        self.__reduce_ex__(2)
 
 
 def is_path(paths: Any) -> bool:

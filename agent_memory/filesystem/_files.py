@@ -7,11 +7,12 @@ import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, NamedTuple, NoReturn, cast
+from typing import Any, NamedTuple, cast
 
 from fsspec.compression import compr
 from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
 
+from agent_memory._uncopied import Uncopied
 from agent_memory.backend import Version
 from agent_memory.errors import AgentMemoryFileNotFoundError, ConflictError
 from agent_memory.filesystem._confined import Memory
@@ -32,7 +33,7 @@ class _Opened(NamedTuple):
     version: Version | None = None
 
 
-class RangedFile(AbstractBufferedFile):  # type: ignore[misc]  # fsspec has no types
+class RangedFile(Uncopied, AbstractBufferedFile):  # type: ignore[misc]  # fsspec has no types
     """A file read in ranges, each one operation, through a cache of fsspec's.
 
     Opening it reads its beginning, which is all there is of a small file. What is read is one state of the file:
@@ -89,9 +90,6 @@ class RangedFile(AbstractBufferedFile):  # type: ignore[misc]  # fsspec has no t
     def __hash__(self) -> int:
         return id(self)
 
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("a file of an agent's memory cannot be pickled")
-
 
 async def _opened(reader: Reader) -> _Opened:
     head = await reader.read(0, _HEAD)
@@ -111,7 +109,7 @@ async def sliced(reader: Reader, start: int | None, end: int | None) -> bytes:
     return await reader.read(start, max(start, end))
 
 
-class PendingFile(io.BufferedIOBase):
+class PendingFile(Uncopied, io.BufferedIOBase):
     """Keeps what is written to it; closing it saves that by one operation, whole.
 
     Left by an exception, or forgotten without `close`, it saves nothing. In a transaction of fsspec's it is
@@ -190,14 +188,11 @@ class PendingFile(io.BufferedIOBase):
             self.discard()
             warnings.warn(f"{self.path!r} was never closed: nothing was written", ResourceWarning, stacklevel=2)
 
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("a file of an agent's memory cannot be pickled")
-
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.path!r} {self.mode!r}>"
 
 
-class PendingText(io.TextIOWrapper):
+class PendingText(Uncopied, io.TextIOWrapper):
     """A `PendingFile` for text."""
 
     def __exit__(

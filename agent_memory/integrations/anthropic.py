@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from agent_memory._uncopied import Uncopied
 from agent_memory.errors import BackendNotAvailableError
 from agent_memory.memory import AgentMemory, AsyncAgentMemory
 from agent_memory.tools._strings import StringSet
@@ -17,7 +18,7 @@ except ImportError as error:
 __all__ = ["AgentMemoryTool", "AsyncAgentMemoryTool"]
 
 
-class AgentMemoryTool(BetaAbstractMemoryTool):
+class AgentMemoryTool(Uncopied, BetaAbstractMemoryTool):
     """The memory tool for ``client.beta.messages.tool_runner(tools=[...])``, over one memory.
 
     Args:
@@ -61,7 +62,7 @@ class AgentMemoryTool(BetaAbstractMemoryTool):
         return "All memory cleared"
 
 
-class AsyncAgentMemoryTool(BetaAsyncAbstractMemoryTool):
+class AsyncAgentMemoryTool(Uncopied, BetaAsyncAbstractMemoryTool):
     """`AgentMemoryTool` for the async client."""
 
     def __init__(

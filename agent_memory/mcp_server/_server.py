@@ -15,6 +15,7 @@ from mcp.server.mcpserver import Context, ResourceSecurity
 from mcp.server.mcpserver.exceptions import ResourceError, ResourceNotFoundError
 from mcp.types import INTERNAL_ERROR, CallToolResult, InputRequiredResult, Resource, TextContent, Tool
 
+from agent_memory._uncopied import Uncopied
 from agent_memory.errors import AgentMemoryError, AgentMemoryFileNotFoundError, InvalidPathError
 from agent_memory.mcp_server._definitions import INSTRUCTIONS, definitions
 from agent_memory.memory import AsyncAgentMemory
@@ -38,7 +39,7 @@ def mcp_server(memory: AsyncAgentMemory, *, name: str = "agent-memory", actor: s
     return _MemoryServer(memory, name, actor)
 
 
-class _MemoryServer(MCPServer[Any]):
+class _MemoryServer(Uncopied, MCPServer[Any]):
     """Tools and listings come from here, not from the SDK's registries.
 
     Those would validate arguments by the signatures of functions, with answers that quote what was sent, and

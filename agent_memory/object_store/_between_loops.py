@@ -16,6 +16,7 @@ from typing import Self
 from weakref import ref
 
 from agent_memory._fork import renewed_in_child
+from agent_memory._uncopied import Uncopied
 
 _STILL_SECONDS = 1.0
 """How long another loop may stand still before whoever waits for it goes on without."""
@@ -89,7 +90,7 @@ class _Place:
         self.waiting: deque[ref[Hold]] = deque()
 
 
-class TurnsBetweenLoops:
+class TurnsBetweenLoops(Uncopied):
     """First come, first served, but nobody waits for a loop that stands still, nor for another for all of its time."""
 
     def __init__(self) -> None:

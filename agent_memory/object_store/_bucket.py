@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
 
+from agent_memory._uncopied import Uncopied
 from agent_memory.backend import not_found, refuse_larger, taken_name
 from agent_memory.errors import (
     AgentMemoryError,
@@ -25,7 +26,7 @@ _MAX_PREFIX_BYTES = 100
 _MAX_KEYS = 1000
 
 
-class Bucket:
+class Bucket(Uncopied):
     """Objects below ``prefix``; see `agent_memory.object_store.ObjectStoreBackend` for the arguments."""
 
     def __init__(self, store: ObjectStore, prefix: str, jitter: Callable[[], float]) -> None:

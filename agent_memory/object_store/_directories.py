@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import TypeAlias
 
 from agent_memory._fork import renewed_in_child
+from agent_memory._uncopied import Uncopied
 from agent_memory.backend import Turns, taken_name
 from agent_memory.errors import WriteError
 from agent_memory.key import Key
@@ -22,7 +23,7 @@ Place: TypeAlias = tuple[str, str]
 """Of a directory: the base of its trees, and its path there."""
 
 
-class KnownDirectories:
+class KnownDirectories(Uncopied):
     """Directories that are known to be no files, each with its subdirectories (at first 1,000, and ours).
 
     Those are asked for when this process first writes a file into the directory itself; None before that. A directory
@@ -95,7 +96,7 @@ class KnownDirectories:
 _all = renewed_in_child(KnownDirectories.renew)
 
 
-class Directories:
+class Directories(Uncopied):
     """Asks for what is not known."""
 
     def __init__(self, bucket: Bucket, turns: Turns, known: KnownDirectories) -> None:

@@ -7,13 +7,14 @@ from collections import OrderedDict
 from weakref import WeakValueDictionary
 
 from agent_memory._fork import renewed_in_child
+from agent_memory._uncopied import Uncopied
 from agent_memory.object_store._write import State, Write
 
 MOST_BYTES = 16 << 20
 _MOST_SHARED = 1024
 
 
-class Kept:
+class Kept(Uncopied):
     """States by name; the one longest unused goes first.
 
     A file whose last version turned out not to be current any more is **shared**: until a version of it is found where

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Final, NamedTuple, cast
 
 from agent_memory import tree_flows
+from agent_memory._uncopied import Uncopied
 from agent_memory.backend import AnyBackend, Backend
 from agent_memory.errors import OperationDenied
 from agent_memory.hookspecs import Operation, Outcome
@@ -32,7 +33,7 @@ class Planned(NamedTuple):
     added: bool = False
 
 
-class _Agent:
+class _Agent(Uncopied):
     """One agent's files with their sizes, and what operations that are under way may make of them.
 
     Of operations on one file that were under way at the same time, nobody knows which was the last.
@@ -99,7 +100,7 @@ class _Agent:
         return [path] if path in self.sizes else [name for name in self.sizes if name.startswith(top)]
 
 
-class Usage:
+class Usage(Uncopied):
     """The limits of every agent, and what each has."""
 
     def __init__(self, backend: AnyBackend, max_files: int | None, max_bytes: int | None) -> None:

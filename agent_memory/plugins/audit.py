@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from agent_memory._fork import renewed_in_child
+from agent_memory._uncopied import Uncopied
 from agent_memory.audit import Journal, LogLocation, Position, Salts, log_at, open_log
 from agent_memory.audit.log import MAX_BYTES
 from agent_memory.errors import AppendError
@@ -36,7 +37,7 @@ _MOST_CHARACTERS = 256
 _sending: ContextVar[tuple[AuditPlugin, ...]] = ContextVar("agent_memory_sending_checkpoints", default=())
 
 
-class AuditPlugin:
+class AuditPlugin(Uncopied):
     """Writes a record to ``target`` for each operation and each refused name.
 
     With ``required`` a record is durable, to the level of the log's backend, before the audited call returns; threads

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Self, TypeAlias
 
 from agent_memory._fork import renewed_in_child
+from agent_memory._uncopied import Uncopied
 from agent_memory.backend import AnyBackend
 from agent_memory.errors import OperationDenied
 from agent_memory.hookspecs import Operation, Outcome, hookimpl
@@ -23,7 +24,7 @@ _HALF_DONE = ("partial_operation",)
 File: TypeAlias = tuple[str | None, str]
 
 
-class LimitsPlugin:
+class LimitsPlugin(Uncopied):
     """Refuses content that would make a file, or an agent's memory, larger than it may be.
 
     ``max_file_bytes`` costs no request: an append is added to the size this service last saw of the file. A file that

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from agent_memory._uncopied import Uncopied
 from agent_memory.errors import InvalidPathError, PathTraversalError
 from agent_memory.key import RULES
 from agent_memory.memory import AsyncAgentMemory
@@ -16,7 +17,7 @@ ROOT: Final = "/memories"
 _QUOTED = re.compile(r"""^['"](.*)['"]""")
 
 
-class Paths:
+class Paths(Uncopied):
     """The paths of one memory, which is ``/memories``."""
 
     def __init__(self, memory: AsyncAgentMemory, strings: Strings) -> None:

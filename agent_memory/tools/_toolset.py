@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any, Final
 
+from agent_memory._uncopied import Uncopied
 from agent_memory.errors import FileAlreadyExistsError, InvalidPathError
 from agent_memory.memory import AsyncAgentMemory
 from agent_memory.tools._paths import ROOT, Paths
@@ -39,7 +40,7 @@ TOOLS: Final[dict[str, Command]] = {
 """What each tool does, in a model's words, and its parameters."""
 
 
-class Toolset:
+class Toolset(Uncopied):
     """The tools over one memory, which is ``/memories``."""
 
     def __init__(self, memory: AsyncAgentMemory) -> None:

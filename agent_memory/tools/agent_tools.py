@@ -7,6 +7,7 @@ import json
 from pathlib import PurePosixPath
 from typing import Final
 
+from agent_memory._uncopied import Uncopied
 from agent_memory.colours import awaitable
 from agent_memory.errors import AgentMemoryFileNotFoundError
 from agent_memory.memory import AgentMemory, AsyncAgentMemory
@@ -40,7 +41,7 @@ _TOOLS: Final[dict[str, tuple[str, Parameters]]] = {
 }
 
 
-class _Tools:
+class _Tools(Uncopied):
     def __init__(self, memory: AsyncAgentMemory) -> None:
         self._memory = memory
 
@@ -89,7 +90,7 @@ def _text(values: Values, name: str) -> str:
         raise Malformed(f"the parameter `{name}` is no base64") from None
 
 
-class AgentMemoryTools:
+class AgentMemoryTools(Uncopied):
     """``read_agent_memory_file``, ``write_agent_memory_file`` and ``append_to_agent_memory_file`` over one tree.
 
     A missing file is no error of the tool: it answers ``file_exists: false`` and no content.
@@ -114,7 +115,7 @@ class AgentMemoryTools:
         ]
 
 
-class AsyncAgentMemoryTools:
+class AsyncAgentMemoryTools(Uncopied):
     """`AgentMemoryTools` for async callers."""
 
     def __init__(self, memory: AsyncAgentMemory) -> None:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Collection
 from typing import Final, Self
 
+from agent_memory._uncopied import Uncopied
 from agent_memory.colours import awaitable
 from agent_memory.errors import (
     AgentMemoryFileNotFoundError,
@@ -24,7 +25,7 @@ _LONGEST = 1000  # no tree has a name of more characters, and 50 MB need not be 
 _BLOCK = "\n\n"
 
 
-class _Manager:
+class _Manager(Uncopied):
     def __init__(self, memory: AsyncAgentMemory, suffixes: Collection[str]) -> None:
         if not suffixes or isinstance(suffixes, str) or not all(suffix.startswith(".") for suffix in suffixes):
             raise ValueError("suffixes is a collection of file name endings, each with its dot")
@@ -61,7 +62,7 @@ class _Manager:
             )
 
 
-class FileSystemManager:
+class FileSystemManager(Uncopied):
     """Creates and appends to files below one root; nothing is read, overwritten or deleted.
 
     Args:
@@ -101,7 +102,7 @@ class FileSystemManager:
         return step(self._manager.append(path, content))
 
 
-class AsyncFileSystemManager:
+class AsyncFileSystemManager(Uncopied):
     """`FileSystemManager` for async callers."""
 
     def __init__(self, memory: AsyncAgentMemory, *, suffixes: Collection[str] = _MARKDOWN) -> None:

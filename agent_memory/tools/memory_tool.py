@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Literal, Self, cast
 
+from agent_memory._uncopied import Uncopied
 from agent_memory.colours import awaitable
 from agent_memory.errors import (
     AgentMemoryFileNotFoundError,
@@ -33,7 +34,7 @@ MAX_VIEW_CHARACTERS: Final = 16_000
 """The most characters of a file or listing that one view returns; Claude's own tool description says 16,000."""
 
 
-class _Tool:
+class _Tool(Uncopied):
     """The six commands over an awaitable memory; both public classes are this, run or awaited."""
 
     def __init__(
@@ -186,7 +187,7 @@ def _left(result: TreeResult) -> str:
     return f"; {result.skipped} names in it that no path can name were left" if result.skipped else ""
 
 
-class MemoryTool:
+class MemoryTool(Uncopied):
     """Claude's memory tool over one memory; never raises for what a model sends.
 
     Args:
@@ -239,7 +240,7 @@ class MemoryTool:
         return definition(style)
 
 
-class AsyncMemoryTool:
+class AsyncMemoryTool(Uncopied):
     """`MemoryTool` for async callers."""
 
     def __init__(

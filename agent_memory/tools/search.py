@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase
 from functools import partial
 from typing import Final
 
+from agent_memory._uncopied import Uncopied
 from agent_memory.backend import Entry
 from agent_memory.colours import awaitable
 from agent_memory.errors import AgentMemoryFileNotFoundError, ConflictError
@@ -70,7 +71,7 @@ class SearchResult:
         return "\n".join(rows)
 
 
-class _FileSearch:
+class _FileSearch(Uncopied):
     """Finds the matching lines of one file, in bounded memory."""
 
     def __init__(self, path: str, query: str, context: int, limit: int) -> None:
@@ -163,7 +164,7 @@ def _matches(entry: Entry, glob: str | None) -> bool:
     return glob is None or fnmatchcase(entry.path if "/" in glob else entry.key.name, glob)
 
 
-class _Search:
+class _Search(Uncopied):
     def __init__(self, memory: AsyncAgentMemory, at_once: int) -> None:
         self._memory = memory
         self._at_once = at_once
@@ -220,7 +221,7 @@ class _Search:
         return ToolResult(str(result) or f"No matches found for {json.dumps(values['query'])[:_SHOWN]}.", data=data)
 
 
-class MemorySearch:
+class MemorySearch(Uncopied):
     """Search of one memory's files: a literal text, in any case, line by line.
 
     Lines end at ``\\n``; what is not UTF-8 is searched too, with its bad bytes replaced. Files are read in blocks, so
@@ -257,7 +258,7 @@ class MemorySearch:
         return deepcopy(_DEFINITION)
 
 
-class AsyncMemorySearch:
+class AsyncMemorySearch(Uncopied):
     """`MemorySearch` for async callers."""
 
     def __init__(self, memory: AsyncAgentMemory) -> None:

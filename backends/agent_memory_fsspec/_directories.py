@@ -9,7 +9,7 @@ from typing import Any
 import fsspec
 import fsspec.asyn
 
-from agent_memory.backend import taken_name
+from agent_memory.backend import Uncopied, taken_name
 from agent_memory.errors import FileAlreadyExistsError
 from agent_memory.key import Key
 from agent_memory_fsspec._names import Names, is_missing
@@ -18,7 +18,7 @@ _MOST_KNOWN = 1024
 _OTHER_CASE = "a name is taken that differs from it by case alone, and this filesystem takes both for one"
 
 
-class Directories:
+class Directories(Uncopied):
     """What a write and a delete do beside the file; see `agent_memory_fsspec.FsspecBackend` for the arguments."""
 
     def __init__(self, filesystem: Any, names: Names) -> None:

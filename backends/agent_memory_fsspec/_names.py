@@ -9,12 +9,14 @@ from contextlib import suppress
 from string import ascii_lowercase, ascii_uppercase
 from typing import Any
 
+from agent_memory.backend import Uncopied
+
 _NOTHING_THERE = (errno.ENOENT, errno.ENOTDIR)
 _OTHER_CASE = str.maketrans(ascii_lowercase + ascii_uppercase, ascii_uppercase + ascii_lowercase)
 """Letters that everybody who folds case folds, into as many bytes."""
 
 
-class Names:
+class Names(Uncopied):
     """The files and directories below ``root``; see `agent_memory_fsspec.FsspecBackend` for the arguments.
 
     Attributes:

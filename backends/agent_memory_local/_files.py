@@ -14,6 +14,7 @@ import stat
 import sys
 from contextlib import suppress
 
+from agent_memory.backend import Uncopied
 from agent_memory.errors import OutcomeUnknownError
 from agent_memory.key import TEMPORARY_SUFFIX
 from agent_memory_local._descriptor import Descriptor
@@ -34,7 +35,7 @@ def is_temporary(name: str) -> bool:
     return name.endswith(TEMPORARY_SUFFIX) and _TEMPORARY.match(name) is not None
 
 
-class Prepared:
+class Prepared(Uncopied):
     """A new file with all its content, in a directory but without the name it is to have.
 
     It has no name at all where the system knows such files and only one name is to be given (`create`);

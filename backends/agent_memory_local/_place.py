@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Self
 
-from agent_memory.backend import Version, content_version, not_found, taken_name
+from agent_memory.backend import Uncopied, Version, content_version, not_found, taken_name
 from agent_memory.errors import FileAlreadyExistsError, FileOperationError
 from agent_memory.key import Key
 from agent_memory_local._descriptor import Descriptor
@@ -28,7 +28,7 @@ def _state(found: os.stat_result) -> tuple[int, ...]:
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
-class Place:
+class Place(Uncopied):
     """Where a key leads, with its tree locked before the first step of the walk: nobody moves what is found.
 
     Raises:

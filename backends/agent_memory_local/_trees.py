@@ -13,6 +13,7 @@ from agent_memory.backend import (
     Entry,
     Page,
     PageBuilder,
+    Uncopied,
     not_found,
     raise_failures,
     storage_failure,
@@ -28,7 +29,7 @@ from agent_memory_local._scan import scan
 from agent_memory_local._walk import Walker, on_disk, segments_of
 
 
-class Tree:
+class Tree(Uncopied):
     """The tree of a key, open, with every change of its files by others excluded.
 
     Raises:

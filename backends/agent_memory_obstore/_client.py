@@ -14,8 +14,9 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
+from agent_memory.backend import Uncopied
 from agent_memory.errors import UnsupportedOperationError
 from agent_memory.object_store import (
     Failed,
@@ -79,7 +80,7 @@ class _OwnWrite(NamedTuple):
         return (name, found.etag) == (self.name, self.etag) and _named(self.metadata).items() <= found.metadata.items()
 
 
-class ObstoreStore:
+class ObstoreStore(Uncopied):
     """An `agent_memory.object_store.ObjectStore` of one bucket on S3.
 
     Args:
@@ -105,9 +106,6 @@ class ObstoreStore:
         self._booted = time.time() - time.monotonic()
         self._own = _OwnWrite()
         self._learning = threading.RLock()  # the clock, of answers to two event loops
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("an obstore backend holds credentials and connections, and is not pickled: open its URL again")
 
     @property
     def identity(self) -> str:

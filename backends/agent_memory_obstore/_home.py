@@ -14,12 +14,13 @@ from weakref import ref
 
 import fsspec.asyn
 
+from agent_memory.backend import Uncopied
 from agent_memory.object_store import TurnsBetweenLoops, Writer
 
 _CLOCK_SECONDS = 1.0
 
 
-class Home:
+class Home(Uncopied):
     """The loop that came first, until it is closed or gone.
 
     Attributes:

@@ -13,10 +13,11 @@ from datetime import datetime
 from email.utils import parsedate_to_datetime
 from inspect import signature
 from operator import itemgetter
-from typing import Any, NoReturn
+from typing import Any
 from urllib.parse import urlsplit
 from weakref import finalize
 
+from agent_memory.backend import Uncopied
 from agent_memory.errors import UnsupportedOperationError
 from agent_memory.object_store import FirstContact, KeptItem, KeptPage, Listed, Listing, Object, TooLarge, Unanswered
 from agent_memory_s3 import _session
@@ -32,7 +33,7 @@ _of_parents: list[Any] = []
 """What a fork's child got from its parent, kept for ever: to close it would take the answers from the parent."""
 
 
-class S3Store:
+class S3Store(Uncopied):
     """An `agent_memory.object_store.ObjectStore` of one bucket. Coroutines run on fsspec's I/O loop.
 
     Args:
@@ -56,9 +57,6 @@ class S3Store:
         self._clock = (0.0, 0.0)
         self._open()
         self._contact = FirstContact()
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("an S3 backend holds credentials and connections, and is not pickled: open its URL again")
 
     def now(self) -> float:
         return time.time() + self._clock[1]

@@ -1,0 +1,184 @@
+"""What holds a descriptor, a lock or a thread is neither copied nor pickled: every class of ours, by reflection."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import pickle
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from enum import Enum
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+
+from agent_memory import (
+    AgentMemory,
+    AgentMemoryService,
+    AsyncAgentMemory,
+    AsyncAgentMemoryService,
+    conversation,
+    mcp_server,
+    tools,
+)
+from agent_memory.backend import AnyBackend, Uncopied
+from agent_memory.cli.folder import Folder
+from agent_memory.integrations.anthropic import AgentMemoryTool, AsyncAgentMemoryTool
+from agent_memory.plugins import audit, checkpoints, limits, logging, readonly, redaction
+from agent_memory.registry import open_backend
+from agent_memory_fsspec import FsspecBackend
+from agent_memory_local._descriptor import Descriptor
+from agent_memory_local._files import Prepared
+from agent_memory_local._place import Place
+from agent_memory_local._trees import Tree
+from tests.reaching import our_classes, reached
+
+OWNED = (type(threading.Lock()), type(threading.RLock()), threading.Thread, threading.Condition, Descriptor)
+WAYS: list[Callable[[object], object]] = [
+    copy.copy,
+    copy.deepcopy,
+    *(lambda held, protocol=protocol: pickle.dumps(held, protocol) for protocol in range(pickle.HIGHEST_PROTOCOL + 1)),
+]
+BACKENDS: dict[str, dict[str, object]] = {
+    "memory://": {},
+    "memory://uncopied": {},
+    "s3://bucket/x": {"key": "k", "secret": "s", "endpoint_url": "http://127.0.0.1:1"},
+    "s3://bucket/y": {"engine": "obstore", "access_key_id": "k", "secret_access_key": "s"},
+}
+OF_ONE_CALL = set(
+    """
+    _deadline.deadline _hop._Hop _hop._Mailbox _hop._Visit _pages.PageBuilder _tree.Call _turns._Queue _turns._Turn
+    agent_memory_obstore._answers.Request audit.verify.Verifier audit.verify._Chain conversation.search.Search
+    conversation.stream.Batch filesystem._confined._OneTransaction filesystem._files._Unclosed
+    mcp_server._http._Guarded mcp_server._stdio._Writer needle.Needle object_store._attempts.Attempts
+    object_store._between_loops.Hold object_store._between_loops.Turn object_store._between_loops._Place
+    object_store._bucket.Operation object_store._erasing._Erasing object_store._limits._Limit
+    object_store._write.Write plugins.redaction._Reading reader.Reader tools._toolset.Toolset tools.search._FileSearch
+    """.split()  # noqa: SIM905
+)
+"""Made and dropped within one call of ours, where no code of others sees them."""
+OF_A_MODULE = set(
+    """
+    _turns.ThreadTurns agent_memory_obstore._home.Home object_store._limits._Limits runners.AsyncRun runners.HereRun
+    runners.HoppingRun
+    """.split()  # noqa: SIM905
+)
+"""One for the process, in a module's variable."""
+VALUES = set(
+    """
+    _values.Snapshot conversation.context.ContextMessages conversation.messages.History conversation.messages.Skipped
+    """.split()  # noqa: SIM905
+)
+NOT_HERE = {
+    "agent_memory_obstore._azure.AzureStore": "an ObstoreStore",
+    "audit.log.BatchedLog": "for stores without append, which are tried in tests/audit",
+    "object_store._conditions.SingleWriterStore": "a store of a server that ignores conditions",
+}
+HELPERS = ("agent_memory.testing.", "agent_memory.cli.")
+
+
+@pytest.fixture
+def tops(tmp_path: Path) -> Iterator[list[object]]:
+    """At least one of everything that lasts longer than a call."""
+    with ExitStack() as stack:
+        yield list(_made(tmp_path, stack))
+
+
+def _made(directory: Path, stack: ExitStack) -> Iterator[object]:
+    plugins = [
+        audit.AuditPlugin(str(directory / "audit"), required=True),
+        limits.LimitsPlugin(max_bytes=10_000, root=directory / "root"),
+        checkpoints.CheckpointFile(directory / "checkpoints"),
+        checkpoints.CheckpointLogger(),
+        logging.LoggingPlugin(),
+        readonly.ReadOnlyPlugin(),
+        redaction.RedactionPlugin(),
+    ]
+    service = stack.enter_context(AgentMemoryService(directory / "root", plugins=plugins[:-2]))
+    memory = service.agent("a")
+    memory.write("kept.md", "x")
+    backends: list[AnyBackend] = [open_backend(url, options) for url, options in BACKENDS.items()]
+    backends.append(FsspecBackend(MemoryFileSystem(), "/uncopied", allow_single_writer=True))
+    twin = AsyncAgentMemory.open(backends[0])
+    yield from (service, memory, memory.subtree("x"), AsyncAgentMemoryService(backends[0]), twin, *backends, *plugins)
+    AgentMemory.open(backends[-1]).write("kept.md", "x")
+    yield from _surfaces(memory, twin, stack)
+    yield stack.enter_context(Folder(str(directory)))
+    yield from _of_the_disk(service, stack)
+
+
+def _surfaces(memory: AgentMemory, twin: AsyncAgentMemory, stack: ExitStack) -> Iterator[object]:
+    filesystem = memory.filesystem()
+    yield filesystem
+    for path, mode in (("kept.md", "rb"), ("new.md", "wb"), ("text.md", "w")):
+        yield stack.enter_context(filesystem.open(path, mode))
+    yield from (AgentMemoryTool(memory), AsyncAgentMemoryTool(twin), mcp_server.mcp_server(twin))
+    for module in (tools, conversation):
+        for name in module.__all__:
+            cls = getattr(module, name)
+            wanted = next(iter(inspect.signature(cls).parameters), "") if inspect.isclass(cls) else ""
+            over = twin if name.startswith("Async") else memory
+            if wanted == "memory":
+                yield cls(over)
+            elif wanted == "conversation":
+                yield cls(
+                    conversation.AsyncConversationMemory(twin)
+                    if over is twin
+                    else conversation.ConversationMemory(memory)
+                )
+
+
+def _of_the_disk(service: AgentMemoryService, stack: ExitStack) -> Iterator[object]:
+    backend: Any = service._backend
+    key = service.agent("a")._tree.top.join("kept.md")
+    with Tree(backend._walker, key) as tree:
+        yield tree
+    place = stack.enter_context(Place(backend._walker, backend._locks, key, make=True, sync=False))
+    new = Prepared(place.directory, b"x", sync=False, nameless=False)
+    stack.callback(new.close)
+    yield from (place, new)
+
+
+def _name(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}".removeprefix("agent_memory.")
+
+
+def test_every_class_of_ours_is_tried_here_or_said_why_not(tops: list[object]) -> None:
+    made = {type(found) for found in reached(*tops)}
+    left = {
+        _name(cls)
+        for cls in our_classes() - made
+        if not any(cls in other.__mro__ for other in made)
+        and not issubclass(cls, BaseException | Enum | tuple)
+        and not cls.__module__.startswith(HELPERS)
+        and not hasattr(cls, "__dataclass_fields__")
+        and Protocol not in cls.__mro__
+    }
+    assert sorted(left - OF_ONE_CALL - OF_A_MODULE - VALUES - NOT_HERE.keys()) == []
+
+
+def test_what_holds_a_descriptor_a_lock_or_a_thread_is_neither_copied_nor_pickled(tops: list[object]) -> None:
+    ours = our_classes()
+    first = {type(found): found for found in reached(*tops) if type(found) in ours}
+    holding = {cls: found for cls, found in first.items() if any(isinstance(each, OWNED) for each in reached(found))}
+    assert len(holding) > 40
+    shared = []
+    for cls, found in holding.items():
+        for way in WAYS[1:] if issubclass(cls, tuple) else WAYS:  # a tuple's copy is the same references once more
+            with suppress(TypeError):
+                way(found)
+                shared.append((_name(cls), way))
+    assert shared == []
+
+
+def test_nothing_is_made_before_it_is_refused(tops: list[object]) -> None:
+    """Each one refuses by itself: none relies on something deep inside, after half of a copy was made."""
+    ours = our_classes()
+    for found in reached(*tops):
+        if type(found) in ours and not isinstance(found, tuple) and any(isinstance(e, OWNED) for e in reached(found)):
+            assert isinstance(found, Uncopied), _name(type(found))
+            with pytest.raises(TypeError, match=type(found).__name__):
+                copy.deepcopy(found)
