@@ -14,6 +14,23 @@ class Acting(NamedTuple):
     actor: str | None
     tool_call_id: str | None = None
 
+    @classmethod
+    def of(cls, actor: object, tool_call_id: object = None) -> Acting:
+        """The same of what a caller gives; a subclass of `str` becomes the plain text it holds.
+
+        Raises:
+            TypeError: one of them is neither a str nor None.
+        """
+        return cls(_text_or_none("actor", actor), _text_or_none("tool_call_id", tool_call_id))
+
+
+def _text_or_none(name: str, value: object) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise TypeError(f"{name} is a str or None, not {type(value).__name__}")
+    return str.__str__(value)
+
 
 NOBODY: Final = Acting(None)
 _current: ContextVar[Acting | None] = ContextVar("agent_memory_acting", default=None)
@@ -26,8 +43,11 @@ def acting_as(actor: str | None, tool_call_id: str | None = None) -> Iterator[No
     It holds for this thread or task, the tasks it starts, and `asyncio.to_thread`; a thread started by hand has a
     context of its own: use the view that `agent_memory.AgentMemory.acting_as` returns. Such a view says who acts in
     any context; the actor that a service or a memory was opened with gives way to this one. The innermost counts.
+
+    Raises:
+        TypeError: an argument is neither a str nor None.
     """
-    token = _current.set(Acting(actor, tool_call_id))
+    token = _current.set(Acting.of(actor, tool_call_id))
     try:
         yield
     finally:

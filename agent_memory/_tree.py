@@ -28,11 +28,11 @@ from agent_memory.errors import (
     PartialOperationError,
 )
 from agent_memory.flows import Effect
-from agent_memory.hooks import Hooks
+from agent_memory.hooks import Hooks, Report
 from agent_memory.hookspecs import Operation, OperationKind, Outcome
 from agent_memory.key import Key, is_agent_id
 from agent_memory.reader import Reader
-from agent_memory.runners import Run
+from agent_memory.runners import AsyncRun, Run
 
 _READING = frozenset({"read", "stat", "exists", "list", "agent_ids"})
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
@@ -92,6 +92,10 @@ class Call:
     size: int | None
     data: bytes
     time: float
+    at_work: bool = False
+    effect: Effect | None = None
+    report: Report | None = None
+    told: bool = False
     _operation: Operation | None = None
 
     @property
@@ -294,30 +298,44 @@ class Tree(Uncopied):
         size = None if fault or content is None else len(data)
         call = Call(self, cast(Backend, self.backend), run, kind, key, target, size, data, time.time())
         started = run.now()
-        at_work = False
+        failed: BaseException | None = None
+        raised: BaseException | None = None
+        # A signal's handler may raise wherever a function begins or has been called. So what was done is told from
+        # within this function, which had begun before, and a report that an interrupt broke off is taken up again.
         try:
-            if not self.writable:
-                self._permit(kind)
-            if fault:
-                raise fault
-            if self.hooks.guards:
-                await run.offload(lambda: self.hooks.before(call.operation))
-            if content is not None:
-                call.data = await self._passed(call, data)
-            at_work = True
-            effect = await (flow(call) if self.timeout is None else self._in_time(self.timeout, flow, call))
-        except GeneratorExit:
-            raise  # the caller's event loop was given up, and nothing is awaited there any more
-        except BaseException as error:
-            self._show_own_paths(error)
+            await self._perform(call, flow, fault, has_content=content is not None)
+        except GeneratorExit as error:
+            if isinstance(run, AsyncRun):
+                raise  # the caller's event loop was given up, and nothing is awaited there any more
+            failed = raised = error
+        except BaseException as error:  # noqa: BLE001 - it is raised below
+            failed = raised = error
+        while not call.told:
             try:
-                await self._tell(call, _failed(error, at_work, run.now() - started))
-            except OutcomeUnknownError as unreported:
-                error.add_note(f"and it could not be reported: {unreported}")
-            raise
-        if effect.skipped or self.hooks.hear_successes():
-            await self._tell(call, _succeeded(effect, run.now() - started))
-        return effect
+                await self._tell(call, failed, raised, started)
+            except BaseException as error:  # noqa: BLE001 - it is raised below
+                raised = _first(raised, error)
+                if isinstance(error, Exception) or isinstance(run, AsyncRun):
+                    break  # an async run ends a report in its own thread, which no signal interrupts
+        if raised is not None:
+            try:
+                self._show_own_paths(raised)
+                raise raised
+            finally:
+                failed = raised = None  # they hold this frame
+        return cast(Effect, call.effect)
+
+    async def _perform(self, call: Call, flow: Flow, fault: InvalidContentError | None, *, has_content: bool) -> None:
+        if not self.writable:
+            self._permit(call.kind)
+        if fault:
+            raise fault
+        if self.hooks.guards:
+            await call.run.offload(lambda: self.hooks.before(call.operation))
+        if has_content:
+            call.data = await self._passed(call, call.data)
+        call.at_work = True
+        call.effect = await (flow(call) if self.timeout is None else self._in_time(self.timeout, flow, call))
 
     async def _in_time(self, seconds: float, flow: Flow, call: Call) -> Effect:
         with deadline(Deadline(seconds, call.run.now() + seconds)):
@@ -333,9 +351,23 @@ class Tree(Uncopied):
             return await call.run.offload(lambda: self.hooks.passed(call.operation, data))
         return data
 
-    async def _tell(self, call: Call, outcome: Outcome) -> None:
-        if self.hooks.observers:
-            await call.run.offload(lambda: self.hooks.after(call.operation, outcome))
+    async def _tell(
+        self, call: Call, failed: BaseException | None, raised: BaseException | None, started: float
+    ) -> None:
+        """Tell the observers how an operation ended, or those that are left; ``raised`` will be raised."""
+        if not self.hooks.observers or (
+            raised is None and call.effect and not call.effect.skipped and not self.hooks.hear_successes()
+        ):
+            call.told = True
+            return
+        if call.report is None:
+            duration = call.run.now() - started
+            outcome = _succeeded(call.effect, duration) if call.effect else _failed(failed, call.at_work, duration)
+            call.report = self.hooks.report(call.operation, outcome)
+        try:
+            await call.run.offload(call.report)
+        finally:
+            call.told = not call.report.untold
 
     def _show_own_paths(self, error: BaseException) -> None:
         """Let an error name paths as this view does: what lies above is not its business."""
@@ -384,7 +416,19 @@ def _succeeded(effect: Effect, duration: float) -> Outcome:
     )
 
 
-def _failed(error: BaseException, at_work: bool, duration: float) -> Outcome:
+def _first(raised: BaseException | None, error: BaseException) -> BaseException:
+    """Which of the errors of an operation and of its report is raised: the operation's own, but an interrupt first."""
+    if raised is None:
+        return error
+    if isinstance(raised, Exception) and not isinstance(error, Exception):
+        error.__context__ = raised
+        return error
+    if isinstance(error, Exception):
+        raised.add_note(f"and it could not be reported: {error}")
+    return raised
+
+
+def _failed(error: BaseException | None, at_work: bool, duration: float) -> Outcome:
     if isinstance(error, AgentMemoryError):
         unknown = isinstance(error, OutcomeUnknownError)
         return Outcome(status="unknown" if unknown else "error", duration=duration, error=error.kind)

@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, NoReturn
 
 import pluggy
 
@@ -22,6 +22,8 @@ from agent_memory.hookspecs import AuditCheckpoint, BackendFactory, Operation, O
 
 SLOW_SECONDS: Final = 1.0
 """A plugin that takes so long in a hook is named in the log."""
+MOST_CALLS: Final = 3
+"""How often a required observer is called that interrupts keep from ending."""
 _log = logging.getLogger("agent_memory")
 
 
@@ -87,29 +89,25 @@ class Hooks(Uncopied):
             return True
         return False
 
-    def after(self, operation: Operation, outcome: Outcome) -> None:
-        """Tell every observer, each on its own.
+    def report(self, operation: Operation, outcome: Outcome) -> Report:
+        """What tells every observer of an operation once it is called."""
+        return Report(self._after, {"operation": operation, "outcome": outcome}, insist=True)
 
-        Raises:
-            OutcomeUnknownError: a required observer failed.
-        """
-        _tell(self._after, {"operation": operation, "outcome": outcome})
+    def after(self, operation: Operation, outcome: Outcome) -> None:
+        """Tell every observer of an operation; errors as of `Report`."""
+        self.report(operation, outcome)()
 
     def key_rejected(self, agent: str | None, error: InvalidPathError, actor: str | None) -> None:
         """Tell every observer that a name was refused; the caller raises ``error`` whatever they do."""
         try:
             facts = {"agent": agent, "text": error.refused, "reason": error.rule, "actor": actor}
-            _tell(self._rejected, facts)
+            Report(self._rejected, facts)()
         except OutcomeUnknownError as unreported:
             error.add_note(f"and it could not be reported: {unreported}")
 
     def checkpoint(self, checkpoint: AuditCheckpoint) -> None:
-        """Tell every plugin that keeps checkpoints of an audit log.
-
-        Raises:
-            OutcomeUnknownError: a required one failed.
-        """
-        _tell(self._checkpoint, {"checkpoint": checkpoint})
+        """Tell every plugin that keeps checkpoints of an audit log; errors as of `Report`."""
+        Report(self._checkpoint, {"checkpoint": checkpoint})()
 
 
 class _Implementation(NamedTuple):
@@ -135,19 +133,74 @@ def _implementations(caller: pluggy.HookCaller) -> tuple[_Implementation, ...]:
     return tuple(_Implementation(each.plugin, caller.name, each.function, tuple(each.argnames)) for each in found)
 
 
-def _tell(observers: Iterable[_Implementation], facts: Mapping[str, object]) -> None:
-    failed: tuple[str, Exception] | None = None
-    for observer in observers:
+class Report:
+    """Tells observers of one thing that happened: each of them, whatever the others raise.
+
+    An interrupt is an exception that is no `Exception`. If one ends a call of this object outside of the observers,
+    the next call goes on with the observers that are left. With ``insist`` a required observer that was interrupted is
+    called again, at most `MOST_CALLS` times in all.
+
+    Attributes:
+        untold: the observers that are left, the next one last.
+
+    Raises:
+        OutcomeUnknownError: when called: a required observer failed.
+        BaseException: when called: the first interrupt that an observer raised, after all were told; it has a note
+            if a required observer failed.
+    """
+
+    def __init__(
+        self, observers: Iterable[_Implementation], facts: Mapping[str, object], *, insist: bool = False
+    ) -> None:
+        self.untold = [*observers][::-1]
+        self._facts = facts
+        self._most = MOST_CALLS if insist else 1
+        self._calls = 0
+        self._failures: list[tuple[_Implementation, BaseException]] = []
+        self._interrupt: BaseException | None = None
+
+    def __call__(self) -> None:
+        while self.untold:
+            self._calls += 1
+            try:
+                self.untold[-1](self._facts)
+            except Exception as failure:  # noqa: BLE001 - an observer may fail in any way
+                self._failures.append((self.untold[-1], failure))
+            except BaseException as interrupt:  # noqa: BLE001 - it is raised when all were told
+                self._interrupt = self._interrupt or interrupt
+                if self._calls < self._most and _is_required(self.untold[-1]):
+                    continue
+                self._failures.append((self.untold[-1], interrupt))
+            del self.untold[-1]  # no signal is looked for between the observer's return and this
+            self._calls = 0
+        self._end()
+
+    def _end(self) -> None:
+        failures, self._failures = self._failures, []
+        interrupt, self._interrupt = self._interrupt, None
+        missed = next((each for each in failures if _is_required(each[0])), None)
         try:
-            observer(facts)
-        except Exception as failure:  # noqa: BLE001 - an observer may fail in any way
-            _log.exception("the plugin %r failed in %s", _label(observer.plugin), observer.hook)
-            if getattr(observer.plugin, "required", False):
-                failed = failed or (_label(observer.plugin), failure)
-    if failed:
-        name, error = failed
-        message = f"the storage did its part, but the required plugin {name!r} could not report it"
-        raise OutcomeUnknownError(message) from error
+            for observer, failure in failures:
+                if failure is not interrupt:
+                    label = _label(observer.plugin)
+                    _log.error("the plugin %r failed in %s", label, observer.hook, exc_info=failure)
+        finally:
+            if missed or interrupt:
+                _raise(missed, interrupt)
+
+
+def _raise(missed: tuple[_Implementation, BaseException] | None, interrupt: BaseException | None) -> NoReturn:
+    name = _label(missed[0].plugin) if missed else ""
+    if interrupt is not None:
+        if missed:
+            interrupt.add_note(f"and the required plugin {name!r} could not report it")
+        raise interrupt
+    message = f"the storage did its part, but the required plugin {name!r} could not report it"
+    raise OutcomeUnknownError(message) from (missed[1] if missed else None)
+
+
+def _is_required(observer: _Implementation) -> bool:
+    return bool(getattr(observer.plugin, "required", False))
 
 
 def _always() -> bool:

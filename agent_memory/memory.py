@@ -59,11 +59,13 @@ class _View(Uncopied):
 
         Raises:
             BackendNotAvailableError: nothing installed opens the URL.
+            TypeError: ``actor`` is neither a str nor None.
             ValueError: ``timeout`` is not a positive number.
         """
+        who = Acting.of(actor)
         hooks = Hooks([LoggingPlugin(), *plugins])
         backend = open_backend(root, storage_options, hooks)
-        return cls(Tree(backend, hooks, Key.tree(), acting=Acting(actor), timeout=checked_timeout(timeout, backend)))
+        return cls(Tree(backend, hooks, Key.tree(), acting=who, timeout=checked_timeout(timeout, backend)))
 
     def subtree(self, path: str) -> Self:
         """A view confined to a directory; its paths are relative to it."""
@@ -74,8 +76,12 @@ class _View(Uncopied):
         return type(self)(replace(self._tree, writable=False))
 
     def acting_as(self, actor: str | None, tool_call_id: str | None = None) -> Self:
-        """A view that tells the hooks who acts, and in which tool call, whatever `agent_memory.acting_as` says."""
-        return type(self)(replace(self._tree, acting=Acting(actor, tool_call_id), bound=True))
+        """A view that tells the hooks who acts, and in which tool call, whatever `agent_memory.acting_as` says.
+
+        Raises:
+            TypeError: an argument is neither a str nor None.
+        """
+        return type(self)(replace(self._tree, acting=Acting.of(actor, tool_call_id), bound=True))
 
     def with_timeout(self, seconds: float | None) -> Self:
         """A view whose calls give up after so many seconds, waits for other writers and retries included.

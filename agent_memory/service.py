@@ -50,10 +50,11 @@ class _Service(Uncopied, Generic[M]):
         Raises:
             BackendNotAvailableError: nothing installed opens the URL.
             InvalidPathError: the root is this package's own source checkout, or too long for its store.
+            TypeError: ``actor`` is neither a str nor None.
         """
+        self._acting = Acting.of(actor)
         self._hooks = Hooks([LoggingPlugin(), *plugins])
         self._backend = open_backend(root, storage_options, self._hooks)
-        self._acting = Acting(actor)
         self._timeout = checked_timeout(timeout, self._backend)
         _refuse_source_checkout(self._backend)
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import enum
 import threading
+from collections.abc import Callable
+from uuid import UUID
 
 import pytest
 
 from agent_memory import (
     AgentMemory,
     AgentMemoryService,
+    AsyncAgentMemory,
     AsyncAgentMemoryService,
     InvalidPathError,
     Operation,
@@ -97,3 +101,34 @@ async def test_tasks_and_threads_of_the_loop_keep_it_apart(url: str, request: py
 
         await asyncio.gather(act("one"), act("two"))
     assert sorted(actors.seen, key=str) == [("one", None)] * 4 + [("two", None)] * 4
+
+
+DOORS: dict[str, Callable[[object], object]] = {
+    "acting_as": lambda value: acting_as(value).__enter__(),  # type: ignore[arg-type]
+    "acting_as, tool_call_id": lambda value: acting_as("a", value).__enter__(),  # type: ignore[arg-type]
+    "a view": lambda value: AgentMemory.open("memory://").acting_as(value),  # type: ignore[arg-type]
+    "a view, tool_call_id": lambda value: AgentMemory.open("memory://").acting_as("a", value),  # type: ignore[arg-type]
+    "an async view": lambda value: AsyncAgentMemory.open("memory://").acting_as(value),  # type: ignore[arg-type]
+    "open": lambda value: AgentMemory.open("memory://", actor=value),  # type: ignore[arg-type]
+    "open, async": lambda value: AsyncAgentMemory.open("memory://", actor=value),  # type: ignore[arg-type]
+    "a service": lambda value: AgentMemoryService("memory://", actor=value),  # type: ignore[arg-type]
+    "an async service": lambda value: AsyncAgentMemoryService("memory://", actor=value),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("value", [42, 0, b"", b"job", True, UUID(int=1), ["a"]], ids=repr)
+@pytest.mark.parametrize("door", DOORS.values(), ids=DOORS)
+def test_an_actor_that_is_no_text_is_refused_where_it_comes_in(door: Callable[[object], object], value: object) -> None:
+    with pytest.raises(TypeError, match=rf"is a str or None, not {type(value).__name__}"):
+        door(value)
+
+
+def test_a_text_enumeration_acts_by_the_text_it_holds() -> None:
+    class Actor(str, enum.Enum):  # noqa: UP042  # StrEnum would format as its value: no trap
+        JOB = "job"
+
+    actors = Actors()
+    with AgentMemory.open("memory://", plugins=[actors], actor=Actor.JOB) as memory:
+        memory.list()
+    ((actor, _),) = actors.seen
+    assert f"actor={actor}" == "actor=job"

@@ -689,6 +689,121 @@ def test_an_observer_that_crashes_is_logged_and_silences_nobody(
     assert record.exc_info[0] is ValueError
 
 
+INTERRUPTS = [KeyboardInterrupt, SystemExit, asyncio.CancelledError, GeneratorExit]
+any_interrupt = pytest.mark.parametrize("interrupt", INTERRUPTS)
+
+
+@observed
+@any_interrupt
+def test_an_observer_that_is_interrupted_silences_no_other_and_the_interrupt_is_raised(
+    tell: Callable[[Hooks], object], interrupt: type[BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
+    log: list[str] = []
+    first, second = interrupt("first"), SystemExit("second")
+    hooks = Hooks([calls(log, "a"), calls(log, "b", second), calls(log, "c", ValueError()), calls(log, "d", first)])
+    with pytest.raises(interrupt) as raised:
+        tell(hooks)
+    assert raised.value is first
+    assert log == ["d", "c", "b", "a"]
+    assert [record.exc_info and record.exc_info[0] for record in caplog.records] == [ValueError, SystemExit]
+
+
+@any_interrupt
+@both_colours
+def test_what_an_interrupted_observer_was_told_of_is_done_and_told_to_the_others(
+    interrupt: type[BaseException], colour: Colour
+) -> None:
+    recorder, store = Recorder(), Counting()
+    view = opened(AgentMemory, colour(store), recorder, calls([], "before it", None), Observer(interrupt()))
+    with pytest.raises(interrupt):
+        perform(view, "write", "a.md", "new")
+    assert store.read(Key.tree().join("a.md")).data == b"new"
+    assert [outcome.status for _, outcome in recorder.after] == ["ok"]
+
+
+@any_interrupt
+def test_a_failed_operation_is_told_to_all_though_an_observer_is_interrupted(interrupt: type[BaseException]) -> None:
+    recorder = Recorder()
+    memory = AgentMemory.open("memory://", plugins=[recorder, Observer(interrupt())])
+    with pytest.raises(interrupt) as raised:
+        memory.read("a.md")
+    assert isinstance(raised.value.__context__, AgentMemoryFileNotFoundError)
+    assert recorder.outcome().error == "file_not_found"
+
+
+class Observer:
+    """An observer of operations that raises, as often as it is told to, and counts its calls."""
+
+    def __init__(self, error: BaseException, times: int = 1_000) -> None:
+        self.error = error
+        self.times = times
+        self.told: list[str] = []
+
+    @hookimpl
+    def agent_memory_after_operation(self, operation: Operation) -> None:
+        self.told.append(operation.id)
+        if len(self.told) <= self.times:
+            raise self.error
+
+
+class RequiredObserver(Observer):
+    required: ClassVar[bool] = True
+
+
+@pytest.mark.parametrize(("times", "told", "notes"), [(1, 2, 0), (2, 3, 0), (3, 3, 1), (1_000, 3, 1)])
+def test_a_required_observer_that_was_interrupted_is_told_again(times: int, told: int, notes: int) -> None:
+    recorder, observer = Recorder(), RequiredObserver(KeyboardInterrupt(), times)
+    memory = AgentMemory.open("memory://", plugins=[recorder, observer])
+    with pytest.raises(KeyboardInterrupt) as raised:
+        memory.write("a.md", "x")
+    assert observer.told == [recorder.after[0][0].id] * told
+    assert len(getattr(raised.value, "__notes__", [])) == notes
+    assert len(recorder.after) == 1
+
+
+def test_an_observer_that_is_not_required_is_told_once_though_it_was_interrupted() -> None:
+    observer = Observer(KeyboardInterrupt(), 1)
+    memory = AgentMemory.open("memory://", plugins=[observer])
+    with pytest.raises(KeyboardInterrupt):
+        memory.write("a.md", "x")
+    assert len(observer.told) == 1
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
+def test_a_plugin_that_is_interrupted_in_listening_silences_nobody(interrupt: type[BaseException]) -> None:
+    class Listener(Observer):
+        def listening(self) -> bool:
+            raise self.error
+
+    recorder = Recorder()
+    memory = AgentMemory.open("memory://", plugins=[recorder, Listener(interrupt(), 0)])
+    with pytest.raises(interrupt):
+        memory.write("a.md", "x")
+    assert [outcome.status for _, outcome in recorder.after] == ["ok"]
+
+
+@any_interrupt
+@both_colours
+@pytest.mark.parametrize("hook", ["before_operation", "filter_content", "check_content"])
+def test_a_guard_that_is_interrupted_lets_no_write_through_and_observers_are_told(
+    interrupt: type[BaseException], colour: Colour, hook: str
+) -> None:
+    class Guard:
+        pass
+
+    def stop(self: Guard, operation: Operation) -> None:  # noqa: ARG001 - the hook's
+        raise interrupt
+
+    setattr(Guard, f"agent_memory_{hook}", hookimpl(stop))
+    recorder, store = Recorder(), Counting()
+    view = opened(AgentMemory, colour(store), recorder, Guard())
+    store.requests.clear()
+    with pytest.raises(interrupt):
+        perform(view, "write", "a.md", "new")
+    assert store.requests == Counter()
+    assert (recorder.outcome().status, recorder.outcome().error) == ("error", "interrupted")
+
+
 class Required:
     """An observer without which an operation is not complete."""
 

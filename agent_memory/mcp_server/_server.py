@@ -35,6 +35,9 @@ def mcp_server(memory: AsyncAgentMemory, *, name: str = "agent-memory", actor: s
         memory: the tree that is ``/memories``.
         name: what the server calls itself.
         actor: who acts, for the hooks; left out, each client by the name it gives itself, ``mcp:<name>``.
+
+    Raises:
+        TypeError: ``actor`` is neither a str nor None.
     """
     return _MemoryServer(memory, name, actor)
 
@@ -50,7 +53,7 @@ class _MemoryServer(Uncopied, MCPServer[Any]):
         version = importlib.metadata.version("agent-memory")
         # Nothing tells this server of changes others make, so it offers no subscriptions.
         super().__init__(name, instructions=INSTRUCTIONS, version=version, log_level="WARNING", subscriptions=False)
-        self._memory = memory.acting_as(actor) if actor else memory
+        self._memory = memory if actor is None else memory.acting_as(actor)
         self._is_client_actor = actor is None
         self._add_files()
 

@@ -23,6 +23,7 @@ from agent_memory import (
 )
 from agent_memory.audit import Salts, log_at, verify
 from agent_memory.hooks import Hooks
+from agent_memory.hookspecs import hookimpl
 from agent_memory.plugins import audit as audit_module
 from agent_memory.plugins.audit import AuditPlugin
 from tests.servers import Root, S3Server
@@ -244,3 +245,19 @@ def test_after_it_was_closed_nothing_is_lost_in_silence(
             service.write_memory_file("bob", "b.md", "x")
     assert "the audit log is closed" in caplog.text
     assert [record["path"] for record in records(log)] == ["a.md"]
+
+
+class Interrupted:
+    @hookimpl
+    def agent_memory_after_operation(self) -> None:
+        raise SystemExit(3)
+
+
+def test_an_observer_that_ends_the_program_does_not_keep_a_record_out_of_the_log(log: Path) -> None:
+    plugins = [AuditPlugin(log, required=True), Interrupted()]
+    with AgentMemoryService("memory://", plugins=plugins) as service:
+        with pytest.raises(SystemExit):
+            service.write_memory_file("bob", "a.md", "x")
+        with pytest.raises(SystemExit):
+            service.read_memory_file("bob", "missing.md")
+    assert [(record["operation"], record["outcome"]) for record in records(log)] == [("write", "ok"), ("read", "error")]
