@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import tempfile
-from pathlib import PurePosixPath
 
 import click
 
+from agent_memory.cli.editor import EditedFile
 from agent_memory.cli.files import decoded, show_written
 from agent_memory.cli.output import Explained, show_json
 from agent_memory.cli.settings import Command, Settings, pass_settings
@@ -75,27 +73,23 @@ def _occurrences(text: str, places: list[int]) -> str:
 def _edited_by_hand(memory: AgentMemory, path: str) -> WriteResult | None:
     before = memory.read_bytes(path)
     decoded(before, path)
-    # As bytes: of a text click would change line ends and a byte order mark.
-    after = click.edit(before, extension=_extension(path))
-    if after is None or bytes(after) == before:
-        return None
+    file = EditedFile(before)
     try:
-        text = decoded(bytes(after), "the edited text")
-        return memory.write(path, text, expected_sha256=hashlib.sha256(before).hexdigest())
+        file.edit()
+        after = file.changed()
+        result = None if after is None else _written(memory, path, before, after)
     except BaseException as error:
-        kept = _kept(bytes(after), path)
-        if isinstance(error, AgentMemoryError):
-            raise Explained(error, f"your text is kept in {kept}", {"kept": kept}) from error
-        click.echo(f"Your text is kept in {kept}", err=True)
+        if not file.has_changes():
+            file.remove()
+            raise
+        if isinstance(error, AgentMemoryError | click.ClickException):
+            raise Explained(error, f"your text is kept in {file}", {"kept": str(file)}) from error
+        click.echo(f"Your text is kept in {file}", err=True)
         raise
+    file.remove()
+    return result
 
 
-def _kept(data: bytes, path: str) -> str:
-    descriptor, name = tempfile.mkstemp(prefix="agent-memory-", suffix=_extension(path))
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(data)
-    return name
-
-
-def _extension(path: str) -> str:
-    return PurePosixPath(path).suffix or ".txt"
+def _written(memory: AgentMemory, path: str, before: bytes, after: bytes) -> WriteResult:
+    text = decoded(after, "the edited text")
+    return memory.write(path, text, expected_sha256=hashlib.sha256(before).hexdigest())

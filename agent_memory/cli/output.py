@@ -121,9 +121,9 @@ def report(error: Exception, as_json: bool) -> Exit:
     if as_json:
         click.echo(json.dumps({"error": {**document_of(error), "exit_code": int(code)}}), err=True)
         return code
-    click.echo(f"Error: {message_of(error)}", err=True)
+    click.echo(printable(f"Error: {message_of(error)}"), err=True)
     if isinstance(error, InvalidPathError) and error.suggestion and error.suggestion not in message_of(error):
-        click.echo(f"Suggestion: {error.suggestion}", err=True)
+        click.echo(printable(f"Suggestion: {error.suggestion}"), err=True)
     return code
 
 
@@ -139,7 +139,7 @@ def show_json(document: Mapping[str, Any], *, err: bool = False) -> None:
 
 def note(text: str) -> None:
     """Print a remark beside the result, on stderr."""
-    click.echo(f"Note: {text}", err=True)
+    click.echo(printable(f"Note: {text}"), err=True)
 
 
 def draw(*drawings: RenderableType) -> None:

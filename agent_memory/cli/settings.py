@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import click
 
 from agent_memory.backend import AnyBackend
+from agent_memory.cli.output import printable
 from agent_memory.errors import AgentMemoryError
 from agent_memory.hookspecs import Operation, Outcome, hookimpl
 from agent_memory.memory import AgentMemory
@@ -201,7 +202,7 @@ class _Line(logging.Formatter):
         line = f"{record.levelname} {record.getMessage()}"
         if record.exc_info and record.exc_info[1]:
             line += f": {type(record.exc_info[1]).__name__}: {record.exc_info[1]}"
-        return " ".join(line.split())
+        return printable(" ".join(line.split()))
 
 
 def failures_shown() -> logging.Handler:

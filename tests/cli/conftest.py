@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import subprocess
 import sysconfig
@@ -18,6 +19,8 @@ _VARIABLES = (
     "AGENT_MEMORY_URL", "AGENT_MEMORY_STORAGE_OPTIONS", "AGENT_MEMORY_CONFIG", "AGENT_MEMORY_PLUGINS", "VISUAL",
     "EDITOR",
 )  # fmt: skip
+# Before click 8.2 the runner mixes stdout and stderr unless it is told not to.
+_APART: dict[str, Any] = {"mix_stderr": False} if "mix_stderr" in inspect.signature(CliRunner).parameters else {}
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +35,7 @@ def run() -> Callable[..., Result]:
     """Runs a command line in this process, in a directory of its own; only an exit may come out of it."""
 
     def run(*args: str, given: bytes | str | None = None) -> Result:
-        result = CliRunner().invoke(app, args, input=given)
+        result = CliRunner(**_APART).invoke(app, args, input=given)
         assert result.exception is None or isinstance(result.exception, SystemExit)
         return result
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
+import signal
+import stat
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,8 +17,34 @@ import pytest
 from click.testing import Result
 
 from agent_memory import AgentMemoryService
+from agent_memory.cli import editor as launcher
 
 Run = Callable[..., Result]
+HOSTILE_NAMES = [
+    "a.;touch pwned",
+    "a; touch pwned.md",
+    "a.$(touch pwned)",
+    "$(touch pwned).md",
+    "a.md`touch pwned`",
+    "`touch pwned`",
+    "a.md' ; touch pwned ; '",
+    "a.&touch pwned",
+    "--help",
+    "-c touch pwned",
+    "+!touch pwned",
+]
+
+
+@pytest.fixture(autouse=True)
+def _files_of_editors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+
+
+@pytest.fixture
+def left(tmp_path: Path) -> Callable[[], list[Path]]:
+    """The temporary files that are left."""
+    return lambda: [path for path in (tmp_path / "tmp").rglob("*") if path.is_file()]
 
 
 @pytest.fixture
@@ -104,7 +134,7 @@ def test_a_conflict_keeps_both_the_others_text_and_the_users(run: Run, editor: C
     kept = re.search(r"kept in (\S+)", result.stderr)
     assert kept is not None
     assert Path(kept[1]).read_text() == "mine"
-    Path(kept[1]).unlink()
+    assert stat.S_IMODE(Path(kept[1]).stat().st_mode) == 0o600
 
 
 def test_a_text_that_cannot_be_stored_is_kept_too(run: Run, editor: Callable[[str], None]) -> None:
@@ -114,7 +144,6 @@ def test_a_text_that_cannot_be_stored_is_kept_too(run: Run, editor: Callable[[st
     error = json.loads(result.stderr)["error"]
     assert (result.exit_code, content()) == (5, b"one")
     assert Path(error["kept"]).read_bytes() == b"caf\xe9"
-    Path(error["kept"]).unlink()
 
 
 def test_an_editor_that_fails_is_one_line(run: Run, editor: Callable[[str], None]) -> None:
@@ -124,3 +153,122 @@ def test_an_editor_that_fails_is_one_line(run: Run, editor: Callable[[str], None
     assert result.exit_code == 1
     assert result.stderr.startswith("Error: ")
     assert content() == b"one"
+
+
+@pytest.mark.parametrize("name", HOSTILE_NAMES)
+def test_no_part_of_a_name_reaches_the_editors_command(
+    run: Run, editor: Callable[[str], None], name: str, tmp_path: Path
+) -> None:
+    with AgentMemoryService(".agent-memory") as service:
+        service.agent("default").write(name, "one")
+    before = set(tmp_path.iterdir())
+    editor(
+        "import json, stat\n"
+        "seen = [sys.argv[1:], stat.S_IMODE(name.stat().st_mode), stat.S_IMODE(name.parent.stat().st_mode)]\n"
+        f"pathlib.Path({str(tmp_path / 'seen.json')!r}).write_text(json.dumps(seen))\n"
+        "name.write_text('two')"
+    )
+    result = run("edit", "--", name)
+    assert (result.exit_code, content(name)) == (0, b"two"), result.output
+    arguments, mode, mode_of_directory = json.loads((tmp_path / "seen.json").read_text())
+    assert [Path(argument).name for argument in arguments] == ["memory.md"]
+    assert (mode, mode_of_directory) == (0o600, 0o700)
+    assert set(tmp_path.iterdir()) - before == {tmp_path / "seen.json", tmp_path / "editor.py"}
+
+
+def test_the_temporary_file_is_removed(run: Run, editor: Callable[[str], None], left: Callable[[], list[Path]]) -> None:
+    run("write", "a.md", "one")
+    for program, code in (("pass", 0), ("name.write_text('two')", 0), ("sys.exit(3)", 1), ("name.unlink()", 1)):
+        editor(program)
+        assert run("edit", "a.md").exit_code == code
+        assert left() == []
+
+
+def test_a_text_is_kept_when_the_editor_fails_after_writing_it(
+    run: Run, editor: Callable[[str], None], left: Callable[[], list[Path]]
+) -> None:
+    run("write", "a.md", "one")
+    editor("name.write_text('mine')\nsys.exit(3)")
+    result = run("edit", "a.md")
+    assert (result.exit_code, content()) == (1, b"one")
+    assert [path.read_text() for path in left()] == ["mine"]
+    assert f"ended with 3; your text is kept in {left()[0]}" in result.stderr
+
+
+def test_an_editor_may_replace_the_file(run: Run, editor: Callable[[str], None]) -> None:
+    run("write", "a.md", "one")
+    editor("new = name.with_name('new')\nnew.write_text('two')\nnew.replace(name)")
+    assert run("edit", "a.md").exit_code == 0
+    assert content() == b"two"
+
+
+def test_the_editors_arguments_are_split_and_nothing_in_them_is_expanded(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    run("write", "a.md", "one")
+    file = tmp_path / "an editor.py"
+    file.write_text("import pathlib, sys\npathlib.Path(sys.argv[-1]).write_text(repr(sys.argv[1:-1]))")
+    given = [sys.executable, str(file), "-w", "$HOME", "a b; touch pwned"]
+    monkeypatch.setenv("VISUAL", shlex.join(given))
+    monkeypatch.setenv("EDITOR", "no-such-editor")
+    assert run("edit", "a.md").exit_code == 0
+    assert content().decode() == repr(given[2:])
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("no-such-editor -w", "the editor 'no-such-editor' cannot be started: No such file"),
+        ("'", "the editor's command in $VISUAL or $EDITOR cannot be read: No closing quotation"),
+        (os.devnull, "cannot be started: Permission denied"),
+    ],
+)
+def test_an_editor_that_does_not_start_is_told(
+    run: Run, monkeypatch: pytest.MonkeyPatch, left: Callable[[], list[Path]], command: str, told: str
+) -> None:
+    run("write", "a.md", "one")
+    monkeypatch.setenv("EDITOR", command)
+    result = run("edit", "a.md")
+    assert result.exit_code == 1
+    assert told in result.stderr
+    assert left() == []
+
+
+@pytest.mark.parametrize("blank", ["", "  "])
+def test_without_variables_it_is_an_editor_that_is_installed(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, blank: str
+) -> None:
+    run("write", "a.md", "one")
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    monkeypatch.setenv("PATH", str(programs))
+    monkeypatch.setenv("VISUAL", blank)
+    monkeypatch.setenv("EDITOR", blank)
+    assert "no editor is found: set $EDITOR" in run("edit", "a.md").stderr
+    for name in reversed(launcher.USUAL):
+        (programs / name).write_text(f'#!/bin/sh\nprintf {name} > "$1"\n')
+        (programs / name).chmod(0o755)
+        assert run("edit", "a.md").exit_code == 0
+        assert content() == name.encode()
+
+
+def test_an_interrupt_of_the_editor_is_the_editors(
+    run: Run, editor: Callable[[str], None], script: str, tmp_path: Path
+) -> None:
+    run("write", "a.md", "one")
+    editor(
+        "import os, signal, time\n"
+        "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        "for _ in range(3):\n"
+        "    os.killpg(os.getpgrp(), signal.SIGINT)\n"
+        "    time.sleep(0.3)\n"
+        "name.write_text('two')"
+    )
+    ended = subprocess.run([script, "edit", "a.md"], cwd=tmp_path, capture_output=True, process_group=0, check=False)
+    assert (ended.returncode, content()) == (0, b"two"), ended.stderr
+
+
+def test_an_editor_that_a_signal_ends_is_told(run: Run, editor: Callable[[str], None]) -> None:
+    run("write", "a.md", "one")
+    editor("import os\nos.kill(os.getpid(), 15)")
+    assert f"ended with {-signal.SIGTERM}" in run("edit", "a.md").stderr

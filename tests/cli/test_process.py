@@ -134,3 +134,13 @@ def test_a_progress_bar_is_drawn_only_on_a_terminal(spawn: Spawn, script: str, t
     os.close(ours)
     assert done.returncode == 0
     assert b"Importing" in drawn
+
+
+@pytest.mark.parametrize(
+    "command", [["ls", "--url", "no{}://x"], ["ls", "--config", "no{}.toml"], ["no{}"], ["ls", "--no{}"]]
+)
+def test_an_error_drives_no_terminal(spawn: Spawn, command: list[str]) -> None:
+    title = "\x1b]0;title\x07\x9b1A\u202e"  # not one of the sequences that click removes
+    error = spawn(*(word.format(title) for word in command)).stderr.decode()
+    assert error.startswith("Error: ")
+    assert not set(error) & set("\x1b\x07\x9b\u202e")
