@@ -208,24 +208,42 @@ def _always() -> bool:
 
 
 def manager_with(plugins: Iterable[object]) -> pluggy.PluginManager:
-    """A plugin manager with these plugins, each found valid."""
+    """A plugin manager with these plugins, each found valid.
+
+    Raises:
+        pluggy.PluginValidationError: a plugin none of whose hooks would ever be called, or as `Hooks`.
+    """
     manager = pluggy.PluginManager(hookspecs.PROJECT)
     manager.add_hookspecs(hookspecs)
     for plugin in plugins:
         _refuse_unmarked(plugin)
         manager.register(plugin)
+        _refuse_hookless(manager, plugin)
         _refuse_colours(manager, plugin)
     manager.check_pending()
     return manager
 
 
 def _refuse_unmarked(plugin: object) -> None:
+    if inspect.isclass(plugin):
+        name = plugin.__name__
+        raise pluggy.PluginValidationError(plugin, f"{name!r} is a class; a plugin is an instance: {name}()")
     for name in dir(plugin):
         method = getattr(plugin, name, None) if name.startswith(f"{hookspecs.PROJECT}_") else None
         if inspect.isroutine(method) and not hasattr(method, f"{hookspecs.PROJECT}_impl"):
             raise pluggy.PluginValidationError(
                 plugin, f"the plugin {_label(plugin)!r} defines {name} without @hookimpl, so it would never be called"
             )
+
+
+def _refuse_hookless(manager: pluggy.PluginManager, plugin: object) -> None:
+    callers = manager.get_hookcallers(plugin) or ()
+    if all(caller.name.startswith("_") for caller in callers):  # those check_pending passes over: a method's __func__
+        advice = "pass an object or a module whose functions are marked @hookimpl"
+        if isinstance(plugin, str):
+            advice += "; plugins by their names are made by plugins_from() of a configuration"
+        message = f"{_label(plugin)!r} has no hook and would never be called: {advice}"
+        raise pluggy.PluginValidationError(plugin, message)
 
 
 def _label(plugin: object) -> str:

@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 
 import click
 
+from agent_memory._patterns import require_possible
 from agent_memory.cli.files import ContentCommand
 from agent_memory.cli.listing import below, mention_skipped
 from agent_memory.cli.output import Exit, note, printable, show_json
@@ -27,6 +28,15 @@ def _range(ctx: click.Context, param: click.Parameter, value: str | None) -> lis
     if not (start and (end == -1 or start <= end)):
         raise click.BadParameter(f"{value!r} is not START:END, lines counted from 1, END -1 or left out", ctx, param)
     return [start, end]
+
+
+def _glob(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    if value is not None:
+        try:
+            require_possible(value, of_names="/" not in value)
+        except ValueError as error:
+            raise click.BadParameter(str(error), ctx, param) from None
+    return value
 
 
 @click.command(cls=Command)
@@ -71,7 +81,7 @@ def _fail(memory: AgentMemory, name: str, answer: str) -> None:
 @click.command(cls=ContentCommand)
 @click.argument("query")
 @click.argument("path", default="")
-@click.option("--glob", metavar="PATTERN", help='Only files of this name, or with a "/" of this path.')
+@click.option("--glob", metavar="PATTERN", callback=_glob, help='Only files of this name, or with a "/" of this path.')
 @click.option(
     "-C", "--context", type=click.IntRange(0, MAX_CONTEXT), default=0, metavar="N", help="Lines to show around each."
 )

@@ -44,7 +44,7 @@ class LimitsPlugin(Uncopied):
         storage_options: for a URL's backend.
 
     Raises:
-        ValueError: a limit that is negative or no whole number, or one of an agent without ``root``.
+        ValueError: no limit, one that is negative or no whole number, or one of an agent without ``root``.
     """
 
     def __init__(
@@ -66,7 +66,12 @@ class LimitsPlugin(Uncopied):
         _all.add(self)
         self._usage: Usage | None = None
         self._opened: AnyBackend | None = None
-        if max_files is not None or max_bytes is not None:
+        of_agents = max_files is not None or max_bytes is not None
+        if max_file_bytes is None and not of_agents:
+            raise ValueError("nothing is limited: say max_file_bytes, max_files or max_bytes")
+        if not of_agents and (root is not None or storage_options is not None):
+            raise ValueError("root and storage_options are for max_files and max_bytes, and neither is given")
+        if of_agents:
             if root is None:
                 raise ValueError("max_files and max_bytes are counted in the storage: say which by root=")
             backend = open_backend(root, storage_options)

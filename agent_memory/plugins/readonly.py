@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from fnmatch import fnmatchcase
 from itertools import product
 from typing import Final, TypeAlias
 
+from agent_memory._patterns import require_possible
 from agent_memory.errors import OperationDenied
 from agent_memory.hookspecs import Operation, hookimpl
+from agent_memory.key import Key
 
 _ON_A_FILE: Final = frozenset({"write", "create", "append", "edit", "delete"})
 _ON_ALL_BELOW: Final = frozenset({"delete_tree", "rename", "copy", "forget"})
@@ -24,16 +26,20 @@ class ReadOnlyPlugin:
     a guard asks the storage nothing.
 
     Args:
-        patterns: relative to the agent's tree: ``policies/**``, ``*.lock``.
-        agents: whose; None for all, and for trees without agents.
+        patterns: relative to the agent's tree, one or more: ``policies/**``, ``*.lock``.
+        agents: whose, one or more; None for all, and for trees without agents.
 
     Raises:
-        ValueError: a pattern that no path matches.
+        ValueError: no pattern, one that no path matches, or agents that no service has.
     """
 
     def __init__(self, *patterns: str, agents: Collection[str] | None = None) -> None:
+        if not patterns:
+            raise ValueError("without a pattern nothing is read-only: '**' is every path")
+        for pattern in patterns:
+            require_possible(pattern)
         self._patterns = [_segments(text) for pattern in patterns for text in (pattern, pattern.casefold())]
-        self._agents = None if agents is None else frozenset(agent.casefold() for agent in agents)
+        self._agents = None if agents is None else frozenset(map(_folded, _named(agents)))
 
     @hookimpl
     def agent_memory_before_operation(self, operation: Operation) -> None:
@@ -56,19 +62,27 @@ def from_configuration(patterns: Sequence[str], agents: Collection[str] | None =
     """The plugin as a configuration has it: ``patterns`` and ``agents`` are lists.
 
     Raises:
-        ValueError: no list of texts.
+        ValueError: no list of texts, or as `ReadOnlyPlugin`.
     """
-    for name, texts in (("patterns", patterns), ("agents", agents or [])):
+    for name, texts in (("patterns", patterns), ("agents", [] if agents is None else agents)):
         if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
             raise ValueError(f"{name} is a list of texts")
     return ReadOnlyPlugin(*patterns, agents=agents)
 
 
+def _named(agents: Collection[str]) -> Collection[str]:
+    if isinstance(agents, str) or not agents:
+        raise ValueError(f"agents is a collection of one or more agents' ids, or left out for all, not {agents!r}")
+    return agents
+
+
+def _folded(agent: str) -> str:
+    Key.agent(agent)  # which refuses a text that is no agent's id
+    return agent.casefold()
+
+
 def _segments(pattern: str) -> Segments:
-    segments = tuple(pattern.split("/"))
-    if any(segment in ("", ".", "..") for segment in segments):
-        raise ValueError(f"{pattern!r} matches no path: paths are relative, without '.', '..' and empty segments")
-    return segments
+    return tuple(pattern.split("/"))
 
 
 def _changed(operation: Operation) -> list[str]:
@@ -80,15 +94,32 @@ def _changed(operation: Operation) -> list[str]:
 
 
 def _matches(pattern: Segments, path: Segments) -> bool:
-    if not pattern:
-        return not path
-    if pattern[0] == "**":
-        return any(_matches(pattern[1:], path[skipped:]) for skipped in range(len(path) + 1))
-    return bool(path) and fnmatchcase(path[0], pattern[0]) and _matches(pattern[1:], path[1:])
+    return len(pattern) in _reached(pattern, path)
 
 
 def _reaches_below(pattern: Segments, directory: Segments) -> bool:
     """Whether the path of a file below a directory could match."""
-    if not pattern or not directory:
-        return bool(pattern)
-    return pattern[0] == "**" or (fnmatchcase(directory[0], pattern[0]) and _reaches_below(pattern[1:], directory[1:]))
+    return any(place < len(pattern) for place in _reached(pattern, directory))
+
+
+def _reached(pattern: Segments, path: Segments) -> set[int]:
+    """How many segments of a pattern a path may have used up: each ``**`` is at its place and past it."""
+    places = _past_any(pattern, {0})
+    for segment in path:
+        places = _past_any(pattern, {next_ for place in places for next_ in _next(pattern, place, segment)})
+    return places
+
+
+def _past_any(pattern: Segments, places: set[int]) -> set[int]:
+    for place, segment in enumerate(pattern):
+        if segment == "**" and place in places:
+            places.add(place + 1)
+    return places
+
+
+def _next(pattern: Segments, place: int, segment: str) -> Iterator[int]:
+    if place < len(pattern):
+        if pattern[place] == "**":
+            yield place
+        elif fnmatchcase(segment, pattern[place]):
+            yield place + 1

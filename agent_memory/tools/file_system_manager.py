@@ -15,6 +15,7 @@ from agent_memory.errors import (
     ReadError,
     WriteError,
 )
+from agent_memory.key import Key
 from agent_memory.memory import AgentMemory, AsyncAgentMemory, WriteResult
 from agent_memory.runners import step
 
@@ -27,8 +28,10 @@ _BLOCK = "\n\n"
 
 class _Manager(Uncopied):
     def __init__(self, memory: AsyncAgentMemory, suffixes: Collection[str]) -> None:
-        if not suffixes or isinstance(suffixes, str) or not all(suffix.startswith(".") for suffix in suffixes):
+        if not suffixes or isinstance(suffixes, str) or not all(map(_is_ending, suffixes)):
             raise ValueError("suffixes is a collection of file name endings, each with its dot")
+        for suffix in suffixes:
+            Key.tree().join(f"x{suffix}")  # which refuses what no name ends in
         self._memory = memory
         self._suffixes = tuple(suffix.lower() for suffix in suffixes)
 
@@ -62,12 +65,19 @@ class _Manager(Uncopied):
             )
 
 
+def _is_ending(suffix: object) -> bool:
+    return isinstance(suffix, str) and suffix.startswith(".")
+
+
 class FileSystemManager(Uncopied):
     """Creates and appends to files below one root; nothing is read, overwritten or deleted.
 
     Args:
         memory: the tree, any backend's.
         suffixes: what names may end in, in any case.
+
+    Raises:
+        ValueError: no suffixes, or one that no name can end in.
 
     The seed's error names are `agent_memory.errors`'; its base class is `AgentMemoryError`. Beside them
     `InvalidPathError` with the rule "suffix" or "git" refuses other endings and anything inside ``.git``.

@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase
 from functools import partial
 from typing import Final
 
+from agent_memory._patterns import require_possible
 from agent_memory._uncopied import Uncopied
 from agent_memory.backend import Entry
 from agent_memory.colours import awaitable
@@ -29,7 +30,6 @@ MAX_CONTEXT: Final = 10
 RESULTS: Final = 50
 """How many matches are returned unless told."""
 _SHOWN = 300
-_LONGEST_GLOB = 1000  # paths are shorter, and a pattern of 50 MB takes minutes to compile
 _LEAD = 100
 _SHOWN_TOO = "\t\u200c\u200d"  # the joiners are letters' and emoji's; no terminal is driven by them
 _PARAMETERS: Final = {
@@ -172,8 +172,8 @@ class _Search(Uncopied):
     async def search(self, query: str, path: str, glob: str | None, context: int, max_results: int) -> SearchResult:
         if not isinstance(query, str) or not query:
             raise ValueError("query is a text of one character or more")
-        if glob is not None and len(glob) > _LONGEST_GLOB:
-            raise ValueError(f"glob has at most {_LONGEST_GLOB:,} characters")
+        if glob is not None:
+            require_possible(glob, of_names="/" not in glob, called="glob")
         if not isinstance(context, int) or not 0 <= context <= MAX_CONTEXT:
             raise ValueError(f"context is 0 to {MAX_CONTEXT}")
         if not isinstance(max_results, int) or not 1 <= max_results <= MAX_RESULTS:
@@ -244,7 +244,7 @@ class MemorySearch(Uncopied):
             max_results: 1 to 200.
 
         Raises:
-            ValueError: an argument out of its range; an empty query.
+            ValueError: an argument out of its range; an empty query; a ``glob`` that no file can match.
         """
         return step(self._search.search(query, path, glob, context, max_results))
 
