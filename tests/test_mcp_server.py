@@ -12,7 +12,6 @@ from mcp.server.lowlevel.helper_types import ReadResourceContents
 from agent_memory import AsyncAgentMemory
 from agent_memory.backend import BlockingBackend
 from agent_memory.mcp_server import mcp_server, serve_http
-from agent_memory.mcp_server._stdio import _without_lone_surrogates
 from agent_memory_memory import MemoryBackend
 from tests.mcp_clients import (
     TESTER,
@@ -276,15 +275,3 @@ async def test_http_is_served_with_a_token_only(token: str) -> None:
     async with AsyncAgentMemory.open(MemoryBackend()) as memory:
         with pytest.raises(ValueError, match="a token is 16 or more"):
             await serve_http(mcp_server(memory), token=token)
-
-
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        (r'{"a": "x\ud800"}', r'{"a": "x\ufffd"}'),
-        (r'"\ud83d\ude00 \\ud800"', r'"\ud83d\ude00 \\ud800"'),
-        (r'"\uDC00\ud83d"', r'"\ufffd\ufffd"'),
-    ],
-)
-async def test_half_a_character_is_replaced_so_that_the_call_is_answered(line: str, expected: str) -> None:
-    assert _without_lone_surrogates(line) == expected

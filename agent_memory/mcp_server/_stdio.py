@@ -1,44 +1,58 @@
 """Serving one client over this process's own stdin and stdout.
 
-The SDK reads and writes them in threads, which no interrupt wakes: the process would stay for as long as the client
-is silent. Here the event loop waits until it can read or write, and an interrupt ends the wait.
+The SDK's transport reads and writes them in threads, which no interrupt wakes, and it does not answer a line that it
+cannot parse. Here the event loop waits until it can read or write, and every line gets its answer.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import select
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import anyio
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.server import MCPServer
-from mcp.server.stdio import stdio_server
+from mcp.shared.message import ServerMessageMetadata, SessionMessage
+from mcp.types import INTERNAL_ERROR, ErrorData, JSONRPCError, JSONRPCMessage, JSONRPCRequest, JSONRPCResponse
 
+from agent_memory.mcp_server._messages import HEAD, TAIL, InvalidLine, parsed, too_long
+
+MAX_LINE_BYTES: Final = 128 * 1024 * 1024
+"""The most bytes of one message; a text of 50 MB, the most that one write takes, fits in with its escapes."""
+MAX_UNANSWERED: Final = 100
+"""The most requests of a client that are worked on at once; further ones are not read yet."""
 _BLOCK: Final = 65536
-_ESCAPE: Final = re.compile(r"\\u[dD][89abAB]\w\w\\u[dD][c-fC-F]\w\w|(?P<lone>\\u[dD][89a-fA-F]\w\w)|\\.")
-_Stream = anyio.AsyncFile[str]
 
 
-async def serve_stdio(server: MCPServer[Any]) -> None:
+async def serve_stdio(server: MCPServer[Any], *, max_line_bytes: int = MAX_LINE_BYTES) -> None:
     """Serve the client at the other end of stdin and stdout until stdin ends.
 
-    Nothing else may read stdin meanwhile; what else is printed goes to stderr.
+    Each request has one answer, also a line that is not JSON or not a message: an error, with the request's id where
+    it can be found. Nothing else may read stdin meanwhile; what else is printed goes to stderr.
+
+    Args:
+        server: what to serve.
+        max_line_bytes: the most bytes of one message; a longer one is answered with an error.
 
     Raises:
         BrokenPipeError: the client no longer reads.
     """
     lowlevel = server._lowlevel_server  # as the SDK's own in-memory transport does; run_stdio_async takes no streams
     with _stdout() as output:
-        lines, writer = cast(_Stream, _lines(sys.stdin.fileno())), cast(_Stream, _Writer(output))  # all the SDK uses
         try:
-            async with stdio_server(lines, writer) as (read, write):
-                await lowlevel.run(read, write, lowlevel.create_initialization_options())
-        except BaseExceptionGroup as group:
-            if group.subgroup(BrokenPipeError):
+            async with anyio.create_task_group() as group:
+                client = _Client(sys.stdin.fileno(), output, max_line_bytes)
+                to_server, messages = anyio.create_memory_object_stream[SessionMessage | Exception]()
+                answers, from_server = anyio.create_memory_object_stream[SessionMessage]()
+                group.start_soon(client.read, to_server)
+                group.start_soon(client.write, from_server)
+                await lowlevel.run(messages, answers, lowlevel.create_initialization_options())
+        except BaseExceptionGroup as raised:
+            if raised.subgroup(BrokenPipeError):
                 raise BrokenPipeError from None
             raise
 
@@ -59,17 +73,97 @@ def _stdout() -> Iterator[int]:
         os.close(output)
 
 
-async def _lines(descriptor: int) -> AsyncIterator[str]:
-    pending = bytearray()
+class _Client:
+    """The client's two ends: lines of requests in, lines of answers out."""
+
+    def __init__(self, stdin: int, stdout: int, max_line_bytes: int) -> None:
+        self._stdin = stdin
+        self._stdout = stdout
+        self._most = max_line_bytes
+        self._writing = anyio.Lock()
+        self._unanswered = anyio.Semaphore(MAX_UNANSWERED)
+
+    async def read(self, server: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
+        """Pass on each message, and answer each line that is not one, until stdin ends."""
+        async with server:
+            async for line in _lines(self._stdin, self._most):
+                try:
+                    message = line.message()
+                except InvalidLine as invalid:
+                    await self._write(_encoded(invalid.answer))
+                    continue
+                if isinstance(message, JSONRPCRequest):
+                    await self._unanswered.acquire()
+                with suppress(anyio.BrokenResourceError):  # the server has ended
+                    await server.send(SessionMessage(message, ServerMessageMetadata(on_request_unanswered=self._done)))
+
+    async def write(self, answers: MemoryObjectReceiveStream[SessionMessage]) -> None:
+        """Write each of the server's messages until it has ended."""
+        async with answers:
+            async for answer in answers:
+                await self._write(_encoded(answer.message))
+                if isinstance(answer.message, JSONRPCResponse | JSONRPCError):
+                    await self._done()
+
+    async def _done(self) -> None:
+        self._unanswered.release()
+
+    async def _write(self, data: bytes) -> None:
+        """Write all of a line, never more at once than a pipe that can be written to takes without blocking."""
+        async with self._writing:
+            for start in range(0, len(data), select.PIPE_BUF):
+                part = data[start : start + select.PIPE_BUF]
+                while part:
+                    with suppress(OSError):
+                        await anyio.wait_writable(self._stdout)
+                    part = part[os.write(self._stdout, part) :]
+
+
+class _Line:
+    """A line as it is read: whole, or only the beginning and the end of one that is too long."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._data = bytearray()
+        self._tail = b""
+        self._is_too_long = False
+
+    def add(self, part: bytes) -> None:
+        if self._is_too_long:
+            self._tail = (self._tail + part)[-TAIL:]
+            return
+        self._data += part
+        if len(self._data) > self._most:
+            self._is_too_long, self._tail = True, bytes(self._data[HEAD:][-TAIL:])
+            del self._data[HEAD:]
+
+    def is_blank(self) -> bool:
+        return not self._is_too_long and not self._data.strip()
+
+    def message(self) -> JSONRPCMessage:
+        """The line's message.
+
+        Raises:
+            InvalidLine: it has none.
+        """
+        if self._is_too_long:
+            raise too_long(bytes(self._data), self._tail, self._most)
+        return parsed(bytes(self._data))
+
+
+async def _lines(descriptor: int, most: int) -> AsyncIterator[_Line]:
+    """The lines that are not blank; a line feed ends each, also one that is too long."""
+    line = _Line(most)
     while block := await _read(descriptor):
-        whole, newline, rest = block.rpartition(b"\n")
-        if newline:
-            for line in (pending + whole).split(b"\n"):
-                yield _without_lone_surrogates(line.decode(errors="replace"))
-            pending.clear()
-        pending += rest
-    if pending:
-        yield _without_lone_surrogates(pending.decode(errors="replace"))
+        *ends, rest = block.split(b"\n")
+        for end in ends:
+            line.add(end)
+            if not line.is_blank():
+                yield line
+            line = _Line(most)
+        line.add(rest)
+    if not line.is_blank():
+        yield line
 
 
 async def _read(descriptor: int) -> bytes:
@@ -78,24 +172,11 @@ async def _read(descriptor: int) -> bytes:
     return os.read(descriptor, _BLOCK)
 
 
-class _Writer:
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-
-    async def write(self, text: str) -> None:
-        """Write all of a text, never more at once than a pipe that can be written to takes without blocking."""
-        data = text.encode()
-        for start in range(0, len(data), select.PIPE_BUF):
-            part = data[start : start + select.PIPE_BUF]
-            while part:
-                with suppress(OSError):
-                    await anyio.wait_writable(self._descriptor)
-                part = part[os.write(self._descriptor, part) :]
-
-    async def flush(self) -> None:
-        """Nothing is buffered."""
-
-
-def _without_lone_surrogates(line: str) -> str:
-    """JSON text with escapes of half a character replaced: the SDK would drop such a line and never answer it."""
-    return _ESCAPE.sub(lambda found: "\\ufffd" if found["lone"] else found[0], line) if "\\u" in line else line
+def _encoded(message: JSONRPCMessage) -> bytes:
+    """A line of JSON; of an answer that is not valid Unicode, an error with its id."""
+    try:
+        return message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+    except ValueError:
+        id_ = message.id if isinstance(message, JSONRPCResponse | JSONRPCError) else None
+        error = ErrorData(code=INTERNAL_ERROR, message="the answer cannot be written as JSON")
+        return _encoded(JSONRPCError(jsonrpc="2.0", id=id_, error=error))

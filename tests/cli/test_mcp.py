@@ -88,15 +88,17 @@ async def test_what_a_client_gets_wrong_is_an_error_and_the_server_lives_on(
             assert (await called(client, "view", path="/memories")).text.endswith("0B\t/memories")
 
 
-def test_lines_that_are_no_messages_are_passed_over(script: str) -> None:
+def test_lines_that_are_no_messages_are_answered_with_errors(script: str) -> None:
     with started([script, "mcp"]) as process:
         assert process.stdin
         assert process.stdout
         process.stdin.write(b"nonsense\n\xff\xfe\n\n[]\n7\n" + b'{"jsonrpc":"2.0"}\n' + json.dumps(INITIALIZE).encode())
         process.stdin.write(b"\n" + PING)
         process.stdin.flush()
-        answers = [json.loads(process.stdout.readline()) for _ in range(2)]
-        assert [answer["id"] for answer in answers] == [1, 1]
+        answers = [json.loads(process.stdout.readline()) for _ in range(7)]
+        assert [answer["id"] for answer in answers] == [*[None] * 5, 1, 1]
+        codes = [answer["error"]["code"] for answer in answers if "error" in answer]
+        assert codes == [-32700, -32700, -32600, -32600, -32600]
         output, errors = process.communicate(timeout=60)
     assert (process.returncode, output, errors) == (0, b"", b"")
 
@@ -106,7 +108,8 @@ def test_the_end_of_stdin_ends_it(script: str, tmp_path: Path, redirected: str) 
     (tmp_path / "input").write_bytes(b"no message\n")
     command = ["sh", "-c", f'exec "$0" mcp {redirected}', script]
     done = subprocess.run(command, input=b"", capture_output=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    codes = [json.loads(line)["error"]["code"] for line in done.stdout.splitlines()]
+    assert (done.returncode, codes, done.stderr) == (0, [-32700] if redirected == "<input" else [], b"")
 
 
 def test_an_interrupt_ends_it_quietly_while_the_client_is_silent(script: str) -> None:
