@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from agent_memory._deadline import deadline_or_default
+from agent_memory._deadline import Deadline, deadline_or_default
+from agent_memory.errors import AgentMemoryError
 from agent_memory.object_store._between_loops import Turn
 from agent_memory.object_store._limits import until
-from agent_memory.object_store._store import Unanswered
+from agent_memory.object_store._store import Answer, Broken, Unanswered
 
 _FIRST, _LONGEST = 0.02, 2.0
 _FIRST_RACE, _LONGEST_RACE = 0.01, 0.5
@@ -31,9 +32,9 @@ class Attempts:
     """The requests of one operation, and how long it goes on sending them.
 
     Attributes:
-        lost: whether a write that may have taken effect was left without an answer; set by who sends one.
+        lost: whether a write that may have taken effect was left without an answer.
         deadline: when the operation has to be over, by the event loop's clock.
-        sent: whether a write was; set by who sends one.
+        sent: whether a write was.
         turn: to write, between event loops, if there are several.
     """
 
@@ -49,6 +50,12 @@ class Attempts:
         self._failures = 0
         self._races = 0
         self._last = "no answer"
+
+    def briefly(self, seconds: float) -> Attempts:
+        """Requests beside the operation's, with time of their own."""
+        other = Attempts(self._jitter)
+        other.deadline = Deadline(seconds, other.began + seconds)
+        return other
 
     @property
     def seconds_ago(self) -> float:
@@ -68,17 +75,33 @@ class Attempts:
         """
         while True:
             try:
-                return await self.once(request)
+                return await self._send(request)
             except Unanswered as failure:
                 await self.back_off(failure)
 
-    async def once(self, request: Callable[[], Awaitable[T]]) -> T:
-        """Send a request once, and give it up at the deadline; raises `Unanswered`."""
+    async def write_once(self, request: Callable[[], Awaitable[T]]) -> T:
+        """Send a write once, and note whether it may have taken effect without an answer; raises `Unanswered`."""
+        self.sent = True
+        try:
+            return await self._send(request)
+        except Unanswered as failure:
+            self.lost = self.lost or failure.sent
+            raise
+        except Broken:
+            self.lost = True
+            raise
+
+    async def _send(self, request: Callable[[], Awaitable[T]]) -> T:
+        """Send a request, and give it up at the deadline: the only place where one is sent."""
         self._requests += 1
         try:
             return await until(self.deadline.at, request)
         except TimeoutError:
             raise Unanswered("no answer in time") from None
+        except (Answer, AgentMemoryError, MemoryError, RecursionError):
+            raise
+        except Exception as mistake:
+            raise Broken(f"the storage client failed ({type(mistake).__name__})") from mistake
 
     async def back_off(self, failure: Unanswered) -> None:
         """Note a failure, and wait before the next request: twice as long each time at most, full jitter.
@@ -89,11 +112,6 @@ class Attempts:
         self._last = str(failure)
         self._failures += 1
         await self._wait(failure.wait + self._jitter() * _window(_FIRST, self._failures, _LONGEST))
-
-    async def write_unanswered(self, failure: Unanswered) -> None:
-        """`back_off` of a write, which may have taken effect if it was sent."""
-        self.lost = self.lost or failure.sent
-        await self.back_off(failure)
 
     async def lose(self) -> None:
         """Wait after a lost race, and for one's turn if others went on without waiting; raises as `back_off`."""

@@ -20,7 +20,7 @@ from agent_memory.errors import (
 )
 from agent_memory.key import RULES, Key
 from agent_memory.object_store._attempts import Attempts, OutOfTimeError
-from agent_memory.object_store._store import Failed, Listing, Missing, Object, ObjectStore, Racing, Refused, TooLarge
+from agent_memory.object_store._store import Answer, Listing, Missing, Object, ObjectStore, Racing, Refused, TooLarge
 
 _MAX_PREFIX_BYTES = 100
 _MAX_KEYS = 1000
@@ -139,10 +139,10 @@ class Operation(AbstractContextManager[Attempts]):
             raise self._unknown("the stack was full") from raised
         if isinstance(raised, ReadError | WriteError) and self._attempts.lost:  # of what was asked besides
             raise self._unknown("an answer was lost, and the next one too") from raised
-        if isinstance(raised, Failed | OutOfTimeError):
+        if isinstance(raised, Answer | OutOfTimeError):
             raise self._ended(raised) from raised
 
-    def _ended(self, failure: Failed | OutOfTimeError) -> AgentMemoryError:
+    def _ended(self, failure: Answer | OutOfTimeError) -> AgentMemoryError:
         if self._attempts.lost and self._error is not ReadError:
             return self._unknown(str(failure))
         if isinstance(failure, OutOfTimeError) and failure.races:

@@ -56,7 +56,8 @@ class Composer:
     async def is_safe(self, name: str, attempts: Attempts) -> bool:
         """Whether the server keeps the preconditions of uploads in parts; ``name`` is an object of the least size."""
         if self._store and not self._tried:
-            if not (await self._store.is_trusted() or await self._keeps_preconditions(self._store, name, attempts)):
+            trusted = await attempts.until_answered(self._store.is_trusted)
+            if not (trusted or await self._keeps_preconditions(self._store, name, attempts)):
                 self._store = None
             self._tried = True
         return self._store is not None
@@ -77,9 +78,9 @@ class Composer:
             parts.append(await attempts.until_answered(new))
             while True:
                 try:
-                    return await attempts.once(partial(store.complete_upload, name, upload, parts, if_match=etag))
+                    return await attempts.write_once(partial(store.complete_upload, name, upload, parts, if_match=etag))
                 except Unanswered as failure:
-                    await attempts.write_unanswered(failure)
+                    await attempts.back_off(failure)
 
     async def aclose(self) -> None:
         """Wait for what is still being aborted."""
@@ -100,7 +101,7 @@ class Composer:
 
     async def _abort(self, store: Composes, upload: KeptItem, attempts: Attempts) -> None:
         """Try, once, in time of its own: it may be the deadline that failed the upload. Who waits, waits until his."""
-        abort = asyncio.ensure_future(_aborted(store, upload))
+        abort = asyncio.ensure_future(_aborted(store, upload, attempts.briefly(_ABORT_SECONDS)))
         self._aborts.add(abort)
         abort.add_done_callback(self._aborts.discard)
         await asyncio.wait({abort}, timeout=attempts.seconds_left)
@@ -122,10 +123,9 @@ class Composer:
             await self._abort(store, KeptItem(trial, upload), attempts)
 
 
-async def _aborted(store: Composes, upload: KeptItem) -> None:
-    with suppress(Exception):  # it is none that anybody reads
-        async with asyncio.timeout(_ABORT_SECONDS):
-            await store.abort_upload(upload)
+async def _aborted(store: Composes, upload: KeptItem, attempts: Attempts) -> None:
+    with suppress(Exception):  # no caller reads it
+        await attempts.write_once(partial(store.abort_upload, upload))
 
 
 async def _copied(store: Composes, name: str, upload: str, etag: str, size: int, attempts: Attempts) -> list[str]:

@@ -24,7 +24,7 @@ async def refusal(store: ObjectStore, name: str, attempts: Attempts) -> str | No
         name: an object beside which the trial lies, so that whoever may write it may try.
         attempts: the time there is.
     """
-    if await store.is_trusted():
+    if await attempts.until_answered(store.is_trusted):
         return None
     trial = f"{name}.{secrets.token_hex(8)}{TEMPORARY_SUFFIX}"
     try:

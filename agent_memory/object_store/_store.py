@@ -42,7 +42,10 @@ class Listing(NamedTuple):
 
 
 class ObjectStore(Protocol):
-    """One bucket: every method is one request, tried once.
+    """One bucket: every coroutine method is one request, tried once, which `Attempts` alone sends.
+
+    Any other exception is a mistake of the engine, or of what it calls: the operation ends with it, and nothing is sent
+    again.
 
     Raises:
         Missing: there is no such object.
@@ -171,11 +174,15 @@ class Composes(ObjectStore, Protocol):
         ...
 
 
-class Missing(Exception):
+class Answer(Exception):
+    """What a request came to instead of a result."""
+
+
+class Missing(Answer):
     """There is no such object."""
 
 
-class Refused(Exception):
+class Refused(Answer):
     """The precondition does not hold.
 
     ``keeps_directories``: the server may mean a directory that holds no object.
@@ -186,15 +193,15 @@ class Refused(Exception):
         self.keeps_directories = keeps_directories
 
 
-class Racing(Exception):
+class Racing(Answer):
     """The precondition could not be decided, because another write was under way."""
 
 
-class NotSatisfiable(Exception):
+class NotSatisfiable(Answer):
     """The range begins at or after the end."""
 
 
-class TooLarge(Exception):
+class TooLarge(Answer):
     """More bytes than the caller takes: ``size``, of at most ``most``."""
 
     def __init__(self, size: int, most: int) -> None:
@@ -203,7 +210,7 @@ class TooLarge(Exception):
         self.most = most
 
 
-class Unanswered(Exception):
+class Unanswered(Answer):
     """No answer that settles a request; its text says why, in a word or two.
 
     Attributes:
@@ -217,5 +224,9 @@ class Unanswered(Exception):
         self.wait = wait
 
 
-class Failed(Exception):
+class Failed(Answer):
     """The store's refusal for good; its text says why, without names, hosts and credentials."""
+
+
+class Broken(Failed):
+    """The engine raised an exception that is no answer: its cause, a mistake of code."""

@@ -82,12 +82,11 @@ class Write:
         """Write whatever is there; raises `OutOfTimeError`."""
         while True:
             table = Table.new(self._store.now(), (self._entry,))  # each request is a chain of its own
-            self.attempts.sent = True
             try:
-                etag = await self.attempts.once(partial(self._store.put, self._name, data, table.metadata))
+                etag = await self.attempts.write_once(partial(self._store.put, self._name, data, table.metadata))
                 return Stamped(etag, table)
             except Unanswered as failure:
-                await self.attempts.write_unanswered(failure)
+                await self.attempts.back_off(failure)
             except Racing:
                 await self.attempts.lose()
 
@@ -105,7 +104,7 @@ class Write:
             try:
                 return Stamped(await self._sent(data, table, base), table)
             except Unanswered as failure:
-                await self.attempts.write_unanswered(failure)
+                await self.attempts.back_off(failure)
             except (Refused, Racing, Missing) as answer:
                 seen = await self._look_again(whole)
                 if seen and seen.table.has(self._entry):
@@ -130,14 +129,13 @@ class Write:
             if etag not in (None, seen.etag):
                 raise BeatenError(seen, not attempts.lost)
             sent = seen
-            attempts.sent = True
             try:
-                await attempts.once(
+                await attempts.write_once(
                     partial(self._store.delete, self._name, if_match=seen.etag if conditional else None)
                 )
                 return True
             except Unanswered as failure:
-                await attempts.write_unanswered(failure)
+                await attempts.back_off(failure)
             except (Refused, Racing, Missing):
                 attempts.lost = attempts.lost or self._store.resends
                 await attempts.lose()
@@ -169,9 +167,8 @@ class Write:
                         return found
 
     async def _sent(self, data: bytes, table: Table, base: State | None) -> str:
-        self.attempts.sent = True
         if base is None or not base.before:
-            return await self.attempts.once(partial(self._put, data, table, base))
+            return await self.attempts.write_once(partial(self._put, data, table, base))
         new, size = data[len(base.data) :], base.before + len(base.data)
         return await self._composer.append(self._name, base.etag, size, new, table.metadata, self.attempts)
 

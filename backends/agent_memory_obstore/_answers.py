@@ -34,18 +34,20 @@ class Request(AbstractContextManager[None]):
 
     __slots__ = ("_contact", "_translated")
 
-    def __init__(self, contact: FirstContact, translated: Callable[[Exception], Exception]) -> None:
+    def __init__(self, contact: FirstContact, translated: Callable[[Exception], Exception | None]) -> None:
         self._contact = contact
         self._translated = translated
 
     def __exit__(self, kind: type[BaseException] | None, cause: BaseException | None, _: TracebackType | None) -> None:
         if cause is None:
             self._contact.made = True
+        elif kind and kind.__name__ == "PanicException":
+            raise RuntimeError("obstore panicked") from None  # no `Exception`, which callers would not expect
         elif isinstance(cause, Exception) and not isinstance(cause, TooLarge | UnsupportedOperationError):
             if "Server returned" in str(cause):
                 self._contact.made = True
-            answer = self._contact.given_up(self._translated(cause))
-            raise answer from None  # the cause tells hosts, and what a server tells of requests
+            if (answer := self._translated(cause)) is not None:
+                raise self._contact.given_up(answer) from None  # the cause tells hosts, and what a server tells
 
 
 def translated(
@@ -56,13 +58,16 @@ def translated(
     ranged: bool = False,
     keeps_directories: bool = False,
     store: str = "S3",
-) -> Exception:
+) -> Exception | None:
     """The answer, as `agent_memory.object_store` has them, that an exception to a request stands for.
 
-    See `agent_memory.object_store.refusal_of` for the arguments.
+    None for an exception that is not obstore's: a mistake of code. See `agent_memory.object_store.refusal_of` for the
+    arguments.
     """
     if isinstance(cause, NotImplementedError) or type(cause).__name__ == "NotSupportedError":
         return UnsupportedOperationError(f"obstore does not do that on {store}")
+    if not isinstance(cause, OSError | ValueError) and not _is_of_obstore(cause):
+        return None
     text = str(cause).rpartition(_DESCRIPTION)[2]
     status, code = _STATUS.search(text), _CODE.search(text)
     if status:
@@ -90,3 +95,7 @@ def translated(
         return Unanswered("there are no credentials, and no metadata service gives any", sent=False)
     kinds = _KIND.findall(text)
     return Unanswered(f"no reply from {store} ({kinds[0] if kinds else name})", sent=_NEVER_SENT.isdisjoint(kinds))
+
+
+def _is_of_obstore(cause: Exception) -> bool:
+    return any(kind.__module__.startswith("obstore") for kind in type(cause).__mro__)

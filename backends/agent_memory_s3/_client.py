@@ -21,7 +21,7 @@ from agent_memory.backend import Uncopied
 from agent_memory.errors import UnsupportedOperationError
 from agent_memory.object_store import FirstContact, KeptItem, KeptPage, Listed, Listing, Object, TooLarge, Unanswered
 from agent_memory_s3 import _session
-from agent_memory_s3._answers import keeps_directories, translated
+from agent_memory_s3._answers import Request, keeps_directories
 
 _CONFIG = {"connect_timeout": 5, "read_timeout": 15, "max_pool_connections": 64}
 _ONE_TRY = {"retries": {"total_max_attempts": 1, "mode": "standard"}}
@@ -66,10 +66,8 @@ class S3Store(Uncopied):
         return self._bucket
 
     async def is_trusted(self) -> bool:
-        try:
+        with Request(self._contact, {}, sent=False):
             host = urlsplit((await self._connect()).meta.endpoint_url).hostname or ""
-        except Exception as cause:
-            raise translated(cause, {}) from cause
         return host.endswith((".amazonaws.com", ".amazonaws.com.cn"))
 
     async def get(
@@ -80,10 +78,8 @@ class S3Store(Uncopied):
             length = int(reply["ContentLength"])
             if most is not None and length > most:
                 raise TooLarge(length, most)
-            try:
+            with Request(self._contact, {}):
                 data: bytes = await body.read()
-            except Exception as cause:
-                raise translated(cause, {}) from cause
         size = int(reply["ContentRange"].rpartition("/")[2]) if "ContentRange" in reply else length
         return _object(reply, size, data)
 
@@ -159,14 +155,14 @@ class S3Store(Uncopied):
             await _session.close(self._fs)
 
     async def _call(self, method: str, **options: Any) -> Mapping[str, Any]:
-        try:
+        with Request(self._contact, options, sent=False):
             await self._connect()
-            reply: Mapping[str, Any] = await self._fs._call_s3(method, Bucket=self._bucket, **options)
-        except UnsupportedOperationError:
-            raise
-        except Exception as cause:
-            self._hear(getattr(getattr(cause, "__cause__", None), "response", None))
-            raise self._contact.given_up(translated(cause, options)) from cause
+        with Request(self._contact, options):
+            try:
+                reply: Mapping[str, Any] = await self._fs._call_s3(method, Bucket=self._bucket, **options)
+            except OSError as cause:
+                self._hear(getattr(cause.__cause__, "response", None))
+                raise
         self._hear(reply)
         return reply
 

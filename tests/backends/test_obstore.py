@@ -12,6 +12,7 @@ from contextlib import closing
 from typing import Any
 
 import pytest
+from obstore.exceptions import GenericError
 
 from agent_memory import (
     AgentMemory,
@@ -446,7 +447,7 @@ Generic {{
 )
 def test_an_answer_is_told_by_its_status_and_its_code(status: int, code: str, expected: type[Exception]) -> None:
     answer = translated(
-        Exception(SERVED.format(status=status, code=code)), conditional=True, of_object=True, ranged=True
+        GenericError(SERVED.format(status=status, code=code)), conditional=True, of_object=True, ranged=True
     )
     assert type(answer) is expected
     if isinstance(answer, Unanswered):
@@ -458,8 +459,10 @@ def test_an_answer_is_told_by_its_status_and_its_code(status: int, code: str, ex
     [
         (NotImplementedError("put_opts"), UnsupportedOperationError),
         (ValueError("a name"), Failed),
-        (Exception("moved\n\nDebug source:\nGeneric {\n            inner: BareRedirect,\n}"), Failed),
-        (Exception("panicked"), Unanswered),
+        (GenericError("moved\n\nDebug source:\nGeneric {\n            inner: BareRedirect,\n}"), Failed),
+        (GenericError("anything"), Unanswered),
+        (TypeError("a mistake"), type(None)),
+        (RuntimeError("a mistake"), type(None)),
     ],
 )
 def test_what_has_no_status_is_told_by_its_kind(cause: Exception, expected: type[Exception]) -> None:
@@ -467,6 +470,31 @@ def test_what_has_no_status_is_told_by_its_kind(cause: Exception, expected: type
 
 
 def test_without_a_reply_it_stays_open_whether_a_request_took_effect() -> None:
-    answer = translated(Exception("anything"))
+    answer = translated(GenericError("anything"))
     assert isinstance(answer, Unanswered)
     assert answer.sent
+
+
+class PanicException(BaseException):
+    """What a panic in Rust raises, which is no `Exception`."""
+
+
+@pytest.mark.parametrize("mistake", [TypeError("a host's path"), PanicException("a host's path")])
+def test_a_mistake_of_code_is_told_at_once_and_nothing_is_sent_again(
+    server: S3Server, monkeypatch: pytest.MonkeyPatch, mistake: BaseException
+) -> None:
+    calls = []
+
+    async def broken(*_: object, **__: object) -> None:
+        calls.append(1)
+        raise mistake
+
+    with AgentMemory.open(server.new_url(), storage_options=server.options) as memory:
+        memory.create("a.md", "x")
+        monkeypatch.setattr("obstore.get_async", broken)
+        monkeypatch.setattr("obstore.put_async", broken)
+        with pytest.raises(ReadError, match=r"the storage client failed \(\w+\)$"):
+            memory.read("a.md")
+        with pytest.raises(OutcomeUnknownError, match=r"the storage client failed \(\w+\); whether"):
+            memory.write("a.md", "y")
+    assert len(calls) == 2

@@ -11,16 +11,26 @@ import sys
 from collections import Counter
 from contextlib import closing
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+import aiohttp
 import fsspec.asyn
 import pytest
+from botocore.exceptions import (
+    CredentialRetrievalError,
+    EndpointConnectionError,
+    HTTPClientError,
+    ReadTimeoutError,
+)
+from botocore.parsers import ResponseParserError
 
 from agent_memory import (
     AgentMemory,
     AgentMemoryError,
     AgentMemoryFileNotFoundError,
     AgentMemoryService,
+    AppendError,
     AsyncAgentMemory,
     BackendNotAvailableError,
     FileAlreadyExistsError,
@@ -330,3 +340,86 @@ def test_why_access_is_denied_is_told_where_it_is_no_matter_of_permissions() -> 
 def test_a_profile_that_does_not_exist_is_a_clear_error() -> None:
     with pytest.raises(BackendNotAvailableError, match="ProfileNotFound"):
         AgentMemory.open("s3://memories", storage_options={"profile": "no-such-profile"})
+
+
+EVERY_CALL: dict[str, Any] = {
+    "read": lambda memory: memory.read("a.md"),
+    "stat": lambda memory: memory.stat("a.md"),
+    "write": lambda memory: memory.write("a.md", "x"),
+    "create": lambda memory: memory.create("a.md", "x"),
+    "append": lambda memory: memory.append("a.md", "x"),
+    "edit": lambda memory: memory.edit("a.md", str.upper),
+    "delete": lambda memory: memory.delete("a.md"),
+    "list": lambda memory: memory.list(),
+}
+every_call = pytest.mark.parametrize("call", EVERY_CALL.values(), ids=EVERY_CALL.keys())
+
+
+@every_call
+def test_a_credential_process_that_fails_is_named_and_nothing_was_sent(
+    moto: S3Server, call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config").write_text("[profile failing]\ncredential_process = false\nregion = us-east-1\n")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    for variable in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(variable, raising=False)
+    options = {"endpoint_url": moto.endpoint, "profile": "failing"}
+    with (
+        AgentMemory.open(moto.new_url(), storage_options=options) as memory,
+        pytest.raises(FileOperationError, match=r"no request could be made \(CredentialRetrievalError\)") as failed,
+    ):
+        call(memory)
+    assert not isinstance(failed.value, OutcomeUnknownError)
+
+
+@every_call
+@pytest.mark.parametrize("mistake", [TypeError("a host's path"), HTTPClientError(error=TypeError("a host's path"))])
+def test_a_mistake_of_code_is_told_at_once_and_nothing_is_sent_again(
+    moto: S3Server, call: Any, mistake: Exception
+) -> None:
+    backend = moto.new_backend()
+    calls: Counter[str] = Counter()
+
+    async def broken(method: str, **_: Any) -> Any:
+        calls[method] += 1
+        raise mistake
+
+    backend._bucket.store._fs._call_s3 = broken
+    with (
+        AgentMemory.open(backend) as memory,
+        pytest.raises(FileOperationError, match=rf"the storage client failed \({type(mistake).__name__}\)$") as failed,
+    ):
+        call(memory)
+    assert sum(calls.values()) == 1
+    assert failed.value.__cause__
+    assert failed.value.__cause__.__cause__ is mistake
+
+
+def test_a_mistake_before_the_first_request_is_told_too(moto: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = moto.new_backend()
+
+    async def broken() -> Any:
+        raise ImportError
+
+    monkeypatch.setattr(backend._bucket.store._fs, "set_session", broken)
+    with AgentMemory.open(backend) as memory, pytest.raises(AppendError, match=r"client failed \(ImportError\)"):
+        memory.append("a.md", "x")
+
+
+@pytest.mark.parametrize(
+    ("error", "sent"),
+    [
+        (CredentialRetrievalError(provider="p", error_msg="m"), False),
+        (EndpointConnectionError(endpoint_url="u"), False),
+        (HTTPClientError(error=RuntimeError("Session is closed")), True),
+        (ReadTimeoutError(endpoint_url="u"), True),
+        (ConnectionResetError(), True),
+        (aiohttp.ClientPayloadError(), True),
+        (ResponseParserError(), True),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_a_failure_of_the_network_is_an_answer_that_did_not_come(error: Exception, sent: bool) -> None:
+    answer = translated(error, {})
+    assert isinstance(answer, Unanswered)
+    assert answer.sent is sent

@@ -34,7 +34,7 @@ async def a_refusal_is_a_conflict(self: Any, data: bytes, base: Any, *, whole: b
     table = await self._stamped(base)
     while True:
         try:
-            return Stamped(await self.attempts.once(lambda: self._put(data, table, base)), table)
+            return Stamped(await self.attempts.write_once(lambda: self._put(data, table, base)), table)
         except Unanswered as failure:
             await self.attempts.back_off(failure)
         except (Refused, Racing, Missing):
@@ -80,7 +80,9 @@ async def an_upload_takes_the_place_of_whatever_is_there(
     old = await answered(lambda: store.copy_part(name, upload, 1, source=name, if_match=etag, span=(0, size - 1)))
     new = await answered(lambda: store.put_part(name, upload, 2, data))
     current = (await answered(lambda: store.head(name))).etag
-    completed: str = await attempts.once(lambda: store.complete_upload(name, upload, [old, new], if_match=current))
+    completed: str = await attempts.write_once(
+        lambda: store.complete_upload(name, upload, [old, new], if_match=current)
+    )
     return completed
 
 

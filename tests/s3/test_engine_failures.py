@@ -1,0 +1,295 @@
+"""Every request of every operation meets every kind of failure of the engine: one of our errors comes, in time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
+from contextvars import ContextVar
+from functools import partial
+from random import Random
+from typing import Any, NamedTuple, TypeVar
+
+import pytest
+
+from agent_memory.backend import ABSENT, PRESENT, Deadline, deadline
+from agent_memory.errors import AgentMemoryError, FileOperationError, OutcomeUnknownError
+from agent_memory.key import Key
+from agent_memory.object_store import (
+    Failed,
+    KeptItem,
+    KeptPage,
+    Listing,
+    Missing,
+    NotSatisfiable,
+    ObjectStoreBackend,
+    Racing,
+    Refused,
+    TooLarge,
+    Unanswered,
+    Writer,
+    _attempts,
+)
+from agent_memory.object_store._limits import until
+from agent_memory.object_store._store import Answer
+from agent_memory.testing.simulation import ComposingClient, Faults, SimulatedStore
+from agent_memory.testing.simulation._loop import VirtualLoop
+from agent_memory.testing.simulation._network import LEAST_PART
+
+T = TypeVar("T")
+KEY, NEW = Key.tree().join("d/log.md"), Key.tree().join("e/new.md")
+SMALL, LARGE, MORE = b"base\n", b"x" * (LEAST_PART + 9) + b"\n", b"more\n"
+SECONDS = 20.0
+REQUESTS = ("is_trusted", "get", "head", "put", "delete", "list", "list_versions", "delete_version", "list_uploads",
+            "abort_upload", "begin_upload", "copy_part", "put_part", "complete_upload")  # fmt: skip
+_inside: ContextVar[bool] = ContextVar("inside", default=False)
+
+
+class Failure(NamedTuple):
+    """What a request raises; ``applied``: it took effect first; ``again``: so do all after it."""
+
+    text: str
+    error: Callable[[], BaseException]
+    applied: bool = False
+    again: bool = False
+
+
+FAILURES = (
+    Failure("unanswered", lambda: Unanswered("lost")),
+    Failure("unanswered from now on", lambda: Unanswered("lost"), again=True),
+    Failure("unanswered, done", lambda: Unanswered("lost"), applied=True),
+    Failure("not sent", lambda: Unanswered("no credentials", sent=False)),
+    Failure("not sent from now on", lambda: Unanswered("no credentials", sent=False), again=True),
+    Failure("failed", lambda: Failed("access denied")),
+    Failure("failed from now on", lambda: Failed("access denied"), again=True),
+    Failure("timeout", TimeoutError),
+    Failure("timeout from now on", TimeoutError, again=True),
+)
+"""What is no fault of the code: the answer tells what took effect, or the operation says that it does not know."""
+ANSWERS = (Missing, Refused, Racing, NotSatisfiable, lambda: TooLarge(9, 1))
+"""What an operation may get in answer to a request that cannot be answered so."""
+MISTAKES = (ImportError, TypeError, AttributeError, KeyError, ValueError, RuntimeError, OSError, ZeroDivisionError)
+
+
+class Engine(ComposingClient):
+    """The simulated server's client with every optional part of an engine."""
+
+    async def is_trusted(self) -> bool:
+        return False
+
+    async def list(self, prefix: str, *, delimited: bool, limit: int, after: str | None = None) -> Listing:
+        found = await super().list(prefix, delimited=delimited, limit=limit, after=after)
+        below = {name[len(prefix) :] for name in self._store.objects if name.startswith(prefix)}
+        levels = {f"{prefix}{name.partition('/')[0]}/" for name in below if "/" in name} if delimited else set[str]()
+        return found._replace(prefixes=sorted(levels), keeps_directories=True)
+
+    async def copy_part(
+        self, name: str, upload: str, number: int, *, source: str, if_match: str, span: tuple[int, int]
+    ) -> str:
+        data = self._store.get(source, if_match).data[span[0] : span[1] + 1]
+        return await super().put_part(name, upload, number, data)
+
+    async def list_versions(self, prefix: str, after: tuple[str, str] | None) -> KeptPage:  # noqa: ARG002 - one page
+        return KeptPage([KeptItem(name, "v") for name in self._store.objects if name.startswith(prefix)], None)
+
+    async def delete_version(self, version: KeptItem) -> None:
+        self._store.delete(version.name, None)
+
+    async def list_uploads(self, prefix: str, after: tuple[str, str] | None) -> KeptPage:  # noqa: ARG002 - one page
+        return KeptPage([KeptItem(each.name, id_) for id_, each in self._store.uploads.items()], None)
+
+
+class StandIn(Engine):
+    """One that fails as a test says, and notes its requests, and which of them were sent outside `Attempts`."""
+
+    def __init__(self, store: SimulatedStore) -> None:
+        super().__init__(store, Random(1), Faults(0, 0, 0, 0, 0, 0, 0))
+        self.requests: list[str] = []
+        self.outside: list[str] = []
+        self.fails: Callable[[int], Failure | None] = lambda _: None
+
+
+def _failing(name: str) -> Callable[..., Awaitable[Any]]:
+    async def request(self: StandIn, *args: Any, **options: Any) -> Any:
+        if not _inside.get():
+            self.outside.append(name)
+        failure = self.fails(len(self.requests))
+        self.requests.append(name)
+        await asyncio.sleep(0)
+        request = partial(getattr(Engine, name), self, *args, **options)
+        if failure is None:
+            return await request()
+        if failure.applied:
+            with suppress(Answer):
+                await request()
+        raise failure.error()
+
+    return request
+
+
+for _name in REQUESTS:
+    setattr(StandIn, _name, _failing(_name))
+
+
+@pytest.fixture(autouse=True)
+def noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `Attempts` sends knows that it does."""
+
+    async def inside(at: float, request: Callable[[], Awaitable[T]]) -> T:
+        token = _inside.set(True)
+        try:
+            return await until(at, request)
+        finally:
+            _inside.reset(token)
+
+    monkeypatch.setattr(_attempts, "until", inside)
+
+
+class Operation(NamedTuple):
+    """One operation of a backend, and the file there is before it; ``many``: it is on many files, one by one."""
+
+    call: Callable[[ObjectStoreBackend], Awaitable[object]]
+    before: bytes | None = SMALL
+    many: bool = False
+
+
+async def _swap(backend: ObjectStoreBackend) -> None:
+    await backend.write(KEY, MORE, (await backend.read(KEY)).version)
+
+
+async def _delete_version(backend: ObjectStoreBackend) -> None:
+    await backend.delete(KEY, (await backend.read(KEY)).version)
+
+
+OPERATIONS = {
+    "read": Operation(lambda b: b.read(KEY)),
+    "read nothing": Operation(lambda b: b.read(KEY, 3, 3)),
+    "stat": Operation(lambda b: b.stat(KEY)),
+    "list": Operation(lambda b: b.list(Key.tree())),
+    "list a level": Operation(lambda b: b.list(Key.tree(), recursive=False)),
+    "write": Operation(lambda b: b.write(KEY, MORE)),
+    "write into a new directory": Operation(lambda b: b.write(NEW, MORE)),
+    "create": Operation(lambda b: b.write(NEW, MORE, ABSENT)),
+    "create where a file is": Operation(lambda b: b.write(KEY, MORE, ABSENT)),
+    "swap": Operation(_swap),
+    "append": Operation(lambda b: b.append(KEY, MORE, when=PRESENT)),
+    "append to nothing": Operation(lambda b: b.append(KEY, MORE), None),
+    "append to a large file": Operation(lambda b: b.append(KEY, MORE), LARGE),
+    "delete": Operation(lambda b: b.delete(KEY)),
+    "delete a version": Operation(_delete_version),
+    "erase": Operation(lambda b: b.erase(Key.tree()), many=True),
+}
+
+
+class Ended(NamedTuple):
+    """How an operation ended: its error, the engine that was asked, and whether a file is not as it was."""
+
+    error: BaseException | None
+    engine: StandIn
+    changed: bool
+
+
+def ended(operation: Operation, fails: Callable[[int], Failure | None], cancelled_at: int | None = None) -> Ended:
+    """Run an operation on a new server; an error of the n-th request is told by n."""
+    store = SimulatedStore()
+    engine = StandIn(store)
+
+    async def play() -> tuple[BaseException | None, bool]:
+        with deadline(Deadline(SECONDS, asyncio.get_running_loop().time() + SECONDS)):
+            if operation.before is not None:
+                await ObjectStoreBackend(engine, writer=Writer(), jitter=Random(1).random).write(KEY, operation.before)
+            engine.requests.clear()
+            before = contents(store)
+            backend = ObjectStoreBackend(engine, writer=Writer(), jitter=Random(1).random)
+            task = asyncio.ensure_future(operation.call(backend))
+            engine.fails = lambda number: fails(task.cancel()) if number == cancelled_at else fails(number)
+            await asyncio.wait({task})
+            await backend.aclose()
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        return error, contents(store) != before
+
+    error, changed = VirtualLoop().run(play())  # type: ignore[abstract]  # what is missing is never called
+    return Ended(error, engine, changed)
+
+
+def contents(store: SimulatedStore) -> dict[str, bytes]:
+    return {name: found.data for name, found in store.objects.items() if not name.endswith(".agent-memory-tmp")}
+
+
+def requests_of(operation: Operation) -> Iterator[int]:
+    """The numbers of its requests where nothing fails."""
+    calm = ended(operation, lambda _: None)
+    assert calm.engine.requests
+    return iter(range(len(calm.engine.requests)))
+
+
+def from_request(at: int, failure: Failure) -> Callable[[int], Failure | None]:
+    """The failure of one request, and of those after it if it says so."""
+    return lambda number: failure if number == at or (failure.again and number > at) else None
+
+
+def chain_of(error: BaseException | None) -> list[BaseException]:
+    chain = []
+    while error is not None:
+        chain.append(error)
+        error = error.__cause__
+    return chain
+
+
+every_operation = pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS.keys())
+
+
+@every_operation
+@pytest.mark.parametrize("failure", FAILURES, ids=lambda failure: failure.text)
+def test_a_failure_of_any_request_is_one_of_our_errors_that_tells_the_truth(
+    operation: Operation, failure: Failure
+) -> None:
+    for at in requests_of(operation):
+        end = ended(operation, from_request(at, failure))
+        assert end.error is None or isinstance(end.error, AgentMemoryError), (at, end.engine.requests)
+        if end.error and not isinstance(end.error, OutcomeUnknownError) and not operation.many:
+            assert not end.changed, (at, end.engine.requests, end.error)
+        assert not end.engine.outside
+
+
+@every_operation
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_an_answer_that_a_request_cannot_have_is_one_of_our_errors(
+    operation: Operation, answer: Callable[[], Exception]
+) -> None:
+    for at in requests_of(operation):
+        for again in (False, True):
+            end = ended(operation, from_request(at, Failure("", answer, again=again)))
+            assert end.error is None or isinstance(end.error, AgentMemoryError), (at, end.engine.requests)
+
+
+@every_operation
+@pytest.mark.parametrize("applied", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_of_the_code_is_told_at_once_with_its_cause(
+    operation: Operation, mistake: type[Exception], applied: bool
+) -> None:
+    for at in requests_of(operation):
+        end = ended(operation, from_request(at, Failure("", lambda: mistake("a mistake"), applied)))
+        if end.error is None and end.engine.requests[at] in ("abort_upload", "delete_version"):
+            continue  # what was to go is gone
+        assert isinstance(end.error, FileOperationError), (at, end.engine.requests)
+        assert any(type(cause) is mistake for cause in chain_of(end.error))
+        assert mistake.__name__ in str(end.error)
+        assert "a mistake" not in str(end.error), "what it says may be a path of the host"
+        if not operation.many:
+            assert set(end.engine.requests[at + 1 :]) <= {"abort_upload"}, "nothing is sent again"
+            assert isinstance(end.error, OutcomeUnknownError) or not end.changed
+
+
+@every_operation
+def test_a_cancellation_stays_one(operation: Operation) -> None:
+    for at in requests_of(operation):
+        end = ended(operation, lambda _: None, cancelled_at=at)
+        assert isinstance(end.error, asyncio.CancelledError) or end.engine.requests[at] == "abort_upload"
+        assert set(end.engine.requests[at + 1 :]) <= {"abort_upload"}
+
+
+@every_operation
+def test_no_request_is_sent_outside_the_attempts(operation: Operation) -> None:
+    assert ended(operation, lambda _: None).engine.outside == []
