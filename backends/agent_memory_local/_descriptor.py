@@ -50,6 +50,27 @@ class Descriptor(Uncopied):
             _close(self.number, self.identity)
 
 
+class LockedDescriptor(Descriptor):
+    """One that locks are taken by: a fork's child closes its own number of it, for a lock lasts as long as any number."""
+
+    __slots__ = ()
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        _locked[number] = self.identity
+
+
+_locked: dict[int, _Identity | None] = {}
+
+
+def _close_in_child() -> None:
+    for number, identity in list(_locked.items()):
+        _close(number, identity)
+
+
+os.register_at_fork(after_in_child=_close_in_child)
+
+
 def _identity(number: int, fstat: Callable[[int], os.stat_result] = os.fstat) -> _Identity:
     found = fstat(number)
     return found.st_dev, found.st_ino
@@ -61,7 +82,9 @@ def _close(
     identity: _Identity | None,
     identity_of: Callable[[int], _Identity] = _identity,
     close: Callable[[int], None] = _locks.close,
+    locked: dict[int, _Identity | None] = _locked,
 ) -> None:
+    locked.pop(number, None)
     try:
         if identity is None or identity_of(number) == identity:
             close(number)

@@ -17,7 +17,7 @@ from contextlib import suppress
 from agent_memory.backend import Uncopied
 from agent_memory.errors import OutcomeUnknownError
 from agent_memory.key import TEMPORARY_SUFFIX
-from agent_memory_local._descriptor import Descriptor
+from agent_memory_local._descriptor import LockedDescriptor
 from agent_memory_local._locks import Busy, Moved, close, leave_file, take_file, take_new_file
 
 FILE_MODE = 0o600
@@ -46,7 +46,7 @@ class Prepared(Uncopied):
         self._directory = directory
         self._temporary: str | None = None
         file = (_nameless(directory) if nameless else None) or self._named()
-        self._file = Descriptor(file)
+        self._file = LockedDescriptor(file)
         try:
             take_new_file(file, len(data))
             _write_all(file, data)

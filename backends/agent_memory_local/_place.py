@@ -8,7 +8,7 @@ from typing import Self
 from agent_memory.backend import Uncopied, Version, content_version, not_found, taken_name
 from agent_memory.errors import FileAlreadyExistsError, FileOperationError
 from agent_memory.key import Key
-from agent_memory_local._descriptor import Descriptor
+from agent_memory_local._descriptor import Descriptor, LockedDescriptor
 from agent_memory_local._files import Prepared, read_range
 from agent_memory_local._hollow import remove_hollow
 from agent_memory_local._links import refuse_other_names
@@ -80,7 +80,7 @@ class Place(Uncopied):
         file = self.walker.open(self.key.storage, OPEN_FILE_TO_CHANGE)
         opened = file if file >= 0 else self._walk_to_file(error, must_exist)
         if opened is not None:
-            self._file = Descriptor(opened)
+            self._file = LockedDescriptor(opened)
             self.found = take_file(opened)
             require_regular(self.key, self.found, error)
         elif must_exist:

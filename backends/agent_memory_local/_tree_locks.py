@@ -12,7 +12,7 @@ from weakref import WeakSet
 
 from agent_memory.backend import Uncopied
 from agent_memory.key import Key
-from agent_memory_local._descriptor import Descriptor
+from agent_memory_local._descriptor import LockedDescriptor
 from agent_memory_local._locks import Busy, Moved, is_asked_for, leave_tree, take_tree
 from agent_memory_local._walk import Walker, segments_of
 
@@ -24,10 +24,10 @@ class TreeLocks(Uncopied):
 
     def __init__(self, walker: Walker) -> None:
         self._walker = walker
-        self._idle: dict[str, Descriptor] = {}
+        self._idle: dict[str, LockedDescriptor] = {}
         _all.add(self)
 
-    def share(self, key: Key, make: bool, sync: bool) -> Descriptor:
+    def share(self, key: Key, make: bool, sync: bool) -> LockedDescriptor:
         """Lock the tree of a key, made if it is missing and ``make``, for a change of a file in it.
 
         Raises:
@@ -47,7 +47,7 @@ class TreeLocks(Uncopied):
             raise Moved
         return held
 
-    def keep(self, key: Key, held: Descriptor) -> None:
+    def keep(self, key: Key, held: LockedDescriptor) -> None:
         """Keep a tree's directory, its lock given back, for the next change."""
         if len(self._idle) >= _MOST_IDLE:
             self._idle.pop(next(iter(self._idle), ""), None)
@@ -57,11 +57,11 @@ class TreeLocks(Uncopied):
         """Close what is kept open."""
         self._idle = {}
 
-    def _opened(self, key: Key, make: bool, sync: bool) -> Descriptor:
+    def _opened(self, key: Key, make: bool, sync: bool) -> LockedDescriptor:
         segments = segments_of(key.base)
         if make:
-            return Descriptor(self._walker.made_directory(segments, key, sync))
-        return Descriptor(self._walker.directory(segments, key))
+            return LockedDescriptor(self._walker.made_directory(segments, key, sync))
+        return LockedDescriptor(self._walker.directory(segments, key))
 
 
 _all: WeakSet[TreeLocks] = WeakSet()

@@ -21,7 +21,7 @@ from agent_memory.backend import (
 )
 from agent_memory.errors import AgentMemoryError, AgentMemoryFileNotFoundError, OutcomeUnknownError, WriteError
 from agent_memory.key import Key
-from agent_memory_local._descriptor import Descriptor
+from agent_memory_local._descriptor import LockedDescriptor
 from agent_memory_local._files import sync_written
 from agent_memory_local._hollow import remove_empty, remove_hollow
 from agent_memory_local._locks import Busy, Moved, ask_for_tree, close, leave_tree, patiently, take_tree
@@ -42,7 +42,7 @@ class Tree(Uncopied):
 
     def __init__(self, walker: Walker, key: Key) -> None:
         self._walker = walker
-        self._directory = Descriptor(walker.directory(segments_of(key.base), key))
+        self._directory = LockedDescriptor(walker.directory(segments_of(key.base), key))
         try:
             self._take(key)
         except BaseException:

@@ -369,6 +369,56 @@ sys.stdin.read()
         parent.communicate()
 
 
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # the fork is what is tested
+@pytest.mark.parametrize(
+    ("change", "call"),
+    [
+        ("memory.append('a/log.md', '+')", "write"),
+        ("memory.append('a/log.md', '+')", "fsync"),
+        ("memory.write('a/log.md', '+')", "fsync"),
+        ("memory.rename('a', 'b')", "rename"),
+    ],
+)
+def test_a_child_forked_in_the_middle_of_a_change_holds_no_lock(
+    memory: AgentMemory, root: Path, change: str, call: str
+) -> None:
+    program = f"""
+import os, sys, threading, time
+from agent_memory import AgentMemory
+memory = AgentMemory.open(sys.argv[1])
+memory.read("a/log.md")
+real, reached = os.{call}, threading.Event()
+def stopped(*args, **options):
+    reached.set()
+    time.sleep(60)
+os.{call} = stopped
+threading.Thread(target=lambda: {change}, daemon=True).start()
+reached.wait()
+os.{call} = real
+if os.fork() == 0:
+    print(memory.read("a/log.md"), flush=True)
+    time.sleep(60)
+sys.stdin.read()
+"""
+    command = [sys.executable, "-W", "ignore", "-c", program, str(root)]
+    parent = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        assert parent.stdout
+        before = parent.stdout.readline().rstrip()
+        assert before in ("old", "old+")  # the second where only the disk was waited for
+        os.kill(parent.pid, signal.SIGKILL)
+        os.waitid(os.P_PID, parent.pid, os.WEXITED | os.WNOWAIT)
+        soon = memory.with_timeout(5)
+        soon.append("a/log.md", "+new")
+        soon.rename("a", "c")
+        assert memory.read("c/log.md") == before + "+new"
+        memory.list()
+        assert [path.name for path in root.rglob("*") if path.is_file()] == ["log.md"]  # no temporary is left either
+    finally:
+        os.killpg(parent.pid, signal.SIGKILL)
+        parent.communicate()
+
+
 def test_a_lock_is_never_taken_on_a_size_measured_before_it(
     memory: AgentMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
