@@ -1,11 +1,19 @@
-"""`Journal`: one writer's records, chained and in order, however many threads make them."""
+"""`Journal`: one writer's records, chained and in order, however many threads make them and whatever interrupts them.
+
+Only a thread of the journal's own changes the chain. Python runs the handlers of signals in the main thread, so no
+interrupt reaches it. A caller puts its record into a deque and waits for the answer, and holds no lock meanwhile: a
+handler that makes a record itself does not wait for the code that it interrupted.
+"""
 
 from __future__ import annotations
 
+import logging
 import secrets
-import threading
+import sys
 import time
-from collections.abc import Mapping
+from _thread import allocate_lock, start_new_thread
+from collections import deque
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from agent_memory._fork import renewed_in_child
@@ -16,6 +24,8 @@ from agent_memory.errors import AgentMemoryError, AppendError, OutcomeUnknownErr
 
 MOST_WAITING: Final = 10_000
 """Records that wait to be written; more are refused, and counted by a record once there is room."""
+Facts = Callable[[], Mapping[str, object]]
+_log = logging.getLogger("agent_memory")
 
 
 class Position(NamedTuple):
@@ -26,6 +36,50 @@ class Position(NamedTuple):
     hash: str
 
 
+class Entry:
+    """One record on its way into a journal; it may be added twice, and is written once.
+
+    Args:
+        event: what kind of record.
+        seconds: its POSIX time.
+        facts: what it tells; called by the journal's thread.
+        more: further facts; if that fails the record is written without them, and the caller is told.
+
+    Attributes:
+        error: why it, or a part of it, could not be written yet.
+        is_awaited: whether its caller waits for it, and will hear of the error.
+        is_answered: whether its caller may go on.
+    """
+
+    __slots__ = ("_answer", "error", "event", "facts", "is_answered", "is_awaited", "is_chained", "more", "seconds")
+
+    def __init__(self, event: str, seconds: float, facts: Facts, more: Facts | None = None) -> None:
+        self.event = event
+        self.seconds = seconds
+        self.facts = facts
+        self.more = more
+        self.is_chained = False
+        self.is_awaited = False
+        self.is_answered = False
+        self.error: BaseException | None = None
+        self._answer = allocate_lock()
+        self._answer.acquire()
+
+    def answer(self, error: BaseException | None) -> None:
+        """Let the caller go on; the journal's thread calls it, once or more."""
+        if not self.is_answered:
+            self.error = self.error or error
+            self.is_answered = True
+            self._answer.release()
+
+    def wait(self) -> None:
+        """Wait for the answer, and raise its error; an interrupted caller may wait again."""
+        if not self.is_answered:
+            self._answer.acquire()
+        if self.error is not None:
+            raise self.error
+
+
 class Journal(Uncopied):
     """Chains records and writes them, all that wait at once, so that many threads share one write.
 
@@ -34,68 +88,162 @@ class Journal(Uncopied):
     Args:
         log: where to.
         key: makes the hashes keyed.
+        written_late: called by the thread that wrote what nobody waited for.
 
     Attributes:
         written: how far the chain is written; None before the first write.
     """
 
-    def __init__(self, log: Log, key: bytes | None = None) -> None:
+    def __init__(self, log: Log, key: bytes | None = None, written_late: Callable[[], object] = lambda: None) -> None:
         self._log = log
         self._key = key
+        self._written_late = written_late
+        self._is_closed = False
         self._begin()
         _journals.add(self)
 
     def _begin(self) -> None:
-        self._guard = threading.Lock()
-        self._turn = threading.Lock()
+        self._inbox: deque[Entry] = deque()
+        self._refused: list[None] = []  # one for each record that was refused: `append` cannot be interrupted
+        self._office = allocate_lock()  # held by the thread that writes
+        self._late = allocate_lock()  # held by the thread that will write later
         self._chain = Position(secrets.token_hex(8), 0, START)
-        self._waiting: list[bytes] = []
+        self._lines: list[bytes] = []
         self._unwritten: Batch | None = None
+        self._end = self._chain
         self._settled = 0
-        self._lost = 0
         self._latest = 0.0
         self.written: Position | None = None
 
     @property
     def waiting(self) -> int:
         """How many records are not written yet."""
-        return self._chain.seq - self._settled
+        return len(self._inbox) + self._chain.seq - self._settled
 
-    def add(self, event: str, seconds: float, facts: Mapping[str, object]) -> int:
-        """Chain one more record, to be written later; returns its number in the chain.
+    def add(self, entry: Entry) -> None:
+        """Take one more record, to be written by the next `settle`, `flush` or `write_within`.
 
         Raises:
             AppendError: `MOST_WAITING` records could not be written yet.
         """
-        with self._guard:
-            if len(self._waiting) >= MOST_WAITING:
-                self._lost += 1
-                raise AppendError("the audit log takes no more: too many records wait to be written")
-            if self._log.turned() or self._chain.seq == 0:
-                self._chain_one("segment" if self._chain.seq else "begin", time.time(), self._seen())
-            if self._lost:
-                self._chain_one("lost", time.time(), {"records": self._lost})
-                self._lost = 0
-            return self._chain_one(event, seconds, facts)
+        if self.waiting >= MOST_WAITING:
+            self._refused.append(None)
+            raise AppendError("the audit log takes no more: too many records wait to be written")
+        self._inbox.append(entry)
 
-    def settle(self, number: int) -> None:
-        """Wait until a record is written, by this thread or another; errors are those of the log's backend."""
-        if self._settled >= number:
-            return
-        with self._turn:
-            while self._settled < number:
-                self._write()
+    def settle(self, entry: Entry) -> None:
+        """Wait until a record is written; errors are those of the log's backend and of the record's facts."""
+        entry.is_awaited = True
+        if sys.is_finalizing():
+            self._serve()  # no other thread runs any more
+            entry.answer(AppendError("the audit log was being written when the interpreter ended"))
+        elif not self._office.locked():  # else the thread that has it looks again after it gave it back
+            self._start(self._serve)
+        entry.wait()
 
     def flush(self) -> None:
         """Write all that waits."""
-        self.settle(self._chain.seq)
+        mark = Entry("", 0, dict)
+        self._inbox.append(mark)
+        self.settle(mark)
 
-    def _chain_one(self, event: str, seconds: float, facts: Mapping[str, object]) -> int:
+    def write_within(self, seconds: float) -> None:
+        """Have what waits written after at most so many seconds; what fails is tried again after as many."""
+        if not (self._late.locked() or self._is_closed):
+            self._start(self._serve_late, seconds)
+
+    def close(self) -> None:
+        """Try no more to write what could not be written."""
+        self._is_closed = True
+
+    def _start(self, work: Callable[..., object], *args: float) -> None:
+        try:
+            start_new_thread(work, args)
+        except RuntimeError:  # the interpreter is about to end, or the process may have no more threads
+            self._serve()
+
+    def _serve_late(self, seconds: float) -> None:
+        if not self._late.acquire(blocking=False):
+            return
+        try:
+            time.sleep(seconds)
+        finally:
+            self._late.release()
+        error = self._serve()
+        try:
+            if error is None:
+                self._written_late()
+        except BaseException as failure:  # noqa: BLE001 - no caller waits for it
+            error = failure
+        if error is not None:
+            _log.error(
+                "audit records, or their checkpoint, could not be written yet; they are kept for the next time",
+                exc_info=error,
+            )
+            self.write_within(seconds)
+
+    def _serve(self) -> BaseException | None:
+        """Write all that waits, unless another thread does; that one looks again when it has given the office back."""
+        error: BaseException | None = None
+        while self._inbox or (error is None and (self._lines or self._unwritten)):
+            if not self._office.acquire(blocking=False):
+                return None
+            try:
+                error = self._work()
+            finally:
+                self._office.release()
+        return error
+
+    def _work(self) -> BaseException | None:
+        entries: list[Entry] = []
+        error: BaseException | None = None
+        try:
+            self._chain_all(entries)
+            self._write()
+        except BaseException as failure:  # noqa: BLE001 - the callers are told
+            error = failure
+        unheard = [entry.error for entry in entries if entry.error is not None and not entry.is_awaited]
+        for entry in entries:
+            entry.answer(error)
+        for each in unheard:
+            _log.error("an audit record, or a part of it, could not be written", exc_info=each)
+        return error
+
+    def _chain_all(self, entries: list[Entry]) -> None:
+        for _ in range(len(self._inbox)):
+            entry = self._inbox[0]
+            entries.append(entry)
+            try:
+                if entry.event and not entry.is_chained:
+                    self._chain_entry(entry)
+            except Exception as failure:  # noqa: BLE001 - the caller is told, and the others' records are written
+                entry.error = failure
+            finally:
+                self._inbox.popleft()  # only now, so that `waiting` counts it all the time
+        if refused := len(self._refused):
+            del self._refused[:refused]
+            self._chain_one("lost", time.time(), {"records": refused})
+
+    def _chain_entry(self, entry: Entry) -> None:
+        facts = dict(entry.facts())
+        if entry.more:
+            try:
+                facts |= entry.more()
+            except Exception as failure:  # noqa: BLE001 - the caller is told; what is known is recorded
+                entry.error = failure
+        self._chain_one(entry.event, entry.seconds, facts)
+        entry.is_chained = True
+
+    def _chain_one(self, event: str, seconds: float, facts: Mapping[str, object]) -> None:
+        if self._log.turned() or self._chain.seq == 0:
+            self._link("segment" if self._chain.seq else "begin", time.time(), self._seen())
+        self._link(event, seconds, facts)
+
+    def _link(self, event: str, seconds: float, facts: Mapping[str, object]) -> None:
         writer, seq, prev = self._chain
         line, digest = encode(writer, seq + 1, prev, event, seconds, facts, self._key)
         self._chain = Position(writer, seq + 1, digest)
-        self._waiting.append(line)
-        return seq + 1
+        self._lines.append(line)
 
     def _seen(self) -> dict[str, object]:
         """The last record there is, of whichever writer: whoever removes it would have to change this one."""
@@ -107,21 +255,22 @@ class Journal(Uncopied):
         return {"seen": [last.writer, last.seq, last.hash]} if last else {}
 
     def _write(self) -> None:
-        with self._guard:
-            if self._unwritten is None:
-                lines, self._waiting = self._waiting, []
-                first = self._chain.seq - len(lines) + 1
-                self._latest = max(self._latest, time.time())  # the order of a chain outlives a clock set back
-                self._unwritten = Batch(self._latest, self._chain.writer, first, b"".join(lines))
-                self._end = self._chain
-            batch, end = self._unwritten, self._end
-        try:
-            self._log.append(batch)
-        except OutcomeUnknownError:
-            batch.doubtful = True
-            raise
-        self._unwritten = None
-        self.written, self._settled = end, end.seq
+        while self._unwritten or self._lines:
+            batch = self._unwritten = self._unwritten or self._batch()
+            try:
+                self._log.append(batch)
+            except BaseException as error:
+                batch.doubtful |= isinstance(error, OutcomeUnknownError) or not isinstance(error, AgentMemoryError)
+                raise
+            self._unwritten = None
+            self.written, self._settled = self._end, self._end.seq
+
+    def _batch(self) -> Batch:
+        lines, self._lines = self._lines, []
+        first = self._chain.seq - len(lines) + 1
+        self._latest = max(self._latest, time.time())  # the order of a chain outlives a clock set back
+        self._end = self._chain
+        return Batch(self._latest, self._chain.writer, first, b"".join(lines))
 
 
 _journals = renewed_in_child(Journal._begin)

@@ -13,14 +13,14 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from multiprocessing.util import Finalize, register_after_fork
 from pathlib import Path
 from typing import Final, Self
 
 from agent_memory._fork import renewed_in_child
 from agent_memory._uncopied import Uncopied
-from agent_memory.audit import Journal, LogLocation, Position, Salts, log_at, open_log
+from agent_memory.audit import Entry, Journal, LogLocation, Position, Salts, log_at, open_log
 from agent_memory.audit.log import MAX_BYTES
 from agent_memory.errors import AppendError
 from agent_memory.hookspecs import AuditCheckpoint, Operation, Outcome, hookimpl
@@ -86,11 +86,11 @@ class AuditPlugin(Uncopied):
         self._every = checkpoint_every
         self._location = target if isinstance(target, LogLocation) else log_at(target, storage_options)
         self._salts = Salts(self._location)
-        self._journal = Journal(open_log(self._location, max_segment_bytes), key)
+        self._journal = Journal(open_log(self._location, max_segment_bytes), key, self._send_late)
         self._receivers: list[Callable[[AuditCheckpoint], None]] = []
-        self._sends = threading.Lock()
+        self._sends = threading.RLock()  # a signal's handler may do what is audited itself
         self._checkpointed: Position | None = None
-        self._timer: tuple[int, threading.Timer] | None = None
+        self._mine = threading.local()
         self._closed = False
         _open.add(self)
 
@@ -102,7 +102,7 @@ class AuditPlugin(Uncopied):
     def agent_memory_before_operation(self, operation: Operation) -> None:
         """Record the intent; no hook where none is wanted."""
         try:
-            self._record("intent", operation.time, _asked(operation))
+            self._record(Entry("intent", operation.time, lambda: _asked(operation)))
         except Exception:
             if self.required:
                 raise
@@ -110,22 +110,17 @@ class AuditPlugin(Uncopied):
 
     @hookimpl
     def agent_memory_after_operation(self, operation: Operation, outcome: Outcome) -> None:
-        """Record what happened; when an agent's memory was forgotten, destroy the salt of its digests first."""
-        facts = {**_asked(operation), **_happened(outcome)}
-        try:
-            if operation.kind == "forget" and outcome.status == "ok":
-                facts["salt"] = "kept"
-                self._salts.destroy(operation.agent)
-                facts["salt"] = "destroyed"
-            else:
-                facts |= self._digests(operation, outcome)
-        finally:
-            self._record("operation", operation.time, facts)
+        """Record what happened, once; when an agent's memory was forgotten, destroy the salt of its digests first."""
+        mine = self._mine
+        if getattr(mine, "id", None) != operation.id:  # else an interrupt ended the call, and the hook is called again
+            mine.entry, mine.id = self._entry(operation, outcome), operation.id
+        self._record(mine.entry)
 
     @hookimpl
     def agent_memory_key_rejected(self, agent: str | None, text: str, reason: str, actor: str | None) -> None:
         """Record a refused name."""
-        self._record("refused", time.time(), {"actor": _short(actor), "agent": agent, "path": text, "rule": reason})
+        facts = {"actor": _short(actor), "agent": agent, "path": text, "rule": reason}
+        self._record(Entry("refused", time.time(), lambda: facts))
 
     def flush(self) -> None:
         """Write what waits."""
@@ -134,13 +129,12 @@ class AuditPlugin(Uncopied):
 
     def close(self) -> None:
         """Write what waits, send a last checkpoint, and release what the target's backend holds."""
-        if self._timer:
-            self._timer[1].cancel()
         try:
             self.flush()
             self._closed = True
             self._send_checkpoint(1)
         finally:
+            self._journal.close()
             _open.discard(self)
             close_backend(self._location.backend)
 
@@ -151,40 +145,41 @@ class AuditPlugin(Uncopied):
         self.close()
 
     def _begin_in_child(self) -> None:
-        self._sends = threading.Lock()  # whoever held it did not survive the fork
+        self._sends = threading.RLock()  # whoever held it did not survive the fork
         self._salts = Salts(self._location)
+
+    def _entry(self, operation: Operation, outcome: Outcome) -> Entry:
+        def facts() -> dict[str, object]:
+            salt = {"salt": "kept"} if forgotten else {}
+            return {**_asked(operation), **_happened(outcome), **salt}
+
+        def more() -> dict[str, object]:
+            if not forgotten:
+                return self._digests(operation, outcome)
+            self._salts.destroy(operation.agent)
+            return {"salt": "destroyed"}
+
+        forgotten = operation.kind == "forget" and outcome.status == "ok"
+        return Entry("operation", operation.time, facts, more)
 
     def _digests(self, operation: Operation, outcome: Outcome) -> dict[str, object]:
         found = {"digest": outcome.sha256, "before_digest": outcome.before_sha256}
         agent, began = operation.agent, operation.time
         return {name: self._salts.digest(agent, sha256, began) for name, sha256 in found.items() if sha256}
 
-    def _record(self, event: str, seconds: float, facts: Mapping[str, object]) -> None:
+    def _record(self, entry: Entry) -> None:
         if self._closed:
             raise AppendError("the audit log is closed: nothing is recorded any more")
-        number = self._journal.add(event, seconds, facts)
+        self._journal.add(entry)
         if self.required or self._journal.waiting >= MOST_AT_ONCE:
-            self._journal.settle(number)
+            self._journal.settle(entry)
             self._send_checkpoint(self._every)
-        elif self._timer is None or self._timer[0] != os.getpid():
-            self._flush_soon()
+        else:
+            self._journal.write_within(FLUSH_SECONDS)
 
-    def _flush_soon(self) -> None:
-        timer = threading.Timer(FLUSH_SECONDS, self._flush_late)
-        timer.daemon = True
-        self._timer = os.getpid(), timer
-        timer.start()
-
-    def _flush_late(self) -> None:
-        self._timer = None
-        try:
-            self.flush()
-        except Exception:  # noqa: BLE001 - whatever it is, the next flush tries again
-            _log.exception(
-                "audit records, or their checkpoint, could not be written yet; they are kept for the next time"
-            )
-            if not self._closed:
-                self._flush_soon()
+    def _send_late(self) -> None:
+        if not self._closed:
+            self._send_checkpoint(self._every)
 
     def _send_checkpoint(self, least: int) -> None:
         """Send how far the chain is written, if that is so many records further than what was sent last."""
@@ -193,7 +188,7 @@ class AuditPlugin(Uncopied):
         if self._unsent() >= least:
             with self._sends:
                 if self._unsent() >= least:  # still, after the one who was sending
-                    self._send()
+                    copy_context().run(self._send)  # an interrupt cannot leave `_sending` set behind
 
     def _unsent(self) -> int:
         """How many records are written that no checkpoint was sent for."""
@@ -206,13 +201,10 @@ class AuditPlugin(Uncopied):
         position = self._journal.written
         if position is None:
             return
-        token = _sending.set((*_sending.get(), self))
-        try:
-            checkpoint = AuditCheckpoint(time.time(), *position)
-            for receive in self._receivers:
-                receive(checkpoint)
-        finally:
-            _sending.reset(token)
+        _sending.set((*_sending.get(), self))
+        checkpoint = AuditCheckpoint(time.time(), *position)
+        for receive in self._receivers:
+            receive(checkpoint)
         self._checkpointed = position
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from agent_memory import AgentMemoryService, AsyncAgentMemoryService, OutcomeUnknownError
-from agent_memory.audit import Journal, Verdict, log_at, verify
+from agent_memory.audit import Entry, Journal, Verdict, log_at, verify
 from agent_memory.audit import journal as journal_module
 from agent_memory.audit.log import MAX_BYTES, Batch
 from agent_memory.errors import AppendError
@@ -55,6 +55,13 @@ class Lines:
         return [json.loads(line) for data in self.batches for line in data.splitlines()]
 
 
+def added(journal: Journal, number: object = None) -> Entry:
+    """A record that waits to be written."""
+    entry = Entry("operation", 0, lambda: {"n": number})
+    journal.add(entry)
+    return entry
+
+
 def test_records_that_come_while_one_is_written_share_the_next_write() -> None:
     log = Lines()
     journal = Journal(log)
@@ -65,11 +72,11 @@ def test_records_that_come_while_one_is_written_share_the_next_write() -> None:
         assert go_on.wait(60)
 
     log.meanwhile = wait
-    first = threading.Thread(target=lambda: journal.settle(journal.add("operation", 0, {})))
+    first = threading.Thread(target=lambda: journal.settle(added(journal)))
     first.start()
     assert begun.wait(60)
-    numbers = [journal.add("operation", 0, {"n": n}) for n in range(5)]
-    others = [threading.Thread(target=journal.settle, args=(number,)) for number in numbers]
+    entries = [added(journal, n) for n in range(5)]
+    others = [threading.Thread(target=journal.settle, args=(entry,)) for entry in entries]
     for thread in others:
         thread.start()
     go_on.set()
@@ -85,9 +92,9 @@ def test_what_could_not_be_written_is_written_before_what_comes_after(failure: E
     journal = Journal(log)
     log.fail = failure
     with pytest.raises(type(failure)):
-        journal.settle(journal.add("operation", 0, {"n": 1}))
+        journal.settle(added(journal, 1))
     log.fail = None
-    journal.settle(journal.add("operation", 0, {"n": 2}))
+    journal.settle(added(journal, 2))
     assert [record.get("n") for record in log.records] == [None, 1, 2]
     assert [record["seq"] for record in log.records] == [1, 2, 3]
     assert log.doubtful == [doubtful, False]
@@ -98,7 +105,7 @@ def test_the_times_of_batches_never_go_back(monkeypatch: pytest.MonkeyPatch) -> 
     journal = Journal(log)
     for now in (100.0, 50.0, 70.0, 200.0):
         monkeypatch.setattr(time, "time", lambda now=now: now)
-        journal.settle(journal.add("operation", 0, {}))
+        journal.settle(added(journal))
     assert log.seconds == [100.0, 100.0, 100.0, 200.0]
 
 
@@ -129,15 +136,15 @@ def test_when_too_many_wait_the_lost_ones_are_counted(monkeypatch: pytest.Monkey
     monkeypatch.setattr(journal_module, "MOST_WAITING", 3)
     log = Lines()
     journal = Journal(log)
-    for number in range(2):
-        journal.add("operation", 0, {"n": number})
+    for number in range(3):
+        added(journal, number)
     for _ in range(4):
         with pytest.raises(AppendError, match="too many"):
-            journal.add("operation", 0, {})
+            added(journal)
     journal.flush()
-    journal.settle(journal.add("operation", 0, {"n": "after"}))
-    begin, zero, one, lost, after = log.records
-    assert (begin["event"], zero["n"], one["n"], after["n"]) == ("begin", 0, 1, "after")
+    journal.settle(added(journal, "after"))
+    begin, zero, one, two, lost, after = log.records
+    assert (begin["event"], zero["n"], one["n"], two["n"], after["n"]) == ("begin", 0, 1, 2, "after")
     assert (lost["event"], lost["records"]) == ("lost", 4)
 
 

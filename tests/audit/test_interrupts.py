@@ -1,0 +1,191 @@
+"""Interrupts of audited calls: the chain stays whole, and what was done has its record."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from agent_memory import AgentMemory, AgentMemoryService
+from agent_memory.audit import log_at, verify
+from agent_memory.hookspecs import AuditCheckpoint, hookimpl
+from agent_memory.plugins.audit import AuditPlugin
+from tests.faults.interrupts import count_places, interrupted_at
+
+pytestmark = pytest.mark.filterwarnings(  # an interrupt in a `__del__`, which Python prints and swallows
+    "ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning"
+)
+CHANGES: dict[str, Callable[[AgentMemory, str], object]] = {
+    "write": lambda memory, name: memory.write(name, "x"),
+    "append": lambda memory, name: memory.append(name, "x"),
+    "rename": lambda memory, name: memory.rename("source.md", name),
+}
+
+
+class Heads(dict[tuple[str, int], str]):
+    """Keeps checkpoints."""
+
+    __hash__ = object.__hash__
+
+    @hookimpl
+    def agent_memory_audit_checkpoint(self, checkpoint: AuditCheckpoint) -> None:
+        self[checkpoint.writer, checkpoint.seq] = checkpoint.hash
+
+
+@contextmanager
+def audited(directory: Path, heads: Heads, **options: bool) -> Iterator[AgentMemory]:
+    """One agent's memory whose operations are recorded, with a checkpoint after each."""
+    with (
+        AuditPlugin(directory / "audit.jsonl", checkpoint_every=1, **options) as audit,
+        AgentMemoryService(directory / "root", plugins=[audit, heads]) as service,
+    ):
+        yield service.agent("bob")
+
+
+def records(directory: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in (directory / "audit.jsonl").read_bytes().splitlines()]
+
+
+def changed(directory: Path) -> Counter[object]:
+    """How many records each file has that tell of a change, or do not know."""
+    return Counter(
+        record["target"] if "target" in record else record["path"]
+        for record in records(directory)
+        if record["event"] == "operation" and record["outcome"] != "error"
+    )
+
+
+def files(directory: Path) -> set[str]:
+    root = directory / "root" / "agent_memory" / "bob"
+    return {path.name for path in root.iterdir()} - {"source.md"}
+
+
+@pytest.mark.parametrize(
+    "options", [{"required": True}, {"required": True, "intent": True}], ids=["required", "intent"]
+)
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_a_call_that_is_interrupted_at_any_place_leaves_a_whole_chain_and_a_record_of_what_it_did(
+    tmp_path: Path, change: Callable[[AgentMemory, str], object], options: dict[str, bool]
+) -> None:
+    with audited(tmp_path, heads := Heads(), required=True, **options) as memory:
+
+        def once(name: str) -> Callable[[], object]:
+            with ExitStack() as stack:
+                stack.callback(lambda: memory.exists("source.md") or memory.create("source.md", "x"))
+            return lambda: change(memory, name)
+
+        places = max(count_places(once(f"count-{n}.md")) for n in range(3))
+        interrupted = [interrupted_at(place, once(f"{place}.md")) for place in range(1, places + 1)]
+        assert sum(interrupted) > 0.9 * places
+        once("last.md")()
+    assert verify(log_at(tmp_path / "audit.jsonl"), heads).findings == ()
+    told = changed(tmp_path)
+    assert files(tmp_path) - set(told) == set()
+    assert {name: times for name, times in told.items() if times > 1 and name != "source.md"} == {}
+
+
+def test_the_first_call_that_is_interrupted_at_any_place_begins_no_second_chain(tmp_path: Path) -> None:
+    with audited(tmp_path / "count", Heads(), required=True) as memory:
+        places = count_places(lambda: memory.write("a.md", "x"))
+    for place in range(1, places + 1):
+        directory = tmp_path / str(place)
+        with audited(directory, heads := Heads(), required=True) as memory:
+            interrupted_at(place, lambda memory=memory: memory.write("a.md", "x"))
+            memory.write("b.md", "x")
+        verdict = verify(log_at(directory / "audit.jsonl"), heads)
+        assert (verdict.findings, verdict.writers) == ((), 1)
+        assert files(directory) == set(changed(directory)) & files(directory), place
+
+
+def test_an_audit_that_is_not_required_keeps_its_chain_too(tmp_path: Path) -> None:
+    with audited(tmp_path, heads := Heads()) as memory:
+        places = count_places(lambda: memory.write("count.md", "x"))
+        for place in range(1, places + 1):
+            interrupted_at(place, lambda place=place: memory.write(f"{place}.md", "x"))
+        memory.write("last.md", "x")
+    assert verify(log_at(tmp_path / "audit.jsonl"), heads).findings == ()
+    assert "last.md" in changed(tmp_path)
+
+
+_WORKER = """
+import itertools, os, signal, sys, time
+from agent_memory import AgentMemoryService
+from agent_memory.plugins.audit import AuditPlugin
+
+log, root, seconds, does = sys.argv[1:]
+audit = AuditPlugin(log, required=True)
+service = AgentMemoryService(root, plugins=[audit])
+names, interrupts, written = itertools.count(), itertools.count(), itertools.count()
+
+class Interrupt(KeyboardInterrupt):
+    pass
+
+def handler(number, frame):
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    next(interrupts)
+    if does == "write":
+        service.write_memory_file("bob", f"handler-{next(written)}.md", "x")
+        signal.setitimer(signal.ITIMER_REAL, 0.0005 + (time.monotonic_ns() % 997) / 700_000)
+    else:
+        signal.setitimer(signal.ITIMER_REAL, 0.0003 + (time.monotonic_ns() % 997) / 300_000)
+        raise Interrupt
+
+def work():
+    while time.monotonic() < end:
+        try:
+            service.write_memory_file("bob", f"{next(names)}.md", "x")
+        except Interrupt:
+            pass
+
+end = time.monotonic() + float(seconds)
+signal.signal(signal.SIGALRM, handler)
+signal.setitimer(signal.ITIMER_REAL, 0.001)
+while time.monotonic() < end:
+    try:
+        work()
+    except Interrupt:
+        pass
+signal.signal(signal.SIGALRM, signal.SIG_IGN)
+service.close()
+audit.close()
+print(next(interrupts), next(names), next(written))
+"""
+
+
+def signalled(directory: Path, seconds: float, does: str) -> list[int]:
+    """Run a process that writes while signals come, whose handler raises or writes too."""
+    paths = (str(directory / "audit.jsonl"), str(directory / "root"))
+    process = subprocess.run(
+        [sys.executable, "-c", _WORKER, *paths, str(seconds), does], capture_output=True, text=True, check=True,
+        timeout=120 + seconds, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    return [int(number) for number in process.stdout.split()]
+
+
+for_seconds = pytest.mark.parametrize("seconds", [2, pytest.param(60, marks=pytest.mark.long)])
+
+
+@for_seconds
+def test_real_signals_break_no_chain_and_lose_no_record(tmp_path: Path, seconds: float) -> None:
+    interrupts, _, _ = signalled(tmp_path, seconds, "raise")
+    verdict = verify(log_at(tmp_path / "audit.jsonl"))
+    assert (verdict.is_intact, verdict.writers) == (True, 1), verdict
+    assert files(tmp_path) - set(changed(tmp_path)) == set()
+    assert interrupts > 50
+
+
+@for_seconds
+def test_the_handler_of_a_signal_may_do_what_is_audited_itself(tmp_path: Path, seconds: float) -> None:
+    interrupts, writes, written = signalled(tmp_path, seconds, "write")
+    assert verify(log_at(tmp_path / "audit.jsonl")).is_intact
+    told = changed(tmp_path)
+    assert {told[f"{number}.md"] for number in range(writes)} == {1}
+    assert {told[f"handler-{number}.md"] for number in range(written)} == {1}
+    assert interrupts == written > 50
