@@ -51,7 +51,7 @@ class Descriptor(Uncopied):
 
 
 class LockedDescriptor(Descriptor):
-    """One that locks are taken by: a fork's child closes its own number of it, for a lock lasts as long as any number."""
+    """One that locks are taken by: a lock lasts as long as any copy of it, so a fork's child closes its copy."""
 
     __slots__ = ()
 

@@ -47,8 +47,8 @@ class Place(Uncopied):
         self._make = make
         self._sync = sync
         self._directory: Descriptor | None = None
-        self._file: Descriptor | None = None
-        self._tree: Descriptor | None = locks.share(key, make, sync)
+        self._file: LockedDescriptor | None = None
+        self._tree: LockedDescriptor | None = locks.share(key, make, sync)
 
     @property
     def name(self) -> str:

@@ -6,9 +6,12 @@ fsspec keeps one such store per process, so the same URL is the same store, guar
 
 from __future__ import annotations
 
+import operator
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
@@ -98,7 +101,10 @@ class MemoryBackend(BlockingBackend):
         with self._lock:
             require(key, self._state(key), when)
             self._refuse_taken(key)
-            file = self._fs.store.setdefault(path, MemoryFile(self._fs, path))
+            file = self._fs.store.get(path)
+            if file is None:
+                self._fs.store[path] = MemoryFile(self._fs, path, data)
+                return Appended(len(data))
             if file.size and separator:
                 file.seek(-min(file.size, len(separator)), 2)
                 data = data if file.read() == separator else separator + data
@@ -123,11 +129,16 @@ class MemoryBackend(BlockingBackend):
             if self._state(target) or self._below(target).whole_page(None).entries:
                 raise taken_name(target)
             self._refuse_taken(target)
-            for old, new in moved:
-                file = self._fs.store.pop(self._path(old))
-                file.path = self._path(new)
-                self._fs.store[file.path] = file
+            self._move([(self._path(old), self._path(new)) for old, new in moved])
         return len(moved)
+
+    def _move(self, names: list[tuple[str, str]]) -> None:
+        """Rename files in one call of C code, in which no signal's handler runs: all of them, or none."""
+        files = {new: self._fs.store[old] for old, new in names}
+        steps = [partial(self._fs.store.update, files)]
+        steps += [partial(self._fs.store.pop, old) for old, _ in names]
+        steps += [partial(setattr, file, "path", new) for new, file in files.items()]
+        deque(map(operator.call, steps), maxlen=0)
 
     def delete_tree(self, prefix: Key) -> DeletedTree:
         with self._lock:

@@ -6,6 +6,7 @@ import copy
 import gc
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -50,13 +51,10 @@ def memory(tmp_path: Path) -> Iterator[AgentMemory]:
 def numbers_below(directory: Path) -> list[int]:
     """The open descriptors of a directory and of what lies below it."""
     found = []
-    for name in os.listdir("/proc/self/fd"):
-        try:
-            target = os.readlink(f"/proc/self/fd/{name}")
-        except FileNotFoundError:
-            continue
-        if target == str(directory) or target.startswith(f"{directory}/"):
-            found.append(int(name))
+    for path in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):
+            if path.readlink().is_relative_to(directory):
+                found.append(int(path.name))
     return found
 
 
