@@ -86,7 +86,8 @@ class Entry(NamedTuple):
 class Page(NamedTuple):
     """One page of a listing; ``next`` is the token to go on with, None on the last page.
 
-    ``skipped`` counts names found in storage that the key grammar refuses, or that are no regular files.
+    ``skipped`` counts names found in storage that the key grammar refuses, that are no regular files, or that are
+    directories which may not be opened.
     """
 
     entries: tuple[Entry, ...]

@@ -185,13 +185,15 @@ def _print_trees(diagnosis: Diagnosis) -> None:
     click.echo(f"In storage: {counted(len(diagnosis.trees), 'agent')}, {counted(files, 'file')}")
     for tree in diagnosis.trees:
         if tree.skipped:
-            click.echo(f"  {tree.agent}: {counted(tree.skipped, 'name')} no path can name; left alone")
+            click.echo(f"  {tree.agent}: {counted(tree.skipped, 'name')} no path can name, or closed to us; left alone")
         if tree.doubles:
             click.echo(f"  {tree.agent}: both file and directory: {_some(tree.doubles)}")
     if diagnosis.agents.strays:
         click.echo(f"  no agents, but where agents lie: {_some(diagnosis.agents.strays)}")
     if diagnosis.agents.skipped:
-        click.echo(f"  {counted(diagnosis.agents.skipped, 'name')} where agents lie that no path can name")
+        click.echo(
+            f"  {counted(diagnosis.agents.skipped, 'name')} where agents lie that no path can name, or closed to us"
+        )
 
 
 def _some(names: Sequence[str]) -> str:

@@ -105,4 +105,6 @@ def _drawn(name: str, entries: Sequence[Entry]) -> Tree:
 def mention_skipped(settings: Settings) -> None:
     """Tell of the names that listings left out."""
     if count := settings.skipped.count:
-        note(f"{counted(count, 'name')} in storage left out, which no path can name; doctor counts them")
+        note(
+            f"{counted(count, 'name')} in storage left out, which no path can name, or closed to us; doctor counts them"
+        )

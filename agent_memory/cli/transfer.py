@@ -192,7 +192,9 @@ def _notes(found: Found) -> list[str]:
 def _unnameable(settings: Settings) -> list[Left]:
     if not (count := settings.skipped.count):
         return []
-    text = f"{counted(count, 'name')} in storage stayed out, which no path can name; doctor counts them"
+    text = (
+        f"{counted(count, 'name')} in storage stayed out, which no path can name, or closed to us; doctor counts them"
+    )
     return [Left("", InvalidPathError(text, "unnameable"))]
 
 

@@ -14,8 +14,8 @@ from agent_memory_local._walk import UTF8_LOCALE, from_disk, subdirectory
 def scan(directory: int, builder: PageBuilder, recursive: bool, depth: int, above: str = "") -> None:
     """Give a builder every regular file below a directory ``depth`` segments down its tree.
 
-    Directories are named only if not ``recursive``, and only if a file is somewhere below them. Links and
-    special files count as skipped. What dead writers left behind is removed on the way.
+    Directories are named only if not ``recursive``, and only if a file is somewhere below them. Links, special
+    files and what may not be opened count as skipped. What dead writers left behind is removed on the way.
     """
     add = builder.file
     for entry in _entries(directory):
@@ -29,6 +29,9 @@ def scan(directory: int, builder: PageBuilder, recursive: bool, depth: int, abov
                 found = entry.stat(follow_symlinks=False)
             except FileNotFoundError:
                 continue
+            except PermissionError:  # its directory may be read, and not searched
+                builder.skipped += 1
+                continue
             add(name, found.st_size, found.st_mtime)
         elif entry.is_dir(follow_symlinks=False):
             _directory(directory, segment, name, builder, recursive, depth)
@@ -37,11 +40,11 @@ def scan(directory: int, builder: PageBuilder, recursive: bool, depth: int, abov
 
 
 def _directory(parent: int, segment: str, name: str, builder: PageBuilder, recursive: bool, depth: int) -> None:
-    if (descriptor := subdirectory(parent, segment)) is None:
+    if (descriptor := _opened(parent, segment, builder)) is None:
         return
     try:
         if not recursive:
-            if _holds_a_file(descriptor, depth + 1):
+            if _holds_a_file(descriptor, depth + 1, builder):
                 builder.directory(name)
         elif depth + 1 < MAX_SEGMENTS:
             scan(descriptor, builder, recursive, depth + 1, name + "/")
@@ -51,24 +54,32 @@ def _directory(parent: int, segment: str, name: str, builder: PageBuilder, recur
         close(descriptor)
 
 
-def _holds_a_file(directory: int, depth: int) -> bool:
+def _opened(parent: int, segment: str, builder: PageBuilder) -> int | None:
+    try:
+        return subdirectory(parent, segment)
+    except PermissionError:
+        builder.skipped += 1
+        return None
+
+
+def _holds_a_file(directory: int, depth: int, builder: PageBuilder) -> bool:
     """Directories exist exactly while a file is below them: a writer's, not yet filled, is not listed."""
     for entry in _entries(directory):
         if entry.is_file(follow_symlinks=False):
             if not entry.name.endswith(TEMPORARY_SUFFIX):
                 return True
-        elif (
-            entry.is_dir(follow_symlinks=False) and depth < MAX_SEGMENTS and _holds_below(directory, entry.name, depth)
-        ):
+        elif not entry.is_dir(follow_symlinks=False) or depth >= MAX_SEGMENTS:
+            continue
+        elif _holds_below(directory, entry.name, depth, builder):
             return True
     return False
 
 
-def _holds_below(parent: int, segment: str, depth: int) -> bool:
-    if (descriptor := subdirectory(parent, segment)) is None:
+def _holds_below(parent: int, segment: str, depth: int, builder: PageBuilder) -> bool:
+    if (descriptor := _opened(parent, segment, builder)) is None:
         return False
     try:
-        return _holds_a_file(descriptor, depth + 1)
+        return _holds_a_file(descriptor, depth + 1, builder)
     finally:
         close(descriptor)
 
