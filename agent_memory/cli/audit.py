@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 import click
 
 from agent_memory import flows
+from agent_memory._fields import field
 from agent_memory.audit import LogLocation, Salts, facts_of, head, log_at, verify
 from agent_memory.audit.log import DIRECTORY
 from agent_memory.cli.output import Exit, counted, note, printable, show_json
@@ -225,20 +226,31 @@ def _print(settings: Settings, records: Iterator[Record]) -> None:
         show_json({"records": list(records)})
         return
     for record in records:
-        click.echo(printable(_line(record)))
+        click.echo(_line(record))
 
 
 def _line(record: Record) -> str:
+    """A record as fields with two spaces between them: none, whatever it holds, looks like several or like another.
+
+    They are: day, time, agent, actor, what, path and how it ended, "-" where the record has none; behind the path "->"
+    and the target of a move; at the end the size, "bytes", and the digest's beginning.
+    """
     what = record.get("operation") or record["event"]
-    end = "begun" if record["event"] == "intent" else record.get("error") or record.get("outcome") or ""
+    end = "begun" if record["event"] == "intent" else record.get("error") or record.get("outcome")
+    size, digest = record.get("size"), record.get("digest")
     facts = [
-        record["time"][:19].replace("T", " "), record.get("agent", "-"), record.get("actor", "-"), what,
-        _quoted(record.get("path")), *(["to", _quoted(record["target"])] if "target" in record else []), end,
-        f"{record['size']} bytes" if "size" in record else "", record.get("digest", "")[:12],
-        "(not as written)" if _EDITED in record else "",
+        f"{_time(record):%Y-%m-%d %H:%M:%S}", _shown(record.get("agent")), _shown(record.get("actor")), _shown(what),
+        _shown_path(record.get("path")), *(["->", _shown_path(record["target"])] if "target" in record else []),
+        _shown(end), *([f"{_shown(size)} bytes"] if size is not None else []),
+        *([_shown(digest[:12])] if digest else []),
+        *(["(not as written)"] if _EDITED in record else []),
     ]  # fmt: skip
-    return "  ".join(fact for fact in facts if fact)
+    return "  ".join(facts)
 
 
-def _quoted(path: object) -> str:
-    return "" if path is None else str(path) or "."
+def _shown(value: object) -> str:
+    return "-" if value is None else field(str(value))
+
+
+def _shown_path(path: object) -> str:
+    return "." if path == "" else _shown(path)

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import click
 
+from agent_memory._fields import field
 from agent_memory.cli.files import ContentCommand, content_argument, given_text
 from agent_memory.cli.output import Exit, counted, note, printable, show_json
 from agent_memory.cli.settings import Command, Settings, global_options, pass_settings
@@ -57,9 +58,9 @@ def _last(conversation: ConversationMemory, last: int | None, skipped: Skipped) 
 
 def _line(message: Message) -> str:
     """A message on a line of its own; further lines of its text are indented, so that none passes for a message."""
-    where = f"[{message.channel or 'unknown'} / {message.sender_id or 'unknown'}]"
+    where = f"[{field(message.channel or 'unknown')} / {field(message.sender_id or 'unknown')}]"
     when = message.timestamp.isoformat(timespec="seconds")
-    text = printable(f"{when} {where} {message.role.upper()}: {message.content}")
+    text = printable(f"{when} {where} {field(message.role.upper())}: {message.content}")
     return text.rstrip().replace("\n", _INDENT)
 
 

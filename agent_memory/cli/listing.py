@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from agent_memory._fields import field
 from agent_memory.backend import Entry
 from agent_memory.cli.output import counted, draw, iso_moment, moment, note, show_json
 from agent_memory.cli.settings import Command, Settings, pass_settings
@@ -89,15 +90,15 @@ def _drawn(name: str, entries: Sequence[Entry]) -> Tree:
     from rich.text import Text
     from rich.tree import Tree
 
-    top = Tree(Text(name))
+    top = Tree(Text(field(name)))
     directories: dict[tuple[str, ...], Tree] = {(): top}
     for entry in entries:
         *above, last = entry.path.split("/")
         for depth in range(1, len(above) + 1):
             here = tuple(above[:depth])
             if here not in directories:
-                directories[here] = directories[here[:-1]].add(Text(f"{here[-1]}/"))
-        label = Text.assemble(last, (f"  {entry.size}  {moment(entry.modified)}", "dim"))
+                directories[here] = directories[here[:-1]].add(Text(f"{field(here[-1])}/"))
+        label = Text.assemble(field(last), (f"  {entry.size}  {moment(entry.modified)}", "dim"))
         directories[tuple(above)].add(label)
     return top
 

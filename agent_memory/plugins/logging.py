@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 
+from agent_memory._fields import ascii_field
 from agent_memory.hookspecs import Operation, Outcome, hookimpl
 
 _ORDINARY = ("file_not_found", "file_exists", "conflict")
@@ -34,12 +35,16 @@ class LoggingPlugin:
     def agent_memory_key_rejected(self, agent: str | None, text: str, reason: str, actor: str | None) -> None:
         """Log one line."""
         by = "" if actor is None else f" actor={actor!a}"
-        _log.warning("refused agent=%s path=%s rule=%s%s", agent or "-", text, reason, by)
+        _log.warning("refused agent=%s path=%s rule=%s%s", _agent(agent), text, ascii_field(reason), by)
+
+
+def _agent(agent: str | None) -> str:
+    return "-" if agent is None else ascii_field(agent)
 
 
 def _line(operation: Operation, outcome: Outcome) -> str:
     facts = {
-        "agent": operation.agent or "-",
+        "agent": _agent(operation.agent),
         "path": ascii(operation.path),
         "target": None if operation.target is None else ascii(operation.target),
         "size": operation.size if outcome.size is None else outcome.size,
@@ -48,6 +53,6 @@ def _line(operation: Operation, outcome: Outcome) -> str:
         "attempts": outcome.attempts if outcome.attempts > 1 else None,
         "actor": None if operation.actor is None else ascii(operation.actor),
         "ms": f"{outcome.duration * 1000:.1f}",
-        "outcome": outcome.error or outcome.status,
+        "outcome": ascii_field(outcome.error or outcome.status),
     }
     return " ".join([operation.kind, *(f"{name}={value}" for name, value in facts.items() if value is not None)])

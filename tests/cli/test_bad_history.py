@@ -27,8 +27,9 @@ def test_no_stored_content_drives_the_terminal_or_passes_for_another_message(run
     history(line(forged, channel="a\nb", sender_id="\x07") + line("x", role="us\x1ber"))
     result = run("history", "show")
     rows = result.stdout.split("\n")
-    assert [row.startswith("    ") for row in rows] == [False, True, True, False, False]
-    assert rows[2].endswith(r"USER: two\r\x1b[2J\x9b1A\u202e\u2028\x00\x7f" + "\tend")
+    assert [row.startswith("    ") for row in rows] == [False, True, False, False]
+    assert r"['a\nb' / '\x07']" in rows[0]
+    assert rows[1].endswith(r"USER: two\r\x1b[2J\x9b1A\u202e\u2028\x00\x7f" + "\tend")
     assert r"US\x1bER" in result.stdout
     found = run("history", "search", "one").stdout
     assert r"\x1b[2J\x9b1A\u202e" in found
