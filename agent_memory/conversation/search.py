@@ -17,6 +17,7 @@ from agent_memory.reader import Reader
 
 SEARCHABLE_ROLES: Final = ("user", "assistant")
 _SHOWN = 300
+_SHOWN_OF_A_NAME = 100
 
 
 @dataclass(slots=True)
@@ -36,20 +37,34 @@ class Search:
         since: POSIX seconds; older messages are as if they were not there. None: all.
         max_results: the earliest matches, so many.
         block: bytes read at once.
+        skip: how many matches to pass over first.
+        is_cut: keep no more of each message than `formatted` shows.
     """
 
-    def __init__(self, query: str, *, since: float | None = None, max_results: int = 10, block: int = BLOCK) -> None:
+    def __init__(
+        self,
+        query: str,
+        *,
+        since: float | None = None,
+        max_results: int = 10,
+        block: int = BLOCK,
+        skip: int = 0,
+        is_cut: bool = False,
+    ) -> None:
         self._query = query.lower()
         self._since = since
         self._max_results = max_results
         self._block = block
+        self._skip = skip
+        self._to_skip = skip
+        self._is_cut = is_cut
         self._needle = Needle(self._query, json=True)
         self._matches: list[Match] = []
         self._awaits_after = False
 
     async def run(self, reader: Reader) -> list[Match]:
         """The matches, earliest first; what `agent_memory.AgentMemory.scan` is given."""
-        self._matches, self._awaits_after = [], False
+        self._matches, self._awaits_after, self._to_skip = [], False, self._skip
         async for lines in forwards(reader, block=self._block):
             await self._search(reader, lines)
             if len(self._matches) == self._max_results and not self._awaits_after:
@@ -66,9 +81,13 @@ class Search:
             line = data[start:end]
             message = self._seen(line) if _could_be_searchable(line) else None
             if message and self._is_match(message):
-                self._matches.append(Match(await self._before(reader, lines, start), message))
-                self._awaits_after = True
-                self._take_after(data, end, size)
+                if self._to_skip:
+                    self._to_skip -= 1
+                else:
+                    before = await self._before(reader, lines, start)
+                    self._matches.append(Match(before and self._kept(before), self._kept(message)))
+                    self._awaits_after = True
+                    self._take_after(data, end, size)
             found = find(end)
 
     def _take_after(self, data: bytes, at: int, size: int) -> None:
@@ -76,7 +95,7 @@ class Search:
         while self._awaits_after and at < size:
             end = _line_end(data, at)
             if message := self._seen(data[at:end]):
-                self._matches[-1].after = message
+                self._matches[-1].after = self._kept(message)
                 self._awaits_after = False
             at = end
 
@@ -94,6 +113,9 @@ class Search:
     def _seen(self, line: bytes) -> Message | None:
         message = parse(line)
         return message if message and (self._since is None or _is_since(message, self._since)) else None
+
+    def _kept(self, message: Message) -> Message:
+        return _cut(message) if self._is_cut else message
 
     def _is_match(self, message: Message) -> bool:
         return _is_searchable(message) and self._query in message.content.lower()
@@ -121,10 +143,17 @@ def _reversed_lines(data: bytes, end: int) -> Iterator[bytes]:
         end = start
 
 
-def formatted(matches: list[Match]) -> str:
-    """The matches as a model reads them."""
+def _cut(message: Message) -> Message:
+    """What `formatted` shows of a message, its names shortened."""
+    channel, sender = (name and name[:_SHOWN_OF_A_NAME] for name in (message.channel, message.sender_id))
+    content = message.content[: _SHOWN + 1]  # one character more, so that `formatted` still sees that it is longer
+    return Message(message.role, content, message.timestamp, channel=channel, sender_id=sender)
+
+
+def formatted(matches: list[Match], first: int = 1) -> str:
+    """The matches as a model reads them, numbered from ``first``."""
     rows: list[str] = []
-    for number, match in enumerate(matches, 1):
+    for number, match in enumerate(matches, first):
         hit = match.hit
         where = f"[{hit.channel or 'unknown'} / {hit.sender_id or 'unknown'}]"
         rows += [f"## Match {number} — {where} | {hit.timestamp:%Y-%m-%d %H:%M}", ""]

@@ -5,22 +5,27 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from copy import deepcopy
+from itertools import accumulate
 from typing import Final
 
 from agent_memory._uncopied import Uncopied
 from agent_memory.conversation.memory import MEMORY, AsyncConversationMemory, Conversation, ConversationMemory
-from agent_memory.conversation.search import Search, formatted
+from agent_memory.conversation.search import Match, Search, formatted
 from agent_memory.runners import step
 from agent_memory.tools.arguments import Arguments, Parameter, as_mapping, object_schema
-from agent_memory.tools.results import Malformed, Refused, ToolResult, answered
+from agent_memory.tools.results import MAX_CHARACTERS, Malformed, Refused, ToolResult, answered
 
 MAX_RESULTS = 50
 RESULTS = 10
 _DAY_SECONDS = 86_400
 _ALL_DAYS = 1_000_000
+_SHOWN = 300
 _LIMITS: Final = {
     "days": Parameter("integer", "Only the last so many days; 0 or left out: all time.", required=False),
     "max_results": Parameter("integer", "How many matches at most: 1 to 50, 10 if left out.", required=False),
+    "offset": Parameter(
+        "integer", "How many matches to pass over, to go on after them; 0 if left out.", required=False
+    ),
 }
 _SEARCH: Final[dict[str, object]] = {
     "name": "search_history",
@@ -42,15 +47,31 @@ async def _search(conversation: Conversation, arguments: Arguments) -> ToolResul
         if not isinstance(query, str) or not query.strip():
             raise Refused("Error: query is required")
         query = query.strip()
+        offset = max(0, _integer(given, "offset", 0))
         search = Search(
             query,
             since=since(_integer(given, "days", 0)),
             max_results=min(MAX_RESULTS, max(1, _integer(given, "max_results", RESULTS))),
+            skip=offset,
+            is_cut=True,
         )
         matches = await conversation.search(search)
-        return ToolResult(formatted(matches) if matches else f"No matches found for '{query}'.")
+        if not matches:
+            return ToolResult(f"No matches found for '{query if len(query) <= _SHOWN else query[:_SHOWN] + '...'}'.")
+        return ToolResult(_fitting(matches, offset))
 
     return await answered(call)
+
+
+def _fitting(matches: list[Match], offset: int) -> str:
+    """As many matches as an answer has room for, and how to go on after them."""
+    blocks = [formatted([match], offset + number) for number, match in enumerate(matches, 1)]
+    ends = accumulate(len(block) + 1 for block in blocks)
+    shown = sum(end <= MAX_CHARACTERS for end in ends)
+    if shown == len(blocks):
+        return "\n".join(blocks)
+    hint = f"{shown} of {len(blocks)} matches are shown; go on with offset {offset + shown}, or narrow the query"
+    return "\n".join([*blocks[:shown], f"[Cut at {MAX_CHARACTERS:,} characters: {hint}]"])
 
 
 async def _write(conversation: Conversation, arguments: Arguments) -> ToolResult:
@@ -81,7 +102,8 @@ def _integer(given: Mapping[str, object], name: str, default: int) -> int:
 class SearchHistoryTool(Uncopied):
     """``search_history``: the earliest matching messages of users and assistants, each with its neighbours.
 
-    Parameters of a call: ``query``; ``days``, 0 or left out for all time; ``max_results``, 1 to 50, default 10.
+    Parameters of a call: ``query``; ``days``, 0 or left out for all time; ``max_results``, 1 to 50, default 10;
+    ``offset``, how many matches to pass over.
     """
 
     def __init__(self, conversation: ConversationMemory) -> None:

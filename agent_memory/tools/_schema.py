@@ -29,6 +29,11 @@ COMMANDS: Final[dict[str, Command]] = {
             "view_range": Parameter(
                 "range", "For files: the first and the last line to show, from 1; -1 is the end.", required=False
             ),
+            "line_offset": Parameter(
+                "integer",
+                "For files: how many characters of the first line to pass over, for a line too long to show at once.",
+                required=False,
+            ),
         },
     ),
     "create": Command(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from agent_memory._uncopied import Uncopied
@@ -14,8 +14,8 @@ from agent_memory.tools._schema import COMMANDS, Command
 from agent_memory.tools._strings import STRINGS
 from agent_memory.tools.arguments import Parameter, Values, checked, shown
 from agent_memory.tools.memory_tool import AsyncMemoryTool
-from agent_memory.tools.results import Malformed, Refused, ToolResult, answered
-from agent_memory.tools.search import MAX_CONTEXT, MAX_RESULTS, AsyncMemorySearch
+from agent_memory.tools.results import MAX_CHARACTERS, Malformed, Refused, ToolResult, answered
+from agent_memory.tools.search import MAX_CONTEXT, MAX_RESULTS, fitting, found_lines
 
 TOOLS: Final[dict[str, Command]] = {
     **COMMANDS,
@@ -34,6 +34,7 @@ TOOLS: Final[dict[str, Command]] = {
             "glob": Parameter("string", "Only files of this name, such as *.md, or of this path.", required=False),
             "context": Parameter("integer", f"Lines to show around each: 0 to {MAX_CONTEXT}.", required=False),
             "max_results": Parameter("integer", f"Lines to find at most: 1 to {MAX_RESULTS}.", required=False),
+            "after": Parameter("string", "Go on after this match, as an answer says: path:line.", required=False),
         },
     ),
 }
@@ -74,14 +75,15 @@ class Toolset(Uncopied):
 
     async def _search(self, values: Values) -> ToolResult:
         given: dict[str, Any] = {**values, "path": (await self._paths.named(values.get("path", ROOT)))[1]}
-        if "glob" in given:
-            given["glob"] = given["glob"].removeprefix(f"{ROOT}/")
+        for name in ("glob", "after"):
+            if name in given:
+                given[name] = given[name].removeprefix(f"{ROOT}/")
         try:
-            found = await AsyncMemorySearch(self._memory).search(**given)
+            found = await found_lines(self._memory, room=MAX_CHARACTERS, **given)
         except InvalidPathError:
             raise
         except ValueError as error:
             raise Malformed(str(error)) from None
         matches = tuple(replace(match, path=f"{ROOT}/{match.path}") for match in found.matches)
-        text = str(replace(found, matches=matches)) or f"No matches found for {shown(given['query'])}."
-        return ToolResult(text, data={"matches": [asdict(match) for match in matches], "more": found.more})
+        result = fitting(replace(found, matches=matches))
+        return ToolResult(str(result) or f"No matches found for {shown(given['query'])}.", data=result.to_mapping())

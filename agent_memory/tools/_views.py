@@ -20,18 +20,21 @@ def numbered(lines: Iterable[str], first: int = 1) -> list[str]:
     return [f"{number:>{_WIDTH}}\t{line}" for number, line in enumerate(lines, first)]
 
 
-def file_view(text: str, view_range: Sequence[int] | None, limit: int) -> str:
+def file_view(text: str, view_range: Sequence[int] | None, limit: int, line_offset: int = 0) -> str:
     """The lines of a text, or of a range of it, cut at ``limit`` characters with a hint how to go on.
 
     Lines end at ``\\n`` only, so what follows the last one is a line too. A range is ``[start, end]``, both
-    counted from 1 and included, ``-1`` the end; what lies past the end is left out.
+    counted from 1 and included, ``-1`` the end; what lies past the end is left out. The first line that is shown
+    begins ``line_offset`` characters later.
     """
     lines = text.split("\n")
     start, end = _bounds(view_range, len(lines))
-    return _cut(lines, start, end, limit)
+    if line_offset and start <= len(lines):
+        lines[start - 1] = lines[start - 1][line_offset:]
+    return _cut(lines, start, end, limit, line_offset)
 
 
-def _cut(lines: list[str], start: int, end: int, limit: int) -> str:
+def _cut(lines: list[str], start: int, end: int, limit: int, line_offset: int = 0) -> str:
     most = limit // _SHORTEST_ROW + 2  # no more of them can fit
     rows, total = numbered(lines[start - 1 : min(end, start - 1 + most)], start), len(lines)
     shown = _fitting(rows, limit)
@@ -41,8 +44,10 @@ def _cut(lines: list[str], start: int, end: int, limit: int) -> str:
         last = start + shown - 1
         hint = f"lines {start}-{last} of {total} are shown; view the next with view_range [{last + 1}, -1]"
         return "\n".join([*rows[:shown], f"[Cut at {limit:,} characters: {hint}]"])
-    rest = f"; view the next with view_range [{start + 1}, -1]" if start < total else ""
-    return f"{rows[0][:limit]}\n[Cut at {limit:,} characters: line {start} of {total} is longer{rest}]"
+    seen = limit - len(rows[0]) + len(lines[start - 1])
+    rest = f"; view its rest with view_range [{start}, -1] and line_offset {line_offset + seen}" if seen > 0 else ""
+    following = f"; view the next with view_range [{start + 1}, -1]" if start < total else ""
+    return f"{rows[0][:limit]}\n[Cut at {limit:,} characters: line {start} of {total} is longer{rest}{following}]"
 
 
 def snippet(text: str, position: int, limit: int) -> str:

@@ -11,15 +11,31 @@ from agent_memory._uncopied import Uncopied
 from agent_memory.colours import awaitable
 from agent_memory.errors import AgentMemoryFileNotFoundError
 from agent_memory.memory import AgentMemory, AsyncAgentMemory
+from agent_memory.reader import Reader
 from agent_memory.runners import step
 from agent_memory.tools.arguments import Arguments, Parameter, Parameters, Values, as_mapping, checked, object_schema
-from agent_memory.tools.results import Malformed, ToolResult, answered
+from agent_memory.tools.results import MAX_CHARACTERS, Malformed, ToolResult, answered
 
 _HINTS: Final = {".yaml": "YAML", ".yml": "YAML", ".md": "MARKDOWN", ".markdown": "MARKDOWN", ".txt": "TEXT"}
 _ALL_HINTS: Final = ("YAML", "MARKDOWN", "TEXT", "UNKNOWN")
 _PATH: Final = Parameter("string", "The file, relative to your memory, for example notes/today.md.")
+MAX_READ_BYTES: Final = MAX_CHARACTERS * 3 // 4
+"""The most bytes of a file that one answer carries; base64 makes four characters of three bytes."""
+_PAST_ANY_FILE: Final = 2**62
 _TOOLS: Final[dict[str, tuple[str, Parameters]]] = {
-    "read_agent_memory_file": ("Read a file of your memory.", {"file_path": _PATH}),
+    "read_agent_memory_file": (
+        f"Read a file of your memory, {MAX_READ_BYTES:,} bytes at once. Of a longer file the answer is truncated: call "
+        "again with offset set to its next_offset.",
+        {
+            "file_path": _PATH,
+            "offset": Parameter("integer", "The first byte to read, counted from 0; 0 if left out.", required=False),
+            "limit": Parameter(
+                "integer",
+                f"How many bytes to read at most: 1 to {MAX_READ_BYTES:,}, which is the default.",
+                required=False,
+            ),
+        },
+    ),
     "write_agent_memory_file": (
         "Write a file of your memory, replacing what it held.",
         {
@@ -56,15 +72,21 @@ class _Tools(Uncopied):
 
     async def read_agent_memory_file(self, values: Values) -> dict[str, object]:
         path = str(values["file_path"])
+        offset, limit = _range(values)
+
+        async def part(reader: Reader) -> tuple[bytes, int]:
+            return await reader.read(offset, offset + limit), reader.size
+
         try:
-            content, exists = await self._memory.read_bytes(path), True
+            (content, size), exists = await self._memory.scan(path, part), True
         except AgentMemoryFileNotFoundError:
-            content, exists = b"", False
+            content, size, exists = b"", 0, False
         return {
             "file_path_read": path,
             "content_base64": base64.b64encode(content).decode(),
             "file_exists": exists,
             "file_type_hint": _HINTS.get(PurePosixPath(path).suffix.lower(), "UNKNOWN"),
+            **_rest(offset, offset + len(content), size),
         }
 
     async def write_agent_memory_file(self, values: Values) -> dict[str, object]:
@@ -78,6 +100,23 @@ class _Tools(Uncopied):
         separator = "\n" if values.get("ensure_newline_before_append", True) else ""
         written = await self._memory.append(str(values["file_path"]), content, separator=separator)
         return {"file_path_appended": written.path, "status_message": "Content appended successfully."}
+
+
+def _range(values: Values) -> tuple[int, int]:
+    offset, limit = values.get("offset", 0), values.get("limit", MAX_READ_BYTES)
+    if not isinstance(offset, int) or not 0 <= offset < _PAST_ANY_FILE:
+        raise Malformed("the parameter `offset` is 0 or more")
+    if not isinstance(limit, int) or not 1 <= limit <= MAX_READ_BYTES:
+        raise Malformed(f"the parameter `limit` is 1 to {MAX_READ_BYTES:,}")
+    return offset, limit
+
+
+def _rest(start: int, end: int, size: int) -> dict[str, object]:
+    """What is said of a part of a file, and of the rest of it; nothing of a whole file."""
+    if end >= size:
+        return {"size": size, "truncated": False} if start else {}
+    hint = f"bytes {start} to {end} of {size} are here; call again with offset {end} for the next"
+    return {"size": size, "truncated": True, "next_offset": end, "hint": hint}
 
 
 def _text(values: Values, name: str) -> str:

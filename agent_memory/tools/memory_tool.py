@@ -27,10 +27,10 @@ from agent_memory.tools._project import project_memories
 from agent_memory.tools._schema import COMMANDS, DefinitionStyle, definition
 from agent_memory.tools._strings import STRINGS, StringSet
 from agent_memory.tools.arguments import Values, as_mapping, checked, shown
-from agent_memory.tools.results import Malformed, Refused, ToolResult, answered
+from agent_memory.tools.results import MAX_CHARACTERS, Malformed, Refused, ToolResult, answered
 
 OnExisting = Literal["error", "overwrite"]
-MAX_VIEW_CHARACTERS: Final = 16_000
+MAX_VIEW_CHARACTERS: Final = MAX_CHARACTERS
 """The most characters of a file or listing that one view returns; Claude's own tool description says 16,000."""
 
 
@@ -53,7 +53,7 @@ class _Tool(Uncopied):
         self._limit = max_view_characters
 
     async def call(self, arguments: object) -> ToolResult:
-        return await answered(lambda: self._run(arguments), self._strings.prefix)
+        return await answered(lambda: self._run(arguments), self._strings.prefix, max(self._limit, MAX_CHARACTERS))
 
     async def _run(self, arguments: object) -> ToolResult:
         given = as_mapping(arguments)
@@ -81,7 +81,9 @@ class _Tool(Uncopied):
             return await self._directory(path, name, view_range)
         if text.count("\n") >= _views.MAX_LINES:
             raise Refused(self._strings.too_many_lines.format(path=path))
-        return self._strings.content.format(path=path) + "\n" + _views.file_view(text, view_range, self._limit)
+        line_offset = cast(int, values.get("line_offset", 0))
+        rows = _views.file_view(text, view_range, self._limit, max(0, line_offset))
+        return self._strings.content.format(path=path) + "\n" + rows
 
     async def _directory(self, path: str, name: str, view_range: Sequence[int] | None) -> str:
         entries = await self._memory.list(name)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Final, Literal
 
 from agent_memory.errors import AgentMemoryError
 
+MAX_CHARACTERS: Final = 16_000
+"""The most characters of content in one answer, the bound of `view`; tools show what fits and say how to go on."""
+MAX_AROUND: Final = 4_000
+"""The most characters around the content: a header, a path, a hint."""
 _log = logging.getLogger("agent_memory")
 
 
@@ -40,9 +45,33 @@ class Malformed(Exception):
     """Arguments that are not what the tool declares."""
 
 
-async def answered(call: Callable[[], Awaitable[ToolResult]], prefix: str = "Error: ") -> ToolResult:
-    """Run a tool's call; whatever it raises becomes an error result without host paths or content."""
-    return _encodable(await _outcome(call, prefix))
+async def answered(
+    call: Callable[[], Awaitable[ToolResult]], prefix: str = "Error: ", most: int = MAX_CHARACTERS
+) -> ToolResult:
+    """Run a tool's call; whatever it raises becomes an error result without host paths or content.
+
+    Every tool's answer passes here, errors too, and is bounded: the text, and the JSON of ``data``, have at most
+    ``most`` characters of content and `MAX_AROUND` others. A tool cuts its own content and says how to go on; an
+    answer that is longer nevertheless is cut here.
+    """
+    return _bounded(_encodable(await _outcome(call, prefix)), most + MAX_AROUND)
+
+
+def cut(text: str, most: int = MAX_CHARACTERS + MAX_AROUND) -> str:
+    """A text of at most ``most`` characters; if it is cut, it says so."""
+    if len(text) <= most:
+        return text
+    note = f"\n[Cut at {most:,} of {len(text):,} characters: ask for less at once]"
+    return text[: max(0, most - len(note))] + note
+
+
+def _bounded(result: ToolResult, most: int) -> ToolResult:
+    data = result.data
+    if data is not None and len(json.dumps(data, ensure_ascii=False)) > most:
+        data = {"truncated": True}
+    if data is result.data and len(result.output) <= most:
+        return result
+    return replace(result, output=cut(result.output, most), data=data)
 
 
 async def _outcome(call: Callable[[], Awaitable[ToolResult]], prefix: str) -> ToolResult:

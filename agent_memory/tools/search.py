@@ -7,10 +7,11 @@ import unicodedata
 from bisect import bisect_right
 from collections import deque
 from copy import deepcopy
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import Final
+from math import inf
+from typing import Any, Final
 
 from agent_memory._patterns import require_possible
 from agent_memory._uncopied import Uncopied
@@ -23,13 +24,15 @@ from agent_memory.needle import Needle
 from agent_memory.reader import Reader
 from agent_memory.runners import step
 from agent_memory.tools.arguments import Arguments, Parameter, Values, as_mapping, checked, object_schema
-from agent_memory.tools.results import Malformed, ToolResult, answered
+from agent_memory.tools.results import MAX_CHARACTERS, Malformed, ToolResult, answered
 
 MAX_RESULTS: Final = 200
 MAX_CONTEXT: Final = 10
 RESULTS: Final = 50
 """How many matches are returned unless told."""
 _SHOWN = 300
+_LONGEST_GLOB = 1000  # paths are shorter, and a pattern of 50 MB takes minutes to compile
+_LONGEST_NUMBER = 18
 _LEAD = 100
 _SHOWN_TOO = "\t\u200c\u200d"  # the joiners are letters' and emoji's; no terminal is driven by them
 _PARAMETERS: Final = {
@@ -38,6 +41,7 @@ _PARAMETERS: Final = {
     "glob": Parameter("string", "Only files of this name or path, for example *.md or notes/*.", required=False),
     "context": Parameter("integer", f"Lines to show around each match: 0 to {MAX_CONTEXT}.", required=False),
     "max_results": Parameter("integer", f"Matching lines at most: 1 to {MAX_RESULTS}.", required=False),
+    "after": Parameter("string", "Go on after this match, given as path:line, as an answer says.", required=False),
 }
 _DEFINITION: Final[dict[str, object]] = {
     "name": "memory_search",
@@ -59,27 +63,58 @@ class LineMatch:
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """Matches in the order of paths and lines, and whether there would be more."""
+    """Matches in the order of paths and lines, and whether there would be more.
+
+    Attributes:
+        matches: what was found.
+        more: whether there are matches after these.
+        truncated: whether lines around the last match were left out because the answer would be too long.
+    """
 
     matches: tuple[LineMatch, ...]
     more: bool
+    truncated: bool = False
+
+    @property
+    def next(self) -> str | None:
+        """What to give as ``after`` to go on, ``path:line``; None if there are no more."""
+        return f"{self.matches[-1].path}:{self.matches[-1].line}" if self.more and self.matches else None
+
+    def to_mapping(self) -> dict[str, object]:
+        """The result as a mapping fit for JSON; ``next`` and ``truncated`` only where they say something."""
+        data: dict[str, object] = {"matches": [asdict(match) for match in self.matches], "more": self.more}
+        return data | ({"next": self.next} if self.more else {}) | ({"truncated": True} if self.truncated else {})
 
     def __str__(self) -> str:
         rows = [row for match in self.matches for row in _rows(match)]
+        if self.truncated:
+            rows.append("[The lines around it are cut: view the file there, or ask for less context]")
         if self.more:
-            rows.append(f"[{len(self.matches)} matches are shown; there are more: narrow the query, path or glob]")
+            on = f"go on with after {json.dumps(self.next, ensure_ascii=False)}, or narrow the query, path or glob"
+            rows.append(f"[{len(self.matches)} matches are shown; there are more: {on}]")
         return "\n".join(rows)
 
 
 class _FileSearch(Uncopied):
-    """Finds the matching lines of one file, in bounded memory."""
+    """Finds the matching lines of one file, in bounded memory.
 
-    def __init__(self, path: str, query: str, context: int, limit: int) -> None:
+    Args:
+        path: the file, for the matches.
+        query: what to find, in lower case.
+        context: how many lines to give around each match.
+        limit: the most matches.
+        room: so many characters of matches are enough, as soon as there are two.
+        line: lines up to this number are no matches.
+    """
+
+    def __init__(self, path: str, query: str, context: int, limit: int, room: float = inf, line: int = 0) -> None:
         self._path = path
         self._query = query
         self._needle = Needle(query, json=False)
         self._context = context
         self._limit = limit
+        self._room = room
+        self._passed = line
         self._line = 1
         self._last: list[str] = []
         self.matches: list[LineMatch] = []
@@ -87,9 +122,12 @@ class _FileSearch(Uncopied):
     async def run(self, reader: Reader) -> list[LineMatch]:
         async for lines in forwards(reader):
             self._search(lines)
-            if len(self.matches) == self._limit and len(self.matches[-1].after) == self._context:
+            if self._is_enough() and len(self.matches[-1].after) == self._context:
                 break
         return self.matches
+
+    def _is_enough(self) -> bool:
+        return len(self.matches) == self._limit or (len(self.matches) > 1 and self._room < 0)
 
     def _search(self, lines: Lines) -> None:
         data = lines.data
@@ -98,16 +136,17 @@ class _FileSearch(Uncopied):
             self._take_after(match, around, 0)
         find = self._needle.finder(data)
         counted, found = 0, find(0)
-        while found >= 0 and len(self.matches) < self._limit:
+        while found >= 0 and not self._is_enough():
             start = data.rfind(b"\n", 0, found) + 1
             end = data.find(b"\n", found) + 1 or len(data)
             self._line, counted = self._line + data.count(b"\n", counted, start), start
             text = _decoded(data[start:end])
-            if (at := _place(text, self._query)) >= 0:
+            if self._line > self._passed and (at := _place(text, self._query)) >= 0:
                 before = self._before(data, start)
                 match = LineMatch(self._path, self._line, _shown(text, at), before)
                 self._take_after(match, data, end)
                 self.matches.append(match)
+                self._room -= _size(match)
             found = find(end)
         self._line += data.count(b"\n", counted) + bool(lines.too_long)
         self._last = self._before(around, len(around))
@@ -160,6 +199,45 @@ def _rows(match: LineMatch) -> list[str]:
     return [*before, f"{match.path}:{match.line}: {match.text}", *after, *(["--"] if before or after else [])]
 
 
+def _size(match: LineMatch) -> int:
+    """How many characters a match has in an answer, as text or as JSON, whichever are more."""
+    text = sum(len(row) + 1 for row in _rows(match))
+    return max(text, len(json.dumps(asdict(match), ensure_ascii=False)) + 2)
+
+
+def fitting(result: SearchResult, most: int = MAX_CHARACTERS) -> SearchResult:
+    """The first matches of a result that an answer has room for: one at least, if need be with fewer lines around."""
+    room, shown = most, 0
+    for match in result.matches:
+        room -= _size(match)
+        if room < 0:
+            break
+        shown += 1
+    if shown == len(result.matches):
+        return result
+    first, more = result.matches[: max(1, shown)], result.more or max(1, shown) < len(result.matches)
+    return SearchResult(first, more) if shown else SearchResult((_smaller(first[0], most),), more, truncated=True)
+
+
+def _smaller(match: LineMatch, most: int) -> LineMatch:
+    before, after = match.before, match.after
+    while (smaller := replace(match, before=before, after=after)) and (before or after) and _size(smaller) > most:
+        before, after = (before[1:], after) if len(before) >= len(after) else (before, after[:-1])
+    return smaller
+
+
+def _is_after(entry: Entry, path: str) -> bool:
+    """Whether a file may hold matches after one in a file: it is that one, or it comes later in a listing."""
+    return entry.path.encode() >= path.encode()
+
+
+def _position(after: str) -> tuple[str, int]:
+    path, _, line = after.rpartition(":")
+    if not path or not line.isdecimal() or len(line) > _LONGEST_NUMBER:
+        raise ValueError("after is the place of a match as an answer gives it, path:line")
+    return path, int(line)
+
+
 def _matches(entry: Entry, glob: str | None) -> bool:
     return glob is None or fnmatchcase(entry.path if "/" in glob else entry.key.name, glob)
 
@@ -169,7 +247,16 @@ class _Search(Uncopied):
         self._memory = memory
         self._at_once = at_once
 
-    async def search(self, query: str, path: str, glob: str | None, context: int, max_results: int) -> SearchResult:
+    async def search(
+        self,
+        query: str,
+        path: str,
+        glob: str | None,
+        context: int,
+        max_results: int,
+        after: str | None = None,
+        room: float = inf,
+    ) -> SearchResult:
         if not isinstance(query, str) or not query:
             raise ValueError("query is a text of one character or more")
         if glob is not None:
@@ -178,20 +265,28 @@ class _Search(Uncopied):
             raise ValueError(f"context is 0 to {MAX_CONTEXT}")
         if not isinstance(max_results, int) or not 1 <= max_results <= MAX_RESULTS:
             raise ValueError(f"max_results is 1 to {MAX_RESULTS}")
-        paths = [entry.path for entry in await self._files(path) if _matches(entry, glob)]
+        first, line = _position(after) if after is not None else ("", 0)
+        files = (entry for entry in await self._files(path) if _matches(entry, glob))
+        paths = [entry.path for entry in files if _is_after(entry, first)]
         found: list[LineMatch] = []
         for start in range(0, len(paths), self._at_once):
-            scan = partial(self._scan, query=query.lower(), context=context, limit=max_results + 1 - len(found))
+            limit, left = max_results + 1 - len(found), room - sum(map(_size, found))
+            scan = partial(
+                self._scan, query=query.lower(), context=context, limit=limit, room=left, after=(first, line)
+            )
             for matches in await self._memory._map(scan, paths[start : start + self._at_once]):
                 found += matches
-            if len(found) > max_results:
+            if len(found) > max_results or (len(found) > 1 and sum(map(_size, found)) > room):
                 break
         return SearchResult(tuple(found[:max_results]), len(found) > max_results)
 
-    async def _scan(self, path: str, query: str, context: int, limit: int) -> list[LineMatch]:
+    async def _scan(
+        self, path: str, query: str, context: int, limit: int, room: float, after: tuple[str, int]
+    ) -> list[LineMatch]:
+        line = after[1] if path == after[0] else 0
         for last in (False, True):
             try:
-                return await self._memory.scan(path, _FileSearch(path, query, context, limit).run)
+                return await self._memory.scan(path, _FileSearch(path, query, context, limit, room, line).run)
             except AgentMemoryFileNotFoundError:
                 break  # deleted since it was listed
             except ConflictError:  # rewritten while it was read: once more, as it is now
@@ -212,13 +307,19 @@ class _Search(Uncopied):
         return await answered(lambda: self._answer(checked(as_mapping(arguments), _PARAMETERS)))
 
     async def _answer(self, values: Values) -> ToolResult:
-        given = {"path": "", "glob": None, "context": 0, "max_results": RESULTS, **values}
+        given = {"path": "", "glob": None, "context": 0, "max_results": RESULTS, "room": MAX_CHARACTERS, **values}
         try:
-            result = await self.search(**given)  # type: ignore[arg-type]  # checked against _PARAMETERS
+            result = fitting(await self.search(**given))  # type: ignore[arg-type]  # checked against _PARAMETERS
         except ValueError as error:
             raise Malformed(str(error)) from None
-        data = {"matches": [asdict(match) for match in result.matches], "more": result.more}
-        return ToolResult(str(result) or f"No matches found for {json.dumps(values['query'])[:_SHOWN]}.", data=data)
+        none = f"No matches found for {json.dumps(values['query'])[:_SHOWN]}."
+        return ToolResult(str(result) or none, data=result.to_mapping())
+
+
+async def found_lines(memory: AsyncAgentMemory, query: str, room: int, **given: Any) -> SearchResult:
+    """As `AsyncMemorySearch.search`, but not many more matches than ``room`` characters hold: see `fitting`."""
+    given = {"path": "", "glob": None, "context": 0, "max_results": RESULTS, **given}
+    return await _Search(memory, memory._at_once).search(query, room=room, **given)
 
 
 class MemorySearch(Uncopied):
@@ -232,7 +333,14 @@ class MemorySearch(Uncopied):
         self._search = _Search(awaitable(memory), memory._at_once)
 
     def search(
-        self, query: str, path: str = "", *, glob: str | None = None, context: int = 0, max_results: int = RESULTS
+        self,
+        query: str,
+        path: str = "",
+        *,
+        glob: str | None = None,
+        context: int = 0,
+        max_results: int = RESULTS,
+        after: str | None = None,
     ) -> SearchResult:
         """The matching lines of a file, or of all below a directory, in the order of paths.
 
@@ -242,11 +350,12 @@ class MemorySearch(Uncopied):
             glob: what a file's name, or with a ``/`` its path, looks like to `fnmatch`: ``*.md``, ``notes/*``.
             context: lines to give around each, 0 to 10.
             max_results: 1 to 200.
+            after: go on after this match, ``path:line``; `SearchResult.next` of the result before.
 
         Raises:
             ValueError: an argument out of its range; an empty query; a ``glob`` that no file can match.
         """
-        return step(self._search.search(query, path, glob, context, max_results))
+        return step(self._search.search(query, path, glob, context, max_results, after))
 
     def call(self, arguments: Arguments) -> ToolResult:
         """Run a model's search; never raises for what it sends."""
@@ -265,9 +374,16 @@ class AsyncMemorySearch(Uncopied):
         self._search = _Search(memory, memory._at_once)
 
     async def search(
-        self, query: str, path: str = "", *, glob: str | None = None, context: int = 0, max_results: int = RESULTS
+        self,
+        query: str,
+        path: str = "",
+        *,
+        glob: str | None = None,
+        context: int = 0,
+        max_results: int = RESULTS,
+        after: str | None = None,
     ) -> SearchResult:
-        return await self._search.search(query, path, glob, context, max_results)
+        return await self._search.search(query, path, glob, context, max_results, after)
 
     async def call(self, arguments: Arguments) -> ToolResult:
         return await self._search.call(arguments)

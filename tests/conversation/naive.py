@@ -93,7 +93,7 @@ def is_shown(message: Message) -> bool:
 def answer(query: str, matches: list[Match]) -> str:
     """The text that the tool gives for these matches."""
     if not matches:
-        return as_unicode(f"No matches found for '{query}'.")
+        return as_unicode(f"No matches found for '{query if len(query) <= 300 else query[:300] + '...'}'.")
     return as_unicode("\n".join(block(number, match) for number, match in enumerate(matches, 1)))
 
 

@@ -13,7 +13,11 @@ from agent_memory.tools._views import readable
 from agent_memory.tools.memory_tool import MAX_VIEW_CHARACTERS
 from tests.tools.calls import Call, caller, fill, refused, succeeded
 
-HINT = re.compile(r"\n\[Cut at [^\n]*; view the next with view_range \[(\d+), -1\]\]\Z")
+HINT = re.compile(
+    r"\n\[Cut at [\d,]+ characters: [^\n;]*(?:; view its rest with view_range \[\d+, -1\] and line_offset (\d+))?"
+    r"(?:; view the next with view_range \[(\d+), -1\])?\]\Z"
+)
+LINE = re.compile(r" *(\d+)\t")
 
 
 def body(output: str) -> str:
@@ -133,21 +137,29 @@ def test_every_spelling_of_a_directory_is_that_directory(memory: AgentMemory, ca
 
 
 def pages(call: Call, path: str) -> list[str]:
-    """The rows of a file, page after page, as the hints lead on."""
+    """The rows of a file, page after page, as the hints lead on, the parts of a long line joined again."""
     rows: list[str] = []
-    view_range: list[int] | None = None
+    place: dict[str, object] = {}
     while True:
-        output = body(succeeded(call("view", path=path, view_range=view_range)))
+        output = body(succeeded(call("view", path=path, **place)))
         hint = HINT.search(output)
-        rows += output[: hint.start() if hint else None].split("\n")
+        found = output[: hint.start() if hint else None].split("\n")
+        if "line_offset" in place:
+            rows[-1] += LINE.sub("", found.pop(0), count=1)
+        rows += found
         if not hint:
             return rows
-        view_range = [int(hint[1]), -1]
+        if hint[1]:
+            line = LINE.match(found[-1] if found else rows[-1])
+            assert line
+            place = {"view_range": [int(line[1]), -1], "line_offset": int(hint[1])}
+        else:
+            place = {"view_range": [int(hint[2]), -1]}
 
 
 @settings(deadline=None, max_examples=100)
 @given(
-    st.lists(st.text("ab\t[]\r", max_size=12) | st.integers(0, 60).map("x".__mul__), max_size=40), st.integers(1, 200)
+    st.lists(st.text("ab\t[]\r", max_size=12) | st.integers(0, 60).map("x".__mul__), max_size=40), st.integers(8, 200)
 )
 @example([f"[Cut at 1 characters: line 1 of 9 is longer; view the next with view_range [{n}, -1]]" for n in "123"], 99)
 def test_following_the_hints_shows_every_line_exactly_once(lines: list[str], limit: int) -> None:
@@ -155,9 +167,7 @@ def test_following_the_hints_shows_every_line_exactly_once(lines: list[str], lim
     memory.write("a.md", "\n".join(lines))
     whole = numbered(lines or [""]).split("\n")
     rows = pages(caller(memory, max_view_characters=limit), "/memories/a.md")
-    if rows[-1].startswith("[Cut at "):  # the last line alone is longer: nothing follows it
-        rows.pop()
-    assert rows == [row if len(row) <= limit else row[:limit] for row in whole]
+    assert rows == whole
 
 
 def test_a_long_file_is_cut_at_the_limit_with_a_hint(memory: AgentMemory, call: Call) -> None:
@@ -184,10 +194,13 @@ def test_a_single_long_line_is_cut_and_says_how_to_go_on(memory: AgentMemory) ->
     memory.write("a.md", "x" * 100_000 + "\nnext\n" + "y" * 100_000)
     call = caller(memory, max_view_characters=20)
     first = body(succeeded(call("view", path="/memories/a.md")))
-    hint = "[Cut at 20 characters: line 1 of 3 is longer; view the next with view_range [2, -1]]"
-    assert first == f"     1\t{'x' * 13}\n{hint}"
+    hint = "view its rest with view_range [1, -1] and line_offset 13; view the next with view_range [2, -1]"
+    assert first == f"     1\t{'x' * 13}\n[Cut at 20 characters: line 1 of 3 is longer; {hint}]"
     last = body(succeeded(call("view", path="/memories/a.md", view_range=[3, -1])))
-    assert last == f"     3\t{'y' * 13}\n[Cut at 20 characters: line 3 of 3 is longer]"
+    hint = "view its rest with view_range [3, -1] and line_offset 13"
+    assert last == f"     3\t{'y' * 13}\n[Cut at 20 characters: line 3 of 3 is longer; {hint}]"
+    rest = body(succeeded(call("view", path="/memories/a.md", view_range=[1, -1], line_offset=99_990)))
+    assert rest.startswith("     1\txxxxxxxxxx\n[Cut at 20 characters: lines 1-1 of 3 are shown; ")
 
 
 def test_a_huge_listing_is_cut_and_a_directory_below_shows_its_own(memory: AgentMemory, call: Call) -> None:

@@ -186,7 +186,9 @@ def test_it_says_whether_there_are_more(many: AgentMemory, most: int, more: bool
     everywhere = [(f"{number}.md", line) for number in range(5) for line in (1, 2)]
     assert [(match.path, match.line) for match in result.matches] == everywhere[:most]
     assert result.more == more
-    assert str(result).endswith("there are more: narrow the query, path or glob]") == more
+    path, line = everywhere[most - 1] if more else ("", 0)
+    hint = f'there are more: go on with after "{path}:{line}", or narrow the query, path or glob]'
+    assert str(result).endswith(hint) == more
     answer = MemorySearch(many).call({"query": "needle", "max_results": most})
     assert succeeded(answer) == str(result)
     assert answer.data == {
@@ -195,6 +197,7 @@ def test_it_says_whether_there_are_more(many: AgentMemory, most: int, more: bool
             for path, line in everywhere[:most]
         ],
         "more": more,
+        **({"next": f"{path}:{line}"} if more else {}),
     }
 
 
