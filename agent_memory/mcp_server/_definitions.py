@@ -33,6 +33,10 @@ _FOUND: Final = {
     "matches": {"type": "array", "items": {"type": "object", "properties": _MATCH, "required": [*_MATCH]}},
     "more": {"type": "boolean", "description": "Whether there are more matches than these."},
 }
+_GOING_ON: Final = {
+    "next": {"type": "string", "description": "If there are more: what to give as `after` to go on."},
+    "truncated": {"type": "boolean", "description": "Whether lines around the match were left out for their length."},
+}
 
 
 def definitions() -> list[Tool]:
@@ -61,5 +65,6 @@ def _definition(name: str) -> Tool:
 
 def _output_schema(name: str) -> dict[str, Any]:
     output = {"type": "string", "description": "The answer, the same as in the text content."}
-    properties = {"output": output, **(_FOUND if name == "search" else {})}
-    return {"type": "object", "properties": properties, "required": [*properties]}
+    found, optional = (_FOUND, _GOING_ON) if name == "search" else ({}, {})
+    properties = {"output": output, **found, **optional}
+    return {"type": "object", "properties": properties, "required": ["output", *found]}

@@ -2,30 +2,54 @@
 
 from __future__ import annotations
 
+import codecs
 import importlib.metadata
+import json
+import re
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any, Final
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from mcp import MCPError
 from mcp.server import MCPServer
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel.helper_types import ReadResourceContents
-from mcp.server.mcpserver import Context, ResourceSecurity
+from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ResourceError, ResourceNotFoundError
-from mcp.types import INTERNAL_ERROR, CallToolResult, InputRequiredResult, Resource, TextContent, Tool
+from mcp.types import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    CallToolResult,
+    InputRequiredResult,
+    ListResourcesResult,
+    PaginatedRequestParams,
+    Resource,
+    TextContent,
+    Tool,
+)
+from pydantic import ValidationError
 
 from agent_memory._uncopied import Uncopied
 from agent_memory.errors import AgentMemoryError, AgentMemoryFileNotFoundError, InvalidPathError
 from agent_memory.mcp_server._definitions import INSTRUCTIONS, definitions
 from agent_memory.memory import AsyncAgentMemory
+from agent_memory.reader import Reader
+from agent_memory.tools._paths import ROOT
 from agent_memory.tools._toolset import TOOLS, Toolset
+from agent_memory.tools.agent_tools import MAX_READ_BYTES
 from agent_memory.tools.arguments import shown
-from agent_memory.tools.results import ToolResult
+from agent_memory.tools.results import MAX_AROUND, MAX_CHARACTERS, ToolResult, cut
 
 MAX_RESOURCES: Final = 1000
-"""The most files that one listing of resources names; the view and search tools know all of them."""
+"""The most files that one page of a listing of resources names."""
+MAX_LISTING_CHARACTERS: Final = 250_000
+"""The most characters of the names in one page of a listing of resources."""
+MAX_RESOURCE_BYTES: Final = MAX_CHARACTERS
+"""The most bytes of a file that one read of a resource gives."""
 _SCHEME: Final = "memory://"
+_LONGEST_TOOL_NAME: Final = 128
+_PART: Final = re.compile(r"(.*)\?offset=([0-9]{1,18})", re.DOTALL)
+"""A file and where to begin in it; no name in a memory has a question mark."""
 
 
 def mcp_server(memory: AsyncAgentMemory, *, name: str = "agent-memory", actor: str | None = None) -> MCPServer[Any]:
@@ -55,6 +79,8 @@ class _MemoryServer(Uncopied, MCPServer[Any]):
         super().__init__(name, instructions=INSTRUCTIONS, version=version, log_level="WARNING", subscriptions=False)
         self._memory = memory if actor is None else memory.acting_as(actor)
         self._is_client_actor = actor is None
+        self.middleware.append(_with_bounded_errors)
+        self._lowlevel_server.add_request_handler("resources/list", PaginatedRequestParams, self._page)
         self._add_files()
 
     async def list_tools(self) -> list[Tool]:
@@ -63,44 +89,84 @@ class _MemoryServer(Uncopied, MCPServer[Any]):
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
     ) -> CallToolResult | InputRequiredResult:
+        if len(name) > _LONGEST_TOOL_NAME:
+            raise MCPError(INVALID_PARAMS, f"Unknown tool: {shown(name)}")
         if name not in TOOLS:
             return await super().call_tool(name, arguments, context)
         return _answer(await Toolset(self._for(context)).call(name, arguments))
 
     async def list_resources(self) -> list[Resource]:
+        """The first page of the files, and what is registered besides."""
+        files, _ = await self._files_after("")
+        return [*files, *await super().list_resources()]
+
+    async def _page(self, _: Any, params: PaginatedRequestParams) -> ListResourcesResult:
+        """A page of the files in the order of their paths; the cursor is the last path of the page before."""
+        files, is_last = await self._files_after(params.cursor or "")
+        others = await super().list_resources() if is_last else []
+        return ListResourcesResult(resources=[*files, *others], next_cursor=None if is_last else files[-1].name)
+
+    async def _files_after(self, path: str) -> tuple[list[Resource], bool]:
         try:
             entries = await self._memory.list()
         except Exception as error:
             raise MCPError(INTERNAL_ERROR, _told(error)) from error  # the SDK would send any error's own text
-        files = [Resource(uri=_uri(entry.path), name=entry.path, size=entry.size) for entry in entries[:MAX_RESOURCES]]
-        return [*files, *await super().list_resources()]
+        start = path.encode(errors="replace")
+        left = (entry for entry in entries if entry.path.encode() > start)
+        page, room = list[Resource](), MAX_LISTING_CHARACTERS
+        for entry in left:
+            resource = Resource(uri=_uri(entry.path), name=entry.path, size=entry.size)
+            room -= len(resource.uri) + len(resource.name)
+            if len(page) == MAX_RESOURCES or room < 0:
+                return page, False
+            page.append(resource)
+        return page, True
 
     async def read_resource(
         self, uri: Any, context: Context[Any, Any] | None = None
     ) -> Iterable[ReadResourceContents] | InputRequiredResult:
-        contents = await super().read_resource(uri, context)
-        if isinstance(contents, InputRequiredResult) or not str(uri).startswith(_SCHEME):
-            return contents
-        return [replace(item, mime_type=_mime_type(item.content)) for item in contents]
+        if not str(uri).startswith(_SCHEME):
+            return await super().read_resource(uri, context)
+        return await self._read(str(uri).removeprefix(_SCHEME), context)
+
+    async def _read(self, quoted: str, context: Context[Any, Any] | None = None) -> list[ReadResourceContents]:
+        """A file, or a part of it and how to go on.
+
+        The key grammar confines the path, at the one door that all names pass; were the SDK to refuse it first, the
+        hook agent_memory_key_rejected would never hear of the escapes that are tried here.
+        """
+        part = _PART.fullmatch(quoted)
+        quoted, start = (part[1], int(part[2])) if part else (quoted, 0)
+
+        async def work(reader: Reader) -> tuple[bytes, int]:
+            return await reader.read(start, start + MAX_RESOURCE_BYTES), reader.size
+
+        try:
+            path = unquote(quoted, errors="strict")
+            data, size = await self._for(context).scan(path, work)
+        except UnicodeDecodeError:
+            raise ResourceNotFoundError("the path is not percent-encoded UTF-8") from None
+        except (AgentMemoryFileNotFoundError, InvalidPathError) as error:
+            raise ResourceNotFoundError(str(error)) from error
+        except Exception as error:
+            raise ResourceError(_told(error)) from error
+        content, end = _decoded(data, start, size)
+        found = [ReadResourceContents(content, _mime_type(content))]
+        if end < size:
+            then = f"{_SCHEME}{quoted}?offset={end}"
+            note = f"[Bytes {start} to {end} of {size} are here. Read {then} for the next, or view {ROOT}/{path}]"
+            found.append(ReadResourceContents(note, "text/plain"))
+        return found
 
     def _add_files(self) -> None:
-        # The key grammar confines the path, at the one door that all names pass; were the SDK to refuse it first,
-        # the hook agent_memory_key_rejected would never hear of the escapes that are tried here.
-        security = ResourceSecurity(exempt_params={"path"})
-        about = "A file of the memory; the path is as in the tools, without /memories/ and percent-encoded."
+        about = (
+            "A file of the memory; the path is as in the tools, without /memories/ and percent-encoded. Of a file of "
+            f"more than {MAX_RESOURCE_BYTES:,} bytes a part is read; ?offset=N after the path says from which byte on."
+        )
 
-        @self.resource(_SCHEME + "{+path}", name="memory file", description=about, security=security)
-        async def read(path: str, context: Context[Any, Any]) -> str | bytes:
-            try:
-                data = await self._for(context).read_bytes(path)
-            except (AgentMemoryFileNotFoundError, InvalidPathError) as error:
-                raise ResourceNotFoundError(str(error)) from error
-            except Exception as error:
-                raise ResourceError(_told(error)) from error
-            try:
-                return data.decode()
-            except UnicodeDecodeError:
-                return data
+        @self.resource(_SCHEME + "{+path}", name="memory file", description=about)
+        async def read(path: str) -> str | bytes:
+            raise ResourceNotFoundError(path)  # never called: it names the template, and read_resource reads the files
 
     def _for(self, context: Context[Any, Any] | None) -> AsyncAgentMemory:
         """The memory as the hooks are to see it in one call."""
@@ -121,6 +187,32 @@ def _answer(result: ToolResult) -> CallToolResult:
     structured = None if result.is_error else {"output": result.output, **(result.data or {})}
     text = TextContent(type="text", text=result.output)
     return CallToolResult(content=[text], structured_content=structured, is_error=result.is_error)
+
+
+async def _with_bounded_errors(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+    """Cut the errors of the SDK, which quote what was sent; those of its validation quote nothing."""
+    try:
+        return await call_next(ctx)
+    except ValidationError:
+        raise
+    except MCPError as error:
+        data = error.data if len(json.dumps(error.data, default=str)) <= MAX_AROUND else None
+        raise MCPError(error.code, cut(error.message, MAX_CHARACTERS), data) from error
+    except Exception as error:
+        if len(str(error)) <= MAX_CHARACTERS:
+            raise
+        raise MCPError(INTERNAL_ERROR, cut(str(error), MAX_CHARACTERS)) from error
+
+
+def _decoded(data: bytes, start: int, size: int) -> tuple[str | bytes, int]:
+    """A part of a file as text, or as bytes if it is none, and where it ends: never within a character."""
+    is_cut = start + len(data) < size
+    try:
+        text, used = codecs.utf_8_decode(data, "strict", not is_cut)
+    except UnicodeDecodeError:
+        data = data[:MAX_READ_BYTES]  # base64 makes it longer
+        return data, start + len(data)
+    return text, start + used
 
 
 def _told(error: Exception) -> str:
