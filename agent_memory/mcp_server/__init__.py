@@ -6,10 +6,10 @@ Its tools name a file as Claude's memory tool does, ``/memories/notes.md``; its 
 from agent_memory.errors import BackendNotAvailableError
 
 try:
-    from agent_memory.mcp_server._http import LOOPBACK, serve_http
+    from agent_memory.mcp_server._http import LOOPBACK, HttpLimits, serve_http
     from agent_memory.mcp_server._server import MAX_RESOURCES, mcp_server
     from agent_memory.mcp_server._stdio import serve_stdio
 except ImportError as error:
     raise BackendNotAvailableError("the MCP SDK is missing: pip install 'agent-memory[mcp]'") from error
 
-__all__ = ["LOOPBACK", "MAX_RESOURCES", "mcp_server", "serve_http", "serve_stdio"]
+__all__ = ["LOOPBACK", "MAX_RESOURCES", "HttpLimits", "mcp_server", "serve_http", "serve_stdio"]

@@ -6,6 +6,8 @@ import hmac
 import re
 import socket
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import uvicorn
@@ -14,10 +16,33 @@ from mcp.server.transport_security import TransportSecuritySettings
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from agent_memory.mcp_server._connections import Connection, Connections
+from agent_memory.mcp_server._sessions import Sessions
+
 LOOPBACK: Final = ("127.0.0.1", "::1")
 """The addresses that `serve_http` listens on; nobody reaches them from another host."""
 _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]{16,}=*")
 _SECONDS_TO_END: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class HttpLimits:
+    """How much clients over HTTP may hold, and for how long.
+
+    Attributes:
+        session_seconds: a session without a request or an open stream ends after this time.
+        sessions: of more than so many idle sessions, those least recently used end.
+        connections: with more than so many connections, the one that has waited longest for its request ends.
+        request_seconds: how long a request may take to arrive, and how long a client may read nothing of an answer.
+    """
+
+    session_seconds: float = 30 * 60
+    sessions: int = 100
+    connections: int = 200
+    request_seconds: float = 30
+
+
+_LIMITS: Final = HttpLimits()
 
 
 async def serve_http(
@@ -27,6 +52,7 @@ async def serve_http(
     host: str = "127.0.0.1",
     port: int = 0,
     listening: Callable[[str], None] | None = None,
+    limits: HttpLimits = _LIMITS,
 ) -> None:
     """Serve streamable HTTP at ``/mcp`` until the process is told to end.
 
@@ -39,6 +65,7 @@ async def serve_http(
         host: one of `LOOPBACK`.
         port: 0 is any that is free.
         listening: called with the URL once clients can connect.
+        limits: how much clients may hold, and for how long.
 
     Raises:
         ValueError: another host, or a token that is none.
@@ -52,10 +79,15 @@ async def serve_http(
         port = listener.getsockname()[1]
         names = [f"[{host}]:{port}" if ":" in host else f"{host}:{port}", f"localhost:{port}"]
         security = TransportSecuritySettings(allowed_hosts=names, allowed_origins=[f"http://{name}" for name in names])
-        app = _Guarded(server.streamable_http_app(transport_security=security), token)
+        inner = server.streamable_http_app(
+            transport_security=security,
+            session_idle_timeout=limits.session_seconds,
+            max_sessions=limits.sessions + limits.connections,  # each session in use has a connection
+        )
+        app = _Guarded(Sessions(inner, limits.sessions), token)
         if listening:
             listening(f"http://{names[0]}/mcp")
-        await uvicorn.Server(_config(app)).serve(sockets=[listener])
+        await uvicorn.Server(_config(app, limits)).serve(sockets=[listener])
 
 
 def _listener(host: str, port: int) -> socket.socket:
@@ -64,9 +96,11 @@ def _listener(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _config(app: ASGIApp) -> uvicorn.Config:
+def _config(app: ASGIApp, limits: HttpLimits) -> uvicorn.Config:
+    connections = Connections(limits.connections, limits.request_seconds)
     return uvicorn.Config(
         app,
+        http=partial(Connection, connections),  # type: ignore[arg-type]  # uvicorn calls it, as it would a class
         log_config=None,  # the application decides what is shown
         access_log=False,
         ws="none",
