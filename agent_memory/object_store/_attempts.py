@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -45,6 +46,7 @@ class Attempts:
         self.deadline = deadline_or_default(self.began)
         self.lost = False
         self.sent = False
+        self._first_sent = self._first_lost = math.inf
         self.turn: Turn | None = None
         self._requests = 0
         self._failures = 0
@@ -81,15 +83,18 @@ class Attempts:
 
     async def write_once(self, request: Callable[[], Awaitable[T]]) -> T:
         """Send a write once, and note whether it may have taken effect without an answer; raises `Unanswered`."""
-        self.sent = True
+        began = self._loop.time()
+        self.sent, self._first_sent = True, min(began, self._first_sent)
         try:
             return await self._send(request)
-        except Unanswered as failure:
-            self.lost = self.lost or failure.sent
+        except (Unanswered, Broken) as failure:
+            if not isinstance(failure, Unanswered) or failure.sent:
+                self.lost, self._first_lost = True, min(began, self._first_lost)
             raise
-        except Broken:
-            self.lost = True
-            raise
+
+    def seconds_since_effect(self, resends: bool) -> float:
+        """How long ago a write without an answer was first sent; any write, if the client sends it again by itself."""
+        return self._loop.time() - (self._first_sent if resends else self._first_lost)
 
     async def _send(self, request: Callable[[], Awaitable[T]]) -> T:
         """Send a request, and give it up at the deadline: the only place where one is sent."""

@@ -331,5 +331,6 @@ def _snapshot(found: Object) -> Snapshot:
 
 def _unknown(key: Key) -> OutcomeUnknownError:
     return OutcomeUnknownError(
-        f"{key.path!r}: an answer was lost, and others wrote since; whether it was written could not be found out"
+        f"{key.path!r}: an answer was lost, and the file is not the one that was sent; "
+        "whether that was written before could not be found out"
     )

@@ -54,6 +54,7 @@ class SingleWriterStore:
         self.head = store.head
         self.list = store.list
         self.now = store.now
+        self.ahead_by = store.ahead_by
         self.aclose = store.aclose
 
     async def put(

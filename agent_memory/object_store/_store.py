@@ -77,6 +77,10 @@ class ObjectStore(Protocol):
         """The store's clock, POSIX seconds, as far as its answers tell."""
         ...
 
+    def ahead_by(self) -> float:
+        """How many seconds `now` may be ahead of the store's clock, at most."""
+        ...
+
     async def get(
         self, name: str, *, span: str | None = None, if_match: str | None = None, most: int | None = None
     ) -> Object:

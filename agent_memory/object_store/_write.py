@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
@@ -22,6 +23,8 @@ from agent_memory.object_store._writers import Entry, Stamped, Table, Writer
 
 _SKEW_SECONDS = 5.0
 """How far two writers' clocks may differ by more than the resolution of the ``Date`` header."""
+_RESOLUTION_SECONDS = 1.0
+"""Of the time when an object was last written."""
 _LINGER_SECONDS = 10.0
 """How long an entry is kept after its operation is over, for the clocks of others."""
 
@@ -30,12 +33,14 @@ class State(NamedTuple):
     """One state of an object: what a conditional write compares, what it carries on, and the data if they were read.
 
     Of a large object only the end is read, if only to append to it; ``before`` is how many bytes there are before.
+    ``modified`` is when it was written, by the store's clock; infinitely late if that is not known.
     """
 
     etag: str
     table: Table
     data: bytes = b""
     before: int = 0
+    modified: float = math.inf
 
 
 class BeatenError(Exception):
@@ -149,7 +154,7 @@ class Write:
         except Missing:
             return None
         before = found.size - len(found.data) if whole else 0
-        return State(found.etag, Table.of(found.metadata, found.etag), found.data, before)
+        return State(found.etag, Table.of(found.metadata, found.etag), found.data, before, found.modified)
 
     async def _content(self) -> Object:
         """All there is, or the end of what is large; of a size where it is either for sure."""
@@ -200,13 +205,16 @@ class Write:
         return BeatenError(seen, not self.attempts.lost)
 
     def _kept_all(self, seen: State, base: State | None) -> bool:
-        """Whether every write since this one began has kept the entries it found: it is of the base's chain, or older.
+        """Whether a write of ours that took effect would be seen: the object is of the base's chain, or older.
 
-        When this one began is told by the store's clock, which answers have told by now.
+        It is older if it was last written, or its chain began, before the first write without an answer was sent. The
+        first is by the store's clock alone, of which only `ObjectStore.ahead_by` and the resolution are unknown.
         """
         if base is not None and seen.table.chain == base.table.chain:
             return True
-        return seen.table.began + _SKEW_SECONDS < self._store.now() - self.attempts.seconds_ago
+        sent = self._store.now() - self.attempts.seconds_since_effect(self._store.resends)
+        written = seen.modified + _RESOLUTION_SECONDS + self._store.ahead_by()
+        return written <= sent or seen.table.began + _SKEW_SECONDS < sent
 
 
 def _same(seen: State | None, base: State | None) -> bool:

@@ -45,6 +45,8 @@ _SLOWEST_LINE = 1 << 20
 ANSWER_SECONDS = 15.0
 """How long a request waits for its answer."""
 _STEP_SECONDS = 1.0
+_CLOCKS_DIFFER = 5.0
+"""Seconds by which a host's clock may be ahead of the store's, before an object has told."""
 _started_in: int | None = None
 """The process in which obstore's threads run, which a fork does not take along; None before the first request."""
 
@@ -104,6 +106,7 @@ class ObstoreStore(Uncopied):
         self._contact = FirstContact()
         self._ahead = 0.0
         self._booted = time.time() - time.monotonic()
+        self._ahead_by = _CLOCKS_DIFFER
         self._own = _OwnWrite()
         self._learning = threading.RLock()  # the clock, of answers to two event loops
 
@@ -121,7 +124,11 @@ class ObstoreStore(Uncopied):
             with self._learning:
                 if abs(booted - self._booted) > _STEP_SECONDS:  # not yet by another thread
                     self._booted, self._ahead, self._own = booted, 0.0, _OwnWrite()
+                    self._ahead_by = _CLOCKS_DIFFER
         return now + self._ahead
+
+    def ahead_by(self) -> float:
+        return self._ahead_by
 
     async def get(
         self, name: str, *, span: str | None = None, if_match: str | None = None, most: int | None = None
@@ -256,6 +263,7 @@ class ObstoreStore(Uncopied):
             if own.is_in(found, name):
                 earliest, latest = found.modified - own.answered, found.modified + 1 - own.sent
                 self._ahead = min(max(self._ahead, earliest), latest)
+                self._ahead_by = min(self._ahead_by, latest - earliest)
 
 
 def _named(attributes: Mapping[str, str]) -> dict[str, str]:

@@ -29,6 +29,10 @@ _CONDITIONS = {"PutObject": {"IfMatch", "IfNoneMatch"}, "DeleteObject": {"IfMatc
                "UploadPartCopy": {"CopySourceIfMatch"}, "CompleteMultipartUpload": {"IfMatch"}}  # fmt: skip
 _LEAST_PART = 5 << 20
 _CLOCK_SECONDS = 30.0
+_CLOCKS_DIFFER = 5.0
+"""Seconds by which a host's clock may be ahead of the store's, before an answer has told."""
+_CLOCK_ERROR = 1.0
+"""The same after it: ``Date`` is never ahead, but two servers of a store may differ a little."""
 _of_parents: list[Any] = []
 """What a fork's child got from its parent, kept for ever: to close it would take the answers from the parent."""
 
@@ -60,6 +64,9 @@ class S3Store(Uncopied):
 
     def now(self) -> float:
         return time.time() + self._clock[1]
+
+    def ahead_by(self) -> float:
+        return _CLOCKS_DIFFER if not self._clock[0] else _CLOCK_ERROR
 
     @property
     def identity(self) -> str:

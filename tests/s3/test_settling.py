@@ -19,7 +19,7 @@ from agent_memory.errors import (
     WriteError,
 )
 from agent_memory.key import Key
-from agent_memory.object_store import ObjectStoreBackend, Unanswered, Writer
+from agent_memory.object_store import ObjectStoreBackend, Refused, Unanswered, Writer
 from agent_memory.object_store._writers import MOST_BYTES, Entry, Table
 from agent_memory.testing.simulation import ComposingClient, Faults, SimulatedStore
 from agent_memory.testing.simulation._loop import VirtualLoop
@@ -74,6 +74,18 @@ async def throttled(_: str, request: Callable[[], Awaitable[Any]]) -> Any:  # no
     raise Unanswered("SlowDown", sent=False, wait=0.5)
 
 
+def refused(lost: Answer) -> Answer:
+    """A server's error before, or after, the precondition was looked at, which a create fails either way."""
+
+    async def answer(operation: str, request: Callable[[], Awaitable[Any]]) -> Any:
+        try:
+            return await lost(operation, request)
+        except Refused:
+            raise Unanswered("InternalError") from None
+
+    return answer
+
+
 def never(*operations: str) -> Iterator[Answer]:
     """Some operations are never answered."""
 
@@ -88,7 +100,7 @@ def then(*steps: Answer | Callable[[], Awaitable[object]]) -> Iterator[Answer]:
     """Answers, with what others do in between done before the next request."""
     before: list[Callable[[], Awaitable[object]]] = []
     for step in steps:
-        if step in (done, lost_after, lost_before, throttled):
+        if step in (done, lost_after, lost_before, throttled) or step.__name__ == "answer":
             yield _after(list(before), cast(Answer, step))
             before.clear()
         else:
@@ -249,6 +261,53 @@ def test_a_create_of_an_old_file_exists_even_if_an_answer_was_lost() -> None:
 
     with pytest.raises(FileAlreadyExistsError):
         scene.play(play, 2000)
+
+
+@pytest.mark.parametrize("lost", [lost_before, lost_after], ids=["before", "after"])
+@pytest.mark.parametrize("seconds", [3, 4])
+def test_a_create_of_a_file_that_was_there_before_exists_even_if_an_answer_was_lost(seconds: int, lost: Answer) -> None:
+    scene = Scene()
+    (one, client), (two, _) = scene.writer(slow=-1.0), scene.writer()
+
+    async def play() -> None:
+        await asyncio.sleep(1.9)
+        await two.write(KEY, b"theirs\n")
+        await asyncio.sleep(seconds)
+        client.answers = then(refused(lost), done, done)
+        await one.write(KEY, b"mine\n", ABSENT)
+
+    with pytest.raises(FileAlreadyExistsError):
+        scene.play(play)
+
+
+def test_a_create_that_waited_for_its_turn_is_judged_by_when_its_first_request_was_sent() -> None:
+    scene = Scene()
+    (one, client), (two, _) = scene.writer(), scene.writer()
+
+    async def play() -> None:
+        client.answers = then(throttled, throttled, throttled, throttled, throttled, throttled, lost_before, done, done)
+        creating = asyncio.ensure_future(one.write(KEY, b"mine\n", ABSENT))
+        await two.write(KEY, b"theirs\n")
+        await creating
+
+    with pytest.raises(FileAlreadyExistsError):
+        scene.play(play)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.5, 1.5, 2.5])
+@pytest.mark.parametrize("slow", [-1.0, 0.0, 1.0])
+def test_a_create_that_may_have_been_overwritten_is_unknown_however_clocks_differ(seconds: float, slow: float) -> None:
+    """Its own request took effect; the file that it finds was written after, and within the resolution of a second."""
+    scene = Scene()
+    (one, client), (two, _) = scene.writer(slow=slow), scene.writer()
+
+    async def play() -> None:
+        await asyncio.sleep(seconds)
+        client.answers = then(lost_after, lambda: two.write(KEY, b"theirs\n"), done, done)
+        await one.write(KEY, b"mine\n", ABSENT)
+
+    with pytest.raises(OutcomeUnknownError, match="could not be found out"):
+        scene.play(play)
 
 
 def test_a_delete_whose_answer_is_lost_is_done() -> None:

@@ -68,6 +68,16 @@ def a_lost_answer_is_a_conflict(self: Any, seen: Any, base: Any) -> BeatenError:
     return BeatenError(seen, True)
 
 
+def clocks_are_taken_for_exact(self: Any, seen: Any, base: Any) -> bool:
+    same = base is not None and seen.table.chain == base.table.chain
+    return same or bool(seen.modified <= self._store.now() - self.attempts.seconds_since_effect(self._store.resends))
+
+
+def what_was_written_lately_is_old(self: Any, seen: Any, base: Any) -> bool:
+    same = base is not None and seen.table.chain == base.table.chain
+    return same or bool(seen.modified < self._store.now())
+
+
 def all_chains_are_one(_: float, entries: tuple[Entry, ...] = ()) -> Table:
     return Table("0" * 14, entries)
 
@@ -95,6 +105,8 @@ DEFECTS: list[tuple[type, str, Any]] = [
     (Attempts, "_wait", there_is_no_deadline),
     (Write, "_beaten", what_was_read_again_is_forgotten),
     (Write, "_beaten", a_lost_answer_is_a_conflict),
+    (Write, "_kept_all", clocks_are_taken_for_exact),
+    (Write, "_kept_all", what_was_written_lately_is_old),
     (Table, "new", all_chains_are_one),
 ]
 

@@ -161,6 +161,9 @@ class SimulatedClient:
     def now(self) -> float:
         return EPOCH + asyncio.get_running_loop().time() + self._skew
 
+    def ahead_by(self) -> float:
+        return 1.0
+
     async def get(
         self, name: str, *, span: str | None = None, if_match: str | None = None, most: int | None = None
     ) -> Object:
