@@ -12,6 +12,7 @@ from agent_memory.object_store._opening import bucket_and_prefix, take_single_wr
 from agent_memory.object_store._store import (
     Composes,
     Failed,
+    Garbled,
     KeepsVersions,
     KeptItem,
     KeptPage,
@@ -32,6 +33,7 @@ __all__ = [
     "Composes",
     "Failed",
     "FirstContact",
+    "Garbled",
     "KeepsVersions",
     "KeptItem",
     "KeptPage",

@@ -11,10 +11,12 @@ from agent_memory._deadline import Deadline, deadline_or_default
 from agent_memory.errors import AgentMemoryError
 from agent_memory.object_store._between_loops import Turn
 from agent_memory.object_store._limits import until
-from agent_memory.object_store._store import Answer, Broken, Unanswered
+from agent_memory.object_store._store import Answer, Broken, Failed, Garbled, Unanswered
 
 _FIRST, _LONGEST = 0.02, 2.0
 _FIRST_RACE, _LONGEST_RACE = 0.01, 0.5
+_MOST_GARBLED = 4
+"""Answers in a row that are no HTTP, each on a connection of its own, after which an operation ends."""
 T = TypeVar("T")
 
 
@@ -51,6 +53,7 @@ class Attempts:
         self._requests = 0
         self._failures = 0
         self._races = 0
+        self._garbled = 0
         self._last = "no answer"
 
     def briefly(self, seconds: float) -> Attempts:
@@ -113,7 +116,11 @@ class Attempts:
 
         Raises:
             OutOfTimeError: there is no time for another one.
+            Failed: the server sends no HTTP, again and again.
         """
+        self._garbled = self._garbled + 1 if isinstance(failure, Garbled) else 0
+        if self._garbled >= _MOST_GARBLED:
+            raise Failed(f"{failure}, {self._garbled} times in a row") from failure
         self._last = str(failure)
         self._failures += 1
         await self._wait(failure.wait + self._jitter() * _window(_FIRST, self._failures, _LONGEST))

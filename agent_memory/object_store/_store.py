@@ -228,6 +228,10 @@ class Unanswered(Answer):
         self.wait = wait
 
 
+class Garbled(Unanswered):
+    """An answer that is no HTTP. A few in a row are no accident: the operation ends."""
+
+
 class Failed(Answer):
     """The store's refusal for good; its text says why, without names, hosts and credentials."""
 

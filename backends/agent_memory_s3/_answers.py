@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any
 
 from agent_memory.errors import UnsupportedOperationError
-from agent_memory.object_store import Failed, FirstContact, Unanswered, refusal_of
+from agent_memory.object_store import Failed, FirstContact, Garbled, Unanswered, refusal_of
 
 _CONDITIONS = {"IfMatch", "IfNoneMatch", "CopySourceIfMatch"}
 _NEVER_SENT = ("NoCredentialsError", "PartialCredentialsError", "ParamValidationError", "ProfileNotFound",
@@ -88,9 +88,17 @@ def _without_reply(cause: Exception, sent: bool) -> Exception:
     name = type(cause).__name__
     if name in _NEVER_SENT:
         return Failed(f"no request could be made ({name})")
+    if _is_garbled(cause):
+        return Garbled("the server breaks HTTP: its answer cannot be read")
     if not sent or not _may_be_sent(cause):
         return Unanswered(f"no request could be made ({name})", sent=False)
     return Unanswered(f"no reply from S3 ({name})", sent=name not in _NOT_CONNECTED)
+
+
+def _is_garbled(cause: Exception) -> bool:
+    held = getattr(cause, "kwargs", {}).get("error")
+    names = {kind.__name__ for kind in type(getattr(held, "__cause__", None)).__mro__}
+    return type(held).__name__ == "ClientResponseError" and "HttpProcessingError" in names
 
 
 def _may_be_sent(cause: Exception) -> bool:

@@ -19,7 +19,17 @@ from weakref import finalize
 
 from agent_memory.backend import Uncopied
 from agent_memory.errors import UnsupportedOperationError
-from agent_memory.object_store import FirstContact, KeptItem, KeptPage, Listed, Listing, Object, TooLarge, Unanswered
+from agent_memory.object_store import (
+    FirstContact,
+    Garbled,
+    KeptItem,
+    KeptPage,
+    Listed,
+    Listing,
+    Object,
+    TooLarge,
+    Unanswered,
+)
 from agent_memory_s3 import _session
 from agent_memory_s3._answers import Request, keeps_directories
 
@@ -61,6 +71,7 @@ class S3Store(Uncopied):
         self._clock = (0.0, 0.0)
         self._open()
         self._contact = FirstContact()
+        self._heads_have_bodies = False
 
     def now(self) -> float:
         return time.time() + self._clock[1]
@@ -74,8 +85,7 @@ class S3Store(Uncopied):
 
     async def is_trusted(self) -> bool:
         with Request(self._contact, {}, sent=False):
-            host = urlsplit((await self._connect()).meta.endpoint_url).hostname or ""
-        return host.endswith((".amazonaws.com", ".amazonaws.com.cn"))
+            return _is_aws(await self._connect())
 
     async def get(
         self, name: str, *, span: str | None = None, if_match: str | None = None, most: int | None = None
@@ -91,7 +101,11 @@ class S3Store(Uncopied):
         return _object(reply, size, data)
 
     async def head(self, name: str) -> Object:
-        reply = await self._call("head_object", Key=name)
+        if not self._heads_have_bodies:
+            reply = await self._call("head_object", Key=name)
+        else:
+            reply = await self._call("get_object", Key=name)
+            reply["Body"].close()
         return _object(reply, int(reply["ContentLength"]), b"")
 
     async def put(
@@ -164,13 +178,24 @@ class S3Store(Uncopied):
     async def _call(self, method: str, **options: Any) -> Mapping[str, Any]:
         with Request(self._contact, options, sent=False):
             await self._connect()
-        with Request(self._contact, options):
-            try:
-                reply: Mapping[str, Any] = await self._fs._call_s3(method, Bucket=self._bucket, **options)
-            except OSError as cause:
-                self._hear(getattr(cause.__cause__, "response", None))
-                raise
+        try:
+            with Request(self._contact, options):
+                reply = await self._requested(method, options)
+        except Garbled:
+            self._heads_have_bodies = True
+            raise
         self._hear(reply)
+        return reply
+
+    async def _requested(self, method: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
+        try:
+            reply: Mapping[str, Any] = await self._fs._call_s3(method, Bucket=self._bucket, **options)
+        except OSError as cause:
+            reply = getattr(cause.__cause__, "response", {})
+            self._hear(reply)
+            if method == "head_object" and not _is_aws(self._fs._s3):
+                self._heads_have_bodies |= _is_chunked(reply)
+            raise
         return reply
 
     def _open(self) -> None:
@@ -211,6 +236,19 @@ class S3Store(Uncopied):
                 self._clock = (local, parsedate_to_datetime(date).timestamp() - local)
             except (TypeError, ValueError):
                 return  # no date, or none that can be read
+
+
+def _is_aws(client: Any) -> bool:
+    return (urlsplit(client.meta.endpoint_url).hostname or "").endswith((".amazonaws.com", ".amazonaws.com.cn"))
+
+
+def _is_chunked(reply: Mapping[str, Any]) -> bool:
+    """Whether an answer announces chunks: OpenStack Swift sends their end after a HEAD too, where no answer has one.
+
+    aiohttp reads it as the next answer, or as that of another request if it comes late.
+    """
+    headers = reply.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+    return str(headers.get("transfer-encoding", "")).lower() == "chunked"
 
 
 def _from(after: tuple[str, str] | None, marker: str) -> dict[str, str]:

@@ -17,7 +17,7 @@ from aiohttp import web
 from yarl import URL
 
 Fault: TypeAlias = Literal[
-    "reply lost", "reset", "500", "503", "409", "500 after it was done", "slow", "truncated body", "hangs"
+    "reply lost", "reset", "500", "503", "409", "500 after it was done", "slow", "truncated body", "hangs", "no http"
 ]
 FAULTS: tuple[Fault, ...] = (
     "reply lost", "reset", "500", "503", "409", "500 after it was done", "slow", "truncated body", "hangs"
@@ -56,6 +56,8 @@ class Proxy:
         most_at_once: how many requests were under way at the same time, at most.
         choose: decides the faults; may be exchanged at any time.
         refuses_conditions: every conditional request is answered with 501.
+        chunked_heads: a HEAD of a missing object is answered with the end of a chunked body, which no answer to a HEAD
+            has, on a connection that is kept: at once, or some seconds later.
     """
 
     def __init__(self, upstream: str) -> None:
@@ -68,6 +70,7 @@ class Proxy:
         self._under_way = 0
         self.choose: Chooser = nothing
         self.refuses_conditions = False
+        self.chunked_heads: float | None = None
         self._upstream = upstream
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
@@ -128,11 +131,8 @@ class Proxy:
         fault = self.choose(operation)
         if code := self._refused(request, fault):
             return _error(*code)
-        if fault == "reset":
-            return _cut(request)
-        if fault == "hangs":
-            await self._stop.wait()
-            return _cut(request)
+        if fault in ("reset", "no http", "hangs"):
+            return await self._not_forwarded(request, fault)
         if fault == "slow":
             await asyncio.sleep(_SLOW_SECONDS)
         if fault is None and request.method == "GET":
@@ -145,9 +145,18 @@ class Proxy:
             return _error(500, "InternalError")
         if fault == "truncated body" and request.method == "GET" and len(answer) > 1:
             return await _truncated(request, status, headers, answer)
+        if request.method == "HEAD" and status == 404 and self.chunked_heads is not None:
+            return _ChunkedHead(self.chunked_heads)
         if request.method == "HEAD":
             return web.Response(status=status, headers={**headers, "Content-Length": headers["X-Length"]})
         return web.Response(status=status, headers=headers, body=answer)
+
+    async def _not_forwarded(self, request: web.Request, fault: Fault) -> web.Response:
+        if fault == "hangs":
+            await self._stop.wait()
+        if fault == "no http" and request.transport:
+            request.transport.write(b"0\r\n\r\n")
+        return _cut(request, at_once=fault != "no http")
 
     def _refused(self, request: web.Request, fault: Fault | None) -> tuple[int, str] | None:
         """The status and code of a request that is not forwarded."""
@@ -195,6 +204,27 @@ class Proxy:
                     raise
 
 
+class _ChunkedHead(web.StreamResponse):
+    """The answer of OpenStack Swift's s3api to a HEAD of a missing object."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(status=404)
+        self._seconds = seconds
+
+    async def prepare(self, request: web.BaseRequest) -> None:
+        assert request.transport
+        head = b"HTTP/1.1 404 Not Found\r\nContent-Type: text/html\r\nTransfer-Encoding: chunked\r\n\r\n"
+        end = b"0\r\n\r\n"
+        if not self._seconds:
+            request.transport.write(head + end)
+            return
+        request.transport.write(head)
+        asyncio.get_running_loop().call_later(self._seconds, request.transport.write, end)
+
+    async def write_eof(self, data: bytes = b"") -> None:
+        """Nothing is left to send."""
+
+
 def _operation(request: web.Request) -> str:
     asked, method = request.query, request.method
     if method == "GET":
@@ -215,9 +245,9 @@ def _error(status: int, code: str) -> web.Response:
     return web.Response(status=status, text=text, content_type="application/xml")
 
 
-def _cut(request: web.Request) -> web.Response:
+def _cut(request: web.Request, *, at_once: bool = True) -> web.Response:
     if request.transport is not None:
-        request.transport.abort()
+        request.transport.abort() if at_once else request.transport.close()
     return web.Response()
 
 

@@ -8,10 +8,17 @@ from collections.abc import Callable, Iterator
 import pytest
 from click.testing import CliRunner
 
-from agent_memory import AgentMemory, AgentMemoryFileNotFoundError, FileAlreadyExistsError, UnsupportedOperationError
+from agent_memory import (
+    AgentMemory,
+    AgentMemoryFileNotFoundError,
+    FileAlreadyExistsError,
+    OutcomeUnknownError,
+    ReadError,
+    UnsupportedOperationError,
+)
 from agent_memory.cli.app import app
 from tests.s3.proxy import Fault, Proxy
-from tests.servers import S3Server
+from tests.servers import S3Server, by_both_engines
 
 UNSAFE = {"rclone": "ignores preconditions", "refusing": "does not take conditional requests"}
 
@@ -100,3 +107,44 @@ def test_a_fault_is_no_verdict(ministack: S3Server) -> None:
         with AgentMemory.open(ministack.new_url(), storage_options=options) as memory:
             memory.create("a.md", "x")
             assert memory.capabilities.compare_and_swap
+
+
+@by_both_engines
+@pytest.mark.parametrize("seconds", [0.0, 0.01], ids=["at once", "later"])
+def test_a_server_that_ends_the_body_of_a_head_is_used_all_the_same(
+    ministack: S3Server, engine: str, seconds: float
+) -> None:
+    """OpenStack Swift's s3api: the end of a chunked body, in answer to a HEAD of nothing, is read as another answer."""
+    with Proxy(ministack.endpoint) as proxy:
+        proxy.chunked_heads, proxy.refuses_conditions = seconds, True
+        server = S3Server(proxy.endpoint).by(engine)
+        with AgentMemory.open(server.new_url(), storage_options=server.options, timeout=20) as memory:
+            assert not memory.exists("a.md")
+            memory.write("d/a.md", "x")
+            for _ in range(5):
+                assert not memory.exists("b.md")
+            with pytest.raises(AgentMemoryFileNotFoundError):
+                memory.delete("b.md")
+            with pytest.raises(UnsupportedOperationError, match=r"conditional requests.*allow_single_writer"):
+                memory.append("d/a.md", "y")
+            assert (memory.read("d/a.md"), memory.stat("d/a.md").size) == ("x", 1)
+        options = {**server.options, "allow_single_writer": True}
+        with AgentMemory.open(server.new_url(), storage_options=options, timeout=20) as memory:
+            memory.create("a.md", "x")
+            memory.append("a.md", "y")
+            memory.rename("a.md", "b.md")
+            assert memory.read("b.md") == "xy"
+
+
+def test_a_server_that_breaks_http_at_every_try_is_said_to(ministack: S3Server) -> None:
+    with Proxy(ministack.endpoint) as proxy:
+        options = ministack.through(proxy)
+        with AgentMemory.open(ministack.new_url(), storage_options=options) as memory:
+            memory.create("a.md", "x")
+            proxy.choose = lambda _: "no http"
+            for call in (lambda: memory.read("a.md"), lambda: memory.stat("a.md"), memory.list):
+                with proxy.counting() as requests, pytest.raises(ReadError, match=r"breaks HTTP.*4 times in a row"):
+                    call()
+                assert sum(requests.values()) == 4
+            with pytest.raises(OutcomeUnknownError, match="breaks HTTP"):
+                memory.write("a.md", "y")
