@@ -18,7 +18,8 @@ from agent_memory.key import Key
 
 MAX_PATTERN: Final = 1000
 """Characters of a pattern: paths are shorter, and one of 50 MB takes minutes to compile."""
-_WILDCARD: Final = re.compile(r"\*|\?|\[!?+\]?+[^\]/]*+\]")  # as fnmatch reads them; a class without an end is text
+# As fnmatch reads them; a class without an end is text.
+_WILDCARD: Final = re.compile(r"\*|\?|\[(?:![^/]|[^!/])[^\]/]*\]")
 _SHORT: Final = "q"
 _LETTERS: Final = (
     "q\u00fe\u00f0\u0111\u0127\u014b"  # in no device name, no hexadecimal digits, not composed with accents

@@ -94,7 +94,7 @@ def _made(directory: Path, stack: ExitStack) -> Iterator[object]:
         checkpoints.CheckpointFile(directory / "checkpoints"),
         checkpoints.CheckpointLogger(),
         logging.LoggingPlugin(),
-        readonly.ReadOnlyPlugin(),
+        readonly.ReadOnlyPlugin("policies/**"),
         redaction.RedactionPlugin(),
     ]
     service = stack.enter_context(AgentMemoryService(directory / "root", plugins=plugins[:-2]))
