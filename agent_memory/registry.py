@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import logging
 import os
+import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -18,6 +19,7 @@ from agent_memory.hookspecs import BackendFactory
 GROUP = "agent_memory"
 FALLBACK = "*"
 _DISK = ("file", "local")  # never by the fallback: what follows links is not confined
+_PASSWORD = re.compile(r"[^/]*://[^/:@]*:(?!\d+(/|\Z))[^@]*@", re.DOTALL)  # a password may hold slashes; no port
 _log = logging.getLogger("agent_memory")
 
 
@@ -34,6 +36,7 @@ def open_backend(
     Raises:
         BackendNotAvailableError: no plugin knows the URL's scheme, or what it needs is not installed.
         TypeError: ``root`` is of another type, or options were given beside a backend.
+        ValueError: the URL holds a password, which errors and logs would show.
     """
     if isinstance(root, Backend | BlockingBackend):
         if storage_options:
@@ -45,7 +48,10 @@ def open_backend(
         raise TypeError(f"storage_options is a mapping, not {type(storage_options).__name__}")
     url, options = _as_url(root), dict(storage_options or {})
     engine = options.pop("engine", None)
-    return _factory(url.partition("://")[0], engine, hooks)(url, options)
+    factory = _factory(url.partition("://")[0], engine, hooks)
+    if _PASSWORD.match(url):
+        raise ValueError("a URL holds no password; credentials go into storage_options or the environment")
+    return factory(url, options)
 
 
 def _as_url(root: str | os.PathLike[str]) -> str:

@@ -6,6 +6,7 @@ import importlib
 import logging
 import os
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -274,7 +275,7 @@ def test_an_unknown_scheme_without_a_backend_for_the_rest_lists_what_there_is(
 
 def test_an_unknown_scheme_does_not_show_what_the_url_holds() -> None:
     with pytest.raises(BackendNotAvailableError) as refused:
-        open_backend("nosuch://user:password@host/?token=hunter2")
+        open_backend("nosuch://host/?token=hunter2")
     assert "password" not in str(refused.value)
     assert "hunter2" not in str(refused.value)
 
@@ -297,3 +298,37 @@ def test_opening_makes_nothing(tmp_path: Path) -> None:
     service = AgentMemoryService(root)
     assert service.agent_ids() == ()
     assert not root.exists()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "s3://KEY:hunter2@bucket/x",
+        "s3://KEY:hun/ter2@bucket/x",
+        "s3://:hunter2@bucket",
+        "az://name:hunter2@container/x",
+        "sftp://me:hunter2@host:22/x",
+        "memory://a:hunter2@name",
+        "nosuch://me:hunter2@host/x",
+        "file://me:hunter2@localhost/x",
+    ],
+)
+def test_a_password_in_a_url_is_refused_and_not_told(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    for options in ({}, {"engine": "obstore"}) if url.startswith("s3") else ({},):
+        with pytest.raises(ValueError, match="a URL holds no password") as refused:
+            open_backend(url, options)
+        told = "".join(traceback.format_exception(refused.value, chain=True))
+        assert refused.value.__cause__ is None
+        assert refused.value.__context__ is None
+        assert "ter2" not in str(refused.value) + caplog.text
+        assert "ter2" not in told.replace(repr(url), "")
+
+
+@pytest.mark.parametrize("url", ["memory://name", "memory://a@b", "memory://host:22/a@b", "memory://x/a:b@c"])
+def test_a_url_without_a_password_is_opened(url: str) -> None:
+    open_backend(url)
+
+
+def test_a_path_with_a_colon_and_an_at_is_a_path(tmp_path: Path) -> None:
+    open_backend(tmp_path / "a:b@c")
+    open_backend((tmp_path / "a:b@c").as_uri())

@@ -109,6 +109,18 @@ A process that goes on writing, killed at a random moment: each record that was 
 
 {loops}
 
+## Interrupts
+
+An exception like that of a signal's handler (Ctrl-C), raised at every place of an operation where CPython can run such
+a handler: when a function of ours begins, before and after each call of C code. What is there is the old or the new
+state, no lock is left that the next call would wait for, and the same operation works again, in the same process.
+
+{interrupts}
+
+Python cannot promise that no descriptor stays open: between the system call that opens one and the statement that
+keeps its number, and at the beginning of the function that closes it, no `with` and no `finally` is in force.
+{descriptors} At every other place none stayed open.
+
 ## Calls that fail
 
 Each call of an operation failed with EIO, and those that need room also with ENOSPC and EDQUOT, also after half a

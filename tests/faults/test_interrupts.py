@@ -1,0 +1,108 @@
+"""An interrupt at every place of every operation: the old state or the new one, and no lock left behind."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import logging
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from agent_memory import AgentMemory, AgentMemoryError
+from agent_memory_local import _locks
+from tests.faults import page
+from tests.faults.interrupts import Place as Where
+from tests.faults.interrupts import count_places, interrupted_where
+from tests.faults.judging import Place, after_a_kill, in_memory_after_a_kill
+from tests.faults.operations import OPERATIONS, Operation
+from tests.faults.page import Results
+from tests.faults.plans import Report
+
+_STEP = 23
+"""Of the places, which are tried without ``--long``: every so many."""
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning"),  # interrupted before its start
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),  # interrupted in a finaliser
+    pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS),
+]
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A lock that is left ends a call soon, and the log is not kept."""
+    monkeypatch.setattr(_locks, "LOCK_SECONDS", 2.0)
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def places(count: int, long: bool) -> range:
+    return range(1, count + 1, 1 if long else _STEP)
+
+
+def test_on_disk(results: Results, operation: Operation, tmp_path: Path, long: bool) -> None:
+    numbers = itertools.count()
+
+    def fresh() -> Place:
+        place = Place(tmp_path / str(next(numbers)))
+        place.prepare(operation)
+        return place
+
+    with AgentMemory.open(fresh().root) as memory:
+        count = count_places(partial(operation.run, memory))
+    faults = [interrupted(operation, fresh(), at, results) for at in places(count, long)]
+    results.check(operation.name, page.INTERRUPTED, faults)
+
+
+def interrupted(operation: Operation, place: Place, at: int, results: Results) -> list[str]:
+    """What is wrong after an interrupt at a place."""
+    memory = AgentMemory.open(place.root)
+    where = interrupted_where(at, partial(operation.run, memory))
+    faults = after_a_kill(place, operation, Report(0))  # with another memory, beside this one
+    with suppress(AgentMemoryError):
+        memory.exists("other.md")  # this one still works, too
+    memory.close()
+    gc.collect()
+    if left := opened_below(place.base):
+        results.opened.passed += 1
+        faults += [] if where is not None and is_unpromised(where) else [f"open: {left}"]
+    results.opened.tried += 1
+    place.remove()
+    return [f"{where}: {fault}" for fault in faults]
+
+
+def is_unpromised(where: Where) -> bool:
+    """Whether no statement of ours can be in force that would close a descriptor; see the page."""
+    opens = where.called in ("open", "partial", "syscall") and where.event == "c_return"
+    return opens or where.file == "_descriptor.py" or where.called == "close" or where.function == "close"
+
+
+def opened_below(directory: Path) -> list[str]:
+    """The names below a directory that this process has open."""
+    found = []
+    for path in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):
+            if (target := path.readlink()).is_relative_to(directory):
+                found.append(str(target.relative_to(directory)))
+    return found
+
+
+def test_in_memory(results: Results, operation: Operation, long: bool) -> None:
+    def fresh() -> AgentMemory:
+        memory = AgentMemory.open("memory://")
+        for name, text in operation.start.items():
+            memory.write(name, text)
+        return memory
+
+    count = count_places(partial(operation.run, fresh()))
+    faults = []
+    for at in places(count, long):
+        memory = fresh()
+        where = interrupted_where(at, partial(operation.run, memory))
+        faults.append([f"{where}: {fault}" for fault in in_memory_after_a_kill(memory, operation)])
+    results.check(operation.name, page.INTERRUPTED_IN_MEMORY, faults)
