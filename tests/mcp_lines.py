@@ -68,6 +68,17 @@ class Lines:
         message: dict[str, Any] = json.loads(line)
         return message
 
+    def close(self) -> None:
+        """Close the server's stdin."""
+        assert self.process.stdin
+        self.process.stdin.close()
+        self.process.stdin = None
+
+    def discard(self) -> None:
+        """Read what is left after the server has ended."""
+        while os.read(self._out, 1 << 20):
+            pass
+
     def answers(self, line: bytes, expected: int) -> list[dict[str, Any]]:
         """All answers to a line, of which there are at least so many; a ping on either side of them is answered."""
         found: list[dict[str, Any]] = []

@@ -172,6 +172,15 @@ def test_a_client_that_does_not_read_is_no_longer_read_from_and_then_has_each_an
         assert client.answers(b"", 0) == []
 
 
+def test_a_client_that_closes_stdin_and_does_not_read_does_not_keep_the_server() -> None:
+    with lines() as client:
+        for number in range(50):  # more answers than a pipe holds, and fewer than the server works on at once
+            client.send(b'{"jsonrpc":"2.0","id":%d,"method":"tools/list"}' % number)
+        client.close()
+        assert client.process.wait(60) == 0
+        client.discard()
+
+
 def test_cancelled_requests_leave_room_for_others() -> None:
     with lines() as client:
         for number in range(300):

@@ -26,6 +26,8 @@ MAX_LINE_BYTES: Final = 128 * 1024 * 1024
 MAX_UNANSWERED: Final = 100
 """The most requests of a client that are worked on at once; further ones are not read yet."""
 _BLOCK: Final = 65536
+_SECONDS_TO_END: Final = 2
+"""How long the last answer may take to be read after stdin has ended."""
 
 
 async def serve_stdio(server: MCPServer[Any], *, max_line_bytes: int = MAX_LINE_BYTES) -> None:
@@ -51,6 +53,7 @@ async def serve_stdio(server: MCPServer[Any], *, max_line_bytes: int = MAX_LINE_
                 group.start_soon(client.read, to_server)
                 group.start_soon(client.write, from_server)
                 await lowlevel.run(messages, answers, lowlevel.create_initialization_options())
+                group.cancel_scope.deadline = anyio.current_time() + _SECONDS_TO_END
         except BaseExceptionGroup as raised:
             if raised.subgroup(BrokenPipeError):
                 raise BrokenPipeError from None

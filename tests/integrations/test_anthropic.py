@@ -10,6 +10,7 @@ from pathlib import Path
 
 import anthropic
 import pytest
+from anthropic.tools import ToolError
 from stand_in import Api, Turn, serving
 
 from agent_memory import AgentMemory, AsyncAgentMemory
@@ -162,3 +163,16 @@ def test_the_example_loop_runs_as_it_stands(tmp_path: Path) -> None:
     assert "try /memories/12-30 walk.md" in done.stdout
     assert done.stdout.endswith("on disk:\n  12-30 walk.md\n  likes.md\n")
     assert (tmp_path / "memories" / "likes.md").read_text() == "- coffee\n- walks at 12:30\n"
+
+
+def test_an_answer_is_bounded_and_an_error_too() -> None:
+    memory = AgentMemory.open("memory://")
+    memory.write("a.md", "x" * 10_000_000)
+    tool = AgentMemoryTool(memory)
+    shown = tool.call({"command": "view", "path": "/memories/a.md"})
+    assert len(shown) <= 20_000
+    assert "line_offset" in shown
+    for arguments in ({"command": "view", "path": "y" * 10_000_000}, "z" * 10_000_000, {"command": "w" * 10_000_000}):
+        with pytest.raises(ToolError) as raised:
+            tool.call(arguments)
+        assert len(str(raised.value)) <= 20_000
