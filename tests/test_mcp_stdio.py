@@ -1,4 +1,4 @@
-"""Every line over stdio has its answer: what is no JSON, what is no message, what is too long, what is not read."""
+"""Every line over stdio has its answer: also one that is not JSON, not a message, too long, or not read by a client."""
 
 from __future__ import annotations
 

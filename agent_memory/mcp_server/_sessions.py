@@ -1,4 +1,4 @@
-"""Sessions of HTTP clients: those that nobody uses end when there are too many."""
+"""Sessions of HTTP clients: idle ones end when there are too many."""
 
 from __future__ import annotations
 

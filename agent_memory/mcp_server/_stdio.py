@@ -34,7 +34,7 @@ async def serve_stdio(server: MCPServer[Any], *, max_line_bytes: int = MAX_LINE_
     """Serve the client at the other end of stdin and stdout until stdin ends.
 
     Each request has one answer, also a line that is not JSON or not a message: an error, with the request's id where
-    it can be found. Nothing else may read stdin meanwhile; what else is printed goes to stderr.
+    it can be found. Nothing else may read stdin while this runs; what else is printed goes to stderr.
 
     Args:
         server: what to serve.
