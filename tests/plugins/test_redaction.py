@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
+from detect_secrets.core.plugins.util import get_mapping_from_secret_type_to_class
+from detect_secrets.plugins.base import RegexBasedDetector
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from agent_memory import AgentMemory, AgentMemoryService, BackendNotAvailableError, Operation, OperationDenied
+from agent_memory import AgentMemory, AgentMemoryService, Operation, OperationDenied
 from agent_memory.conversation import Message
 from agent_memory.plugins import redaction
-from agent_memory.plugins.redaction import RedactionPlugin
+from agent_memory.plugins._secrets import KINDS, known_secrets
+from agent_memory.plugins.redaction import LONGEST, RedactionPlugin
+from tests.plugins.secret_forms import SAMPLES
 
 AWS = "AKIA" + "IOSFODNN7EXAMPLE"
 GITHUB = "ghp_" + "a1B2" * 9
@@ -124,7 +132,7 @@ def test_what_stands_around_a_secret_stays(text: str, masked: str) -> None:
     assert bob.read("a.md") == masked
 
 
-@pytest.mark.parametrize("patterns", [{"digits": r"\d*"}, {"word": r"redacted|word"}, {"b": r"x(?P<secret>y)|zz"}])
+@pytest.mark.parametrize("patterns", [{"digits": r"\d+"}, {"word": r"redacted|word"}, {"b": r"x(?P<secret>y)|zz"}])
 def test_to_mask_again_changes_nothing(patterns: dict[str, str]) -> None:
     bob = memory(patterns=patterns)
     text = "a 12 word x xy " + " ".join(SECRETS.values())
@@ -138,12 +146,22 @@ def test_to_mask_again_changes_nothing(patterns: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     "part",
     ["://a", "-----BEGIN PRIVATE KEY-----", "-----BEGIN A ", "a:b@", "eyJ", "\n", "//x/:_a", "https://u:p@h/ ",
-     "PuTTY-User-Key-File-2: \n", "[redacted: x] AKIA"],
+     "PuTTY-User-Key-File-2: \n", "[redacted: x] AKIA", "\\", "=eyJ", "://:[", "AKIA" * 5, "sk-",
+     "[redacted: GitHub Token]",
+     "-----BEGIN PRIVATE KEY-----\nA: ", "-----BEGIN PRIVATE KEY-----\n\t", "ghp_" + "a" * 36 + "\\"],
 )  # fmt: skip
 def test_no_text_takes_time_by_its_square(part: str) -> None:
-    redaction = RedactionPlugin()
+    redaction = RedactionPlugin(patterns={"words": "(a|b)+c|[^x]+x"})
     operation = Operation(id="1", time=0.0, kind="write", agent=None, path="a.md")
     redaction.agent_memory_filter_content(operation, part.encode() * (200_000 // len(part)))  # else: minutes
+
+
+@pytest.mark.parametrize(
+    "begin", ["key", "-----BEGIN PRIVATE KEY-----\n", "-----BEGIN PRIVATE KEY-----\nA: ", "cl_key="]
+)
+def test_a_run_of_blanks_takes_no_time_by_its_cube(begin: str) -> None:
+    operation = Operation(id="1", time=0.0, kind="write", agent=None, path="a.md")
+    RedactionPlugin().agent_memory_filter_content(operation, f"{begin}{' ' * 200_000}!".encode())  # else: years
 
 
 @pytest.mark.parametrize(
@@ -191,10 +209,14 @@ def test_an_alternative_without_the_group_is_a_secret_too() -> None:
     assert bob.read("a.md") == "pin=[redacted: pin] [redacted: pin]"
 
 
-def test_what_is_not_text_is_left_as_it_is() -> None:
+def test_of_bytes_that_are_not_text_the_secrets_are_masked_and_the_rest_stays() -> None:
     bob = memory()
-    bob.write_bytes("a.bin", b"\xff" + AWS.encode())
-    assert bob.read_bytes("a.bin") == b"\xff" + AWS.encode()
+    bob.write_bytes("a.bin", b"\xff\x00" + AWS.encode() + b" \xe2\x82 \xed\xa0\x80")
+    assert bob.read_bytes("a.bin") == b"\xff\x00[redacted: AWS Access Key] \xe2\x82 \xed\xa0\x80"
+    bob.write_bytes("b.bin", bytes(range(256)))
+    assert bob.read_bytes("b.bin") == bytes(range(256))
+    with pytest.raises(OperationDenied):
+        memory("refuse").write_bytes("a.bin", b"\xff" + AWS.encode())
 
 
 def test_a_secret_is_refused_and_not_told(caplog: pytest.LogCaptureFixture) -> None:
@@ -231,15 +253,112 @@ def test_patterns_of_ones_own_and_kinds_to_let_pass() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong",
-    [{"action": "hide"}, {"patterns": {"x": "("}}, {"patterns": ["x"]}, {"patterns": {"a]": "x"}}, {"ignore": "x"}],
+    ("wrong", "told"),
+    [
+        ({"action": "hide"}, "action is one of"),
+        ({"patterns": {"x": "("}}, "no regular expression"),
+        ({"patterns": {"x": 5}}, "no regular expression"),
+        ({"patterns": {"x": b"x"}}, "no regular expression"),
+        ({"patterns": ["x"]}, "patterns is a table of regular expressions"),
+        ({"patterns": {"a]": "x"}}, "a kind is a line"),
+        ({"patterns": {"": "x"}}, "a kind is a line"),
+        ({"patterns": {"x": ""}}, "'x' matches the empty text"),
+        ({"patterns": {"x": "$"}}, "'x' matches the empty text"),
+        ({"patterns": {"x": r"\d*"}}, "'x' matches the empty text"),
+        ({"ignore": "x"}, "list of kinds"),
+        ({"ignore": [5]}, "list of kinds"),
+        ({"ignore": ["aws access key"]}, "never found: {'aws access key'}; there are AWS Access Key, Artifactory"),
+        ({"ignore": ["pin"], "patterns": {"badge": "x"}}, "never found"),
+    ],
 )
-def test_options_that_make_no_sense_are_refused(wrong: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match=r"action is one of|regular expression|list of kinds"):
+def test_options_that_make_no_sense_are_refused(wrong: dict[str, object], told: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(told)):
         RedactionPlugin(**wrong)  # type: ignore[arg-type]
 
 
-def test_without_the_library_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(redaction, "_DETECTORS", "no_such_library")
-    with pytest.raises(BackendNotAvailableError, match=r"agent-memory\[redaction\]"):
-        RedactionPlugin()
+@pytest.mark.parametrize(("kind", "sample"), [(kind, each) for kind, all_ in SAMPLES.items() for each in all_])
+def test_every_known_form_is_found(kind: str, sample: str) -> None:
+    assert kind in {found.kind for found in known_secrets(f"see {sample} x")}
+    bob = memory()
+    for around in ("{}\n", "see {} and\n", json.dumps({"a": "{}"})):
+        bob.write("a.md", around.replace("{}", sample))
+        assert "[redacted: " in bob.read("a.md")
+        assert sample not in bob.read("a.md")
+
+
+def detectors() -> list[tuple[str, re.Pattern[str]]]:
+    """The forms that detect-secrets knows, but for those of which it knows too little."""
+    found: dict[str, Any] = get_mapping_from_secret_type_to_class()
+    return [
+        (kind, pattern)
+        for kind, detector in sorted(found.items())
+        if issubclass(detector, RegexBasedDetector) and kind not in OWN_FORMS
+        for pattern in detector().denylist
+    ]
+
+
+OWN_FORMS = {"Public IP (ipv4)", "Private Key", "Basic Auth Credentials", "JSON Web Token", "NPM tokens"}
+DETECTORS = detectors()
+
+
+def test_every_kind_that_detect_secrets_knows_is_known() -> None:
+    assert {kind for kind, _ in DETECTORS} | OWN_FORMS - {"Public IP (ipv4)"} == KINDS
+    assert len(DETECTORS) == 34, "detect-secrets knows other forms than before"
+
+
+@pytest.mark.parametrize(("kind", "pattern"), DETECTORS)
+@given(st.data())
+@settings(max_examples=30, suppress_health_check=list(HealthCheck), deadline=None)
+def test_what_detect_secrets_finds_is_found(kind: str, pattern: re.Pattern[str], data: st.DataObject) -> None:
+    text = data.draw(st.from_regex(pattern))
+    ours = {place for found in known_secrets(text) if found.kind == kind for place in range(found.start, found.end)}
+    for match in pattern.finditer(text):
+        start, end = match.span(1) if pattern.groups == 1 and len(match[1] or "") >= 16 else match.span()
+        assert {
+            place for place in range(start, end) if not text[place].isspace() and text[place] not in "\"'=:"
+        } <= ours
+
+
+@given(st.integers(0, 5000), st.sampled_from(sorted(SECRETS)), st.sampled_from('x \n\\"\u00e9'))
+@settings(max_examples=60, deadline=None)
+def test_a_secret_is_found_wherever_it_stands(before: int, kind: str, filling: str) -> None:
+    bob = memory(patterns={"badge": r"badge-\d+"})
+    bob.write("a.md", f"{filling * before} {SECRETS[kind]} badge-{'7' * 300} {filling * (5000 - before)}")
+    assert f" [redacted: {kind}] [redacted: badge] " in bob.read("a.md")
+
+
+class Recorder:
+    """A pattern that records the spans it is asked for."""
+
+    def __init__(self, pattern: str) -> None:
+        self._pattern = re.compile(pattern)
+        self.spans: list[tuple[int, int]] = []
+
+    def finditer(self, text: str, at: int, end: int) -> Iterator[re.Match[str]]:
+        self.spans.append((at, end))
+        return self._pattern.finditer(text, at, end)
+
+
+@given(st.lists(st.integers(1, LONGEST - 1)), st.integers(0, 3000))
+@settings(deadline=None)
+def test_a_pattern_of_ones_own_sees_windows_and_finds_what_it_finds_in_the_whole(sizes: list[int], gap: int) -> None:
+    text = "".join(f"b{'a' * (size - 1)}{'.' * (gap % size)}" for size in sizes) + "." * gap
+    recorder = Recorder("ba*")
+    found = [match.span() for window in redaction._windows(text, recorder) for match in window.found]  # type: ignore[arg-type]
+    assert found == [match.span() for match in re.finditer("ba*", text)]
+    assert all(end - at <= 2 * LONGEST for at, end in recorder.spans)
+    assert len(recorder.spans) <= len(text) // LONGEST + 1
+
+
+@pytest.mark.parametrize("size", [LONGEST, 2 * LONGEST, 10 * LONGEST])
+def test_what_may_go_on_behind_a_window_is_refused_and_not_masked_in_part(
+    size: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = f"{'.' * (LONGEST - 1)}badge-{'7' * size}{'.' * 3000}"
+    patterns = {"badge": r"badge-\d+"}
+    for action in ("mask", "refuse"):
+        with pytest.raises(OperationDenied, match="badge"):
+            memory(action, patterns=patterns).write("a.md", text)
+    memory("report", patterns=patterns).write("a.md", text)
+    assert "kinds=badge" in caplog.text
+    memory(patterns=patterns, ignore=["badge"]).write("a.md", text)
