@@ -66,9 +66,7 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
     "IBM COS HMAC Credentials": (
         rf"[sS\u017f](?i:ecret[_-]?(?:access)?[_-]?key{_IS}(?P<secret>[a-f0-9]{{48}}(?![a-f0-9])))",
     ),
-    "JSON Web Token": (
-        r"eyJ(?<![A-Za-z0-9_-]eyJ)[A-Za-z0-9_-]++=*+\.[A-Za-z0-9_-]++=*+(?:\.[A-Za-z0-9_+/=-]++)?",
-    ),
+    "JSON Web Token": (r"eyJ(?<![A-Za-z0-9_-]eyJ)[A-Za-z0-9_-]++=*+\.[A-Za-z0-9_-]++=*+(?:\.[A-Za-z0-9_+/=-]++)?",),
     "Mailchimp Access Key": (rf"[0-9a-z](?<![0-9a-z].)[0-9a-z]{{31,}}+-us[0-9]{_MORE}",),
     "NPM tokens": (r":_authToken=[ \t]*+(?P<secret>[A-Za-z0-9_-]{16,}+)",),
     "OpenAI Token": (
