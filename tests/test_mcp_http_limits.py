@@ -220,12 +220,13 @@ def test_of_many_connections_with_half_a_request_the_oldest_ends_and_a_new_clien
 
 @pytest.mark.asyncio
 async def test_a_call_and_a_stream_that_take_longer_than_the_limits_are_not_cut() -> None:
-    with serving(request_seconds=0.3, session_seconds=0.3) as server:
+    seconds = 4.0  # far more than a request needs, also where other programs take the processors
+    with serving(request_seconds=seconds, session_seconds=seconds) as server:
         async with over_http(server.url, TOKEN, "legacy") as client:
-            calls: list[Any] = [client.call_tool("wait", {"seconds": seconds}) for seconds in (3, 2, 1, 0)]
+            calls: list[Any] = [client.call_tool("wait", {"seconds": more}) for more in (seconds + 2, seconds + 1, 0)]
             answers = await asyncio.gather(*calls)
-            assert [answer.structured_content for answer in answers] == [{"result": "waited"}] * 4
-            await asyncio.sleep(2)  # the client's stream of notifications keeps its session
+            assert [answer.structured_content for answer in answers] == [{"result": "waited"}] * 3
+            await asyncio.sleep(seconds + 2)  # the client's stream of notifications keeps its session
             assert not (await called(client, "view", path="/memories")).is_error
 
 
