@@ -24,6 +24,8 @@ FILE_MODE = 0o600
 _EXISTING = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _NO_TMPFILE = {errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL, errno.EPERM, errno.ENOSYS}
+_OWN_FILES = "/proc/self/fd"
+"""By this a file without a name is given one; not every container has it."""
 _NO_FULL_SYNC = {errno.ENOTSUP, errno.EINVAL, errno.ENOTTY}
 
 
@@ -61,7 +63,7 @@ class Prepared(Uncopied):
     def create(self, name: str) -> None:
         """Give the file a name that is free, or raise `FileExistsError`."""
         if self._temporary is None:
-            os.link(f"/proc/self/fd/{self._file.number}", name, dst_dir_fd=self._directory, follow_symlinks=True)
+            os.link(f"{_OWN_FILES}/{self._file.number}", name, dst_dir_fd=self._directory, follow_symlinks=True)
         else:
             here = self._directory
             os.link(self._temporary, name, src_dir_fd=here, dst_dir_fd=here, follow_symlinks=False)
@@ -94,7 +96,7 @@ class Prepared(Uncopied):
 
 
 def _nameless(directory: int) -> int | None:
-    if not hasattr(os, "O_TMPFILE"):
+    if not hasattr(os, "O_TMPFILE") or not os.path.exists(_OWN_FILES):
         return None
     try:
         return os.open(".", os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, FILE_MODE, dir_fd=directory)

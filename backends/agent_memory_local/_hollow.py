@@ -13,7 +13,7 @@ from agent_memory_local._locks import close
 from agent_memory_local._walk import Walker, on_disk, subdirectory
 
 _IN_USE = {
-    errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EBUSY, errno.EROFS,
+    errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EBUSY,
 }  # fmt: skip
 
 
@@ -55,9 +55,19 @@ def _removed(parent: int, name: str) -> bool:
     except FileNotFoundError:
         return True
     except OSError as error:
+        if error.errno == errno.EROFS:
+            return not _is_there(parent, name)  # said of any name, also of one that is free
         if error.errno in _IN_USE:
             return False
         raise
+    return True
+
+
+def _is_there(parent: int, name: str) -> bool:
+    try:
+        os.stat(name, dir_fd=parent, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
     return True
 
 
