@@ -70,7 +70,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class AuditCheckpoint:
-    """How far one writer's chain in the audit log is written: to record ``seq``, which has this hash.
+    """How far one writer's chain in the audit log ``log`` is written: to record ``seq``, which has this hash.
 
     ``time`` is POSIX seconds. Kept where whoever can change the log cannot write, it vouches for all records up to it.
     """
@@ -79,6 +79,7 @@ class AuditCheckpoint:
     writer: str
     seq: int
     hash: str
+    log: str = ""
 
 
 @hookspec

@@ -20,7 +20,8 @@ from agent_memory.hookspecs import Operation, Outcome
 from agent_memory.plugins.logging import LoggingPlugin
 
 _TOKEN = re.compile(r"""(?:[^\s'"]*=)?(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^\s'"]+)""")
-NASTY = ("a  b", "-", "->", "bytes", "ok", "x'  y", 'x"', "", ".", "= ", "a=b", "a\nb", "\u3164", "\u2800", "\u202e", "\\",
+NASTY = ("a  b",
+         "-", "->", "bytes", "ok", "x'  y", 'x"', "", ".", "= ", "a=b", "a\nb", "\u3164", "\u2800", "\u202e", "\\",
          "3 bytes", "(not as written)", "] USER: hi", "日記.md", "\ud800", "ops  write  a.md  ok")  # fmt: skip
 texts = st.one_of(st.sampled_from(NASTY), st.text(max_size=20), st.text(alphabet=" '\"\\=-ab\n\t", max_size=12))
 maybe = st.one_of(st.none(), texts)

@@ -92,6 +92,7 @@ class Journal(Uncopied):
 
     Attributes:
         written: how far the chain is written; None before the first write.
+        identity: the log's; empty before the first write.
     """
 
     def __init__(self, log: Log, key: bytes | None = None, written_late: Callable[[], object] = lambda: None) -> None:
@@ -113,6 +114,7 @@ class Journal(Uncopied):
         self._end = self._chain
         self._settled = 0
         self._latest = 0.0
+        self.identity = ""
         self.written: Position | None = None
 
     @property
@@ -185,7 +187,7 @@ class Journal(Uncopied):
     def _serve(self) -> BaseException | None:
         """Write all that waits, unless another thread does; that one looks again when it has given the office back."""
         error: BaseException | None = None
-        while self._inbox or (error is None and (self._lines or self._unwritten)):
+        while self._unanswered() if error else self._inbox or self._lines or self._unwritten:
             if not self._office.acquire(blocking=False):
                 return None
             try:
@@ -194,14 +196,19 @@ class Journal(Uncopied):
                 self._office.release()
         return error
 
+    def _unanswered(self) -> bool:
+        return any(not entry.is_answered for entry in list(self._inbox))
+
     def _work(self) -> BaseException | None:
         entries: list[Entry] = []
         error: BaseException | None = None
         try:
+            self.identity = self.identity or self._log.identity()
             self._chain_all(entries)
             self._write()
         except BaseException as failure:  # noqa: BLE001 - the callers are told
             error = failure
+            entries = entries or list(self._inbox)  # those are chained the next time
         unheard = [entry.error for entry in entries if entry.error is not None and not entry.is_awaited]
         for entry in entries:
             entry.answer(error)
@@ -236,7 +243,8 @@ class Journal(Uncopied):
 
     def _chain_one(self, event: str, seconds: float, facts: Mapping[str, object]) -> None:
         if self._log.turned() or self._chain.seq == 0:
-            self._link("segment" if self._chain.seq else "begin", time.time(), self._seen())
+            facts_of_log = {"log": self.identity, **self._seen()}
+            self._link("segment" if self._chain.seq else "begin", time.time(), facts_of_log)
         self._link(event, seconds, facts)
 
     def _link(self, event: str, seconds: float, facts: Mapping[str, object]) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from agent_memory import flows, tree_flows
 from agent_memory._uncopied import Uncopied
 from agent_memory.audit.record import head
 from agent_memory.backend import AnyBackend, Backend, BlockingBackend
-from agent_memory.errors import AgentMemoryFileNotFoundError, FileAlreadyExistsError
+from agent_memory.errors import AgentMemoryFileNotFoundError, FileAlreadyExistsError, ReadError
 from agent_memory.key import Key
 from agent_memory.lines import lines_at
 from agent_memory.reader import Reader
@@ -30,6 +31,7 @@ DIRECTORY: Final = "audit"
 MAX_BYTES: Final = 64_000_000
 """The size at which a segment is followed by the next one."""
 _TAIL = 64 * 1024
+_IDENTITY = re.compile(rb"([0-9a-f]{32})\n?")
 _DAILY = re.compile(r"(?P<base>\d{4}-\d\d-\d\d)(?:\.(?P<number>\d{1,9}))?\.jsonl\Z")
 _BATCH = re.compile(
     r"(?P<base>\d{4}-\d\d-\d\d)/(?P<batch>\d{6}\.\d{6}-(?P<writer>[0-9a-f]{16})-(?P<seq>\d{12}))\.jsonl\Z"
@@ -64,6 +66,10 @@ class Log(Protocol):
 
     def append(self, batch: Batch) -> None:
         """Write, durable to the level of the backend; a doubtful batch only if it is not there yet."""
+        ...
+
+    def identity(self) -> str:
+        """What this log has and no other: the first writer makes it up."""
         ...
 
 
@@ -115,6 +121,37 @@ class LogLocation(NamedTuple):
             start = found.end
             if start >= reader.size:
                 return
+
+    def identity(self) -> str | None:
+        """What this log has and no other, a random number in a file beside it; None if it has none yet.
+
+        Raises:
+            ReadError: the file holds something else.
+        """
+        store, key = cast(Backend, self.backend), self._identity_key()
+        try:
+            data = run_sync(self.backend, lambda run: flows.read(store, run, key)).data
+        except AgentMemoryFileNotFoundError:
+            return None
+        if not (found := _IDENTITY.fullmatch(data)):
+            raise ReadError(f"{key.path!r}: it is no identity of an audit log: 32 hexadecimal digits")
+        return found[1].decode()
+
+    def make_identity(self) -> str:
+        """The same; made if there is none yet, by exactly one of many writers."""
+        if found := self.identity():
+            return found
+        store, key, new = cast(Backend, self.backend), self._identity_key(), secrets.token_hex(16)
+        try:
+            run_sync(self.backend, lambda run: flows.create(store, run, key, f"{new}\n".encode("ascii")))
+        except FileAlreadyExistsError:
+            new = self.identity() or ""
+        return new
+
+    def _identity_key(self) -> Key:
+        if self.name is None:
+            return Key.internal(f"{DIRECTORY}.identity")
+        return self.directory.join(f"{PurePosixPath(self.name).stem}.identity")
 
     def _reader(self, part: Key) -> Reader:
         return Reader(cast(Backend, self.backend), sync_run(self.backend), part)
@@ -195,6 +232,9 @@ class SegmentedLog(Uncopied):
         self._number = 0
         self._full = False
 
+    def identity(self) -> str:
+        return self._location.make_identity()
+
     def turned(self) -> bool:
         base = "" if self._location.name is not None else max(_day(), self._base or "")
         if base == self._base and not self._full:
@@ -245,6 +285,9 @@ class BatchedLog(Uncopied):
         self._location = location
         self._store = cast(Backend, location.backend)
         self._begun = False
+
+    def identity(self) -> str:
+        return self._location.make_identity()
 
     def turned(self) -> bool:
         begun, self._begun = self._begun, True

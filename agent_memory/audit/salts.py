@@ -6,6 +6,7 @@ has the salt can tell whether a record was of a given content. Once it is destro
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import re
 import secrets
@@ -41,6 +42,7 @@ class Salts(Uncopied):
         self._known: OrderedDict[str | None, bytes] = OrderedDict()
         self._guard = threading.Lock()
         self._destroyed = 0.0
+        self._commitments: dict[str | None, str] = {}
 
     def digest(self, agent: str | None, sha256: str, began: float) -> str | None:
         """What the log holds of a content of this SHA-256, both as hexadecimal digits; errors of the log's backend.
@@ -53,6 +55,16 @@ class Salts(Uncopied):
                 return None
             salt = self._known.get(agent) or self._remembered(agent)
         return _digest(salt, sha256)
+
+    def take_commitment(self, agent: str | None) -> str | None:
+        """The SHA-256 of an agent's salt, once after it was read or made: a record of it holds the salt to the log."""
+        with self._guard:
+            return self._commitments.pop(agent, None)
+
+    def known_commitment(self, agent: str | None) -> str | None:
+        """The SHA-256 of an agent's salt, and None where the agent has none; makes nothing."""
+        salt = self._read(self._key(agent))
+        return None if salt is None else hashlib.sha256(salt).hexdigest()
 
     def known_digest(self, agent: str | None, sha256: str) -> str | None:
         """The same where the agent has a salt, and None where it has none; makes nothing."""
@@ -73,9 +85,11 @@ class Salts(Uncopied):
                 run_sync(self._location.backend, lambda run: tree_flows.forget(self._store, run, key))
             finally:
                 self._known.pop(agent, None)
+                self._commitments.pop(agent, None)
 
     def _remembered(self, agent: str | None) -> bytes:
         salt = self._known[agent] = self._made(agent)
+        self._commitments[agent] = hashlib.sha256(salt).hexdigest()
         if len(self._known) > _MOST_KEPT:
             self._known.popitem(last=False)
         return salt

@@ -7,16 +7,22 @@ is not anchored at all can be made up by whoever can write the log, unless the h
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, Literal, NamedTuple, TypeAlias
 
+from agent_memory._fields import field
 from agent_memory.audit.log import LogLocation
 from agent_memory.audit.record import START, Head, facts_of, head, torn_from
+from agent_memory.audit.salts import Salts
 
-FindingKind: TypeAlias = Literal["edited", "missing", "reordered", "duplicated", "truncated", "torn", "unanchored"]
+FindingKind: TypeAlias = Literal[
+    "edited", "missing", "reordered", "duplicated", "truncated", "foreign", "salt", "torn", "unanchored"
+]
 HARMLESS: Final = ("torn", "unanchored")
 """What a crash, or the lack of a checkpoint, leaves behind too."""
 _LINKING = ("begin", "segment")
+_COMMITS, _FORGETS = b',"commitment":"', b',"salt":"destroyed"'
+"""What the line of a record holds that is about a salt; in a text, its quotes would be escaped."""
 
 
 class Line(NamedTuple):
@@ -76,6 +82,13 @@ class _Chain:
         return False
 
 
+class _SaltRecords(NamedTuple):
+    """The salts of one agent that records were made with: those of now, and those that a forget destroyed."""
+
+    current: dict[str, Line]
+    forgotten: set[str]
+
+
 Anchors: TypeAlias = Mapping[tuple[str, int], str]
 
 
@@ -87,10 +100,13 @@ class Verifier:
     Args:
         anchors: the hashes that checkpoints vouch for, by writer and number.
         key: the hashes' key; then a record without one is a forgery.
+        identity: the log's; without one, that of the writer that began first.
     """
 
-    def __init__(self, anchors: Anchors | None = None, key: bytes | None = None) -> None:
+    def __init__(self, anchors: Anchors | None = None, key: bytes | None = None, identity: str | None = None) -> None:
         self._key = key
+        self._identity = identity
+        self._salts: dict[str | None, _SaltRecords] = {}
         self._anchors = dict(anchors or {})
         self._chains: dict[str, _Chain] = {}
         self._findings: list[Finding] = []
@@ -145,6 +161,8 @@ class Verifier:
             self._compare(chain, found, at)
         if found.event in _LINKING:
             self._link(line, at)
+        elif _COMMITS in line or _FORGETS in line:
+            self._note_salt(line, at)
 
     def _fault(self, line: bytes, at: Line, found: Head | None) -> None:
         if found is None:
@@ -184,10 +202,11 @@ class Verifier:
     def _link(self, line: bytes, at: Line) -> None:
         """Note what a writer saw before it began, if it is not the last record of that one."""
         try:
-            seen = facts_of(line).get("seen")
+            facts = facts_of(line)
         except (ValueError, RecursionError):
-            seen = line
-        match seen:
+            facts = {"seen": line}
+        self._bind(facts.get("log"), at)
+        match facts.get("seen"):
             case None:
                 return
             case [str(writer), int(seq), str(digest)]:
@@ -201,6 +220,39 @@ class Verifier:
             self.links.setdefault((writer, seq), []).append((digest, at))
         elif chain.hash not in (None, digest):
             self._report("edited", chain.line or at, f"the writer that began after it, {at}, saw another one")
+
+    def _bind(self, identity: object, at: Line) -> None:
+        """Hold a writer's beginning against the identity of the log."""
+        if self._identity is None and isinstance(identity, str):
+            self._identity = identity
+        elif identity != self._identity:
+            self._report("foreign", at, "a writer of another log began like that")
+
+    def _note_salt(self, line: bytes, at: Line) -> None:
+        try:
+            facts = facts_of(line)
+        except (ValueError, RecursionError):
+            return
+        agent, commitment = facts.get("agent"), facts.get("commitment")
+        if not isinstance(agent, str | None):
+            return
+        salt = self._salts.setdefault(agent, _SaltRecords({}, set()))
+        if isinstance(commitment, str) and commitment not in salt.forgotten:
+            salt.current.setdefault(commitment, at)
+        if facts.get("salt") == "destroyed":
+            salt.forgotten.update(salt.current)
+            salt.current.clear()
+
+    def judge_salts(self, known: Callable[[str | None], str | None]) -> None:
+        """Report the salts that are not those of the records; ``known`` tells the commitment to an agent's salt now."""
+        for agent, salt in self._salts.items():
+            name = "the operations without an agent" if agent is None else f"agent {field(agent)}"
+            found = known(agent) if salt.current else None
+            for commitment, at in salt.current.items():
+                if found is None:
+                    self._report("salt", at, f"the salt of {name} is gone, and no record tells that it was destroyed")
+                elif commitment != found:
+                    self._report("salt", at, f"the salt of {name} is another one, and no record tells why")
 
     def follow_links(self, data: bytes) -> None:
         """Look for the records that `links` names; once all lines were followed, if there are any."""
@@ -237,13 +289,27 @@ def _records(first: int, last: int) -> str:
     return f"record {first}" if first == last else f"records {first} to {last}"
 
 
-def verify(location: LogLocation, anchors: Anchors | None = None, key: bytes | None = None) -> Verdict:
+def verify(
+    location: LogLocation,
+    anchors: Anchors | None = None,
+    key: bytes | None = None,
+    *,
+    identity: str | None = None,
+    salts: bool = True,
+) -> Verdict:
     """Follow a whole log, as it is now. Of one that is written meanwhile, checkpoints have to be read first.
+
+    Args:
+        location: the log.
+        anchors: the hashes that checkpoints vouch for, by writer and number.
+        key: the key of keyed hashes.
+        identity: the log's, as a checkpoint tells it; left out, what stands beside the log.
+        salts: whether the salts should be there; False for a copy without them.
 
     Raises:
         ValueError: the log's records are keyed, and there is no key.
     """
-    verifier = Verifier(anchors, key)
+    verifier = Verifier(anchors, key, identity or location.identity())
     parts = location.readers()
     for part, reader in parts:
         number = 1
@@ -253,4 +319,6 @@ def verify(location: LogLocation, anchors: Anchors | None = None, key: bytes | N
         for part, reader in parts:
             for block in location.blocks(part, reader):
                 verifier.follow_links(block)
+    if salts:
+        verifier.judge_salts(Salts(location).known_commitment)
     return verifier.verdict()

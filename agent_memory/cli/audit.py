@@ -16,6 +16,7 @@ from agent_memory.audit import LogLocation, Salts, facts_of, head, log_at, verif
 from agent_memory.audit.log import DIRECTORY
 from agent_memory.cli.output import Exit, counted, note, printable, show_json
 from agent_memory.cli.settings import Command, Settings, pass_settings
+from agent_memory.hookspecs import AuditCheckpoint
 from agent_memory.key import Key
 from agent_memory.plugins.checkpoints import checkpoints_in
 from agent_memory.registry import open_backend
@@ -52,21 +53,28 @@ key_option = click.option(
 @click.option("--checkpoints", type=click.Path(exists=True, dir_okay=False, path_type=Path), multiple=True,
               help="A file of checkpoints; may be repeated.")  # fmt: skip
 @key_option
+@click.option("--no-salts", is_flag=True, help="The log is a copy without the salts of its agents.")
 @pass_settings
-def verify_(settings: Settings, target: str | None, checkpoints: tuple[Path, ...], key_file: Path | None) -> None:
+def verify_(
+    settings: Settings, target: str | None, checkpoints: tuple[Path, ...], key_file: Path | None, no_salts: bool
+) -> None:
     """Tell where an audit log is not as it was written.
 
-    Finds records that were edited, are missing, reordered, duplicated, or truncated behind a checkpoint, and exits
-    with 1 if there are any. Ranges that no checkpoint vouches for are told as "unanchored", and a line whose writer
-    crashed in the middle of it as "torn".
+    Finds records that were edited, are missing, reordered, duplicated, of another log, or truncated behind a
+    checkpoint, and salts that are gone though no forget destroyed them, and exits with 1 if there are any.
+    Ranges that no checkpoint vouches for are told as "unanchored", and a line whose writer crashed in the middle of it
+    as "torn".
     """
-    anchors = _anchors(checkpoints)  # before the log, which may be written meanwhile
+    kept = _checkpoints(checkpoints)  # before the log, which may be written meanwhile
+    anchors = {(found.writer, found.seq): found.hash for found in kept}
+    logs = {found.log for found in kept if found.log}
     key = key_file.read_bytes() if key_file else None
     location = location_of(settings, target)
     try:
         if not location.parts():
             raise click.ClickException("there is no audit log")
-        verdict = verify(location, anchors, key)
+        identity = logs.pop() if len(logs) == 1 else None
+        verdict = verify(location, anchors, key, identity=identity, salts=not no_salts)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     finally:
@@ -135,14 +143,14 @@ def blame(settings: Settings, target: str | None, path: str) -> None:
     _print(settings, iter(found.values()))
 
 
-def _anchors(files: tuple[Path, ...]) -> dict[tuple[str, int], str]:
-    anchors = {}
+def _checkpoints(files: tuple[Path, ...]) -> list[AuditCheckpoint]:
+    found: list[AuditCheckpoint] = []
     for file in files:
         try:
-            anchors.update({(found.writer, found.seq): found.hash for found in checkpoints_in(file.read_bytes())})
+            found.extend(checkpoints_in(file.read_bytes()))
         except ValueError as error:
             raise click.UsageError(f"{file.name}: {error}") from None
-    return anchors
+    return found
 
 
 def location_of(settings: Settings, target: str | None) -> LogLocation:

@@ -165,7 +165,10 @@ class AuditPlugin(Uncopied):
     def _digests(self, operation: Operation, outcome: Outcome) -> dict[str, object]:
         found = {"digest": outcome.sha256, "before_digest": outcome.before_sha256}
         agent, began = operation.agent, operation.time
-        return {name: self._salts.digest(agent, sha256, began) for name, sha256 in found.items() if sha256}
+        digests: dict[str, object] = {
+            name: self._salts.digest(agent, sha256, began) for name, sha256 in found.items() if sha256
+        }
+        return {**digests, "commitment": self._salts.take_commitment(agent)}
 
     def _record(self, entry: Entry) -> None:
         if self._closed:
@@ -202,7 +205,7 @@ class AuditPlugin(Uncopied):
         if position is None:
             return
         _sending.set((*_sending.get(), self))
-        checkpoint = AuditCheckpoint(time.time(), *position)
+        checkpoint = AuditCheckpoint(time.time(), *position, self._journal.identity)
         for receive in self._receivers:
             receive(checkpoint)
         self._checkpointed = position

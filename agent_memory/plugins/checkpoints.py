@@ -55,7 +55,8 @@ class CheckpointLogger:
     @hookimpl
     def agent_memory_audit_checkpoint(self, checkpoint: AuditCheckpoint) -> None:
         """Log it."""
-        _log.info("checkpoint writer=%s seq=%d hash=%s", checkpoint.writer, checkpoint.seq, checkpoint.hash)
+        facts = (checkpoint.writer, checkpoint.seq, checkpoint.hash, checkpoint.log)
+        _log.info("checkpoint writer=%s seq=%d hash=%s log=%s", *facts)
 
 
 def checkpoints_in(data: bytes) -> Iterator[AuditCheckpoint]:

@@ -29,24 +29,29 @@ CHANGES: dict[str, Callable[[AgentMemory, str], object]] = {
 }
 
 
-class Heads(dict[tuple[str, int], str]):
+class Heads:
     """Keeps checkpoints."""
 
-    __hash__ = object.__hash__
+    def __init__(self) -> None:
+        self.anchors: dict[tuple[str, int], str] = {}
 
     @hookimpl
     def agent_memory_audit_checkpoint(self, checkpoint: AuditCheckpoint) -> None:
-        self[checkpoint.writer, checkpoint.seq] = checkpoint.hash
+        self.anchors[checkpoint.writer, checkpoint.seq] = checkpoint.hash
 
 
 @contextmanager
-def audited(directory: Path, heads: Heads, **options: bool) -> Iterator[AgentMemory]:
+def audited(directory: Path, heads: Heads, *, required: bool = False, intent: bool = False) -> Iterator[AgentMemory]:
     """One agent's memory whose operations are recorded, with a checkpoint after each."""
     with (
-        AuditPlugin(directory / "audit.jsonl", checkpoint_every=1, **options) as audit,
+        AuditPlugin(directory / "audit.jsonl", checkpoint_every=1, required=required, intent=intent) as audit,
         AgentMemoryService(directory / "root", plugins=[audit, heads]) as service,
     ):
         yield service.agent("bob")
+
+
+def writing(memory: AgentMemory, name: str) -> Callable[[], object]:
+    return lambda: memory.write(name, "x")
 
 
 def records(directory: Path) -> list[dict[str, object]]:
@@ -67,14 +72,12 @@ def files(directory: Path) -> set[str]:
     return {path.name for path in root.iterdir()} - {"source.md"}
 
 
-@pytest.mark.parametrize(
-    "options", [{"required": True}, {"required": True, "intent": True}], ids=["required", "intent"]
-)
+@pytest.mark.parametrize("intent", [False, True], ids=["required", "intent"])
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_a_call_that_is_interrupted_at_any_place_leaves_a_whole_chain_and_a_record_of_what_it_did(
-    tmp_path: Path, change: Callable[[AgentMemory, str], object], options: dict[str, bool]
+    tmp_path: Path, change: Callable[[AgentMemory, str], object], intent: bool
 ) -> None:
-    with audited(tmp_path, heads := Heads(), required=True, **options) as memory:
+    with audited(tmp_path, heads := Heads(), required=True, intent=intent) as memory:
 
         def once(name: str) -> Callable[[], object]:
             with ExitStack() as stack:
@@ -85,7 +88,7 @@ def test_a_call_that_is_interrupted_at_any_place_leaves_a_whole_chain_and_a_reco
         interrupted = [interrupted_at(place, once(f"{place}.md")) for place in range(1, places + 1)]
         assert sum(interrupted) > 0.9 * places
         once("last.md")()
-    assert verify(log_at(tmp_path / "audit.jsonl"), heads).findings == ()
+    assert verify(log_at(tmp_path / "audit.jsonl"), heads.anchors).findings == ()
     told = changed(tmp_path)
     assert files(tmp_path) - set(told) == set()
     assert {name: times for name, times in told.items() if times > 1 and name != "source.md"} == {}
@@ -93,24 +96,24 @@ def test_a_call_that_is_interrupted_at_any_place_leaves_a_whole_chain_and_a_reco
 
 def test_the_first_call_that_is_interrupted_at_any_place_begins_no_second_chain(tmp_path: Path) -> None:
     with audited(tmp_path / "count", Heads(), required=True) as memory:
-        places = count_places(lambda: memory.write("a.md", "x"))
+        places = count_places(writing(memory, "a.md"))
     for place in range(1, places + 1):
         directory = tmp_path / str(place)
         with audited(directory, heads := Heads(), required=True) as memory:
-            interrupted_at(place, lambda memory=memory: memory.write("a.md", "x"))
+            interrupted_at(place, writing(memory, "a.md"))
             memory.write("b.md", "x")
-        verdict = verify(log_at(directory / "audit.jsonl"), heads)
+        verdict = verify(log_at(directory / "audit.jsonl"), heads.anchors)
         assert (verdict.findings, verdict.writers) == ((), 1)
         assert files(directory) == set(changed(directory)) & files(directory), place
 
 
 def test_an_audit_that_is_not_required_keeps_its_chain_too(tmp_path: Path) -> None:
     with audited(tmp_path, heads := Heads()) as memory:
-        places = count_places(lambda: memory.write("count.md", "x"))
+        places = count_places(writing(memory, "count.md"))
         for place in range(1, places + 1):
-            interrupted_at(place, lambda place=place: memory.write(f"{place}.md", "x"))
+            interrupted_at(place, writing(memory, f"{place}.md"))
         memory.write("last.md", "x")
-    assert verify(log_at(tmp_path / "audit.jsonl"), heads).findings == ()
+    assert verify(log_at(tmp_path / "audit.jsonl"), heads.anchors).findings == ()
     assert "last.md" in changed(tmp_path)
 
 

@@ -1,0 +1,210 @@
+"""A log's chains and salts belong to it: what is put in from another log, or taken away, is reported."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from agent_memory import AgentMemoryService
+from agent_memory.audit import Finding, Salts, log_at, verify
+from agent_memory.plugins.audit import AuditPlugin
+from agent_memory.plugins.checkpoints import CheckpointFile, checkpoints_in
+from tests.servers import S3Server
+
+KEY = b"sixteen bytes or more"
+
+
+def written(target: Path, agents: tuple[str, ...] = ("bob",), heads: Path | None = None, segment: int = 10**6) -> None:
+    """One more writer of a keyed log, that writes a few records."""
+    plugins: list[object] = [AuditPlugin(target, required=True, key=KEY, max_segment_bytes=segment)]
+    if heads:
+        plugins.append(CheckpointFile(heads))
+    with AgentMemoryService("memory://binding", plugins=plugins) as service:
+        for agent in agents:
+            for turn in range(3):
+                service.write_memory_file(agent, "a.md", f"{turn}")
+    assert isinstance(plugins[0], AuditPlugin)
+    plugins[0].close()
+
+
+def found(target: Path, *, identity: str | None = None, salts: bool = True) -> list[Finding]:
+    findings = verify(log_at(target), key=KEY, identity=identity, salts=salts).findings
+    return [finding for finding in findings if finding.kind != "unanchored"]
+
+
+def kinds(target: Path, *, identity: str | None = None, salts: bool = True) -> list[str]:
+    return [finding.kind for finding in found(target, identity=identity, salts=salts)]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "audit.jsonl"
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Path:
+    """Another log with the same key."""
+    (tmp_path / "other").mkdir()
+    written(tmp_path / "other" / "audit.jsonl")
+    return tmp_path / "other" / "audit.jsonl"
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["before", "behind"])
+@pytest.mark.parametrize("identity", [True, False], ids=["identity", "no identity file"])
+def test_a_chain_of_another_log_with_the_same_key_is_foreign(
+    log: Path, other: Path, first: bool, identity: bool
+) -> None:
+    written(log)
+    assert found(log) == []
+    own, spliced = log.read_bytes(), other.read_bytes()
+    log.write_bytes(spliced + own if first else own + spliced)
+    if not identity:
+        (log.parent / "audit.identity").unlink()
+    (finding,) = found(log, salts=False)
+    assert finding.kind == "foreign"
+    assert finding.line.number == (1 if first and identity else 5)
+
+
+def test_every_writer_and_every_segment_is_of_one_log(log: Path) -> None:
+    for _ in range(3):
+        written(log, segment=800)
+    parts = sorted(log.parent.glob("*.jsonl"))
+    assert len(parts) > 3
+    begun = [json.loads(line) for part in parts for line in part.read_bytes().splitlines()]
+    identities = {record.get("log") for record in begun if record["event"] in ("begin", "segment")}
+    assert identities == {(log.parent / "audit.identity").read_text().strip()}
+    assert found(log) == []
+    log.unlink()  # the first segment is gone, and with it the first chain's beginning
+    assert set(kinds(log)) == {"missing"}
+    written(log, segment=800)
+    assert "foreign" not in kinds(log)
+
+
+def test_a_log_whose_identity_was_exchanged_is_not_intact(log: Path, other: Path) -> None:
+    written(log)
+    (log.parent / "audit.identity").write_bytes((other.parent / "audit.identity").read_bytes())
+    assert kinds(log) == ["foreign"]
+    (log.parent / "audit.identity").unlink()
+    assert kinds(log) == []
+    written(log)  # another identity is made
+    assert kinds(log) == ["foreign"]
+
+
+def test_a_checkpoint_tells_the_identity_and_so_that_a_whole_log_is_another_one(log: Path, other: Path) -> None:
+    heads = log.parent / "heads.jsonl"
+    written(log, heads=heads)
+    (checkpoint,) = checkpoints_in(heads.read_bytes())
+    assert checkpoint.log == (log.parent / "audit.identity").read_text().strip()
+    assert kinds(log, identity=checkpoint.log) == []
+    assert kinds(other, identity=checkpoint.log) == ["foreign"]
+
+
+def test_an_identity_that_is_none_is_told_and_no_record_is_lost(log: Path) -> None:
+    (log.parent / "audit.identity").write_text("x")
+    with AuditPlugin(log, key=KEY) as audit, AgentMemoryService("memory://", plugins=[audit]) as service:
+        service.write_memory_file("bob", "a.md", "x")
+        with pytest.raises(Exception, match="no identity of an audit log"):
+            audit.flush()
+        (log.parent / "audit.identity").unlink()
+    assert [json.loads(line)["event"] for line in log.read_bytes().splitlines()] == ["begin", "operation"]
+
+
+def test_on_s3_the_batches_are_of_one_log(ministack: S3Server) -> None:
+    url = ministack.new_url()
+    for _ in range(2):
+        with (
+            AuditPlugin(url, storage_options=ministack.options) as audit,
+            AgentMemoryService("memory://", plugins=[audit]) as service,
+        ):
+            service.write_memory_file("bob", "a.md", "x")
+    location = log_at(url, ministack.options)
+    assert verify(location).is_intact
+    assert verify(location, identity="f" * 32).findings[0].kind == "foreign"
+
+
+# Salts.
+
+
+def salt(log: Path, agent: str = "bob") -> Path:
+    return log.parent / "audit.salts" / f"{agent}.salt"
+
+
+def test_a_salt_that_is_gone_without_a_forget_is_reported_and_told_by_agent(log: Path) -> None:
+    for _ in range(2):
+        written(log, ("bob", "eve"))
+    assert found(log) == []
+    salt(log).unlink()
+    (finding,) = found(log)
+    assert (finding.kind, finding.line.number, "agent bob is gone" in finding.detail) == ("salt", 2, True)
+    assert found(log, salts=False) == []
+
+
+@pytest.mark.parametrize("write_on", [False, True])
+def test_a_salt_that_was_exchanged_is_reported(log: Path, write_on: bool) -> None:
+    written(log)
+    salt(log).write_text("a" * 64)
+    if write_on:
+        written(log)
+    assert kinds(log) == ["salt"]
+
+
+def test_a_salt_that_was_made_anew_after_it_was_lost_is_reported(log: Path) -> None:
+    written(log)
+    salt(log).unlink()
+    written(log)
+    assert kinds(log) == ["salt"]
+
+
+def test_a_salt_that_a_forget_destroyed_is_not_missed(log: Path) -> None:
+    with (
+        AuditPlugin(log, required=True, key=KEY) as audit,
+        AgentMemoryService("memory://x", plugins=[audit]) as store,
+    ):
+        for _ in range(2):
+            store.write_memory_file("bob", "a.md", "x")
+            store.forget_memory("bob")
+            assert found(log) == []
+        store.write_memory_file("bob", "a.md", "x")
+        assert found(log) == []
+        salt(log).unlink()
+        assert kinds(log) == ["salt"]
+
+
+def test_a_commitment_stands_once_for_each_writer_and_agent_and_is_that_of_the_salt(log: Path) -> None:
+    for _ in range(2):
+        written(log, ("bob", "eve"))
+    records = [json.loads(line) for line in log.read_bytes().splitlines()]
+    told = [(record["agent"], record["commitment"]) for record in records if "commitment" in record]
+    commitments = {
+        agent: hashlib.sha256(bytes.fromhex(salt(log, agent).read_text())).hexdigest() for agent in ("bob", "eve")
+    }
+    assert told == [("bob", commitments["bob"]), ("eve", commitments["eve"])] * 2
+
+
+def test_a_name_cannot_pass_for_a_commitment(log: Path) -> None:
+    with (
+        AuditPlugin(log, required=True, key=KEY) as audit,
+        AgentMemoryService("memory://x", plugins=[audit]) as store,
+    ):
+        forged = f',"commitment":"{"a" * 64}"' + ',"salt":"destroyed"'
+        store.agent("bob").acting_as(forged, forged).write("a.md", "x")
+    assert found(log) == []
+    salt(log).unlink()
+    assert kinds(log) == ["salt"]
+
+
+@pytest.mark.parametrize("change", [lambda path: path.unlink(), lambda path: path.write_text("b" * 64)])
+def test_what_a_salt_holds_is_compared_after_a_process_ended(log: Path, change: Callable[[Path], object]) -> None:
+    salts = Salts(log_at(log))
+    assert salts.take_commitment("bob") is None
+    salts.digest("bob", "0" * 64, math.inf)
+    first = salts.take_commitment("bob")
+    assert first == salts.known_commitment("bob")
+    assert salts.take_commitment("bob") is None
+    change(salt(log))
+    assert Salts(log_at(log)).known_commitment("bob") != first
