@@ -11,6 +11,7 @@ HALFWAY = "killed half-way through a write"
 OLDER = "killed before each call, older system"
 AUDITED = "audited, killed before each call"
 AUDITED_HALFWAY = "audited, killed half-way through a write"
+AUDITED_INTERRUPTED = "audited, interrupted at each place"
 FAILING = "each call failing"
 FAILING_OLDER = "each call failing, older system"
 SHORT = "short writes"
@@ -105,6 +106,9 @@ half of a write's bytes are written; an append's line may then be torn, and the 
 *Audited* is the same with an `AuditPlugin(required=True, intent=True)`, its log's calls included: what was acknowledged
 has a record, what changed anything was announced by one, and the log verifies after the next process went on in it.
 
+*Audited, interrupted* is an exception at each place where Python can run a signal's handler: the log is intact, what
+changed anything has its record, and the next operation works.
+
 A process that goes on writing, killed at a random moment: each record that was acknowledged is there once, whole.
 
 {loops}
@@ -165,7 +169,7 @@ def page(results: Results, command: str) -> str:
         command=command,
         facts="\n".join(f"- {name}: {fact}" for name, fact in {**facts, **results.facts}.items()),
         failures=failures,
-        kills=results.table([KILLED, HALFWAY, OLDER, AUDITED, AUDITED_HALFWAY]),
+        kills=results.table([KILLED, HALFWAY, OLDER, AUDITED, AUDITED_HALFWAY, AUDITED_INTERRUPTED]),
         loops=results.table([LOOPS]),
         failing=results.table([FAILING, FAILING_OLDER, SHORT, LIMIT, *(FULL.format(name) for name in names)]),
         power=results.table(POWER.format(name) for name in names),
