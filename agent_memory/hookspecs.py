@@ -127,8 +127,8 @@ def agent_memory_after_operation(operation: Operation, outcome: Outcome) -> None
     an operation that failed anyway, its own error with a note. While every observer has a method
     ``listening() -> bool`` that returns False, plain successes (status "ok", nothing skipped) are told to none.
 
-    An interrupt (an exception that is no `Exception`) silences nobody either, and is raised at the end. A required
-    observer that an interrupt ended is called again with the same operation, at most three times in all.
+    An interrupt (an exception that is no `Exception`) does not silence the others either, and is raised at the end. A
+    required observer that an interrupt ended is called again with the same operation, at most three times in all.
     """
 
 

@@ -106,7 +106,7 @@ class Journal(Uncopied):
     def _begin(self) -> None:
         self._inbox: deque[Entry] = deque()
         self._refused: list[None] = []  # one for each record that was refused: `append` cannot be interrupted
-        self._office = allocate_lock()  # held by the thread that writes
+        self._writing = allocate_lock()  # held by the thread that writes
         self._late = allocate_lock()  # held by the thread that will write later
         self._chain = Position(secrets.token_hex(8), 0, START)
         self._lines: list[bytes] = []
@@ -139,7 +139,7 @@ class Journal(Uncopied):
         if sys.is_finalizing():
             self._serve()  # no other thread runs any more
             entry.answer(AppendError("the audit log was being written when the interpreter ended"))
-        elif not self._office.locked():  # else the thread that has it looks again after it gave it back
+        elif not self._writing.locked():  # else the thread that holds it looks again after it let go
             self._start(self._serve)
         entry.wait()
 
@@ -185,15 +185,15 @@ class Journal(Uncopied):
             self.write_within(seconds)
 
     def _serve(self) -> BaseException | None:
-        """Write all that waits, unless another thread does; that one looks again when it has given the office back."""
+        """Write all that waits, unless another thread does; that one looks again after it let go of the lock."""
         error: BaseException | None = None
         while self._unanswered() if error else self._inbox or self._lines or self._unwritten:
-            if not self._office.acquire(blocking=False):
+            if not self._writing.acquire(blocking=False):
                 return None
             try:
                 error = self._work()
             finally:
-                self._office.release()
+                self._writing.release()
         return error
 
     def _unanswered(self) -> bool:
@@ -209,7 +209,9 @@ class Journal(Uncopied):
         except BaseException as failure:  # noqa: BLE001 - the callers are told
             error = failure
             entries = entries or list(self._inbox)  # those are chained the next time
-        unheard = [entry.error for entry in entries if entry.error is not None and not entry.is_awaited]
+        unheard = [
+            entry.error for entry in entries if entry.error is not None and not (entry.is_awaited or entry.is_answered)
+        ]
         for entry in entries:
             entry.answer(error)
         for each in unheard:
