@@ -65,6 +65,7 @@ __all__ = [
     "BackendFactory",
     "BlockingBackend",
     "Capabilities",
+    "ChecksCapabilities",
     "Deadline",
     "DeletedTree",
     "Entry",
@@ -235,6 +236,21 @@ class Appends(Protocol):
             AgentMemoryFileNotFoundError: ``PRESENT`` and no file has this name.
             FileAlreadyExistsError: the name is a directory or lies below a file.
             AppendError: the storage failed; the old state is intact.
+        """
+        ...
+
+
+@runtime_checkable
+class ChecksCapabilities(Protocol):
+    """An optional verb of a backend whose `Capabilities` depend on a server, and are found out by trying."""
+
+    def check_capabilities(self, key: Key) -> Capabilities | Awaitable[Capabilities]:
+        """Try what was not tried yet, beside the file of a key, and return what the storage keeps.
+
+        Every verb does so before it relies on a promise; an operation of several steps asks before the first one.
+
+        Raises:
+            WriteError: the storage failed.
         """
         ...
 

@@ -23,6 +23,7 @@ from agent_memory.backend import (
     Appends,
     AppendWhen,
     Backend,
+    ChecksCapabilities,
     Entry,
     Erases,
     MovesTrees,
@@ -147,6 +148,11 @@ async def append(
 def appends(store: Any) -> TypeGuard[Appends]:
     """Whether a backend appends in place."""
     return _supports(cast(Any, type(store)), Appends)
+
+
+def checks_capabilities(store: Any) -> TypeGuard[ChecksCapabilities]:
+    """Whether a backend tries what its server keeps."""
+    return _supports(cast(Any, type(store)), ChecksCapabilities)
 
 
 def moves_trees(store: Any) -> TypeGuard[MovesTrees]:

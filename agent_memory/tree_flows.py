@@ -27,7 +27,7 @@ from agent_memory.errors import (
     UnsupportedOperationError,
     WriteError,
 )
-from agent_memory.flows import Effect, as_much_time_again, erases, exists, moves_trees
+from agent_memory.flows import Effect, as_much_time_again, checks_capabilities, erases, exists, moves_trees
 from agent_memory.key import RULES, Key
 from agent_memory.runners import Run
 
@@ -174,6 +174,8 @@ async def _rename_file(store: Backend, run: Run, source: Key, target: Key) -> Ef
 
 async def _refuse_without_conditional_delete(store: Backend, run: Run, source: Key) -> None:
     """Before anything is copied; a backend that is told of a single writer does more than its capabilities say."""
+    if checks_capabilities(store):
+        await run.call(cast("Callable[[Key], Awaitable[object]]", store.check_capabilities), source)
     if not store.capabilities.conditional_delete:
         with suppress(AgentMemoryFileNotFoundError, ConflictError):
             await run.call(store.delete, source, when=_OF_NO_FILE)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _ROUNDS = 10
 _MOST_NAMES = 5
+_SHARED = ("atomic_create", "compare_and_swap")
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Diagnosis:
     @property
     def single_writer(self) -> bool:
         """Whether what several writers need is stated to be missing."""
-        return any(finding.promise == "compare_and_swap" and not finding.stated for finding in self.findings)
+        return any(finding.promise in _SHARED and not finding.stated for finding in self.findings)
 
     @property
     def faults(self) -> list[str]:

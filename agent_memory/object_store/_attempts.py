@@ -80,7 +80,7 @@ class Attempts:
         """
         while True:
             try:
-                return await self._send(request)
+                return await self.once(request)
             except Unanswered as failure:
                 await self.back_off(failure)
 
@@ -89,7 +89,7 @@ class Attempts:
         began = self._loop.time()
         self.sent, self._first_sent = True, min(began, self._first_sent)
         try:
-            return await self._send(request)
+            return await self.once(request)
         except (Unanswered, Broken) as failure:
             if not isinstance(failure, Unanswered) or failure.sent:
                 self.lost, self._first_lost = True, min(began, self._first_lost)
@@ -99,8 +99,8 @@ class Attempts:
         """How long ago a write without an answer was first sent; any write, if the client sends it again by itself."""
         return self._loop.time() - (self._first_sent if resends else self._first_lost)
 
-    async def _send(self, request: Callable[[], Awaitable[T]]) -> T:
-        """Send a request, and give it up at the deadline: the only place where one is sent."""
+    async def once(self, request: Callable[[], Awaitable[T]]) -> T:
+        """Send a request, and give it up at the deadline: the only place where one is sent; raises `Unanswered`."""
         self._requests += 1
         try:
             return await until(self.deadline.at, request)

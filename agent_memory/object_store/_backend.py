@@ -43,8 +43,9 @@ from agent_memory.key import Key
 from agent_memory.object_store._attempts import Attempts
 from agent_memory.object_store._between_loops import TurnsBetweenLoops
 from agent_memory.object_store._bucket import Bucket, changed
+from agent_memory.object_store._cleanup import Cleanup
 from agent_memory.object_store._composing import TAIL_BYTES, Composer
-from agent_memory.object_store._conditions import ADVICE, SingleWriterStore, refusal
+from agent_memory.object_store._conditions import ADVICE, Condition, Conditions, SingleWriterStore, Trial
 from agent_memory.object_store._directories import Directories, KnownDirectories
 from agent_memory.object_store._erasing import erase
 from agent_memory.object_store._kept import Kept
@@ -69,7 +70,8 @@ _CAPABILITIES = Capabilities(
     read_after_write=True,
 )
 _SINGLE_WRITER = replace(_CAPABILITIES, atomic_create=False, compare_and_swap=False, conditional_delete=False)
-_NO_CONDITIONAL_DELETE = "this engine cannot delete on a condition, and who deletes on none may delete another's write"
+_TO_APPEND = ("create", "swap")
+_REQUESTS = {"create": "If-None-Match of a PUT", "swap": "If-Match of a PUT", "delete": "If-Match of a DELETE"}
 
 
 class ObjectStoreBackend(Backend):
@@ -95,14 +97,13 @@ class ObjectStoreBackend(Backend):
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self._bucket = Bucket(store, prefix, jitter)
-        self.capabilities = replace(_CAPABILITIES, conditional_delete=store.conditional_delete)
         self._allow_single_writer = allow_single_writer
-        self._tried = False
-        self._unsafe_because: str | None = None
+        self._cleanup = Cleanup()
+        self._trial = Trial(store, self._cleanup)
         self._writer = writer
         self._between_loops: TurnsBetweenLoops | None = None
         self._kept = Kept()
-        self._composer = Composer(store)
+        self._composer = Composer(store, self._trial, self._cleanup)
         self._directories = Directories(self._bucket, writer.turns, KnownDirectories())
 
     def on_another_loop(self, writer: Writer, between: TurnsBetweenLoops) -> ObjectStoreBackend:
@@ -114,8 +115,28 @@ class ObjectStoreBackend(Backend):
         other = ObjectStoreBackend(self._store, self._bucket.prefix, writer=writer, jitter=self._bucket.jitter)
         other._directories.known = self._directories.known
         other._kept = self._kept
+        other._trial.known = self._trial.known
         other._between_loops = self._between_loops = between
         return other
+
+    @property
+    def capabilities(self) -> Capabilities:  # type: ignore[override]  # not to be set
+        """What the server keeps; until it was tried (`check_capabilities`), what the engine can ask it to keep."""
+        if isinstance(self._store, SingleWriterStore):
+            return _SINGLE_WRITER
+        known, untried = self._trial.known.now, (Condition.KEPT, Condition.NOT_TRIED)
+        return replace(
+            _CAPABILITIES,
+            atomic_create=known.create in untried,
+            compare_and_swap=known.swap in untried,
+            conditional_delete=known.delete in untried,
+        )
+
+    async def check_capabilities(self, key: Key) -> Capabilities:
+        """See `agent_memory.backend.ChecksCapabilities`."""
+        with self._bucket.operation(key, WriteError) as attempts:
+            await self._conditions(key, attempts)
+        return self.capabilities
 
     async def read(self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY) -> Snapshot:
         span = _span(start, end)
@@ -127,10 +148,10 @@ class ObjectStoreBackend(Backend):
                     found = await attempts.until_answered(
                         lambda: self._store.get(name, span=span, if_match=if_match, most=self.max_bytes)
                     )
-                    return _snapshot(found)
-            except NotSatisfiable:
-                pass  # a range at or past the end is empty
-            found = await self._bucket.head(key, attempts)
+                else:
+                    found = await self._bucket.head(key, attempts)
+            except NotSatisfiable:  # a range at or past the end is empty
+                found = await self._bucket.head(key, attempts)
         if when is not ANY and when.token != found.etag:
             raise changed(key)
         return _snapshot(found)
@@ -144,7 +165,8 @@ class ObjectStoreBackend(Backend):
         if not isinstance(when, Version):
             await self._directories.claim(key)
         change = partial(self._write, key, data, when)
-        return await self._changing(key, WriteError, change, conditional=when is not ANY)
+        needed = () if when is ANY else ("create",) if when is ABSENT else ("swap",)
+        return await self._changing(key, WriteError, change, needed)
 
     async def _write(self, key: Key, data: bytes, when: WriteWhen, write: Write) -> Version:
         self._kept.begin(self._bucket.name(key), write)
@@ -159,7 +181,7 @@ class ObjectStoreBackend(Backend):
 
     async def append(self, key: Key, data: bytes, *, separator: bytes = b"", when: AppendWhen = ANY) -> Appended:
         """Append by compare-and-swap: a new object is made of the old one; see `agent_memory.backend.Appends`."""
-        return await self._changing(key, AppendError, partial(self._append, key, data, separator, when))
+        return await self._changing(key, AppendError, partial(self._append, key, data, separator, when), _TO_APPEND)
 
     async def _append(self, key: Key, data: bytes, separator: bytes, when: AppendWhen, write: Write) -> Appended:
         name = self._bucket.name(key)
@@ -187,13 +209,15 @@ class ObjectStoreBackend(Backend):
         return Appended(before + len(whole), version)
 
     async def delete(self, key: Key, when: ReadWhen = ANY) -> None:
-        if when is not ANY and not (self._store.conditional_delete or self._allow_single_writer):
-            raise UnsupportedOperationError(f"{key.path!r}: {_NO_CONDITIONAL_DELETE}; {ADVICE}")
-        await self._changing(key, WriteError, partial(self._delete, key, when), conditional=when is not ANY)
+        if when is not ANY and not self._store.conditional_delete:  # refused without a request
+            self._require(key, self._trial.known.now, ("delete",))
+        needed = () if when is ANY else ("delete",)
+        await self._changing(key, WriteError, partial(self._delete, key, when), needed)
 
     async def _delete(self, key: Key, when: ReadWhen, write: Write) -> None:
         self._kept.begin(self._bucket.name(key), write)
-        conditional = self._store.conditional_delete and not await self._unsafe(key, write.attempts)
+        conditions = await self._conditions(key, write.attempts)
+        conditional = conditions.delete is Condition.KEPT or isinstance(self._store, SingleWriterStore)
         try:
             deleted = await write.delete(None if when is ANY else when.token, conditional=conditional)
         except BeatenError as beaten:
@@ -220,7 +244,7 @@ class ObjectStoreBackend(Backend):
             self._kept.forget_all(self._bucket.name(prefix), self._bucket.directory(prefix))
 
     async def aclose(self) -> None:
-        await self._composer.aclose()
+        await self._cleanup.aclose()
         await self._store.aclose()
 
     async def _changing(
@@ -228,16 +252,18 @@ class ObjectStoreBackend(Backend):
         key: Key,
         error: type[FileOperationError],
         change: Callable[[Write], Awaitable[T]],
-        *,
-        conditional: bool = True,
+        needed: tuple[str, ...],
     ) -> T:
-        """Change a file, behind the others of this process: a writer has one write under way per file."""
+        """Change a file, behind the others of this process: a writer has one write under way per file.
+
+        ``needed`` are names of the `Conditions` that the change relies on.
+        """
         name = self._bucket.name(key)
         place = (self._store.identity, name)
         with self._bucket.operation(key, error) as attempts:
             async with self._writer.turns.turn(place, attempts.deadline.at):
-                if conditional and (unsafe := await self._unsafe(key, attempts)):
-                    raise UnsupportedOperationError(f"{key.path!r}: {unsafe}")
+                if needed:
+                    self._require(key, await self._conditions(key, attempts), needed)
                 write = Write(self._store, self._composer, name, self._writer, attempts, self.max_bytes)
                 if self._between_loops is None:
                     return await change(write)
@@ -248,20 +274,22 @@ class ObjectStoreBackend(Backend):
     def _store(self) -> ObjectStore:
         return self._bucket.store
 
-    async def _unsafe(self, key: Key, attempts: Attempts) -> str | None:
-        """Why nothing can be written here conditionally, or None if all is well; the store is asked once."""
-        if not self._tried:
+    async def _conditions(self, key: Key, attempts: Attempts) -> Conditions:
+        """What the server does with preconditions; it is tried once."""
+        if self._trial.known.now.swap is Condition.NOT_TRIED:
             async with self._writer.turns.turn(self, attempts.deadline.at):
-                if not self._tried:
-                    self._judge(await refusal(self._store, self._bucket.name(key), attempts))
-        return self._unsafe_because
+                found = await self._trial.of_writes(self._bucket.name(key), attempts)
+            kept = found.create is found.swap is Condition.KEPT
+            if self._allow_single_writer and not kept and not isinstance(self._store, SingleWriterStore):
+                self._bucket.store = SingleWriterStore(self._store)
+        return self._trial.known.now
 
-    def _judge(self, unsafe_because: str | None) -> None:
-        self._tried, self._unsafe_because = True, unsafe_because
-        if unsafe_because:
-            self.capabilities = _SINGLE_WRITER
-            if self._allow_single_writer:
-                self._bucket.store, self._unsafe_because = SingleWriterStore(self._store), None
+    def _require(self, key: Key, conditions: Conditions, needed: tuple[str, ...]) -> None:
+        """Raise `UnsupportedOperationError` unless the server keeps what a change relies on."""
+        for name in needed:
+            condition: Condition = getattr(conditions, name)
+            if condition is not Condition.KEPT and not self._allow_single_writer:
+                raise UnsupportedOperationError(f"{key.path!r}: {condition.value} ({_REQUESTS[name]}); {ADVICE}")
 
     async def _create(self, key: Key, write: Write, data: bytes) -> Stamped:
         try:

@@ -7,60 +7,50 @@ new ones; it is completed only if that version is still current. Until then noth
 from __future__ import annotations
 
 import asyncio
-import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final, cast
 
 from agent_memory._together import together
-from agent_memory.errors import UnsupportedOperationError
-from agent_memory.key import TEMPORARY_SUFFIX
 from agent_memory.object_store._attempts import Attempts
-from agent_memory.object_store._store import (
-    NO_ETAG,
-    Composes,
-    KeptItem,
-    Missing,
-    ObjectStore,
-    Racing,
-    Refused,
-    Unanswered,
-)
+from agent_memory.object_store._cleanup import Cleanup
+from agent_memory.object_store._conditions import Trial
+from agent_memory.object_store._store import Composes, KeptItem, ObjectStore, Unanswered
 
 TAIL_BYTES: Final = 64
 """How much of a large object an append reads: as much as a separator may have."""
 _COPIED_AT_ONCE: Final = 256 << 20
 _MOST_COPIES: Final = 9_999
 _UNDER_WAY: Final = 8
-_ABORT_SECONDS: Final = 5.0
 
 
 class Composer:
-    """The uploads in parts of one backend. A server that is not trusted is tried first, once."""
+    """The uploads in parts of one backend.
 
-    def __init__(self, store: ObjectStore) -> None:
+    Args:
+        store: the engine.
+        trial: tells whether the server keeps the preconditions of uploads.
+        cleanup: aborts uploads that failed.
+    """
+
+    def __init__(self, store: ObjectStore, trial: Trial, cleanup: Cleanup) -> None:
         self._store = store if isinstance(store, Composes) else None
-        self._tried = False
-        self._aborts: set[asyncio.Task[None]] = set()
+        self._trial = trial
+        self._cleanup = cleanup
 
     @property
     def least(self) -> int | None:
         """From how many bytes on an object is appended to in parts; None if that is not known to be safe here."""
-        return self._store.least_part if self._store and self._tried else None
+        return self._store.least_part if self._store and self._trial.known.now.keeps_uploads else None
 
     def most_to_read(self, most: int) -> int:
         """How many bytes of an object to read at most, before it is clear whether it needs to be read."""
-        return min(most, self._store.least_part - 1) if self._store else most
+        return min(most, self._store.least_part - 1) if self._store and self._trial.known.now.may_keep_uploads else most
 
     async def is_safe(self, name: str, attempts: Attempts) -> bool:
         """Whether the server keeps the preconditions of uploads in parts; ``name`` is an object of the least size."""
-        if self._store and not self._tried:
-            trusted = await attempts.until_answered(self._store.is_trusted)
-            if not (trusted or await self._keeps_preconditions(self._store, name, attempts)):
-                self._store = None
-            self._tried = True
-        return self._store is not None
+        return (await self._trial.of_uploads(name, attempts)).keeps_uploads
 
     async def append(
         self, name: str, etag: str, size: int, data: bytes, metadata: Mapping[str, str], attempts: Attempts
@@ -82,11 +72,6 @@ class Composer:
                 except Unanswered as failure:
                     await attempts.back_off(failure)
 
-    async def aclose(self) -> None:
-        """Wait for what is still being aborted."""
-        if self._aborts:
-            await asyncio.wait(self._aborts, timeout=_ABORT_SECONDS)
-
     @asynccontextmanager
     async def _upload(
         self, store: Composes, name: str, metadata: Mapping[str, str], attempts: Attempts
@@ -96,36 +81,8 @@ class Composer:
         try:
             yield upload
         except BaseException:
-            await self._abort(store, KeptItem(name, upload), attempts)
+            await self._cleanup.run(partial(store.abort_upload, KeptItem(name, upload)), attempts)
             raise
-
-    async def _abort(self, store: Composes, upload: KeptItem, attempts: Attempts) -> None:
-        """Try, once, in time of its own: it may be the deadline that failed the upload. Who waits, waits until his."""
-        abort = asyncio.ensure_future(_aborted(store, upload, attempts.briefly(_ABORT_SECONDS)))
-        self._aborts.add(abort)
-        abort.add_done_callback(self._aborts.discard)
-        await asyncio.wait({abort}, timeout=attempts.seconds_left)
-
-    async def _keeps_preconditions(self, store: Composes, name: str, attempts: Attempts) -> bool:
-        """Whether the server refuses a part copied from, and an upload completed on, a version there never was."""
-        trial = f"{name}.{secrets.token_hex(8)}{TEMPORARY_SUFFIX}"
-        upload = await attempts.until_answered(partial(store.begin_upload, trial, {}))
-        copy = partial(store.copy_part, trial, upload, 1, source=name, if_match=NO_ETAG, span=(0, store.least_part - 1))
-        try:
-            if not await _refuses(copy, attempts):
-                return False
-            part = await attempts.until_answered(partial(store.put_part, trial, upload, 1, b"trial"))
-            if await _refuses(partial(store.complete_upload, trial, upload, [part], if_match=NO_ETAG), attempts):
-                return True
-            await attempts.until_answered(partial(store.delete, trial))
-            return False
-        finally:
-            await self._abort(store, KeptItem(trial, upload), attempts)
-
-
-async def _aborted(store: Composes, upload: KeptItem, attempts: Attempts) -> None:
-    with suppress(Exception):  # no caller reads it
-        await attempts.write_once(partial(store.abort_upload, upload))
 
 
 async def _copied(store: Composes, name: str, upload: str, etag: str, size: int, attempts: Attempts) -> list[str]:
@@ -145,13 +102,3 @@ def _spans(size: int) -> Iterator[tuple[int, int]]:
     count = min(_MOST_COPIES, -(-size // _COPIED_AT_ONCE))
     for number in range(count):
         yield size * number // count, size * (number + 1) // count - 1
-
-
-async def _refuses(request: Callable[[], Awaitable[str]], attempts: Attempts) -> bool:
-    try:
-        await attempts.until_answered(request)
-    except (Refused, Racing, Missing):
-        return True
-    except UnsupportedOperationError:
-        return False
-    return False

@@ -1,44 +1,290 @@
-"""Servers that do not keep preconditions: found out before they lose a write, and used by a single writer only."""
+"""The trial of a server: which preconditions it keeps, found out on a scratch object before a write relies on them.
+
+A precondition is kept if the server refuses a change whose precondition does not hold *and* makes one whose
+precondition holds. Only answers decide: a request without an answer is sent again, and a refusal that may be the answer
+to a repetition is settled by a look at the scratch object, which has no other writer.
+"""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import partial
 
 from agent_memory.errors import UnsupportedOperationError
 from agent_memory.key import TEMPORARY_SUFFIX
 from agent_memory.object_store._attempts import Attempts
-from agent_memory.object_store._store import NO_ETAG, KeepsVersions, Missing, Object, ObjectStore, Racing, Refused
+from agent_memory.object_store._cleanup import Cleanup
+from agent_memory.object_store._store import (
+    NO_ETAG,
+    Composes,
+    Failed,
+    KeepsVersions,
+    KeptItem,
+    Missing,
+    Object,
+    ObjectStore,
+    Racing,
+    Refused,
+    Unanswered,
+)
 
-_IGNORED = "this server ignores preconditions, so concurrent writers would lose each other's writes"
 ADVICE = "if a single process writes here, say so by the storage option allow_single_writer"
 
 
-async def refusal(store: ObjectStore, name: str, attempts: Attempts) -> str | None:
-    """Why a store is not safe for several writers, or None if it is: it refuses what has to be refused.
+class Condition(Enum):
+    """What a server does with one kind of precondition; the value of each but `KEPT` is why nothing may rely on it."""
 
-    One request to a store that is not trusted, which writes nothing if it is refused.
+    KEPT = ""
+    IGNORED = "this server ignores preconditions, so concurrent writers would lose each other's writes"
+    NEVER_MET = "this server refuses preconditions that hold, so no conditional write would succeed"
+    NOT_TAKEN = "this server does not take conditional requests"
+    NOT_SENT = "this engine cannot delete on a condition, and who deletes on none may delete another's write"
+    NOT_TRIED = "this server's preconditions were not tried yet"
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What is known of a server.
+
+    Attributes:
+        create: a PUT with ``If-None-Match: *``.
+        swap: a PUT with ``If-Match``.
+        delete: a DELETE with ``If-Match``.
+        copy: the copy of a part with ``x-amz-copy-source-if-match``.
+        complete: the completion of an upload in parts with ``If-Match``.
+    """
+
+    create: Condition = Condition.NOT_TRIED
+    swap: Condition = Condition.NOT_TRIED
+    delete: Condition = Condition.NOT_TRIED
+    copy: Condition = Condition.NOT_TRIED
+    complete: Condition = Condition.NOT_TRIED
+
+    @property
+    def keeps_uploads(self) -> bool:
+        """Whether a large object can be appended to in parts."""
+        return self.copy is self.complete is Condition.KEPT
+
+    @property
+    def may_keep_uploads(self) -> bool:
+        """The same, or not tried yet."""
+        return self.keeps_uploads or self.complete is Condition.NOT_TRIED
+
+
+@dataclass
+class KnownConditions:
+    """The `Conditions` of a server, shared by the backends that use one store on several event loops."""
+
+    now: Conditions
+
+
+class Trial:
+    """The trial of one server, part by part, each before the first operation that relies on it.
 
     Args:
         store: the engine.
-        name: an object beside which the trial lies, so that whoever may write it may try.
-        attempts: the time there is.
+        cleanup: removes a scratch object if the trial fails.
     """
-    if await attempts.until_answered(store.is_trusted):
-        return None
-    trial = f"{name}.{secrets.token_hex(8)}{TEMPORARY_SUFFIX}"
-    try:
-        await attempts.until_answered(lambda: store.put(trial, b"", {}, if_match=NO_ETAG))
-    except (Missing, Refused, Racing):
-        return None
-    except UnsupportedOperationError as error:
-        return f"{error}; {ADVICE}"
-    await attempts.until_answered(lambda: store.delete(trial))
-    return f"{_IGNORED}; {ADVICE}"
+
+    def __init__(self, store: ObjectStore, cleanup: Cleanup) -> None:
+        self._store = store
+        self._cleanup = cleanup
+        unsent = {} if store.conditional_delete else {"delete": Condition.NOT_SENT}
+        self.known = KnownConditions(Conditions(**unsent))
+
+    async def of_writes(self, name: str, attempts: Attempts) -> Conditions:
+        """What the server does with conditional PUTs and DELETEs.
+
+        Args:
+            name: an object in whose directory the scratch object lies, so that the same permissions apply.
+            attempts: the time there is.
+        """
+        if self.known.now.swap is Condition.NOT_TRIED:
+            trusted = await attempts.until_answered(self._store.is_trusted)
+            found = self._trusted() if trusted else await self._tried(name, attempts)
+            self.known.now = replace(found, copy=self.known.now.copy, complete=self.known.now.complete)
+        return self.known.now
+
+    async def of_uploads(self, name: str, attempts: Attempts) -> Conditions:
+        """What the server does with conditional uploads in parts.
+
+        Args:
+            name: an object that has the size of a part at least.
+            attempts: the time there is.
+
+        Raises:
+            Missing: there is no such object any more.
+        """
+        store = self._store
+        if self.known.now.complete is Condition.NOT_TRIED and isinstance(store, Composes):
+            kept = (Condition.KEPT, Condition.KEPT)
+            trusted = await attempts.until_answered(store.is_trusted)
+            copy, complete = kept if trusted else await self._tried_uploads(store, name, attempts)
+            self.known.now = replace(self.known.now, copy=copy, complete=complete)
+        return self.known.now
+
+    def _trusted(self) -> Conditions:
+        kept = Condition.KEPT
+        return Conditions(kept, kept, kept if self._store.conditional_delete else Condition.NOT_SENT)
+
+    async def _tried(self, name: str, attempts: Attempts) -> Conditions:
+        async with self._scratch(name, attempts) as scratch:
+            create = await scratch.condition(
+                lambda: scratch.put(b"1", absent=True), lambda: scratch.put(b"2", absent=True)
+            )
+            if scratch.etag is None:
+                await scratch.takes(lambda: scratch.put(b"1"))
+            first = scratch.etag or NO_ETAG
+            swap = await self._tried_swap(scratch, first)
+            stale = first if scratch.etag != first else NO_ETAG
+            return Conditions(create, swap, await self._tried_delete(scratch, stale))
+
+    async def _tried_swap(self, scratch: _Scratch, first: str) -> Condition:
+        """By the ETag as the server gives it, else without its quotes, as Ceph RGW takes it."""
+        found = Condition.NEVER_MET
+        for etag in (first, first.strip('"')):
+            swap = partial(scratch.put, if_match=etag)
+            found = await scratch.condition(partial(swap, b"3"), partial(swap, b"4"))
+            if found is not Condition.NEVER_MET:
+                self._store.bare_etags = found is Condition.KEPT and etag != first
+                break
+        return found
+
+    async def _tried_delete(self, scratch: _Scratch, stale: str) -> Condition:
+        if not self._store.conditional_delete:
+            return Condition.NOT_SENT
+        try:
+            if await scratch.takes(partial(scratch.delete, stale)):
+                return Condition.IGNORED
+            return Condition.KEPT if await scratch.takes(partial(scratch.delete, scratch.etag)) else Condition.NEVER_MET
+        except (UnsupportedOperationError, Failed):  # credentials that may not delete need no conditional delete
+            return Condition.NOT_TAKEN
+
+    async def _tried_uploads(self, store: Composes, name: str, attempts: Attempts) -> tuple[Condition, Condition]:
+        async with self._scratch(name, attempts) as scratch:
+            await scratch.takes(lambda: scratch.put(b"1"))
+            try:
+                upload = await attempts.until_answered(partial(store.begin_upload, scratch.name, {}))
+                try:
+                    return await _tried_parts(store, name, upload, scratch, attempts)
+                finally:
+                    await self._cleanup.run(partial(store.abort_upload, KeptItem(scratch.name, upload)), attempts)
+            except (UnsupportedOperationError, Failed):
+                return Condition.NOT_TAKEN, Condition.NOT_TAKEN
+
+    @asynccontextmanager
+    async def _scratch(self, name: str, attempts: Attempts) -> AsyncIterator[_Scratch]:
+        scratch = _Scratch(self._store, name, attempts)
+        remove = partial(self._store.delete, scratch.name)
+        try:
+            yield scratch
+            if scratch.etag is not None:
+                with suppress(Failed):  # credentials that may not delete leave it
+                    await attempts.until_answered(remove)
+        except BaseException:
+            await self._cleanup.run(remove, attempts)
+            raise
+
+
+class _Scratch:
+    """An object that only one trial knows.
+
+    Attributes:
+        etag: of its present state; None if there is none.
+    """
+
+    def __init__(self, store: ObjectStore, beside: str, attempts: Attempts) -> None:
+        directory, slash, _ = beside.rpartition("/")
+        self.name = f"{directory}{slash}.{secrets.token_hex(8)}{TEMPORARY_SUFFIX}"
+        self.etag: str | None = None
+        self._store = store
+        self._attempts = attempts
+
+    async def put(self, data: bytes, *, if_match: str | None = None, absent: bool = False) -> str:
+        return await self._store.put(self.name, data, {}, if_match=if_match, absent=absent)
+
+    async def delete(self, if_match: str | None) -> None:
+        await self._store.delete(self.name, if_match=if_match)
+
+    async def condition(
+        self, holds: Callable[[], Awaitable[str]], does_not_hold: Callable[[], Awaitable[str]]
+    ) -> Condition:
+        """What becomes of a change whose precondition holds, and of one, sent after it, whose does not."""
+        try:
+            if not await self.takes(holds):
+                return Condition.NEVER_MET
+            return Condition.IGNORED if await self.takes(does_not_hold) else Condition.KEPT
+        except UnsupportedOperationError:
+            return Condition.NOT_TAKEN
+
+    async def takes(self, change: Callable[[], Awaitable[str | None]]) -> bool:
+        """Send a change until the server makes it or refuses it; returns whether it was made.
+
+        A refusal after a request without an answer may be the answer to a repetition: then the object tells.
+
+        Raises:
+            UnsupportedOperationError, Failed: as `ObjectStore`.
+            OutOfTimeError: as `Attempts`.
+        """
+        repeated = self._store.resends
+        while True:
+            try:
+                self.etag = await self._attempts.once(change)
+            except Unanswered as failure:
+                repeated = True
+                await self._attempts.back_off(failure)
+            except Racing:
+                await self._attempts.lose()
+            except (Refused, Missing):
+                return repeated and await self._has_changed()
+            else:
+                return True
+
+    async def _has_changed(self) -> bool:
+        before = self.etag
+        try:
+            self.etag = (await self._attempts.until_answered(partial(self._store.head, self.name))).etag
+        except Missing:
+            self.etag = None
+        return self.etag != before
+
+
+async def _tried_parts(
+    store: Composes, source: str, upload: str, scratch: _Scratch, attempts: Attempts
+) -> tuple[Condition, Condition]:
+    copy = partial(store.copy_part, scratch.name, upload, 1, source=source, span=(0, store.least_part - 1))
+    while True:
+        current = (await attempts.until_answered(partial(store.head, source))).etag
+        if part := await _copied(partial(copy, if_match=current), attempts):
+            break
+        if (await attempts.until_answered(partial(store.head, source))).etag == current:
+            return Condition.NEVER_MET, Condition.NOT_TAKEN
+    if await _copied(partial(copy, if_match=NO_ETAG), attempts):
+        return Condition.IGNORED, Condition.NOT_TAKEN
+    complete = partial(store.complete_upload, scratch.name, upload, [part])
+    if await scratch.takes(partial(complete, if_match=NO_ETAG)):
+        return Condition.KEPT, Condition.IGNORED
+    made = await scratch.takes(partial(complete, if_match=scratch.etag or NO_ETAG))
+    return Condition.KEPT, Condition.KEPT if made else Condition.NEVER_MET
+
+
+async def _copied(copy: Callable[[], Awaitable[str]], attempts: Attempts) -> str | None:
+    """The ETag of a copied part; None if the server refused the copy."""
+    while True:
+        try:
+            return await attempts.until_answered(copy)
+        except Racing:
+            await attempts.lose()
+        except (Refused, Missing):
+            return None
 
 
 class SingleWriterStore:
-    """A store whose preconditions are looked at before the request, because nobody else writes meanwhile."""
+    """A store whose preconditions are looked at before the request, because there is no other writer."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
@@ -47,6 +293,7 @@ class SingleWriterStore:
             self.list_uploads, self.abort_upload = store.list_uploads, store.abort_upload
         self.resends = store.resends
         self.conditional_delete = True
+        self.bare_etags = store.bare_etags
         self.most_listed = store.most_listed
         self.identity = store.identity
         self.is_trusted = store.is_trusted

@@ -61,6 +61,8 @@ class ObjectStore(Protocol):
     """Whether the client may send a request twice without telling, so that its own write may answer `Refused`."""
     conditional_delete: bool
     """Whether `delete` takes a condition."""
+    bare_etags: bool
+    """Whether conditions are sent with ETags without their quotes; a trial sets it where the server takes no others."""
     most_listed: int
     """How many names `list` returns at most."""
 

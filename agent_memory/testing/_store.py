@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import ClassVar, cast
 
@@ -45,7 +45,11 @@ class Store:
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the backend states."""
+        """What the backend states, after it tried what depends on a server."""
+        store = self._verbs
+        if flows.checks_capabilities(store):
+            check = cast("Callable[[Key], Awaitable[Capabilities]]", store.check_capabilities)
+            return run_sync(self.backend, lambda run: run.call(check, key("any")))
         return self.backend.capabilities
 
     def read(self, name: str | Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY) -> Snapshot:

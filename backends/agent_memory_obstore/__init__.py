@@ -73,10 +73,13 @@ class ObstoreBackend(Backend):
         self._at_home = self._on_io_loop.on_another_loop(HOME.writer, HOME.turns)
 
     @property
-    def capabilities(self) -> Capabilities:  # type: ignore[override]  # nobody sets them
-        """As they are until a trial of the server, on either loop, has told that it keeps no preconditions."""
-        stated = self._on_io_loop.capabilities
-        return stated if not stated.compare_and_swap else self._at_home.capabilities
+    def capabilities(self) -> Capabilities:  # type: ignore[override]  # not to be set
+        """As `ObjectStoreBackend` has them, whichever event loop tried the server."""
+        return self._on_io_loop.capabilities
+
+    async def check_capabilities(self, key: Key) -> Capabilities:
+        """See `agent_memory.backend.ChecksCapabilities`."""
+        return await self._here().check_capabilities(key)
 
     def may_run_here(self) -> bool:
         return self._has_home and HOME.claim()

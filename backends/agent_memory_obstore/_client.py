@@ -100,6 +100,7 @@ class ObstoreStore(Uncopied):
         self._store = store
         self._patient = patient
         self._bucket = bucket
+        self.bare_etags = False
         self._trusted = trusted
         self._in_order = trusted  # by bytes; SeaweedFS is not
         self.most_listed = 1_000 if trusted else WHOLE
@@ -133,7 +134,7 @@ class ObstoreStore(Uncopied):
     async def get(
         self, name: str, *, span: str | None = None, if_match: str | None = None, most: int | None = None
     ) -> Object:
-        options: dict[str, object] = {} if if_match is None else {"if_match": if_match}
+        options: dict[str, object] = {} if if_match is None else {"if_match": self._sent(if_match)}
         if span is not None:
             options["range"] = _range(span)
         with self._request(of_object=True, conditional=if_match is not None, ranged=span is not None):
@@ -153,7 +154,7 @@ class ObstoreStore(Uncopied):
         self, name: str, data: bytes, metadata: Mapping[str, str], *, if_match: str | None = None, absent: bool = False
     ) -> str:
         attributes, sent, began = dict(metadata), time.time(), time.monotonic()
-        mode = "create" if absent else "overwrite" if if_match is None else {"e_tag": if_match}
+        mode = "create" if absent else "overwrite" if if_match is None else {"e_tag": self._sent(if_match)}
         with self._request(of_object=True, conditional=mode != "overwrite"):
             if len(data) < _LARGE or not self._patient:
                 reply = await library().put_async(
@@ -165,6 +166,10 @@ class ObstoreStore(Uncopied):
         sent = min(sent, answered - (time.monotonic() - began))  # the host's clock may have been set back meanwhile
         self._own = _OwnWrite(name, etag, attributes, sent, answered)
         return etag
+
+    def _sent(self, etag: str) -> str:
+        """An ETag as the server takes it in a condition."""
+        return etag.strip('"') if self.bare_etags else etag
 
     async def _sent_patiently(self, name: str, data: bytes, **options: object) -> Any:
         async with asyncio.timeout(ANSWER_SECONDS + len(data) / _SLOWEST_LINE):

@@ -37,6 +37,7 @@ _CONFIG = {"connect_timeout": 5, "read_timeout": 15, "max_pool_connections": 64}
 _ONE_TRY = {"retries": {"total_max_attempts": 1, "mode": "standard"}}
 _CONDITIONS = {"PutObject": {"IfMatch", "IfNoneMatch"}, "DeleteObject": {"IfMatch"}, "GetObject": {"IfMatch"},
                "UploadPartCopy": {"CopySourceIfMatch"}, "CompleteMultipartUpload": {"IfMatch"}}  # fmt: skip
+_ETAGS = {"IfMatch", "CopySourceIfMatch"}
 _LEAST_PART = 5 << 20
 _CLOCK_SECONDS = 30.0
 _CLOCKS_DIFFER = 5.0
@@ -63,6 +64,7 @@ class S3Store(Uncopied):
     def __init__(self, bucket: str, storage_options: Mapping[str, object]) -> None:
         self.least_part = _LEAST_PART
         self.conditional_delete = True
+        self.bare_etags = False
         self.most_listed = 1000
         self._bucket = bucket
         self._options: dict[str, Any] = dict(storage_options)
@@ -178,9 +180,10 @@ class S3Store(Uncopied):
     async def _call(self, method: str, **options: Any) -> Mapping[str, Any]:
         with Request(self._contact, options, sent=False):
             await self._connect()
+        sent = _with_bare_etags(options) if self.bare_etags else options
         try:
-            with Request(self._contact, options):
-                reply = await self._requested(method, options)
+            with Request(self._contact, sent):
+                reply = await self._requested(method, sent)
         except Garbled:
             self._heads_have_bodies = True
             raise
@@ -261,6 +264,10 @@ def _next(reply: Mapping[str, Any], marker: str) -> tuple[str, str] | None:
 
 def _given(**options: str | None) -> dict[str, str]:
     return {name: value for name, value in options.items() if value is not None}
+
+
+def _with_bare_etags(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value.strip('"') if name in _ETAGS else value for name, value in options.items()}
 
 
 def _object(reply: Mapping[str, Any], size: int, data: bytes) -> Object:

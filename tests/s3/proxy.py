@@ -22,6 +22,8 @@ Fault: TypeAlias = Literal[
 FAULTS: tuple[Fault, ...] = (
     "reply lost", "reset", "500", "503", "409", "500 after it was done", "slow", "truncated body", "hangs"
 )  # fmt: skip
+Treatment: TypeAlias = Literal["kept", "ignored", "never met", "unquoted", "not taken"]
+"""What becomes of a precondition; "unquoted": it is met only by an ETag without its quotes."""
 Chooser: TypeAlias = Callable[[str], Fault | None]
 """Says for a request, by the name of its S3 operation, which fault it meets."""
 
@@ -30,6 +32,8 @@ _SLOW_SECONDS = 0.3
 _LENGTH = "content-length"
 _HOP = {"connection", "keep-alive", "transfer-encoding", _LENGTH}
 _CONDITIONS = {"if-match", "if-none-match", "x-amz-copy-source-if-match"}
+_KINDS = {"COPY PART": "copy", "COMPLETE UPLOAD": "complete", "DELETE": "delete"}
+_ETAGS = _CONDITIONS - {"if-none-match"}
 _USERS = "x-amz-meta-"
 _MOST_METADATA = 2048
 
@@ -58,6 +62,8 @@ class Proxy:
         refuses_conditions: every conditional request is answered with 501.
         chunked_heads: a HEAD of a missing object is answered with the end of a chunked body, which no answer to a HEAD
             has, on a connection that is kept: at once, or some seconds later.
+        treatments: of the preconditions by kind, as `agent_memory.object_store`'s ``Conditions`` call them; the others
+            are kept.
     """
 
     def __init__(self, upstream: str) -> None:
@@ -71,6 +77,7 @@ class Proxy:
         self.choose: Chooser = nothing
         self.refuses_conditions = False
         self.chunked_heads: float | None = None
+        self.treatments: dict[str, Treatment] = {}
         self._upstream = upstream
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
@@ -163,8 +170,11 @@ class Proxy:
         metadata = [name + value for name, value in request.headers.items() if name.lower().startswith(_USERS)]
         if sum(len(text) - len(_USERS) for text in metadata) > _MOST_METADATA:
             return 400, "MetadataTooLarge"
-        if self.refuses_conditions and _is_conditional(request):
+        treatment = self._treatment(request)
+        if treatment == "not taken" or (self.refuses_conditions and _is_conditional(request)):
             return 501, "NotImplemented"
+        if treatment == "never met" or (treatment == "unquoted" and _is_quoted(request)):
+            return 412, "PreconditionFailed"
         if fault in ("500", "503") or (fault == "409" and _is_conditional(request)):
             return int(fault), _CODES[fault]
         return None
@@ -182,8 +192,21 @@ class Proxy:
                     await reply.write(chunk)
             return reply
 
-    async def _forward(self, request: web.Request, body: bytes) -> tuple[int, dict[str, str], bytes]:
+    def _treatment(self, request: web.Request) -> Treatment:
+        return self.treatments.get(_kind(request), "kept") if _is_conditional(request) else "kept"
+
+    def _headers(self, request: web.Request) -> dict[str, str]:
+        """As they are passed on."""
         headers = {name: value for name, value in request.headers.items() if name.lower() not in _HOP}
+        treatment = self._treatment(request)
+        if treatment == "ignored":
+            return {name: value for name, value in headers.items() if name.lower() not in _CONDITIONS}
+        if treatment == "unquoted":
+            return {name: f'"{each}"' if name.lower() in _ETAGS else each for name, each in headers.items()}
+        return headers
+
+    async def _forward(self, request: web.Request, body: bytes) -> tuple[int, dict[str, str], bytes]:
+        headers = self._headers(request)
         url = URL(self._upstream + request.raw_path, encoded=True)
         data = BytesIO(body) if body else None
         while True:
@@ -234,6 +257,18 @@ def _operation(request: web.Request) -> str:
     if method == "POST" and ("uploads" in asked or "uploadId" in asked):
         return "BEGIN UPLOAD" if "uploads" in asked else "COMPLETE UPLOAD"
     return "ABORT UPLOAD" if method == "DELETE" and "uploadId" in asked else method
+
+
+def _kind(request: web.Request) -> str:
+    """Which of the preconditions a request would have."""
+    operation = _operation(request)
+    if operation == "PUT":
+        return "create" if "If-None-Match" in request.headers else "swap"
+    return _KINDS.get(operation, operation)
+
+
+def _is_quoted(request: web.Request) -> bool:
+    return any(value.startswith('"') for name, value in request.headers.items() if name.lower() in _ETAGS)
 
 
 def _is_conditional(request: web.Request) -> bool:

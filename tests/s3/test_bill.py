@@ -55,17 +55,18 @@ def opened(proxy: Proxy, ministack: S3Server, engine: str) -> Iterator[Callable[
 
 
 def test_a_process_pays_once_for_the_server_and_once_per_directory(
-    opened: Callable[[], AgentMemory], cost: Cost
+    opened: Callable[[], AgentMemory], cost: Cost, engine: str
 ) -> None:
     memory = opened()
-    assert cost(lambda: memory.create("top.md", "x")) == {"LIST": 1, "PUT": 2}, (
-        "its directory; does it keep conditions?"
+    trial = Counter({"PUT": 4, "DELETE": 2 if engine == "s3fs" else 1})
+    assert cost(lambda: memory.create("top.md", "x")) == trial + Counter({"LIST": 1, "PUT": 1}), (
+        "its directory; a trial"
     )
     assert cost(lambda: memory.write("a/b/new.md", "x")) == {"HEAD": 2, "LIST": 1, "PUT": 1}, "a, a/b, what a/b holds"
     assert cost(lambda: memory.write("a/b/other.md", "x")) == {"PUT": 1}
     assert cost(lambda: memory.write("a/c/new.md", "x")) == {"HEAD": 1, "LIST": 1, "PUT": 1}
     another = opened()
-    assert cost(lambda: another.append("top.md", "y")) == {"GET": 1, "PUT": 2}
+    assert cost(lambda: another.append("top.md", "y")) == trial + Counter({"GET": 1, "PUT": 1})
 
 
 def test_the_table_of_the_bill(opened: Callable[[], AgentMemory], cost: Cost, engine: str) -> None:

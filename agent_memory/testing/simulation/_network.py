@@ -145,6 +145,7 @@ class SimulatedClient:
     """
 
     conditional_delete = False
+    bare_etags = False
     most_listed = 1000
 
     def __init__(self, store: SimulatedStore, random: Random, faults: Faults, *, resends: bool = False) -> None:
