@@ -1,9 +1,9 @@
 """Fixtures for the repo's own tests and for the examples in the docs; never shipped.
 
-S3 means three servers, each started by the first test that asks for it: moto in server mode (functional
-tests; it is not atomic), ministack (fast and atomic: every race) and SeaweedFS (a real distributed store:
-the whole contract); and rclone, which is not safe for several writers. A server that does not start fails the run
-with its log.
+S3 means four servers, each started by the first test that asks for it: moto in server mode (functional
+tests; it is not atomic), ministack (fast and atomic: every race), SeaweedFS (a real distributed store:
+the whole contract) and, in long runs, Ceph RGW (which keeps some preconditions alone); and rclone, which is not safe
+for several writers. A server that does not start fails the run with its log.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from agent_memory.testing import FunctionalContract
+from tests.ceph import cluster
 from tests.servers import KEY, ROOTS, SECRET, Root, S3Server, free_port
 
 pytest_plugins = ["pytester"]
@@ -108,6 +110,18 @@ def seaweedfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     ]  # fmt: skip
     command = [_script("weed"), "mini", *options]
     yield from _serving("seaweedfs", command, directory, {"GOMEMLIMIT": "200MiB"})
+
+
+@pytest.fixture(scope="session")
+def ceph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """Ceph RGW: it takes If-Match of a PUT without the ETag's quotes alone, and ignores it everywhere else."""
+    directory = tmp_path_factory.mktemp("ceph")
+    with ExitStack() as running:
+        try:
+            command = running.enter_context(cluster(directory))
+        except RuntimeError as error:
+            pytest.exit(f"ceph does not start: {error}", returncode=1)
+        yield from _serving("radosgw", command, directory)
 
 
 @pytest.fixture(scope="session")

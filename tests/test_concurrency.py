@@ -94,6 +94,21 @@ def test_appends_of_many_processes_are_all_there_on_a_distributed_store(
     assert_all_once_and_in_order(lines_of(root), writers, each)
 
 
+@long
+@by_both_engines
+def test_appends_of_many_processes_are_all_there_on_ceph(ceph: S3Server, engine: str) -> None:
+    root = Root(ceph.new_url(), ceph.by(engine).options)
+    in_processes(8, append_lines, root, 25)
+    assert_all_once_and_in_order(lines_of(root), 8, 25)
+
+
+@long
+@by_both_engines
+def test_of_racing_creators_exactly_one_wins_on_ceph(ceph: S3Server, engine: str) -> None:
+    root = Root(ceph.new_url(), ceph.by(engine).options)
+    assert_one_winner_each(root, in_processes(8, create_in_rounds, root, 25), 25)
+
+
 def test_appends_of_many_threads_are_all_there_in_memory() -> None:
     root = Root("memory://appends-of-threads", {})
     barrier = threading.Barrier(16)

@@ -78,6 +78,35 @@ class TestSeaweedFS(_OnS3, BackendContract):
 
 
 @pytest.mark.long
+class TestCeph(_OnS3, BackendContract):
+    """A real store that takes ETags without their quotes alone, and keeps no condition of a DELETE."""
+
+    rounds = 10
+    workers = 4
+    model_examples = 10
+    model_steps = 30
+
+    @pytest.fixture
+    def server(self, ceph: S3Server) -> S3Server:
+        return ceph
+
+    def test_what_the_server_keeps_is_stated(self, store: Store) -> None:
+        stated = store.capabilities
+        assert stated.atomic_create
+        assert stated.compare_and_swap
+        assert not stated.conditional_delete
+
+
+@pytest.mark.long
+class TestObstoreOnCeph(TestCeph):
+    """The same store, by the other engine."""
+
+    @pytest.fixture
+    def server(self, ceph: S3Server) -> S3Server:
+        return ceph.by("obstore")
+
+
+@pytest.mark.long
 class TestMoto(_OnS3):
     """What everybody tests with; it is not atomic, so it does not race."""
 

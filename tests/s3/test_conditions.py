@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 import pytest
@@ -235,6 +236,43 @@ def test_doctor_states_what_the_server_keeps(
     assert stated["compare_and_swap"] == (kept if swaps else refused)
     assert stated["conditional_delete"] == (kept if deletes else refused)
     assert document["healthy"], document["faults"]
+
+
+@pytest.mark.long
+@by_both_engines
+def test_ceph_keeps_appends_and_edits_of_many_writers_though_a_fifth_of_the_answers_is_lost(
+    ceph: S3Server, engine: str
+) -> None:
+    url = ceph.new_url()
+    with Proxy(ceph.endpoint) as proxy:
+        proxy.choose = at_random(0.2, 1, ("reply lost",))
+        options = ceph.by(engine).through(proxy)
+
+        def work(writer: int) -> None:
+            with AgentMemory.open(url, storage_options=options) as memory:
+                for number in range(20):
+                    memory.append("log.md", f"{writer}:{number}\n")
+                    memory.edit("count.md", lambda text: str(int(text) + 1))
+
+        with AgentMemory.open(url, storage_options=options) as memory:
+            memory.write("count.md", "0")
+        with ThreadPoolExecutor(8) as writers:
+            list(writers.map(work, range(8)))
+    with AgentMemory.open(url, storage_options=ceph.options) as memory:
+        lines = memory.read("log.md").splitlines()
+        assert sorted(lines) == sorted(f"{writer}:{number}" for writer in range(8) for number in range(20))
+        assert memory.read("count.md") == "160"
+
+
+@pytest.mark.long
+def test_ceph_refuses_before_it_destroys_what_another_writer_wrote(ceph: S3Server) -> None:
+    with AgentMemory.open(ceph.new_url(), storage_options=ceph.options) as memory:
+        memory.write("a.md", "x")
+        with pytest.raises(UnsupportedOperationError, match="ignores preconditions"):
+            memory.delete("a.md", expected_sha256=digest("x"))
+        with pytest.raises(UnsupportedOperationError, match="ignores preconditions"):
+            memory.rename("a.md", "b.md")
+        assert [entry.path for entry in memory.list()] == ["a.md"]
 
 
 class TestContractAsOnCeph(FunctionalContract):
