@@ -5,11 +5,11 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable
+from weakref import ref
 
 from agent_memory.backend import Uncopied
-from agent_memory_local import _locks
 
-_Identity = tuple[int, int]
+_locked: dict[int, ref[LockedDescriptor]] = {}
 
 
 class Descriptor(Uncopied):
@@ -20,12 +20,13 @@ class Descriptor(Uncopied):
     thread closes and opens between this look and the use, and a second opening of the very same file.
     """
 
-    __slots__ = ("identity", "number")
+    __slots__ = ("__weakref__", "identity", "number")
 
     def __init__(self, number: int) -> None:
-        self.identity: _Identity | None = None
+        self.identity: tuple[int, int] | None = None
         self.number = number
-        self.identity = _identity(number)
+        found = os.fstat(number)
+        self.identity = found.st_dev, found.st_ino
 
     def is_open(self) -> bool:
         """Whether the number still is this file, and the file still has a name; else it is to be opened again."""
@@ -42,12 +43,22 @@ class Descriptor(Uncopied):
 
     def close(self) -> None:
         """Close it now, for a holder of the only reference that must not wait until it is dropped."""
-        number, self.number = self.number, -1
-        _close(number, self.identity)
+        self.__del__()
+        self.number = -1
 
-    def __del__(self) -> None:
-        if getattr(self, "number", -1) >= 0:
-            _close(self.number, self.identity)
+    def __del__(
+        self,
+        fstat: Callable[[int], os.stat_result] = os.fstat,  # kept for when the modules are gone
+        close: Callable[[int], None] = os.close,
+        locked: dict[int, ref[LockedDescriptor]] = _locked,
+    ) -> None:
+        try:  # no call of another function: an interrupt at its beginning would leave the number open
+            locked.pop(self.number, None)
+            found = fstat(self.number)
+            if self.identity is None or (found.st_dev, found.st_ino) == self.identity:
+                close(self.number)
+        except (AttributeError, OSError):
+            return  # it was never opened, or is closed; what had to be durable was synced before
 
 
 class LockedDescriptor(Descriptor):
@@ -57,36 +68,13 @@ class LockedDescriptor(Descriptor):
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
-        _locked[number] = self.identity
-
-
-_locked: dict[int, _Identity | None] = {}
+        _locked[number] = ref(self)
 
 
 def _close_in_child() -> None:
-    for number, identity in list(_locked.items()):
-        _close(number, identity)
+    for descriptor in list(_locked.values()):
+        if (held := descriptor()) is not None:
+            held.close()
 
 
 os.register_at_fork(after_in_child=_close_in_child)
-
-
-def _identity(number: int, fstat: Callable[[int], os.stat_result] = os.fstat) -> _Identity:
-    found = fstat(number)
-    return found.st_dev, found.st_ino
-
-
-# The default arguments are kept for when the modules are gone.
-def _close(
-    number: int,
-    identity: _Identity | None,
-    identity_of: Callable[[int], _Identity] = _identity,
-    close: Callable[[int], None] = _locks.close,
-    locked: dict[int, _Identity | None] = _locked,
-) -> None:
-    locked.pop(number, None)
-    try:
-        if identity is None or identity_of(number) == identity:
-            close(number)
-    except OSError:
-        return

@@ -47,9 +47,9 @@ class Prepared(Uncopied):
     def __init__(self, directory: int, data: bytes, sync: bool, *, nameless: bool) -> None:
         self._directory = directory
         self._temporary: str | None = None
-        file = (_nameless(directory) if nameless else None) or self._named()
-        self._file = LockedDescriptor(file)
         try:
+            file = (_nameless(directory) if nameless else None) or self._named()
+            self._file = LockedDescriptor(file)
             take_new_file(file, len(data))
             _write_all(file, data)
             if sync:
@@ -81,8 +81,9 @@ class Prepared(Uncopied):
             if self._temporary is not None:
                 self._remove_temporary()
         finally:
-            leave_file(self._file.number)
-            del self._file
+            if hasattr(self, "_file"):
+                leave_file(self._file.number)
+                del self._file
 
     def _remove_temporary(self) -> None:
         assert self._temporary  # noqa: S101

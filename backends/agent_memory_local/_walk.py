@@ -205,19 +205,13 @@ class Walker(Uncopied):
         )
 
     def _stepped(self, directory: int, segments: Sequence[str], key: Key) -> int:
-        descriptor = again(directory)
-        for segment in segments:
-            descriptor = self._step(descriptor, on_disk(segment), key)
-        return descriptor
+        return _down(directory, segments, lambda above, segment: self._step(above, segment, key))
 
     def _made_stepped(self, directory: int, segments: Sequence[str], key: Key, sync: bool) -> int:
-        descriptor = again(directory)
         try:
-            for segment in segments:
-                descriptor = self._made_step(descriptor, on_disk(segment), key, sync)
+            return _down(directory, segments, lambda above, segment: self._made_step(above, segment, key, sync))
         except FileNotFoundError:
             raise Moved from None
-        return descriptor
 
     def _step(self, descriptor: int, segment: str, key: Key) -> int:
         try:
@@ -228,8 +222,6 @@ class Walker(Uncopied):
         except NotADirectoryError:
             _refuse_symlink(descriptor, segment, key)
             raise not_found(key) from None
-        finally:
-            close(descriptor)
 
     def _made_step(self, descriptor: int, segment: str, key: Key, sync: bool) -> int:
         try:
@@ -243,13 +235,22 @@ class Walker(Uncopied):
         except NotADirectoryError:
             _refuse_symlink(descriptor, segment, key)
             raise taken_name(key) from None
-        finally:
-            close(descriptor)
 
 
 def again(directory: int) -> int:
     """Another descriptor of an open directory, with a lock and a position of its own; the caller closes it."""
     return os.open(".", _DIRECTORY, dir_fd=directory)  # "." is no name: no link is near
+
+
+def _down(directory: int, segments: Sequence[str], step: Callable[[int, str], int]) -> int:
+    descriptor = again(directory)
+    for segment in segments:
+        above = descriptor
+        try:
+            descriptor = step(above, on_disk(segment))
+        finally:
+            close(above)
+    return descriptor
 
 
 def subdirectory(directory: int, name: str) -> int | None:
