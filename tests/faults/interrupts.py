@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
@@ -24,9 +25,30 @@ class Interrupt(KeyboardInterrupt):
     """What the handler raises."""
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where a call was interrupted: the event of the profile function, what was called, and the code it happened in."""
+
+    event: str
+    called: str
+    file: str
+    function: str
+
+    def __str__(self) -> str:
+        return f"{self.event} of {self.called} in {self.function}, {self.file}"
+
+
 def count_places(call: Callable[[], object]) -> int:
     """How many places a call of our code has; it runs to its end."""
-    return _traced(call, 0)
+    return _traced(call, 0, [])
+
+
+def interrupted_where(place: int, call: Callable[[], object]) -> Place | None:
+    """The same as `interrupted_at`; where it was, or None if the call ended before it came there."""
+    found: list[Place] = []
+    with suppress(Exception, Interrupt):
+        _traced(call, place, found)
+    return found[0] if found else None
 
 
 def interrupted_at(place: int, call: Callable[[], object]) -> bool:
@@ -34,19 +56,18 @@ def interrupted_at(place: int, call: Callable[[], object]) -> bool:
 
     The interrupt, and whatever our code raises instead of it, is swallowed.
     """
-    with suppress(Exception, Interrupt):
-        return _traced(call, place) >= place
-    return True
+    return interrupted_where(place, call) is not None
 
 
-def _traced(call: Callable[[], object], place: int) -> int:
+def _traced(call: Callable[[], object], place: int, found: list[Place]) -> int:
     seen = 0
 
-    def profile(frame: FrameType, event: str, argument: object) -> None:  # noqa: ARG001 - the signature is Python's
+    def profile(frame: FrameType, event: str, argument: object) -> None:
         nonlocal seen
         if event in _EVENTS and frame.f_code.co_filename.startswith(_OURS):
             seen += 1
             if seen == place:
+                found.append(_place(frame, event, argument))
                 raise Interrupt
 
     sys.setprofile(profile)
@@ -55,3 +76,9 @@ def _traced(call: Callable[[], object], place: int) -> int:
     finally:
         sys.setprofile(None)
     return seen
+
+
+def _place(frame: FrameType, event: str, argument: object) -> Place:
+    code = frame.f_code
+    called = code.co_name if event == "call" else getattr(argument, "__name__", repr(argument))
+    return Place(event, called, Path(code.co_filename).name, code.co_name)

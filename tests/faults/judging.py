@@ -77,6 +77,14 @@ def _after_a_kill(memory: AgentMemory, place: Place, operation: Operation, repor
         return [*faults, f"does not work afterwards: {error!r}"]
 
 
+def in_memory_after_a_kill(memory: AgentMemory, operation: Operation) -> list[str]:
+    """The faults of a memory without a disk after an operation was stopped."""
+    found = tree(memory)
+    if found not in operation.allowed:
+        return [f"neither old nor new: {_shown(found)}"]
+    return list(_works_again(memory, operation, found))
+
+
 def audit(base: Path) -> AuditPlugin:
     """The audit whose log lies beside a root."""
     return AuditPlugin(base / "log" / "audit.jsonl", required=True, intent=True)

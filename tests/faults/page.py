@@ -19,6 +19,8 @@ LIMIT = "file size limit"
 FULL = "full {}"
 POWER = "power loss, {}"
 LOOPS = "kill -9 at a random moment"
+INTERRUPTED = "interrupted on disk"
+INTERRUPTED_IN_MEMORY = "interrupted in memory"
 CONTROL = "controls"
 
 
@@ -41,6 +43,8 @@ class Results:
     cells: dict[tuple[str, str], Cell] = field(default_factory=dict)
     facts: dict[str, str] = field(default_factory=dict)
     swaps: dict[str, list[str]] = field(default_factory=dict)
+    opened: Cell = field(default_factory=Cell)
+    """Interrupts that left a descriptor open, of all on disk."""
 
     def add(self, row: str, column: str, passed: int, tried: int) -> None:
         """Count tries in a cell."""
@@ -73,6 +77,11 @@ class Results:
         """A Markdown table of the races against links."""
         head = [["operation", "tries", "done", "refused", "swaps a second", "escapes"], ["---", *["---:"] * 5]]
         return "\n".join(f"| {' | '.join(line)} |" for line in [*head, *([row, *c] for row, c in self.swaps.items())])
+
+    @property
+    def descriptors(self) -> str:
+        """How many interrupts left a descriptor open."""
+        return f"There one stayed open after {self.opened.passed} of {self.opened.tried} interrupts."
 
     @property
     def failures(self) -> int:
@@ -171,6 +180,8 @@ def page(results: Results, command: str) -> str:
         failures=failures,
         kills=results.table([KILLED, HALFWAY, OLDER, AUDITED, AUDITED_HALFWAY, AUDITED_INTERRUPTED]),
         loops=results.table([LOOPS]),
+        interrupts=results.table([INTERRUPTED, INTERRUPTED_IN_MEMORY]),
+        descriptors=results.descriptors,
         failing=results.table([FAILING, FAILING_OLDER, SHORT, LIMIT, *(FULL.format(name) for name in names)]),
         power=results.table(POWER.format(name) for name in names),
         swaps=results.swap_table(),
