@@ -5,11 +5,12 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable
+from typing import ClassVar
 from weakref import ref
 
 from agent_memory.backend import Uncopied
 
-_locked: dict[int, ref[LockedDescriptor]] = {}
+_locked: dict[int, ref[Descriptor]] = {}
 
 
 class Descriptor(Uncopied):
@@ -21,12 +22,15 @@ class Descriptor(Uncopied):
     """
 
     __slots__ = ("__weakref__", "identity", "number")
+    locks: ClassVar[bool] = False
 
     def __init__(self, number: int) -> None:
         self.identity: tuple[int, int] | None = None
         self.number = number
         found = os.fstat(number)
         self.identity = found.st_dev, found.st_ino
+        if self.locks:
+            _locked[number] = ref(self)
 
     def is_open(self) -> bool:
         """Whether the number still is this file, and the file still has a name; else it is to be opened again."""
@@ -50,7 +54,7 @@ class Descriptor(Uncopied):
         self,
         fstat: Callable[[int], os.stat_result] = os.fstat,  # kept for when the modules are gone
         close: Callable[[int], None] = os.close,
-        locked: dict[int, ref[LockedDescriptor]] = _locked,
+        locked: dict[int, ref[Descriptor]] = _locked,
     ) -> None:
         try:  # no call of another function: an interrupt at its beginning would leave the number open
             locked.pop(self.number, None)
@@ -59,16 +63,16 @@ class Descriptor(Uncopied):
                 close(self.number)
         except (AttributeError, OSError):
             return  # it was never opened, or is closed; what had to be durable was synced before
+        except BaseException:
+            self.__del__()  # an interrupt came between; what is closed by now is not this file any more
+            raise
 
 
 class LockedDescriptor(Descriptor):
     """One that locks are taken by: a lock lasts as long as any copy of it, so a fork's child closes its copy."""
 
     __slots__ = ()
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        _locked[number] = ref(self)
+    locks = True
 
 
 def _close_in_child() -> None:
