@@ -118,7 +118,7 @@ def _surfaces(memory: AgentMemory, twin: AsyncAgentMemory, stack: ExitStack) -> 
     yield from (AgentMemoryTool(memory), AsyncAgentMemoryTool(twin), mcp_server.mcp_server(twin))
     for module in (tools, conversation):
         for name in module.__all__:
-            cls = getattr(module, name)
+            cls: Any = getattr(module, name)
             wanted = next(iter(inspect.signature(cls).parameters), "") if inspect.isclass(cls) else ""
             over = twin if name.startswith("Async") else memory
             if wanted == "memory":

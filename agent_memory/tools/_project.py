@@ -39,12 +39,15 @@ def _work_tree(directory: Path) -> Path | None:
     except (OSError, subprocess.SubprocessError):
         return None  # no git, no such directory, no work tree, or one that git does not trust
     text = os.fsdecode(done.stdout.removesuffix(b"\n"))
-    if text and (top := Path(text).resolve()) != _repository(directory):
+    if not text:
+        return None
+    top = Path(text).resolve()
+    if top != _repository(directory):
         _log.warning(
             "git names a work tree that does not hold the repository; the memories are those of the directory itself"
         )
         return None
-    return top if text else None
+    return top
 
 
 def _repository(directory: Path) -> Path | None:
