@@ -109,7 +109,7 @@ def test_a_record_is_one_printable_line(run: Run, log: Path) -> None:
     assert len(lines) == 5
     time, rest = lines[0][:19], lines[0][19:]
     assert time[4] == time[7] == "-"
-    assert rest.startswith("  bob  \"bob's model\"  write  notes/a.md  ok  3 bytes  ")
+    assert rest.startswith('  bob  "bob\'s model"  write  notes/a.md  ok  3 bytes  ')
 
 
 def test_blame_lists_what_changed_a_file_and_who(run: Run, log: Path) -> None:
