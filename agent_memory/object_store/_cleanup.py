@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from typing import Final
 
 from agent_memory.object_store._attempts import Attempts
@@ -27,6 +27,17 @@ class Cleanup:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         await asyncio.wait({task}, timeout=attempts.seconds_left)
+
+    @asynccontextmanager
+    async def on_failure(self, request: Callable[[], Awaitable[object]], attempts: Attempts) -> AsyncIterator[None]:
+        """`run` if the body fails or is cancelled; a coroutine that is closed, its event loop gone, sends nothing."""
+        try:
+            yield
+        except GeneratorExit:
+            raise
+        except BaseException:
+            await self.run(request, attempts)
+            raise
 
     async def aclose(self) -> None:
         """Wait for the requests that are under way."""

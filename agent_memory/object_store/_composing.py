@@ -78,11 +78,8 @@ class Composer:
     ) -> AsyncIterator[str]:
         """An upload that is aborted if it fails: its parts would be kept, and paid for, until somebody does."""
         upload = await attempts.until_answered(partial(store.begin_upload, name, metadata))
-        try:
+        async with self._cleanup.on_failure(partial(store.abort_upload, KeptItem(name, upload)), attempts):
             yield upload
-        except BaseException:
-            await self._cleanup.run(partial(store.abort_upload, KeptItem(name, upload)), attempts)
-            raise
 
 
 async def _copied(store: Composes, name: str, upload: str, etag: str, size: int, attempts: Attempts) -> list[str]:

@@ -169,10 +169,12 @@ class Trial:
             await scratch.takes(lambda: scratch.put(b"1"))
             try:
                 upload = await attempts.until_answered(partial(store.begin_upload, scratch.name, {}))
-                try:
-                    return await _tried_parts(store, name, upload, scratch, attempts)
-                finally:
-                    await self._cleanup.run(partial(store.abort_upload, KeptItem(scratch.name, upload)), attempts)
+                abort = partial(store.abort_upload, KeptItem(scratch.name, upload))
+                async with self._cleanup.on_failure(abort, attempts):
+                    found = await _tried_parts(store, name, upload, scratch, attempts)
+                if found != (Condition.KEPT, Condition.KEPT):  # else it is complete
+                    await self._cleanup.run(abort, attempts)
+                return found
             except (UnsupportedOperationError, Failed):
                 return Condition.NOT_TAKEN, Condition.NOT_TAKEN
 
@@ -180,14 +182,11 @@ class Trial:
     async def _scratch(self, name: str, attempts: Attempts) -> AsyncIterator[_Scratch]:
         scratch = _Scratch(self._store, name, attempts)
         remove = partial(self._store.delete, scratch.name)
-        try:
+        async with self._cleanup.on_failure(remove, attempts):
             yield scratch
             if scratch.etag is not None:
                 with suppress(Failed):  # credentials that may not delete leave it
                     await attempts.until_answered(remove)
-        except BaseException:
-            await self._cleanup.run(remove, attempts)
-            raise
 
 
 class _Scratch:
