@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ class Deadline(NamedTuple):
         return Deadline(self.seconds, now + self.seconds)
 
 
+_default = DEFAULT_SECONDS
 _current: ContextVar[Deadline | None] = ContextVar("agent_memory_deadline", default=None)
 
 
@@ -31,7 +33,18 @@ def current_deadline() -> Deadline | None:
 
 def deadline_or_default(now: float) -> Deadline:
     """The deadline of the operation that is under way, or one made now."""
-    return _current.get() or Deadline(DEFAULT_SECONDS, now + DEFAULT_SECONDS)
+    return _current.get() or Deadline(_default, now + _default)
+
+
+@contextmanager
+def default_seconds(seconds: float) -> Iterator[None]:
+    """Give operations without a deadline another time, in all threads: for a program of its own, such as ``doctor``."""
+    global _default
+    before, _default = _default, seconds
+    try:
+        yield
+    finally:
+        _default = before
 
 
 class deadline(AbstractContextManager[None]):  # noqa: N801 - as those of contextlib

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from agent_memory.cli.output import Exit, counted, draw, note, progress, show_json
+from agent_memory.cli.output import Exit, counted, draw, note, show_json
 from agent_memory.cli.settings import Settings
+from agent_memory.cli.steps import reported
 from agent_memory.errors import AgentMemoryError, BackendNotAvailableError
 
 if TYPE_CHECKING:
-    from agent_memory.testing.conformance import Promise
+    from agent_memory.testing.conformance import Outcome, Promise
 
 
 def report_contract(settings: Settings, url: str, rounds: int) -> Exit:
@@ -28,7 +29,7 @@ def report_contract(settings: Settings, url: str, rounds: int) -> Exit:
         bars: list[Any] = []
 
         def begun(tests: int) -> None:
-            bars.append(stack.enter_context(progress("Testing", tests)))
+            bars.append(stack.enter_context(reported("Testing", tests)))
 
         try:
             promises, left = conform(
@@ -44,7 +45,7 @@ def report_contract(settings: Settings, url: str, rounds: int) -> Exit:
         _print(promises)
     if left:
         note(f"{left} could not be deleted: it is what the tests worked in")
-    return Exit.FAILED if any(each.outcome == "broken" for each in promises) else Exit.OK
+    return Exit.FAILED if any(each.outcome in ("broken", "not tried") for each in promises) else Exit.OK
 
 
 def _print(promises: Sequence[Promise]) -> None:
@@ -52,17 +53,24 @@ def _print(promises: Sequence[Promise]) -> None:
     from rich.table import Table
 
     counts = Counter((each.part, each.outcome) for each in promises)
-    table = Table("promises about", "kept", "broken", "not promised", box=box.SIMPLE)
+    outcomes: list[Outcome] = ["kept", "broken", "not promised"]
+    untried = [each for each in promises if each.outcome == "not tried"]
+    if untried:
+        outcomes.append("not tried")
+    table = Table("promises about", *outcomes, box=box.SIMPLE)
     for part in dict.fromkeys(each.part for each in promises):
-        numbers = [counts[part, "kept"], counts[part, "broken"], counts[part, "not promised"]]
+        numbers = [counts[part, outcome] for outcome in outcomes]
         table.add_row(part, *map(str, numbers), style="bold red" if numbers[1] else "")
     draw(table)
-    for reason, times in Counter(each.detail for each in promises if each.outcome == "not promised").items():
-        click.echo(f"Not promised ({times}): {reason}")
+    for outcome in ("not promised", "not tried"):
+        for reason, times in Counter(each.detail for each in promises if each.outcome == outcome).items():
+            click.echo(f"{outcome.capitalize()} ({times}): {reason}")
     broken = [each for each in promises if each.outcome == "broken"]
     for each in broken:
         click.echo(f"Broken: {each.part}: {each.text}: {each.detail}")
     if broken:
         click.echo(f"Verdict: {counted(len(broken), 'promise')} of {len(promises)} broken.")
+    elif untried:
+        click.echo(f"Verdict: none. The storage failed in {counted(len(untried), 'test')} of {len(promises)}.")
     else:
         click.echo("Verdict: every promise that the backend makes was kept.")

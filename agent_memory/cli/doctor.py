@@ -2,38 +2,48 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from agent_memory._deadline import default_seconds
 from agent_memory.backend import AnyBackend, Capabilities
 from agent_memory.cli.contract import report_contract
 from agent_memory.cli.inspection import Agents, AgentTree, agents_of, tree_of
-from agent_memory.cli.output import Exit, counted, draw, progress, show_json
+from agent_memory.cli.output import Exit, counted, draw, show_json
 from agent_memory.cli.probes import PROBES, Scratch, Sight, look
 from agent_memory.cli.settings import Command, Settings, pass_settings
-from agent_memory.errors import AgentMemoryError
+from agent_memory.cli.steps import reported
+from agent_memory.errors import AgentMemoryError, FileOperationError
 from agent_memory.registry import broken_plugins, installed_backends
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 _ROUNDS = 10
+_OPERATION_SECONDS = 10.0
+_PATIENCE_SECONDS = 15.0
+"""How long probes may take that fail because the storage does, before the others are not tried."""
 _MOST_NAMES = 5
 _SHARED = ("atomic_create", "compare_and_swap")
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One promise: what the backend states, what was seen, and whether it is broken."""
+    """One promise: what the backend states, what was seen, and whether it is broken.
+
+    ``failed``: the storage failed while it was tried, which tells nothing of the promise.
+    """
 
     promise: str
     stated: bool | str
     seen: str
     detail: str
     broken: bool
+    failed: bool = False
 
 
 @dataclass
@@ -44,6 +54,7 @@ class Diagnosis:
     agents: Agents
     trees: list[AgentTree]
     left: str | None
+    unlisted: str | None = None
 
     @property
     def single_writer(self) -> bool:
@@ -51,9 +62,16 @@ class Diagnosis:
         return any(finding.promise in _SHARED and not finding.stated for finding in self.findings)
 
     @property
+    def broken(self) -> bool:
+        """Whether a promise is."""
+        return any(finding.broken for finding in self.findings)
+
+    @property
     def faults(self) -> list[str]:
         """What makes the verdict bad."""
-        faults = [f"{finding.promise}: {finding.detail}" for finding in self.findings if finding.broken]
+        faults = [f"{each.promise}: {each.detail}" for each in self.findings if each.broken or each.failed]
+        if self.unlisted:
+            faults.append(f"the files could not be listed: {self.unlisted}")
         if self.left:
             faults.append(f"the scratch files could not be removed: {self.left}")
         return faults
@@ -77,7 +95,7 @@ def doctor(settings: Settings, rounds: int, contract: str | None) -> None:
         click.get_current_context().exit(report_contract(settings, contract, rounds))
     if not settings.json:
         _print_plugins()
-    with settings.store() as store:
+    with settings.store() as store, default_seconds(_OPERATION_SECONDS):
         diagnosis = diagnosed(store.backend, rounds)
     if settings.json:
         show_json(_document(diagnosis))
@@ -94,17 +112,28 @@ def diagnosed(backend: AnyBackend, rounds: int) -> Diagnosis:
     finally:
         left = _cleared(scratch)
     capabilities = backend.capabilities
-    agents = agents_of(backend)
-    trees = [tree_of(backend, agent) for agent in agents.ids]
     findings = [_finding(promise, capabilities, sights) for promise in asdict(capabilities)]
-    return Diagnosis([*findings, *_doubles(capabilities, trees)], agents, trees, left)
+    diagnosis = Diagnosis(findings, Agents(), [], left)
+    try:
+        diagnosis.agents = agents_of(backend)
+        diagnosis.trees = [tree_of(backend, agent) for agent in diagnosis.agents.ids]
+    except FileOperationError as error:
+        diagnosis.unlisted = str(error)
+    findings += _doubles(capabilities, diagnosis.trees)
+    return diagnosis
 
 
 def _sights(scratch: Scratch, rounds: int) -> dict[str, Sight]:
-    sights = {}
-    with progress("Probing", len(PROBES)) as advance:
+    sights: dict[str, Sight] = {}
+    failed_seconds = 0.0
+    with reported("Probing", len(PROBES)) as advance:
         for promise, probe in PROBES.items():
-            sights[promise] = look(probe, scratch, rounds)
+            began = time.monotonic()
+            if failed_seconds < _PATIENCE_SECONDS:
+                sights[promise] = look(probe, scratch, rounds)
+            else:
+                sights[promise] = Sight("failed", "not tried, because the storage failed before")
+            failed_seconds += (time.monotonic() - began) * (sights[promise].seen == "failed")
             advance()
     return sights
 
@@ -121,8 +150,8 @@ def _finding(promise: str, capabilities: Capabilities, sights: dict[str, Sight])
     stated = getattr(capabilities, promise)
     if (sight := sights.get(promise)) is None:
         return Finding(promise, stated, "not tried", "only a crash can show it", broken=False)
-    broken = sight.seen == "failed" or (stated is True and sight.seen == "no")
-    return Finding(promise, stated, sight.seen, sight.detail, broken)
+    broken = stated is True and sight.seen == "no"
+    return Finding(promise, stated, sight.seen, sight.detail, broken, sight.seen == "failed")
 
 
 def _doubles(capabilities: Capabilities, trees: Sequence[AgentTree]) -> list[Finding]:
@@ -155,8 +184,10 @@ def _print(diagnosis: Diagnosis) -> None:
     draw(_table(diagnosis.findings))
     _print_trees(diagnosis)
     for fault in diagnosis.faults:
-        click.echo(f"Not kept: {fault}")
-    if diagnosis.faults:
+        click.echo(f"{'Not kept' if diagnosis.broken else 'Not found out'}: {fault}")
+    if not diagnosis.broken and diagnosis.faults:
+        click.echo("Verdict: none. The storage failed, which tells nothing of what it keeps.")
+    elif diagnosis.broken:
         click.echo("Verdict: this store does not keep what its backend states.")
     elif diagnosis.single_writer:
         click.echo("Verdict: a store for a single writer; what would need more is refused.")

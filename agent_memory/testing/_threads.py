@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
-from agent_memory.errors import AgentMemoryError
+from agent_memory.errors import AgentMemoryError, UnsupportedOperationError
 
 _BARRIER_SECONDS = 60.0
 _TURN_SECONDS = 1e-5  # Python's own 5 ms would let most threads end before they are interrupted
@@ -18,6 +18,7 @@ def race(actions: Iterable[Callable[[], object]]) -> list[object]:
     """Start all actions at the same moment, each in a thread; what each returned or raised, in order.
 
     Raises:
+        UnsupportedOperationError: the backend refused an action, so that there was no race.
         Exception: an action raised an error that is not this package's.
     """
     actions = list(actions)
@@ -31,7 +32,11 @@ def race(actions: Iterable[Callable[[], object]]) -> list[object]:
             return error
 
     with _quick_turns(), ThreadPoolExecutor(len(actions)) as threads:
-        return list(threads.map(start, actions))
+        outcomes = list(threads.map(start, actions))
+    for outcome in outcomes:
+        if isinstance(outcome, UnsupportedOperationError):
+            raise outcome
+    return outcomes
 
 
 def winners(outcomes: Sequence[object], *losing: type[AgentMemoryError]) -> list[int]:

@@ -8,16 +8,18 @@ import os
 import secrets
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import redirect_stderr, redirect_stdout, suppress
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, TypeAlias, cast
 from unittest.mock import patch
 
 import pytest
+from hypothesis import Phase, settings
 
 from agent_memory import tree_flows
+from agent_memory._deadline import default_seconds
 from agent_memory.backend import AnyBackend, Backend
-from agent_memory.errors import AgentMemoryError
+from agent_memory.errors import AgentMemoryError, FileOperationError, UnsupportedOperationError
 from agent_memory.key import Key
 from agent_memory.registry import open_backend
 from agent_memory.runners import close_backend, run_sync
@@ -25,17 +27,28 @@ from agent_memory.testing.contract import BackendContract
 
 _MODULE = "from agent_memory.testing.conformance import under_test\nTestContract = under_test()\n"
 _LONGEST = 300
+_OPERATION_SECONDS = 15.0
+_MOST_FAILED = 3
+"""Tests in a row in which the storage failed, after which the others are not tried."""
+_STALLED = "not tried, because the storage failed in the tests before"
 _OF_OTHERS = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS")
 """Variables that tell pytest what somebody wants of the tests of his own."""
 _classes: list[type[BackendContract]] = []
 
 
+Outcome: TypeAlias = Literal["kept", "broken", "not promised", "not tried"]
+
+
 class Promise(NamedTuple):
-    """One test of the contract: the part it is of, what it holds the backend to, and what came of it."""
+    """One test of the contract: the part it is of, what it holds the backend to, and what came of it.
+
+    "not promised": the backend does not state it, or refuses it with `UnsupportedOperationError`. "not tried": the
+    storage failed (`FileOperationError`), which tells nothing of what the backend keeps.
+    """
 
     part: str
     text: str
-    outcome: Literal["kept", "broken", "not promised"]
+    outcome: Outcome
     detail: str
 
 
@@ -114,6 +127,9 @@ def conform(
         ReadError: the store cannot be reached, or asked for a listing.
         KeyboardInterrupt: somebody stopped the tests.
         RuntimeError: pytest did not run them all.
+
+    A storage that stalls ends it: an operation has 15 seconds, and after three tests in a row in which the storage
+    failed the others are not tried.
     """
     roots = Roots(url, options)
     roots.check()
@@ -127,7 +143,7 @@ def conform(
         os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", str(folder / "hypothesis"))
         plain = ["-p", "no:cacheprovider", "-W", "ignore", "--import-mode=importlib", "--rootdir", name]
         try:
-            with patch.dict(os.environ):
+            with patch.dict(os.environ), default_seconds(_OPERATION_SECONDS), _not_shrinking():
                 for variable in _OF_OTHERS:
                     os.environ.pop(variable, None)
                 code = pytest.main([str(module), "-c", str(folder / "pytest.ini"), *plain], plugins=[listener])
@@ -151,6 +167,8 @@ def _contract(roots: Roots, rounds: int, single: bool) -> type[BackendContract]:
         @pytest.fixture
         def backend(self, url: str) -> Iterator[AnyBackend]:
             backend = roots.open(url)
+            if backend.timeout is not None:
+                backend.timeout = _OPERATION_SECONDS
             yield backend
             empty(backend)
             close_backend(backend)
@@ -169,6 +187,18 @@ def _contract(roots: Roots, rounds: int, single: bool) -> type[BackendContract]:
     return Contract
 
 
+@contextmanager
+def _not_shrinking() -> Iterator[None]:
+    """Have Hypothesis end at the first failure: for a smaller one it would wait for a storage that stalls again."""
+    settings.register_profile("before the contract", settings.default)
+    settings.register_profile("contract", settings.default, phases=(Phase.explicit, Phase.generate))
+    settings.load_profile("contract")
+    try:
+        yield
+    finally:
+        settings.load_profile("before the contract")
+
+
 class _Listener:
     def __init__(self, begun: Callable[[int], object], advance: Callable[[], object]) -> None:
         self._begun = begun
@@ -177,6 +207,8 @@ class _Listener:
         self._expected = 0
         self._ended = 0
         self._interrupted = False
+        self._raised: BaseException | None = None
+        self._failed_in_a_row = 0
         self.promises: list[Promise] = []
 
     def check(self, code: int) -> None:
@@ -196,6 +228,17 @@ class _Listener:
         self._expected = len(session.items)
         self._begun(self._expected)
 
+    def pytest_runtest_setup(self) -> None:
+        if self._failed_in_a_row >= _MOST_FAILED:
+            pytest.skip(_STALLED)
+
+    def pytest_runtest_makereport(self, call: pytest.CallInfo[None]) -> None:
+        """Note what a test raised, before its report is made."""
+        self._raised = call.excinfo.value if call.excinfo else None
+        if call.when == "call" or self._raised:
+            failed = isinstance(self._raised, FileOperationError) or _is_stalled(self._raised)
+            self._failed_in_a_row = self._failed_in_a_row + (not _is_stalled(self._raised)) if failed else 0
+
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when == "call" or report.outcome != "passed":
             self.promises.append(self._promise(report))
@@ -208,10 +251,23 @@ class _Listener:
         if report.outcome == "passed":
             return Promise(part, text, "kept", "")
         if report.outcome == "skipped":
-            return Promise(part, text, "not promised", _reason(report))
+            reason = _reason(report)
+            return Promise(part, text, "not tried" if reason == _STALLED else "not promised", reason)
+        if isinstance(self._raised, UnsupportedOperationError):
+            return Promise(part, text, "not promised", _without_name(self._raised))
+        if isinstance(self._raised, FileOperationError):
+            return Promise(part, text, "not tried", _without_name(self._raised))
         with suppress(AttributeError):
             return Promise(part, text, "broken", _shortened(cast(Any, report.longrepr).reprcrash.message))
         return Promise(part, text, "broken", _shortened(report.longreprtext))
+
+
+def _is_stalled(raised: BaseException | None) -> bool:
+    return isinstance(raised, pytest.skip.Exception) and raised.msg == _STALLED
+
+
+def _without_name(error: BaseException) -> str:
+    return _shortened(str(error).partition("': ")[2] or str(error))
 
 
 def _reason(report: pytest.TestReport) -> str:

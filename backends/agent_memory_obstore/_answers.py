@@ -84,7 +84,10 @@ def translated(
         return NotSatisfiable()
     name = type(cause).__name__
     if name == "InvalidPathError":
-        return Failed("there is a name in the bucket that obstore cannot read")
+        return Failed(
+            "there is a name in the bucket that obstore cannot read (with '..', '.' or nothing between two slashes):"
+            " remove it, or list without engine='obstore', which skips it"
+        )
     if isinstance(cause, ValueError):
         return Failed("obstore does not take that name")
     if _REDIRECTED.search(text):

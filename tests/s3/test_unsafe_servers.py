@@ -16,11 +16,18 @@ from agent_memory import (
     ReadError,
     UnsupportedOperationError,
 )
+from agent_memory.cli import doctor
 from agent_memory.cli.app import app
+from agent_memory.testing import conformance
+from agent_memory.testing.conformance import conform
 from tests.s3.proxy import Fault, Proxy
 from tests.servers import S3Server, by_both_engines
 
-UNSAFE = {"rclone": "ignores preconditions", "refusing": "does not take conditional requests"}
+UNSAFE = {
+    "rclone": "ignores preconditions",
+    "refusing": "does not take conditional requests",
+    "swift": "does not take conditional requests",
+}
 
 
 @pytest.fixture
@@ -28,6 +35,14 @@ def refusing(ministack: S3Server) -> Iterator[S3Server]:
     """A server that answers every conditional request with 501, as OpenStack Swift's s3api does."""
     with Proxy(ministack.endpoint) as proxy:
         proxy.refuses_conditions = True
+        yield S3Server(proxy.endpoint)
+
+
+@pytest.fixture
+def swift(ministack: S3Server) -> Iterator[S3Server]:
+    """One that also ends a body in answer to a HEAD of a missing object, as Swift's does."""
+    with Proxy(ministack.endpoint) as proxy:
+        proxy.refuses_conditions, proxy.chunked_heads = True, 0.0
         yield S3Server(proxy.endpoint)
 
 
@@ -89,6 +104,38 @@ def test_doctor_says_so(unsafe: tuple[S3Server, str]) -> None:
     assert reason in " ".join(result.output.split())
     # A reader of rclone's may also see a file that is being replaced, now and then.
     assert re.search("a store for a single writer|Not kept: atomic_write", result.output)
+
+
+@pytest.mark.long
+@by_both_engines
+def test_the_contract_counts_what_a_server_refuses_as_not_promised(swift: S3Server, engine: str) -> None:
+    server = swift.by(engine)
+    promises, left = conform(server.new_url(), server.options, rounds=1)
+    assert not left
+    assert [each for each in promises if each.outcome in ("broken", "not tried")] == []
+    refused = [each for each in promises if each.outcome == "not promised"]
+    assert any("does not take conditional requests" in each.detail for each in refused)
+
+
+@by_both_engines
+def test_a_store_that_stalls_is_no_verdict_and_ends(
+    ministack: S3Server, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "_OPERATION_SECONDS", 0.5)
+    monkeypatch.setattr(doctor, "_PATIENCE_SECONDS", 1.0)
+    monkeypatch.setattr(conformance, "_OPERATION_SECONDS", 0.5)
+    server = ministack.by(engine)
+    with Proxy(ministack.endpoint) as proxy:
+        proxy.choose = lambda operation: "hangs" if operation == "PUT" else None
+        options = [part for name, value in server.through(proxy).items() for part in ("-o", f"{name}={value}")]
+        result = CliRunner().invoke(app, ["--url", server.new_url(), *options, "doctor", "--rounds", "1"])
+        assert result.exit_code == 1, result.output
+        assert "Verdict: none. The storage failed" in result.output
+        assert "Not kept" not in result.output
+        assert "not tried, because the storage failed before" in " ".join(result.output.split())
+        promises, _ = conform(server.new_url(), server.through(proxy), rounds=1)
+    assert [each for each in promises if each.outcome == "broken"] == []
+    assert sum(each.detail == "not tried, because the storage failed in the tests before" for each in promises) > 50
 
 
 def test_doctor_finds_a_safe_server_safe(ministack: S3Server) -> None:

@@ -1,0 +1,30 @@
+"""Progress of a command that takes minutes: a bar on a terminal, else a line now and then."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from agent_memory.cli.output import note, progress
+
+_LINE_SECONDS = 10.0
+
+
+@contextmanager
+def reported(title: str, total: int) -> Iterator[Callable[[], object]]:
+    """`progress`, and where stderr is no terminal a line on it, at most one in ten seconds."""
+    done, last = 0, time.monotonic()
+
+    with progress(title, total) as advance_bar:
+
+        def advance() -> None:
+            nonlocal done, last
+            done += 1
+            advance_bar()
+            if not sys.stderr.isatty() and time.monotonic() - last >= _LINE_SECONDS:
+                last = time.monotonic()
+                note(f"{title}: {done} of {total}")
+
+        yield advance
