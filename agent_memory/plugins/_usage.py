@@ -8,6 +8,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Final, NamedTuple, cast
 
 from agent_memory import tree_flows
@@ -16,11 +17,13 @@ from agent_memory.backend import AnyBackend, Backend
 from agent_memory.errors import OperationDenied
 from agent_memory.hookspecs import Operation, Outcome
 from agent_memory.key import Key
+from agent_memory.plugins._sizes import LATE_SECONDS, unknown
 from agent_memory.runners import run_sync
 
 RECOUNT_SECONDS: Final = 300.0
 LEAST_SECONDS: Final = 5.0
 _MOST_AGENTS: Final = 1000
+_NOBODY: Final = object()
 _WRITING: Final = ("write", "create", "append", "edit")
 _MOVING: Final = ("delete", "delete_tree", "forget", "rename", "copy")
 
@@ -33,32 +36,122 @@ class Planned(NamedTuple):
     added: bool = False
 
 
+@dataclass(slots=True)
+class _UnderWay:
+    """An operation under way: the files it changes, their planned sizes, and for a rename or copy its two names.
+
+    ``copies``: its source stays.
+    ``left``: when its caller left it without a known end, by the clock of `time.monotonic`; None while it waits.
+    """
+
+    paths: frozenset[str]
+    planned: Sequence[Planned]
+    moved: tuple[str, str] | None = None
+    copies: bool = False
+    left: float | None = None
+
+
 class _Agent(Uncopied):
     """One agent's files with their sizes, and what operations that are under way may make of them.
 
-    Of operations on one file that were under way at the same time, nobody knows which was the last.
+    Operations on one file that were under way at the same time took effect in an unknown order.
     """
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
+        self.users = 0
         self.sizes: dict[str, int] = {}
-        self._under_way: dict[str, tuple[frozenset[str], Sequence[Planned]]] = {}
+        self._under_way: dict[str, _UnderWay] = {}
         self._overlapping: set[str] = set()
         self.counted: float | None = None
         self._total = 0
 
-    def count(self, sizes: dict[str, int]) -> None:
-        """Take sizes as they were listed."""
+    @property
+    def is_idle(self) -> bool:
+        """Whether a later listing tells everything: nothing is under way, or left and able to take effect."""
+        latest = time.monotonic() - LATE_SECONDS
+        return not self.users and all(each.left is not None and each.left < latest for each in self._under_way.values())
+
+    def count(self, sizes: dict[str, int], began: float) -> None:
+        """Take sizes as they were listed from a moment on.
+
+        A listing can miss a file that is renamed at the same time, so such a file keeps its size.
+        """
+        self._settle(began)
+        for each in self._under_way.values():
+            for name in each.paths if each.moved else ():
+                if name in self.sizes:
+                    sizes[name] = max(sizes.get(name, 0), self.sizes[name])
         self.sizes, self._total = sizes, sum(sizes.values())
         self.counted = time.monotonic()
 
-    def begin(self, operation: str, paths: Iterable[str], planned: Sequence[Planned] = ()) -> None:
+    def _settle(self, now: float) -> None:
+        late = [name for name, each in self._under_way.items() if each.left and each.left + LATE_SECONDS < now]
+        for name in late:
+            self.withdraw(name)
+
+    def begin(
+        self,
+        operation: str,
+        paths: Iterable[str],
+        planned: Sequence[Planned] = (),
+        moved: tuple[str, str] | None = None,
+        copies: bool = False,
+    ) -> None:
         """An operation on these files is under way."""
         names = frozenset(paths)
-        for other, (others, _) in self._under_way.items():
-            if not names.isdisjoint(others):
+        for other, each in self._under_way.items():
+            if not names.isdisjoint(each.paths):
                 self._overlapping |= {operation, other}
-        self._under_way[operation] = names, planned
+        self._under_way[operation] = _UnderWay(names, planned, moved, copies)
+
+    def leave(self, operation: str) -> None:
+        """Its caller left it, and it can still take effect: it stays planned until a listing that began later."""
+        if each := self._under_way.get(operation):
+            each.left = time.monotonic()
+            if each.moved:
+                each.planned = [*each.planned, *self.images(*each.moved)]
+
+    def images(self, source: str, target: str) -> list[Planned]:
+        """The files that a copy makes, each as large as its source can be."""
+        names = {*self.below(source), *(each for other in self._under_way.values() for each in other.paths)}
+        top = source + "/"
+        found = sorted(name for name in names if name == source or name.startswith(top))
+        return [Planned(target + name[len(source) :], self._largest(name)) for name in found]
+
+    def paths(self, source: str, target: str) -> list[str]:
+        """The files that a transfer changes: each known one, and its image."""
+        images = [each.path for each in self.images(source, target)]
+        return [*images, *(source + each[len(target) :] for each in images)]
+
+    def with_images(self, planned: Sequence[Planned]) -> list[Planned]:
+        """A plan, and what transfers under way can make of it.
+
+        A copy takes a change of its source along. A rename leaves its source free, so a change of the source can make
+        a second file.
+        """
+        found = list(planned)
+        for each in self._under_way.values():
+            for plan in planned:
+                if each.moved and (plan.path + "/").startswith(each.moved[0] + "/"):
+                    image = each.moved[1] + plan.path[len(each.moved[0]) :]
+                    if each.copies:
+                        found.append(plan._replace(path=image))
+                    elif plan.path in self.sizes or self._is_planned(plan.path):
+                        found.append(Planned(image, self._largest(plan.path)))
+        return found
+
+    def doubled(self, source: str, target: str) -> list[Planned]:
+        """The files that a rename can make while a change of its source makes the source anew."""
+        return [each for each in self.images(source, target) if self._is_planned(source + each.path[len(target) :])]
+
+    def _is_planned(self, path: str) -> bool:
+        return any(plan.path == path for each in self._under_way.values() for plan in each.planned)
+
+    def _largest(self, path: str) -> int:
+        plans = [plan for each in self._under_way.values() for plan in each.planned if plan.path == path]
+        whole = max([self.sizes.get(path, 0), *(plan.size for plan in plans if not plan.added)])
+        return whole + sum(plan.size for plan in plans if plan.added)
 
     def withdraw(self, operation: str) -> None:
         """What an operation plans is planned anew."""
@@ -66,7 +159,12 @@ class _Agent(Uncopied):
 
     def end(self, operation: str) -> bool:
         """It is not under way any more; whether no other one was on its files meanwhile."""
-        self.withdraw(operation)
+        if ended := self._under_way.pop(operation, None):
+            for each in self._under_way.values():
+                if each.moved:  # its images took part in the change
+                    top = each.moved[1] + "/"
+                    images = [plan for plan in ended.planned if (plan.path + "/").startswith(top)]
+                    each.planned = [*each.planned, *images]
         alone = operation not in self._overlapping
         self._overlapping.discard(operation)
         return alone
@@ -81,11 +179,17 @@ class _Agent(Uncopied):
         """A file is gone."""
         self._total -= self.sizes.pop(path, 0)
 
+    def rename(self, path: str, target: str) -> None:
+        """A file, or all files below a directory, have another name now."""
+        for name in self.below(path):
+            self.put(target + name[len(path) :], self.sizes[name])
+            self.drop(name)
+
     def usage(self, planned: Sequence[Planned] = ()) -> tuple[int, int]:
         """The most files and bytes there can be, once all that is under way is done, and this."""
         files, total = len(self.sizes), self._total
         by_path: dict[str, list[Planned]] = {}
-        for each in itertools.chain(planned, *(others for _, others in self._under_way.values())):
+        for each in itertools.chain(planned, *(other.planned for other in self._under_way.values())):
             by_path.setdefault(each.path, []).append(each)
         for path, plans in by_path.items():
             known = self.sizes.get(path)
@@ -93,6 +197,14 @@ class _Agent(Uncopied):
             highest = max([known or 0, *(plan.size for plan in plans if not plan.added)])
             total += highest - (known or 0) + sum(plan.size for plan in plans if plan.added)
         return files, total
+
+    def grows(self, planned: Iterable[Planned], *, by_files: bool) -> bool:
+        """Whether a plan makes a new file, or a file larger than it is; of a transferred file nothing is certain."""
+        moving = {path for each in self._under_way.values() if each.moved for path in each.paths}
+        certain = {path: size for path, size in self.sizes.items() if path not in moving} if moving else self.sizes
+        if by_files:
+            return any(plan.path not in certain for plan in planned)
+        return any(plan.size > (0 if plan.added else certain.get(plan.path, 0)) for plan in planned)
 
     def below(self, path: str) -> list[str]:
         """The files at a name and below it."""
@@ -117,48 +229,83 @@ class Usage(Uncopied):
     def permit(self, operation: Operation, size: int) -> None:
         """Raise `OperationDenied` if a content of so many bytes is too much; until `follow` it counts as written."""
         with self._counted(operation) as agent:
-            self._require(agent, operation, [Planned(operation.path, size, operation.kind == "append")])
+            plan = Planned(operation.path, size, operation.kind == "append")
+            planned = agent.with_images([plan])
+            self._require(agent, operation, planned)
+            agent.begin(operation.id, [each.path for each in planned], planned)
 
     def permit_copy(self, operation: Operation) -> None:
         """The same for a file or directory that is copied."""
         with self._counted(operation) as agent:
-            skip, target = len(operation.path), operation.target or ""
-            planned = [Planned(target + name[skip:], agent.sizes[name]) for name in agent.below(operation.path)]
+            names = operation.path, operation.target or ""
+            planned = agent.with_images(agent.images(*names))
             self._require(agent, operation, planned)
+            agent.begin(operation.id, agent.paths(*names), planned, names, copies=True)
 
     def note(self, operation: Operation) -> None:
         """A file is about to be deleted."""
-        agent = self._agent(operation.agent)
-        with agent.lock:
+        with self._agent(operation.agent) as agent:
             agent.begin(operation.id, [operation.path])
+
+    def permit_rename(self, operation: Operation) -> None:
+        """A rename needs room only where its source is changed at the same time."""
+        with self._agent(operation.agent) as agent:
+            if agent.counted is None and not agent.sizes:
+                self._count(agent, operation.agent)
+            names = operation.path, operation.target or ""
+            planned = agent.with_images(agent.doubled(*names))
+            if planned:
+                self._require(agent, operation, planned)
+            agent.begin(operation.id, agent.paths(*names), planned, names)
 
     def follow(self, operation: Operation, outcome: Outcome) -> None:
         """Note what an operation did; where that is not known, the agent is counted anew before its next."""
-        agent = self._agents.get(operation.agent)
-        if agent is None:
-            return
-        with agent.lock:
-            if not agent.end(operation.id):
-                agent.counted = None
-            elif operation.kind in _WRITING and outcome.status == "ok" and outcome.size is not None:
-                agent.put(operation.path, outcome.size)
-            elif operation.kind == "delete" and outcome.status == "ok":
-                agent.drop(operation.path)
-            elif outcome.status == "unknown" or (operation.kind in _MOVING and outcome.error != "operation_denied"):
-                agent.counted = None
+        with self._guard:
+            known = operation.agent in self._agents
+        if known:
+            with self._agent(operation.agent) as agent:
+                self._follow(agent, operation, outcome)
 
-    def _agent(self, name: str | None) -> _Agent:
+    def _follow(self, agent: _Agent, operation: Operation, outcome: Outcome) -> None:
+        if unknown(outcome):
+            agent.leave(operation.id)
+            agent.counted = None
+        elif not agent.end(operation.id):
+            agent.counted = None
+        elif operation.kind in _WRITING and outcome.status == "ok" and outcome.size is not None:
+            agent.put(operation.path, outcome.size)
+        elif operation.kind == "delete" and outcome.status == "ok":
+            agent.drop(operation.path)
+        elif operation.kind in _MOVING and outcome.error != "operation_denied":
+            if operation.kind == "rename" and outcome.status == "ok":
+                agent.rename(operation.path, operation.target or "")
+            agent.counted = None
+
+    @contextmanager
+    def _agent(self, name: str | None) -> Iterator[_Agent]:
+        """An agent, locked."""
         with self._guard:
             agent = self._agents.setdefault(name, _Agent())
+            agent.users += 1
             self._agents.move_to_end(name)
-            if len(self._agents) > _MOST_AGENTS:
-                self._agents.popitem(last=False)
-        return agent
+            self._evict()
+        try:
+            with agent.lock:
+                yield agent
+        finally:
+            with self._guard:
+                agent.users -= 1
+
+    def _evict(self) -> None:
+        """Forget the agent that was idle longest: it is counted anew. Others have plans that no listing tells."""
+        if len(self._agents) > _MOST_AGENTS:
+            idle = next((name for name, agent in self._agents.items() if agent.is_idle), _NOBODY)
+            if idle is not _NOBODY:
+                del self._agents[cast("str | None", idle)]
 
     @contextmanager
     def _counted(self, operation: Operation) -> Iterator[_Agent]:
-        agent = self._agent(operation.agent)
-        with agent.lock:
+        with self._agent(operation.agent) as agent:
             agent.withdraw(operation.id)  # of an edit that is tried again
             if agent.counted is None or time.monotonic() - agent.counted > RECOUNT_SECONDS:
                 self._count(agent, operation.agent)
@@ -171,19 +318,19 @@ class Usage(Uncopied):
             excess = self._excess(agent, planned)
         if excess:
             raise OperationDenied(f"{operation.path!r}: {excess}")
-        agent.begin(operation.id, [operation.path, *(each.path for each in planned)], planned)
 
     def _excess(self, agent: _Agent, planned: Sequence[Planned]) -> str | None:
-        """Which limit would be exceeded by more than it is without this; who is over one may still shrink."""
-        (before, held), (files, size) = agent.usage(), agent.usage(planned)
-        if self._max_files is not None and files > max(self._max_files, before):
+        """Which limit would be exceeded; a change that makes nothing larger is always permitted."""
+        files, size = agent.usage(planned)
+        if self._max_files is not None and files > self._max_files and agent.grows(planned, by_files=True):
             return f"{files:,} files; an agent may have {self._max_files:,}"
-        if self._max_bytes is not None and size > max(self._max_bytes, held):
+        if self._max_bytes is not None and size > self._max_bytes and agent.grows(planned, by_files=False):
             return f"{size:,} bytes in all; an agent may have {self._max_bytes:,}"
         return None
 
     def _count(self, agent: _Agent, name: str | None) -> None:
         store = cast(Backend, self._backend)
+        began = time.monotonic()
         top = Key.tree() if name is None else Key.agent(name)
         listing = run_sync(self._backend, lambda run: tree_flows.list_all(store, run, top))
-        agent.count({entry.key.path: entry.size for entry in listing.entries})
+        agent.count({entry.key.path: entry.size for entry in listing.entries}, began)

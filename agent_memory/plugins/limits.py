@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import threading
-from collections import OrderedDict
 from collections.abc import Mapping
-from typing import Self, TypeAlias
+from typing import Self
 
 from agent_memory._fork import renewed_in_child
 from agent_memory._uncopied import Uncopied
@@ -14,22 +12,21 @@ from agent_memory.backend import AnyBackend
 from agent_memory.errors import OperationDenied
 from agent_memory.hookspecs import Operation, Outcome, hookimpl
 from agent_memory.plugins._checking import require_whole
+from agent_memory.plugins._sizes import FileSizes
 from agent_memory.plugins._usage import Usage
 from agent_memory.registry import open_backend
 from agent_memory.runners import close_backend
-
-_REMEMBERED = 10_000
-_OF_ONE_FILE = ("read", "stat", "edit", "delete")
-_HALF_DONE = ("partial_operation",)
-File: TypeAlias = tuple[str | None, str]
 
 
 class LimitsPlugin(Uncopied):
     """Refuses content that would make a file, or an agent's memory, larger than it may be.
 
-    ``max_file_bytes`` costs no request: an append is added to the size this service last saw of the file. A file that
-    others grow, or that this service has not touched yet, can exceed the limit by one append; one that others shrink
-    counts as it was until this service reads, stats or writes it.
+    ``max_file_bytes`` costs no request: an append is added to the largest size that the file can have by what this
+    service did and saw. A change that is under way or was cancelled counts as made: for a minute whatever is seen of
+    the file, then until this service reads, stats or writes it. So a bound is at times too large, and never smaller
+    than what this service made of a file. A file that others grow, or that this service has not touched yet, can
+    exceed the limit by one append; one that others shrink counts as it was until this service reads, stats or writes
+    it. Of a directory that is moved or copied, the 10,000 files that were touched last are followed.
 
     ``max_files`` and ``max_bytes`` of an agent are counted by a listing when the service first changes something of the
     agent, and followed from then on; anew every five minutes, and before anything is refused, but not more than once in
@@ -61,8 +58,7 @@ class LimitsPlugin(Uncopied):
             if limit is not None:
                 require_whole(name, limit, least=0)
         self.max_file_bytes = max_file_bytes
-        self._sizes: OrderedDict[File, int] = OrderedDict()
-        self._lock = threading.Lock()
+        self._sizes = None if max_file_bytes is None else FileSizes(max_file_bytes)
         _all.add(self)
         self._usage: Usage | None = None
         self._opened: AnyBackend | None = None
@@ -77,24 +73,24 @@ class LimitsPlugin(Uncopied):
             backend = open_backend(root, storage_options)
             self._opened = None if backend is root else backend
             self._usage = Usage(backend, max_files, max_bytes)
-        else:
-            self.agent_memory_before_operation = None  # type: ignore[assignment, method-assign]  # then it is no guard
 
     @hookimpl
     def agent_memory_before_operation(self, operation: Operation) -> None:
-        """Refuse a copy that is over the limits of the agent."""
+        """Refuse a copy that is over the limits of the agent, or a rename of what is changed at the same time."""
+        if self._sizes:
+            self._sizes.begin(operation)
         if self._usage and operation.kind == "copy":
             self._usage.permit_copy(operation)
         elif self._usage and operation.kind == "delete":
             self._usage.note(operation)
+        elif self._usage and operation.kind == "rename":
+            self._usage.permit_rename(operation)
 
     @hookimpl
     def agent_memory_check_content(self, operation: Operation, content: bytes) -> None:
         """Refuse what is over the limits."""
-        if self.max_file_bytes is not None:
-            known = self._sizes.get((operation.agent, operation.path), 0) if operation.kind == "append" else 0
-            if (size := known + len(content)) > self.max_file_bytes:
-                raise OperationDenied(f"{operation.path!r}: {size:,} bytes; a file may have {self.max_file_bytes:,}")
+        if self._sizes and (size := self._sizes.excess(operation, len(content))) is not None:
+            raise OperationDenied(f"{operation.path!r}: {size:,} bytes; a file may have {self.max_file_bytes:,}")
         if self._usage:
             self._usage.permit(operation, len(content))
 
@@ -103,13 +99,8 @@ class LimitsPlugin(Uncopied):
         """Keep the sizes of files as they are known now."""
         if self._usage:
             self._usage.follow(operation, outcome)
-        with self._lock:
-            if operation.kind in ("rename", "copy"):
-                self._transfer(operation, outcome)
-            elif outcome.status == "ok" and outcome.size is not None:
-                self._remember((operation.agent, operation.path), outcome.size)
-            elif _is_gone(operation, outcome):
-                self._forget(operation.agent, operation.path)
+        if self._sizes:
+            self._sizes.follow(operation, outcome)
 
     def close(self) -> None:
         """Release what ``root`` was opened with."""
@@ -123,40 +114,10 @@ class LimitsPlugin(Uncopied):
         self.close()
 
     def _begin_in_child(self) -> None:
-        self._lock = threading.Lock()  # whoever held it did not survive the fork
+        if self._sizes:
+            self._sizes.begin_in_child()
         if self._usage:
             self._usage.forget()
 
-    def _transfer(self, operation: Operation, outcome: Outcome) -> None:
-        agent, source, target = operation.agent, operation.path, operation.target or ""
-        if outcome.status == "ok":
-            for file in self._at_or_below(agent, source):
-                self._remember((agent, target + file[1][len(source) :]), self._sizes[file])
-        if operation.kind == "rename" and (outcome.status != "error" or outcome.error in _HALF_DONE):
-            self._forget(agent, source)
-
-    def _remember(self, file: File, size: int) -> None:
-        self._sizes[file] = size
-        self._sizes.move_to_end(file)
-        if len(self._sizes) > _REMEMBERED:
-            self._sizes.popitem(last=False)
-
-    def _forget(self, agent: str | None, path: str) -> None:
-        for file in self._at_or_below(agent, path):
-            del self._sizes[file]
-
-    def _at_or_below(self, agent: str | None, path: str) -> list[File]:
-        if (agent, path) in self._sizes:
-            return [(agent, path)]
-        below = path + "/" if path else ""
-        return [file for file in self._sizes if file[0] == agent and file[1].startswith(below)]
-
 
 _all = renewed_in_child(LimitsPlugin._begin_in_child)
-
-
-def _is_gone(operation: Operation, outcome: Outcome) -> bool:
-    done = outcome.status == "ok" or outcome.error in _HALF_DONE
-    removed = operation.kind in ("delete", "delete_tree", "forget") and done
-    missing = outcome.error == "file_not_found" and operation.kind in _OF_ONE_FILE
-    return removed or missing or outcome.status == "unknown"

@@ -214,28 +214,31 @@ def test_async_callers_are_limited_alike() -> None:
 
 
 def _appended(path: str, size: int) -> tuple[Operation, Outcome]:
-    operation = Operation(id="1", time=0.0, kind="append", agent=None, path=path, size=size)
+    operation = Operation(id="1", time=1.0, kind="append", agent=None, path=path, size=size)
     return operation, Outcome(status="ok", duration=0.0, size=size)
 
 
-def test_what_is_remembered_is_bounded_and_the_oldest_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agent_memory.plugins.limits._REMEMBERED", 3)
+def test_memory_is_bounded_and_an_evicted_file_counts_at_least_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agent_memory.plugins._sizes._REMEMBERED", 3)
+    monkeypatch.setattr("agent_memory.plugins._sizes._BUCKETS", 2)
     plugin = LimitsPlugin(10)
-    told = [_appended(f"{number}.md", 10) for number in range(5)]
+    told = [_appended(f"{number}.md", 10) for number in range(50)]
     for operation, outcome in told:
+        plugin.agent_memory_before_operation(operation)
         plugin.agent_memory_after_operation(operation, outcome)
-    for operation, _ in told[:2]:
-        plugin.agent_memory_check_content(operation, b"x")
-    for operation, _ in told[2:]:
+    for operation, _ in told:
         with pytest.raises(OperationDenied):
             plugin.agent_memory_check_content(operation, b"x")
+    assert plugin._sizes
+    assert len(plugin._sizes._known) == 3
+    assert len(plugin._sizes._evicted) <= 2
 
 
 @pytest.mark.parametrize("move", ["rename", "copy"])
 def test_a_directory_of_more_files_than_are_remembered_is_followed_as_far_as_they_go(
     memory: AgentMemory, move: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("agent_memory.plugins.limits._REMEMBERED", 3)
+    monkeypatch.setattr("agent_memory.plugins._sizes._REMEMBERED", 3)
     for number in range(3):
         memory.write(f"dir/{number}.md", "x" * 10)
     getattr(memory, move)("dir", "new")
@@ -487,12 +490,13 @@ def _create_in_child(service: AgentMemoryService) -> None:
 
 
 def test_after_a_fork_nothing_of_the_parents_is_under_way(tmp_path: Path) -> None:
-    limits = LimitsPlugin(max_files=2, root=tmp_path / "root")
+    limits = LimitsPlugin(100, max_files=2, root=tmp_path / "root")
     service = AgentMemoryService(tmp_path / "root", plugins=[limits])
     service.create_memory_file("bob", "a.md", "x")
     assert limits._usage
     limits._usage._agents["bob"].begin("of a thread", ["b.md"], [_usage.Planned("b.md", 1)])
-    with limits._lock, limits._usage._guard:
+    assert limits._sizes
+    with limits._sizes._lock, limits._usage._guard:
         child = multiprocessing.get_context("fork").Process(target=_create_in_child, args=(service,))
         child.start()
     child.join(60)

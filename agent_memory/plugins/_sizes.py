@@ -1,0 +1,231 @@
+"""An upper bound of the size of each file, from what a service did and saw; costs no request.
+
+The rule: a bound may be too large, never too small. Changes of one file that are under way at the same time can take
+effect in any order, so the bound is the largest file that any order makes. A change without a known end stays in
+the bound: its request may still take effect. Only an observation (a read, a stat, a delete) that began after the last
+change ended lowers a bound.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final, NamedTuple, TypeAlias
+
+from agent_memory.hookspecs import Operation, Outcome
+
+LATE_SECONDS: Final = 60.0
+"""How long after its caller gave up a change can still take effect: a request that was sent cannot be called back."""
+_REMEMBERED = 10_000
+_BUCKETS: Final = 1 << 16
+_WRITING: Final = frozenset({"write", "create", "append", "edit"})
+_SEEING: Final = frozenset({"read", "stat", "exists"})
+_MOVING: Final = frozenset({"rename", "copy"})
+_REMOVING: Final = frozenset({"delete", "delete_tree", "forget"})
+_NOTHING_MADE: Final = frozenset({"operation_denied", "file_not_found", "file_exists", "invalid_path", "interrupted"})
+File: TypeAlias = tuple[str | None, str]
+
+
+class Known(NamedTuple):
+    """A file's size is at most this, but for changes under way; ``changed``: when its last change ended."""
+
+    size: int
+    changed: float
+
+
+@dataclass(slots=True)
+class Change:
+    """A change under way: it makes the file this size, or with ``added`` so much larger.
+
+    ``alone``: no other change of the file was under way at the same time. ``left``: when its caller left it without a
+    known end; None while the caller waits.
+    """
+
+    size: int
+    added: bool
+    alone: bool
+    left: float | None = None
+
+
+class FileSizes:
+    """The bounds of all files of a service, safe for threads."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._known: OrderedDict[File, Known] = OrderedDict()
+        self._changes: dict[File, dict[str, Change]] = {}
+        self._began: dict[str, float] = {}
+        self._transfers: dict[str, tuple[File, File]] = {}
+        self._evicted: dict[int, int] = {}  # the largest bound by a hash of the file: of bounded size, as the rest
+        self._last_evicted = 0.0
+        self._lock = threading.Lock()
+
+    def begin_in_child(self) -> None:
+        """After a fork: changes under way are the parent's, and may have taken effect."""
+        self._lock = threading.Lock()
+        transferred = [new for files in self._transfers.values() for _, new in self._images(*files)]
+        for file in [*self._changes, *transferred]:
+            self._known[file] = Known(self._largest(file), time.monotonic())
+        self._changes, self._transfers, self._began = {}, {}, {}
+
+    def begin(self, operation: Operation) -> None:
+        """An operation is under way."""
+        with self._lock:
+            self._began[operation.id] = time.monotonic()
+            if operation.kind in _MOVING:
+                agent = operation.agent
+                self._transfers[operation.id] = (agent, operation.path), (agent, operation.target or "")
+
+    def excess(self, operation: Operation, size: int) -> int | None:
+        """The size a file could have after a change, if that is over the limit; else the change is under way."""
+        file, added = (operation.agent, operation.path), operation.kind == "append"
+        with self._lock:
+            self._withdraw(file, operation.id)  # of an edit that is tried again
+            self._settle(file)
+            changes = self._changes.get(file, {})
+            most = size + (self._largest(file) if added else _sum_added(changes.values()))
+            if most > self._limit:
+                return most
+            for other in changes.values():
+                other.alone = False
+            self._changes.setdefault(file, {})[operation.id] = Change(size, added, alone=not changes)
+        return None
+
+    def follow(self, operation: Operation, outcome: Outcome) -> None:
+        """Learn from an operation that ended."""
+        file = operation.agent, operation.path
+        with self._lock:
+            began = self._began.pop(operation.id, 0.0)
+            self._transfers.pop(operation.id, None)
+            if operation.kind in _MOVING:
+                self._transfer(operation, outcome, began)
+            elif change := self._changes.get(file, {}).get(operation.id):
+                self._end(file, operation.id, change, outcome)
+            elif operation.kind in _REMOVING and outcome.status == "ok":
+                self._observe([file] if operation.kind == "delete" else self._at_or_below(*file), 0, began)
+            elif operation.kind in _SEEING | _WRITING and outcome.status == "ok" and outcome.size is not None:
+                self._observe([file], outcome.size, began)
+            elif operation.kind in _SEEING | {"edit", "delete"} and _is_missing(operation, outcome):
+                self._observe([file], 0, began)
+
+    def _end(self, file: File, operation: str, change: Change, outcome: Outcome) -> None:
+        if unknown(outcome):
+            change.left = time.monotonic()
+            return
+        if outcome.status == "ok" and outcome.size is not None:
+            whole = outcome.size if change.alone else self._after(file, change)
+            self._learn(file, whole, time.monotonic())
+        self._withdraw(file, operation)
+
+    def _after(self, file: File, change: Change) -> int:
+        wholes = [each.size for each in self._changes[file].values() if not each.added]
+        wholes += self._transferred(file, frozenset({file}))
+        return max(self._floor(file), *wholes, 0) + (change.size if change.added else 0)
+
+    def _observe(self, files: Iterable[File], size: int, began: float) -> None:
+        for file in files:
+            changed = self._changed(file)
+            if began <= changed:
+                continue
+            self._settle(file, began)
+            self._learn(file, size, changed)
+
+    def _settle(self, file: File, now: float | None = None) -> None:
+        """Count changes that were left without a known end as made, once they cannot take effect any more."""
+        limit = (time.monotonic() if now is None else now) - LATE_SECONDS
+        for name, change in list(self._changes.get(file, {}).items()):
+            if change.left is not None and change.left < limit:
+                self._learn(file, self._after(file, change), max(self._changed(file), change.left + LATE_SECONDS))
+                self._withdraw(file, name)
+
+    def _transfer(self, operation: Operation, outcome: Outcome, began: float) -> None:
+        if outcome.status == "error" and outcome.error in _NOTHING_MADE:
+            return
+        done = outcome.status == "ok"
+        agent, target = operation.agent, operation.target or ""
+        for file, new in self._images((agent, operation.path), (agent, target)):
+            size = self._moved_size(file, outcome, began)
+            fresh = done and began > self._changed(new)
+            self._learn(new, size if fresh else max(size, self._floor(new)), time.monotonic())
+            if not done:
+                late = Change(size, added=False, alone=False, left=time.monotonic())
+                self._changes.setdefault(new, {})[operation.id] = late
+            elif operation.kind == "rename":
+                self._observe([file], 0, began)
+
+    def _moved_size(self, file: File, outcome: Outcome, began: float) -> int:
+        """The most that a file can have had while it was copied."""
+        if outcome.status == "ok" and outcome.size is not None:
+            return outcome.size
+        size = self._largest(file)
+        return size if began > self._changed(file) else max(size, self._limit)
+
+    def _images(self, source: File, target: File) -> list[tuple[File, File]]:
+        """The files at and below a name, as far as they are known, and where a transfer puts each."""
+        skip = len(source[1])
+        return [(file, (target[0], target[1] + file[1][skip:])) for file in self._at_or_below(*source)]
+
+    def _largest(self, file: File, seen: frozenset[File] = frozenset()) -> int:
+        if file in seen:
+            return self._limit  # transfers in a circle
+        changes = self._changes.get(file, {}).values()
+        wholes = [each.size for each in changes if not each.added]
+        wholes += self._transferred(file, seen | {file})
+        return max(self._floor(file), *wholes, 0) + _sum_added(changes)
+
+    def _transferred(self, file: File, seen: frozenset[File]) -> Iterator[int]:
+        """What transfers under way can make of a file."""
+        for name, ((agent, source), (_, target)) in self._transfers.items():
+            if file[0] == agent and (file[1] + "/").startswith(target + "/"):
+                original = agent, source + file[1][len(target) :]
+                size = self._largest(original, seen)
+                yield size if self._began.get(name, 0.0) > self._changed(original) else max(size, self._limit)
+
+    def _floor(self, file: File) -> int:
+        known = self._known.get(file)
+        return self._evicted.get(hash(file) % _BUCKETS, 0) if known is None else known.size
+
+    def _changed(self, file: File) -> float:
+        known = self._known.get(file)
+        return self._last_evicted if known is None else known.changed
+
+    def _learn(self, file: File, size: int, changed: float) -> None:
+        self._known[file] = Known(size, changed)
+        self._known.move_to_end(file)
+        if len(self._known) > _REMEMBERED:
+            oldest, known = self._known.popitem(last=False)
+            bucket = hash(oldest) % _BUCKETS
+            self._evicted[bucket] = max(known.size, self._evicted.get(bucket, 0))
+            self._last_evicted = max(known.changed, self._last_evicted)
+
+    def _withdraw(self, file: File, operation: str) -> None:
+        changes = self._changes.get(file, {})
+        changes.pop(operation, None)
+        if not changes:
+            self._changes.pop(file, None)
+
+    def _at_or_below(self, agent: str | None, path: str) -> list[File]:
+        below = path + "/" if path else ""
+        files = {**self._known, **self._changes}
+        found = [file for file in files if file[0] == agent and file[1].startswith(below)]
+        return [(agent, path), *found] if path else found
+
+
+def unknown(outcome: Outcome) -> bool:
+    """Whether a change may have taken effect although its caller was not told so.
+
+    An exception that is none of ours tells as little: of ours ``error`` is a kind, of others the name of a class.
+    """
+    return outcome.status == "unknown" or (outcome.status == "error" and not (outcome.error or "").islower())
+
+
+def _is_missing(operation: Operation, outcome: Outcome) -> bool:
+    seen_by_exists = operation.kind == "exists" and outcome.status == "ok" and outcome.size is None
+    return seen_by_exists or (outcome.status == "error" and outcome.error == "file_not_found")
+
+
+def _sum_added(changes: Iterable[Change]) -> int:
+    return sum(each.size for each in changes if each.added)
