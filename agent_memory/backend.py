@@ -40,6 +40,7 @@ from agent_memory._values import (
     When,
     WriteWhen,
 )
+from agent_memory._waiting import TryLater, may_try_later, trying_later
 from agent_memory.errors import (
     AgentMemoryError,
     AgentMemoryFileNotFoundError,
@@ -76,6 +77,7 @@ __all__ = [
     "PageBuilder",
     "ReadWhen",
     "Snapshot",
+    "TryLater",
     "Turns",
     "Uncopied",
     "Version",
@@ -88,6 +90,7 @@ __all__ = [
     "deadline",
     "hookimpl",
     "joined",
+    "may_try_later",
     "not_found",
     "raise_failures",
     "refuse_larger",
@@ -95,6 +98,7 @@ __all__ = [
     "storage_failure",
     "taken_name",
     "translating",
+    "trying_later",
 ]
 
 PROJECT: Final = "agent_memory"

@@ -4,12 +4,16 @@
 caller        blocking backend                     async backend
 ============  ===================================  ==============================================
 sync          stepped in the caller's thread       the same; each primitive hops onto the I/O loop
-async         whole, in one thread of our executor  in the caller's loop; each primitive hops, unless the
-                                                   backend says that it may run there
+async         in threads of our executor, but for  in the caller's loop; each primitive hops, unless the
+              waits, which are in the caller's     backend says that it may run there
+              loop and hold no thread
 ============  ===================================  ==============================================
 
 Only primitives ever run on fsspec's shared I/O loop. Flows, hooks, a caller's ``change`` function and waits
 never do: a blocking call there would stall every user of the loop in the process.
+
+Code in a thread of an executor (a hook, a ``change`` function) may itself call the async API and wait for it. Its calls
+run in the next executor, so that no thread waits for the executor it belongs to; see ``docs/decisions/026-threads.md``.
 """
 
 from __future__ import annotations
@@ -18,20 +22,40 @@ import asyncio
 import contextvars
 import os
 import random
+import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
+import types
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    nullcontext,
+    suppress,
+)
+from contextvars import ContextVar
 from functools import partial
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast
 
 import fsspec.asyn
 
 from agent_memory._deadline import deadline_or_default
+from agent_memory._fork import renewed_in_child
 from agent_memory._hop import on_loop
 from agent_memory._together import together
 from agent_memory._turns import ThreadTurns
-from agent_memory.backend import AnyBackend, Backend, BlockingBackend, Turns
+from agent_memory.backend import (
+    AnyBackend,
+    Backend,
+    BlockingBackend,
+    Deadline,
+    TryLater,
+    Turns,
+    current_deadline,
+    trying_later,
+)
 from agent_memory.errors import UnsupportedOperationError
 from agent_memory.key import Key
 
@@ -97,6 +121,75 @@ class BlockingRun(_Clock):
 
     def turn(self, store: Backend, key: Key) -> AbstractAsyncContextManager[None]:  # noqa: ARG002 - it is cheap
         return nullcontext()
+
+
+class ThreadedRun(BlockingRun):
+    """Runs a flow over a blocking backend in our executor for an async caller; its waits hold no thread."""
+
+    async def call(self, primitive: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            with trying_later():
+                return primitive(*args, **kwargs)  # type: ignore[return-value]  # a blocking backend answers at once
+        except TryLater as error:
+            later = error.with_traceback(None)
+        return await self._try_again(later, partial(primitive, *args, **kwargs))
+
+    async def sleep(self, seconds: float) -> None:
+        await _suspended(seconds)
+
+    async def _try_again(self, later: TryLater, primitive: Callable[[], Awaitable[T]]) -> T:
+        now = self.now()
+        limit = current_deadline() or Deadline(later.seconds, now + later.seconds)
+        delay = _FIRST_RETRY
+        try:
+            with _waiting:
+                while self.now() <= limit.at:
+                    await self.sleep(self.random() * delay)
+                    delay = min(2 * delay, _waiting.longest_delay)
+                    try:
+                        with trying_later():
+                            return primitive()  # type: ignore[return-value]
+                    except TryLater as error:
+                        later.kept, later = None, error.with_traceback(None)
+            raise later.give_up(limit)
+        finally:
+            later.kept = None  # not when it is collected: an announced lock keeps others out
+
+
+@types.coroutine
+def _suspended(seconds: float) -> Generator[float, None, None]:
+    """Leave the thread; whoever drives the flow sends it on later."""
+    yield seconds
+
+
+class _Waiting(AbstractContextManager[None]):
+    """How many flows wait for a lock: the more there are, the less often each tries, so that many cost as few do."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._guard = threading.Lock()
+        _all_waiting.add(self)
+
+    @property
+    def longest_delay(self) -> float:
+        """Seconds."""
+        return max(_LONGEST_RETRY, self.count * _RETRY_PER_FLOW)
+
+    def __enter__(self) -> None:
+        with self._guard:
+            self.count += 1
+
+    def __exit__(self, *exc_info: object) -> None:
+        with self._guard:
+            self.count -= 1
+
+    def forget(self) -> None:
+        """After a fork: the flows are the parent's."""
+        self.count = 0
+        self._guard = threading.Lock()
+
+
+_all_waiting = renewed_in_child(_Waiting.forget)
 
 
 class HoppingRun(BlockingRun):
@@ -169,7 +262,7 @@ def step(flow: Coroutine[Any, Any, T]) -> T:
         result: T = stop.value
         return result
     flow.close()
-    raise RuntimeError("a flow awaited something that is neither a primitive nor its Run")
+    raise RuntimeError(_FOREIGN)
 
 
 def sync_run(backend: AnyBackend) -> Run:
@@ -185,7 +278,7 @@ def run_sync(backend: AnyBackend, start: Callable[[Run], Coroutine[Any, Any, T]]
 def run_async(backend: AnyBackend, start: Callable[[Run], Coroutine[Any, Any, T]]) -> Awaitable[T]:
     """Run a flow for an async caller, on whose event loop this is called."""
     if backend.colour == "blocking":
-        return in_thread(lambda: step(start(_BLOCKING)))
+        return _Threaded(start).run()
     return start(_HERE if backend.may_run_here() else _ASYNC)
 
 
@@ -207,8 +300,84 @@ async def aclose_backend(backend: AnyBackend) -> None:
 
 async def in_thread(function: Callable[[], T]) -> T:
     """Run a function in our own executor, with the caller's context variables."""
-    context = contextvars.copy_context()
-    return await asyncio.get_running_loop().run_in_executor(_executor(), partial(context.run, function))
+    return await asyncio.wrap_future(_submit(contextvars.copy_context(), function))
+
+
+def _submit(context: contextvars.Context, function: Callable[[], T]) -> Future[T]:
+    depth = context.get(_depth, 0)
+    return _executor(depth).submit(context.run, _one_deeper, depth, function)
+
+
+def _one_deeper(depth: int, function: Callable[[], T]) -> T:
+    token = _depth.set(depth + 1)
+    try:
+        return function()
+    finally:
+        _depth.reset(token)
+
+
+class _Threaded(Generic[T]):
+    """A flow that runs in threads of our executor, and waits in its caller's loop."""
+
+    def __init__(self, start: Callable[[Run], Coroutine[Any, Any, T]]) -> None:
+        self._start = start
+        self._context = contextvars.copy_context()
+        self._flow: Coroutine[Any, Any, T] | None = None
+        self._seconds = 0.0
+
+    async def run(self) -> T:
+        """Run it to its end. To cancel this ends its wait; a primitive or hook that was begun goes on to its end."""
+        while True:
+            step = _submit(self._context, self._step)
+            try:
+                ended, result = await asyncio.wrap_future(step)
+            except asyncio.CancelledError:
+                step.add_done_callback(self._left)
+                raise
+            if ended:
+                return cast(T, result)
+            try:
+                await asyncio.sleep(self._seconds)
+            except BaseException:
+                self._give_up()
+                raise
+
+    def _step(self) -> tuple[bool, T | None]:
+        """In a thread: go on until the flow waits or ends."""
+        if self._flow is None:
+            self._flow = self._start(_THREADED)
+        return self._advanced(self._flow, lambda flow: flow.send(None))
+
+    def _advanced(
+        self, flow: Coroutine[Any, Any, T], advance: Callable[[Coroutine[Any, Any, T]], object]
+    ) -> tuple[bool, T | None]:
+        try:
+            seconds = advance(flow)
+        except StopIteration as stop:
+            return True, stop.value
+        if not isinstance(seconds, float):
+            flow.close()
+            raise RuntimeError(_FOREIGN)
+        self._seconds = seconds
+        return False, None
+
+    def _left(self, step: Future[tuple[bool, T | None]]) -> None:
+        """The caller was cancelled during a step that has ended, or will not begin."""
+        if step.cancelled() or (step.exception() is None and not step.result()[0]):
+            self._give_up()
+
+    def _give_up(self) -> None:
+        """Cancel a flow that waits; it tells its hooks in a thread."""
+        if self._flow is None:
+            return  # it has not begun, and nobody was told that it would
+        with suppress(RuntimeError):  # the interpreter ends
+            _submit(self._context, self._cancelled)
+
+    def _cancelled(self) -> None:
+        flow = self._flow
+        with suppress(asyncio.CancelledError):
+            while flow is not None and not self._advanced(flow, lambda flow: flow.throw(asyncio.CancelledError()))[0]:
+                pass
 
 
 _turns = Turns()
@@ -217,23 +386,24 @@ _BLOCKING = BlockingRun()
 _HOPPING = HoppingRun()
 _ASYNC = AsyncRun()
 _HERE = HereRun()
-_pool: ThreadPoolExecutor | None = None
+_THREADED = ThreadedRun()
+_waiting = _Waiting()
+_depth: ContextVar[int] = ContextVar("agent_memory_executor", default=0)
+_pools: dict[int, ThreadPoolExecutor] = {}
 _THREADS = 32
+_FIRST_RETRY, _LONGEST_RETRY, _RETRY_PER_FLOW = 0.0005, 0.01, 0.002
+_FOREIGN = "a flow awaited something that is neither a primitive nor its Run"
 
 
-def _executor() -> ThreadPoolExecutor:
-    global _pool
-    if _pool is None:
-        _pool = ThreadPoolExecutor(_THREADS, "agent-memory")
-    return _pool
+def _executor(depth: int) -> ThreadPoolExecutor:
+    """The executor of async callers, and of those that run in a thread of the executor before it."""
+    pool = _pools.get(depth)
+    if pool is None:
+        pool = _pools.setdefault(depth, ThreadPoolExecutor(_THREADS, "agent-memory"))
+    return pool
 
 
-def _forget_executor() -> None:
-    global _pool
-    _pool = None  # its threads did not survive the fork
-
-
-os.register_at_fork(after_in_child=_forget_executor)
+os.register_at_fork(after_in_child=_pools.clear)  # their threads did not survive the fork
 
 
 def _longest_turn(run: Run) -> float:

@@ -1122,7 +1122,7 @@ def test_a_report_that_waits_for_a_thread_is_not_lost_when_its_operation_is_canc
             self.told.set()
 
     monkeypatch.setattr("agent_memory.runners._THREADS", 1)
-    monkeypatch.setattr("agent_memory.runners._pool", None)
+    monkeypatch.setattr("agent_memory.runners._pools", {})
     observer, gate, busy = Observer(), AsyncGate(), Slow()
     memory = AsyncAgentMemory.open(gate, plugins=[observer])
 

@@ -24,10 +24,12 @@ from agent_memory.backend import (
     Version,
     WriteWhen,
     content_version,
+    may_try_later,
     refuse_larger,
     require,
     storage_failure,
     translating,
+    trying_later,
 )
 from agent_memory.errors import (
     AgentMemoryError,
@@ -164,7 +166,8 @@ class LocalBackend(BlockingBackend):
                 self.delete(prefix)
                 own = 1
             self.list(prefix.parent, recursive=False)  # which removes what dead writers left there
-        below = self.delete_tree(prefix)
+        with trying_later(may_try_later() and not own):  # to try all of it again would not count the file
+            below = self.delete_tree(prefix)
         return DeletedTree(own + below.files, below.skipped)
 
     def close(self) -> None:

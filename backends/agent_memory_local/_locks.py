@@ -22,9 +22,10 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import TypeVar
 
-from agent_memory.backend import Deadline, current_deadline
+from agent_memory.backend import Deadline, TryLater, current_deadline, may_try_later
 from agent_memory.errors import FileOperationError
 from agent_memory.key import Key
 
@@ -51,6 +52,7 @@ def patiently(key: Key, error: type[FileOperationError], attempt: Callable[[], T
 
     Raises:
         FileOperationError: of the type ``error``, when a lock stays taken for `LOCK_SECONDS`.
+        TryLater: a lock is taken, and the caller can wait without this thread.
     """
     try:
         return attempt()
@@ -66,15 +68,24 @@ def _again_and_again(key: Key, error: type[FileOperationError], attempt: Callabl
         try:
             return attempt()
         except Busy as busy:
-            if time.monotonic() > limit.at:
-                waited = f"waited {limit.seconds:g} s for the lock of {busy}, held by another writer"
-                raise error(f"{key.path!r}: {waited}; nothing was written") from None
-            time.sleep(random.random() * delay)  # noqa: S311 - spreads retries
-            delay = min(2 * delay, _LONGEST)
+            what = str(busy)
         except Moved:
             walks += 1
             if walks > _MOST_WALKS:
                 raise error(f"{key.path!r}: its directory kept disappearing; nothing was written") from None
+            continue
+        give_up = partial(_too_late, key, error, what)  # outside the handler: see `patiently`
+        if may_try_later():
+            raise TryLater(LOCK_SECONDS, give_up)
+        if time.monotonic() > limit.at:
+            raise give_up(limit)
+        time.sleep(random.random() * delay)  # noqa: S311 - spreads retries
+        delay = min(2 * delay, _LONGEST)
+
+
+def _too_late(key: Key, error: type[FileOperationError], what: str, limit: Deadline) -> FileOperationError:
+    waited = f"waited {limit.seconds:g} s for the lock of {what}, held by another writer"
+    return error(f"{key.path!r}: {waited}; nothing was written")
 
 
 def take_tree(directory: int, kind: int = fcntl.LOCK_EX) -> None:

@@ -13,6 +13,7 @@ from agent_memory.backend import (
     Entry,
     Page,
     PageBuilder,
+    TryLater,
     Uncopied,
     not_found,
     raise_failures,
@@ -55,7 +56,12 @@ class Tree(Uncopied):
             take_tree(directory)
         except Busy:
             ask_for_tree(directory)
-            patiently(key, WriteError, lambda: take_tree(directory))
+            try:
+                patiently(key, WriteError, lambda: take_tree(directory))
+            except TryLater as later:
+                later.kept = self._directory  # which asks until the next try does
+                self._directory = Descriptor(-1)
+                raise
         if self._walker.identity(key.base) != self._directory.identity:
             raise Moved
 
