@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from agent_memory import AgentMemory, AgentMemoryError, AgentMemoryFileNotFoundError, OutcomeUnknownError
 from tests.s3.proxy import FAULTS, Chooser, Fault, Proxy
@@ -16,6 +16,8 @@ from tests.servers import S3Server
 
 OLD, NEW = "old\n", "new\n"
 Files: TypeAlias = dict[str, str]
+CANCELLED: Final = "cancelled"
+"""Of an async caller, not of the network; see `tests.s3.cancelling`."""
 WRONG = ("hangs", "lost", "twice", "foreign")
 
 
@@ -42,7 +44,7 @@ class Cell:
         return f"{self.result}, {self.requests}, {self.seconds:.1f} s"
 
 
-Cells: TypeAlias = dict[tuple[str, str, Fault, bool], Cell]
+Cells: TypeAlias = dict[tuple[str, str, Fault | Literal["cancelled"], bool], Cell]
 """By engine, operation, fault, and whether it stays."""
 Trial: TypeAlias = Callable[[], Cell]
 
@@ -159,7 +161,14 @@ def page(cells: Cells) -> str:
         for engine in ENGINES
         for kind, always in (("once", False), ("always", True))
     }
-    return _PAGE.format(**tables)
+    return _PAGE.format(**tables, cancelled="\n".join(_cancelled(cells)))
+
+
+def _cancelled(cells: Cells) -> Iterator[str]:
+    yield f"| | {' | '.join(ENGINES)} |\n|---|{'---|' * len(ENGINES)}"
+    for operation in OPERATIONS:
+        found = (cells.get((engine, operation.name, CANCELLED, False)) for engine in ENGINES)
+        yield f"| {operation.name} | {' | '.join(cell.result if cell else 'not run' for cell in found)} |"
 
 
 def _table(cells: Cells, engine: str, always: bool) -> str:
@@ -202,4 +211,11 @@ truncated body one that reads none.
 ## By `engine="obstore"`: every request
 
 {obstore_always}
+
+## Cancelled at every await
+
+An operation of an async caller is cancelled at its first await, another at its second, and so on to the end. Each
+leaves the old files or the new ones, no task and no turn to write, a limit that knows enough, and the next calls work.
+
+{cancelled}
 """
