@@ -57,13 +57,16 @@ OF_ONE_CALL = set(
     object_store._between_loops.Hold object_store._between_loops.Turn object_store._between_loops._Place
     object_store._bucket.Operation object_store._erasing._Erasing object_store._limits._Limit
     object_store._write.Write plugins.redaction._Reading reader.Reader tools._toolset.Toolset tools.search._FileSearch
+    _patterns._Example _waiting.trying_later agent_memory_s3._answers.Request hooks.Report
+    mcp_server._connections.Connection mcp_server._sessions.Sessions mcp_server._stdio._Client mcp_server._stdio._Line
+    object_store._conditions._Scratch runners._Threaded
     """.split()  # noqa: SIM905
 )
 """Made and dropped within one call of ours, where no code of others sees them."""
 OF_A_MODULE = set(
     """
     _turns.ThreadTurns agent_memory_obstore._home.Home object_store._limits._Limits runners.AsyncRun runners.HereRun
-    runners.HoppingRun
+    runners.HoppingRun runners.ThreadedRun runners._Waiting
     """.split()  # noqa: SIM905
 )
 """One for the process, in a module's variable."""
@@ -90,7 +93,7 @@ def tops(tmp_path: Path) -> Iterator[list[object]]:
 def _made(directory: Path, stack: ExitStack) -> Iterator[object]:
     plugins = [
         audit.AuditPlugin(str(directory / "audit"), required=True),
-        limits.LimitsPlugin(max_bytes=10_000, root=directory / "root"),
+        limits.LimitsPlugin(max_file_bytes=1_000, max_bytes=10_000, root=directory / "root"),
         checkpoints.CheckpointFile(directory / "checkpoints"),
         checkpoints.CheckpointLogger(),
         logging.LoggingPlugin(),

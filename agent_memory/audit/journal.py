@@ -36,7 +36,7 @@ class Position(NamedTuple):
     hash: str
 
 
-class Entry:
+class Entry(Uncopied):
     """One record on its way into a journal; it may be added twice, and is written once.
 
     Args:

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
+from agent_memory._uncopied import Uncopied
 from agent_memory.hookspecs import Operation, Outcome
 
 LATE_SECONDS: Final = 60.0
@@ -50,7 +51,7 @@ class Change:
     left: float | None = None
 
 
-class FileSizes:
+class FileSizes(Uncopied):
     """The bounds of all files of a service, safe for threads."""
 
     def __init__(self, limit: int) -> None:

@@ -46,6 +46,9 @@ class Tree(Uncopied):
         self._directory = LockedDescriptor(walker.directory(segments_of(key.base), key))
         try:
             self._take(key)
+        except TryLater as later:
+            later.kept = self._directory  # which asks for the lock until the next try does
+            raise
         except BaseException:
             self._directory.close()
             raise
@@ -56,12 +59,7 @@ class Tree(Uncopied):
             take_tree(directory)
         except Busy:
             ask_for_tree(directory)
-            try:
-                patiently(key, WriteError, lambda: take_tree(directory))
-            except TryLater as later:
-                later.kept = self._directory  # which asks until the next try does
-                self._directory = Descriptor(-1)
-                raise
+            patiently(key, WriteError, lambda: take_tree(directory))
         if self._walker.identity(key.base) != self._directory.identity:
             raise Moved
 
