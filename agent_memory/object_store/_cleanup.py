@@ -7,12 +7,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Final
 
+from agent_memory._uncopied import Uncopied
 from agent_memory.object_store._attempts import Attempts
 
 _SECONDS: Final = 5.0
 
 
-class Cleanup:
+class Cleanup(Uncopied):
     """Requests that remove something, each with a time limit of its own. Belongs to one event loop."""
 
     def __init__(self) -> None:

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Final, cast
 
 from agent_memory._together import together
+from agent_memory._uncopied import Uncopied
 from agent_memory.object_store._attempts import Attempts
 from agent_memory.object_store._cleanup import Cleanup
 from agent_memory.object_store._conditions import Trial
@@ -25,7 +26,7 @@ _MOST_COPIES: Final = 9_999
 _UNDER_WAY: Final = 8
 
 
-class Composer:
+class Composer(Uncopied):
     """The uploads in parts of one backend.
 
     Args:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
 
+from agent_memory._uncopied import Uncopied
 from agent_memory.errors import UnsupportedOperationError
 from agent_memory.key import TEMPORARY_SUFFIX
 from agent_memory.object_store._attempts import Attempts
@@ -82,7 +83,7 @@ class KnownConditions:
     now: Conditions
 
 
-class Trial:
+class Trial(Uncopied):
     """The trial of one server, part by part, each before the first operation that relies on it.
 
     Args:

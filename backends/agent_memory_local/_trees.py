@@ -48,6 +48,7 @@ class Tree(Uncopied):
             self._take(key)
         except TryLater as later:
             later.kept = self._directory  # which asks for the lock until the next try does
+            del self._directory  # the traceback keeps this object
             raise
         except BaseException:
             self._directory.close()
