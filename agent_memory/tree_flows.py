@@ -174,8 +174,9 @@ async def _rename_file(store: Backend, run: Run, source: Key, target: Key) -> Ef
 
 async def _refuse_without_conditional_delete(store: Backend, run: Run, source: Key) -> None:
     """Before anything is copied; a backend that is told of a single writer does more than its capabilities say."""
-    if checks_capabilities(store):
-        await run.call(cast("Callable[[Key], Awaitable[object]]", store.check_capabilities), source)
+    asked: object = store
+    if checks_capabilities(asked):
+        await run.call(cast("Callable[[Key], Awaitable[object]]", asked.check_capabilities), source)
     if not store.capabilities.conditional_delete:
         with suppress(AgentMemoryFileNotFoundError, ConflictError):
             await run.call(store.delete, source, when=_OF_NO_FILE)
