@@ -275,6 +275,7 @@ def test_ceph_refuses_before_it_destroys_what_another_writer_wrote(ceph: S3Serve
         assert [entry.path for entry in memory.list()] == ["a.md"]
 
 
+@pytest.mark.long
 class TestContractAsOnCeph(FunctionalContract):
     """What Ceph RGW keeps, with a proxy that does to preconditions what it does."""
 
