@@ -122,7 +122,8 @@ def _surfaces(memory: AgentMemory, twin: AsyncAgentMemory, stack: ExitStack) -> 
     for module in (tools, conversation):
         for name in module.__all__:
             cls: Any = getattr(module, name)
-            wanted = next(iter(inspect.signature(cls).parameters), "") if inspect.isclass(cls) else ""
+            is_class = inspect.isclass(cls)
+            wanted = next(iter(inspect.signature(cls).parameters), "") if is_class else ""
             over = twin if name.startswith("Async") else memory
             if wanted == "memory":
                 yield cls(over)
