@@ -32,7 +32,7 @@ from agent_memory.hooks import Hooks, Report
 from agent_memory.hookspecs import Operation, OperationKind, Outcome
 from agent_memory.key import Key, is_agent_id
 from agent_memory.reader import Reader
-from agent_memory.runners import AsyncRun, Run
+from agent_memory.runners import AsyncRun, Run, ThreadedRun
 
 _READING = frozenset({"read", "stat", "exists", "list", "agent_ids"})
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
@@ -305,8 +305,8 @@ class Tree(Uncopied):
         try:
             await self._perform(call, flow, fault, has_content=content is not None)
         except GeneratorExit as error:
-            if isinstance(run, AsyncRun):
-                raise  # the caller's event loop was given up, and nothing is awaited there any more
+            if isinstance(run, AsyncRun | ThreadedRun):
+                raise  # the caller's event loop was given up: nothing is awaited there, and this may be any thread
             failed = raised = error
         except BaseException as error:  # noqa: BLE001 - it is raised below
             failed = raised = error

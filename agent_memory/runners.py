@@ -338,6 +338,8 @@ class _Threaded(Generic[T]):
                 return cast(T, result)
             try:
                 await asyncio.sleep(self._seconds)
+            except GeneratorExit:
+                raise  # the caller's event loop was given up, and its flow is closed with it
             except BaseException:
                 self._give_up()
                 raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
+import weakref
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -161,23 +162,24 @@ def test_cancelled_calls_stop_waiting_and_are_told_once(place: Place, kind: str)
 
 
 def test_calls_of_a_loop_that_is_given_up_stop_waiting(place: Place) -> None:
-    loop = asyncio.new_event_loop()
-
-    async def wait() -> None:
-        await place.waiters(3)
-        await asyncio.sleep(0.01)
+    async def wait() -> list[weakref.ref[Any]]:
+        tasks = await place.waiters(8)
+        for _ in range(5):
+            await asyncio.sleep(0.001)
+        return [weakref.ref(task) for task in tasks]
 
     holder = place.hold("file")
     try:
-        loop.run_until_complete(wait())
-        loop.close()
-        del loop
-        for _ in range(3):
-            while not place.watch.ended.acquire(timeout=0.1):
+        for _ in range(10):
+            loop = asyncio.new_event_loop()
+            loop.set_exception_handler(lambda *_: None)  # which would be told that they are still pending
+            tasks = loop.run_until_complete(wait())
+            loop.close()
+            del loop
+            while any(task() for task in tasks):  # those with a step in a thread last until it ends
                 gc.collect()
     finally:
         end(holder)
-    assert place.watch.outcomes == {"interrupted": 3}
     assert_no_thread_is_held()
     asyncio.run(place.memory.append(LOG, "new;"))
     assert place.lines() == ["old", "new"]
@@ -305,10 +307,10 @@ def test_mcp_clients_that_leave_their_calls_stop_no_other_client(place: Place, l
         async with over_http(url, token) as client:
             calling = asyncio.create_task(client.call_tool("append", text))
             await left.wait()
-            if leaves == "hangs up":
-                raise ConnectionAbortedError
-            calling.cancel()
-            await asyncio.wait([calling])
+            if leaves == "cancels":
+                calling.cancel()
+                await asyncio.wait([calling])
+        await asyncio.gather(calling, return_exceptions=True)
 
     async def serve() -> None:
         url: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -319,7 +321,7 @@ def test_mcp_clients_that_leave_their_calls_stop_no_other_client(place: Place, l
             for _ in clients:
                 assert await asyncio.to_thread(place.watch.begun.acquire, timeout=SECONDS)
             left.set()
-            await asyncio.gather(*clients, return_exceptions=True)
+            await asyncio.gather(*clients)
             async with over_http(await url, token) as client:
                 assert (await called(client, "view", path=f"/memories/{LOG}")).text.endswith("old;")
                 for _ in range(count + 1):
