@@ -8,7 +8,7 @@ from functools import partial
 
 from agent_memory.backend import DeletedTree
 from agent_memory.errors import PartialOperationError, UnsupportedOperationError, WriteError
-from agent_memory.key import Key
+from agent_memory.key import TEMPORARY_SUFFIX, Key
 from agent_memory.object_store._bucket import Bucket
 from agent_memory.object_store._store import KeepsVersions, KeptItem, KeptPage
 
@@ -16,6 +16,8 @@ _AT_ONCE = 16
 _MOST_ROUNDS = 5
 _STILL_THERE = "the server still lists what it said it had deleted"
 _OURS = Key.internal("x").parent
+_NO_FILES = ("/", TEMPORARY_SUFFIX)
+"""How names end that are a console's folder markers, or the scratch objects of a trial of preconditions."""
 ListPage = Callable[[str, tuple[str, str] | None], Awaitable[KeptPage]]
 Drop = Callable[[KeptItem], Awaitable[None]]
 
@@ -91,7 +93,7 @@ class _Erasing:
         by_name: dict[str, list[KeptItem]] = {}
         for kept in reversed(those):
             by_name.setdefault(kept.name, []).append(kept)
-        self._found |= {name for name in by_name if not name.endswith("/")}  # a console's folder marker
+        self._found |= {name for name in by_name if not name.endswith(_NO_FILES)}
         errors: dict[KeptItem, WriteError] = {}
         places = asyncio.Semaphore(_AT_ONCE)
 
