@@ -193,7 +193,7 @@ def test_no_earlier_version_comes_to_light_meanwhile(
         if method == "list_object_versions":
             return await call(method, **options, MaxKeys=2)
         reply = await call(method, **options)
-        if method == "delete_object":
+        if method == "delete_object" and options["Key"].endswith("/a.md"):  # not of a trial's scratch object
             seen.append(visible())
         return reply
 
