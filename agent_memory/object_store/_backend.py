@@ -136,6 +136,7 @@ class ObjectStoreBackend(Backend):
         """See `agent_memory.backend.ChecksCapabilities`."""
         with self._bucket.operation(key, WriteError) as attempts:
             await self._conditions(key, attempts)
+            await self._trial.of_deletes(self._bucket.name(key), attempts)
         return self.capabilities
 
     async def read(self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY) -> Snapshot:
@@ -263,7 +264,7 @@ class ObjectStoreBackend(Backend):
         with self._bucket.operation(key, error) as attempts:
             async with self._writer.turns.turn(place, attempts.deadline.at):
                 if needed:
-                    self._require(key, await self._conditions(key, attempts), needed)
+                    await self._require_kept(key, attempts, needed)
                 write = Write(self._store, self._composer, name, self._writer, attempts, self.max_bytes)
                 if self._between_loops is None:
                     return await change(write)
@@ -283,6 +284,12 @@ class ObjectStoreBackend(Backend):
             if self._allow_single_writer and not kept and not isinstance(self._store, SingleWriterStore):
                 self._bucket.store = SingleWriterStore(self._store)
         return self._trial.known.now
+
+    async def _require_kept(self, key: Key, attempts: Attempts, needed: tuple[str, ...]) -> None:
+        conditions = await self._conditions(key, attempts)
+        if "delete" in needed:
+            conditions = await self._trial.of_deletes(self._bucket.name(key), attempts)
+        self._require(key, conditions, needed)
 
     def _require(self, key: Key, conditions: Conditions, needed: tuple[str, ...]) -> None:
         """Raise `UnsupportedOperationError` unless the server keeps what a change relies on."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
@@ -21,6 +21,7 @@ from agent_memory.object_store._attempts import Attempts
 from agent_memory.object_store._cleanup import Cleanup
 from agent_memory.object_store._store import (
     NO_ETAG,
+    Broken,
     Composes,
     Failed,
     KeepsVersions,
@@ -110,6 +111,18 @@ class Trial(Uncopied):
             self.known.now = replace(found, copy=self.known.now.copy, complete=self.known.now.complete)
         return self.known.now
 
+    async def of_deletes(self, name: str, attempts: Attempts) -> Conditions:
+        """The same after `of_writes`, which leaves DELETE untried where the credentials may not delete.
+
+        Raises:
+            Failed: they still may not.
+        """
+        if self.known.now.delete is Condition.NOT_TRIED:
+            async with self._scratch(name, attempts) as scratch:
+                await scratch.takes(lambda: scratch.put(b"1"))
+                self.known.now = replace(self.known.now, delete=await self._tried_delete(scratch, NO_ETAG))
+        return self.known.now
+
     async def of_uploads(self, name: str, attempts: Attempts) -> Conditions:
         """What the server does with conditional uploads in parts.
 
@@ -142,7 +155,13 @@ class Trial(Uncopied):
             first = scratch.etag or NO_ETAG
             swap = await self._tried_swap(scratch, first)
             stale = first if scratch.etag != first else NO_ETAG
-            return Conditions(create, swap, await self._tried_delete(scratch, stale))
+            try:
+                delete = await self._tried_delete(scratch, stale)
+            except Broken:
+                raise
+            except Failed:  # credentials that may not delete: tried again by what needs it
+                delete = Condition.NOT_TRIED
+            return Conditions(create, swap, delete)
 
     async def _tried_swap(self, scratch: _Scratch, first: str) -> Condition:
         """By the ETag as the server gives it, else without its quotes, as Ceph RGW takes it."""
@@ -162,7 +181,7 @@ class Trial(Uncopied):
             if await scratch.takes(partial(scratch.delete, stale)):
                 return Condition.IGNORED
             return Condition.KEPT if await scratch.takes(partial(scratch.delete, scratch.etag)) else Condition.NEVER_MET
-        except (UnsupportedOperationError, Failed):  # credentials that may not delete need no conditional delete
+        except UnsupportedOperationError:
             return Condition.NOT_TAKEN
 
     async def _tried_uploads(self, store: Composes, name: str, attempts: Attempts) -> tuple[Condition, Condition]:
@@ -176,6 +195,8 @@ class Trial(Uncopied):
                 if found != (Condition.KEPT, Condition.KEPT):  # else it is complete
                     await self._cleanup.run(abort, attempts)
                 return found
+            except Broken:
+                raise
             except (UnsupportedOperationError, Failed):
                 return Condition.NOT_TAKEN, Condition.NOT_TAKEN
 
@@ -186,8 +207,7 @@ class Trial(Uncopied):
         async with self._cleanup.on_failure(remove, attempts):
             yield scratch
             if scratch.etag is not None:
-                with suppress(Failed):  # credentials that may not delete leave it
-                    await attempts.until_answered(remove)
+                await self._cleanup.run(remove, attempts)  # credentials that may not delete leave it
 
 
 class _Scratch:

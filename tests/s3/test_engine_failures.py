@@ -14,7 +14,7 @@ import pytest
 
 from agent_memory.backend import ABSENT, PRESENT, Deadline, deadline
 from agent_memory.errors import AgentMemoryError, FileOperationError, OutcomeUnknownError
-from agent_memory.key import Key
+from agent_memory.key import TEMPORARY_SUFFIX, Key
 from agent_memory.object_store import (
     Failed,
     KeptItem,
@@ -68,6 +68,8 @@ FAILURES = (
 """What is no fault of the code: the answer tells what took effect, or the operation says that it does not know."""
 ANSWERS = (Missing, Refused, Racing, NotSatisfiable, lambda: TooLarge(9, 1))
 """What an operation may get in answer to a request that cannot be answered so."""
+CLEANING = {"abort_upload", "delete scratch"}
+"""What an operation that failed sends to remove what it left on the server."""
 MISTAKES = (ImportError, TypeError, AttributeError, KeyError, ValueError, RuntimeError, OSError, ZeroDivisionError)
 
 
@@ -114,7 +116,8 @@ def _failing(name: str) -> Callable[..., Awaitable[Any]]:
         if not _inside.get():
             self.outside.append(name)
         failure = self.fails(len(self.requests))
-        self.requests.append(name)
+        is_scratch = name == "delete" and args[0].endswith(TEMPORARY_SUFFIX)
+        self.requests.append("delete scratch" if is_scratch else name)
         await asyncio.sleep(0)
         request = partial(getattr(Engine, name), self, *args, **options)
         if failure is None:
@@ -271,14 +274,14 @@ def test_a_mistake_of_the_code_is_told_at_once_with_its_cause(
 ) -> None:
     for at in requests_of(operation):
         end = ended(operation, from_request(at, Failure("", lambda: mistake("a mistake"), applied)))
-        if end.error is None and end.engine.requests[at] in ("abort_upload", "delete_version"):
+        if end.error is None and end.engine.requests[at] in {*CLEANING, "delete_version"}:
             continue  # what was to go is gone
         assert isinstance(end.error, FileOperationError), (at, end.engine.requests)
         assert any(type(cause) is mistake for cause in chain_of(end.error))
         assert mistake.__name__ in str(end.error)
         assert "a mistake" not in str(end.error), "what it says may be a path of the host"
         if not operation.many:
-            assert set(end.engine.requests[at + 1 :]) <= {"abort_upload"}, "nothing is sent again"
+            assert set(end.engine.requests[at + 1 :]) <= CLEANING, "nothing is sent again"
             assert isinstance(end.error, OutcomeUnknownError) or not end.changed
 
 
@@ -286,8 +289,8 @@ def test_a_mistake_of_the_code_is_told_at_once_with_its_cause(
 def test_a_cancellation_stays_one(operation: Operation) -> None:
     for at in requests_of(operation):
         end = ended(operation, lambda _: None, cancelled_at=at)
-        assert isinstance(end.error, asyncio.CancelledError) or end.engine.requests[at] == "abort_upload"
-        assert set(end.engine.requests[at + 1 :]) <= {"abort_upload"}
+        assert isinstance(end.error, asyncio.CancelledError) or end.engine.requests[at] in CLEANING
+        assert set(end.engine.requests[at + 1 :]) <= CLEANING
 
 
 @every_operation
