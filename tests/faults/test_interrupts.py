@@ -25,11 +25,22 @@ from tests.faults.plans import Report
 _STEP = 23
 """Of the places, which are tried without ``--long``: every so many."""
 
+_SHORT = ("append", "write, replacing", "rename, a directory")
+"""The operations on disk that are tried without ``--long``."""
+
 pytestmark = [
     pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning"),  # interrupted before its start
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),  # interrupted in a finaliser
-    pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS),
 ]
+
+
+on_disk = pytest.mark.parametrize(
+    "operation",
+    [
+        pytest.param(each, id=name, marks=() if name in _SHORT else pytest.mark.long)
+        for name, each in OPERATIONS.items()
+    ],
+)
 
 
 @pytest.fixture(autouse=True)
@@ -45,6 +56,7 @@ def places(count: int, long: bool) -> range:
     return range(1, count + 1, 1 if long else _STEP)
 
 
+@on_disk
 def test_on_disk(results: Results, operation: Operation, tmp_path: Path, long: bool) -> None:
     numbers = itertools.count()
 
@@ -92,6 +104,7 @@ def opened_below(directory: Path) -> list[str]:
     return found
 
 
+@pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
 def test_in_memory(results: Results, operation: Operation, long: bool) -> None:
     def fresh() -> AgentMemory:
         memory = AgentMemory.open("memory://")
