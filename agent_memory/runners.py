@@ -56,7 +56,7 @@ from agent_memory.backend import (
     current_deadline,
     trying_later,
 )
-from agent_memory.errors import UnsupportedOperationError
+from agent_memory.errors import FileOperationError, OutcomeUnknownError, UnsupportedOperationError
 from agent_memory.key import Key
 
 P = ParamSpec("P")
@@ -224,7 +224,17 @@ class AsyncRun(_Clock):
         return await on_loop(_io_loop(caller_waits=False), primitive(*args, **kwargs))
 
     async def offload(self, function: Callable[[], T]) -> T:
-        return await asyncio.shield(in_thread(function))  # a cancelled caller does not unsay a hook
+        """A cancelled caller waits until the hook has ended: the next hook would come before its end otherwise."""
+        hook = asyncio.wrap_future(_submit(contextvars.copy_context(), function))  # no task: a runner cancels all tasks
+        try:
+            return await asyncio.shield(hook)
+        except asyncio.CancelledError:
+            while not hook.done():
+                with suppress(asyncio.CancelledError):
+                    await asyncio.wait({hook})
+            if not hook.cancelled():
+                hook.exception()  # else the loop reports it as never retrieved
+            raise
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
@@ -305,10 +315,19 @@ async def in_thread(function: Callable[[], T]) -> T:
 
 def _submit(context: contextvars.Context, function: Callable[[], T]) -> Future[T]:
     depth = context.get(_depth, 0)
-    return _executor(depth).submit(context.run, _one_deeper, depth, function)
+    claim = [None]  # `pop` is one step: either the thread takes it, or the caller that could start none
+    try:
+        return _executor(depth).submit(context.run, _one_deeper, depth, function, claim)
+    except RuntimeError as error:  # the executor may have queued it all the same
+        try:
+            claim.pop()
+        except IndexError:
+            raise OutcomeUnknownError("no thread can be started, and another one works on this call") from error
+        raise FileOperationError("no thread can be started for this call; nothing was done") from error
 
 
-def _one_deeper(depth: int, function: Callable[[], T]) -> T:
+def _one_deeper(depth: int, function: Callable[[], T], claim: list[None]) -> T:
+    claim.pop()
     token = _depth.set(depth + 1)
     try:
         return function()
@@ -372,7 +391,7 @@ class _Threaded(Generic[T]):
         """Cancel a flow that waits; it tells its hooks in a thread."""
         if self._flow is None:
             return  # it has not begun, and nobody was told that it would
-        with suppress(RuntimeError):  # the interpreter ends
+        with suppress(FileOperationError):  # the interpreter ends
             _submit(self._context, self._cancelled)
 
     def _cancelled(self) -> None:

@@ -62,11 +62,11 @@ class FileSizes(Uncopied):
         self._transfers: dict[str, tuple[File, File]] = {}
         self._evicted: dict[int, int] = {}  # the largest bound by a hash of the file: of bounded size, as the rest
         self._last_evicted = 0.0
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal's handler may change files, too
 
     def begin_in_child(self) -> None:
         """After a fork: changes under way are the parent's, and may have taken effect."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         transferred = [new for files in self._transfers.values() for _, new in self._images(*files)]
         for file in [*self._changes, *transferred]:
             self._known[file] = Known(self._largest(file), time.monotonic())
@@ -99,8 +99,7 @@ class FileSizes(Uncopied):
         """Learn from an operation that ended."""
         file = operation.agent, operation.path
         with self._lock:
-            began = self._began.pop(operation.id, 0.0)
-            self._transfers.pop(operation.id, None)
+            began = self._began.get(operation.id, 0.0)
             if operation.kind in _MOVING:
                 self._transfer(operation, outcome, began)
             elif change := self._changes.get(file, {}).get(operation.id):
@@ -111,6 +110,8 @@ class FileSizes(Uncopied):
                 self._observe([file], outcome.size, began)
             elif operation.kind in _SEEING | {"edit", "delete"} and _is_missing(operation, outcome):
                 self._observe([file], 0, began)
+            self._transfers.pop(operation.id, None)  # at last: an interrupt before leaves bounds too large
+            self._began.pop(operation.id, None)
 
     def _end(self, file: File, operation: str, change: Change, outcome: Outcome) -> None:
         if unknown(outcome):
@@ -197,10 +198,11 @@ class FileSizes(Uncopied):
         self._known[file] = Known(size, changed)
         self._known.move_to_end(file)
         if len(self._known) > _REMEMBERED:
-            oldest, known = self._known.popitem(last=False)
+            oldest, known = next(iter(self._known.items()))
             bucket = hash(oldest) % _BUCKETS
             self._evicted[bucket] = max(known.size, self._evicted.get(bucket, 0))
             self._last_evicted = max(known.changed, self._last_evicted)
+            self._known.pop(oldest, None)
 
     def _withdraw(self, file: File, operation: str) -> None:
         changes = self._changes.get(file, {})

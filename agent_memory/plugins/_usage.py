@@ -6,8 +6,7 @@ import itertools
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, cast
 
@@ -58,7 +57,7 @@ class _Agent(Uncopied):
     """
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()  # a signal's handler may change files, too
         self.users = 0
         self.sizes: dict[str, int] = {}
         self._under_way: dict[str, _UnderWay] = {}
@@ -224,66 +223,70 @@ class Usage(Uncopied):
     def forget(self) -> None:
         """Know nothing, as after a fork: what is under way is the parent's."""
         self._agents: OrderedDict[str | None, _Agent] = OrderedDict()
-        self._guard = threading.Lock()
+        self._guard = threading.RLock()
 
     def permit(self, operation: Operation, size: int) -> None:
         """Raise `OperationDenied` if a content of so many bytes is too much; until `follow` it counts as written."""
-        with self._counted(operation) as agent:
-            plan = Planned(operation.path, size, operation.kind == "append")
-            planned = agent.with_images([plan])
-            self._require(agent, operation, planned)
-            agent.begin(operation.id, [each.path for each in planned], planned)
+        self._with_agent(operation.agent, lambda agent: self._permit(agent, operation, size))
+
+    def _permit(self, agent: _Agent, operation: Operation, size: int) -> None:
+        self._prepare(agent, operation)
+        planned = agent.with_images([Planned(operation.path, size, operation.kind == "append")])
+        self._require(agent, operation, planned)
+        agent.begin(operation.id, [each.path for each in planned], planned)
 
     def permit_copy(self, operation: Operation) -> None:
         """The same for a file or directory that is copied."""
-        with self._counted(operation) as agent:
-            names = operation.path, operation.target or ""
-            planned = agent.with_images(agent.images(*names))
-            self._require(agent, operation, planned)
-            agent.begin(operation.id, agent.paths(*names), planned, names, copies=True)
+        self._with_agent(operation.agent, lambda agent: self._permit_copy(agent, operation))
+
+    def _permit_copy(self, agent: _Agent, operation: Operation) -> None:
+        self._prepare(agent, operation)
+        names = operation.path, operation.target or ""
+        planned = agent.with_images(agent.images(*names))
+        self._require(agent, operation, planned)
+        agent.begin(operation.id, agent.paths(*names), planned, names, copies=True)
 
     def note(self, operation: Operation) -> None:
         """A file is about to be deleted."""
-        with self._agent(operation.agent) as agent:
-            agent.begin(operation.id, [operation.path])
+        self._with_agent(operation.agent, lambda agent: agent.begin(operation.id, [operation.path]))
 
     def permit_rename(self, operation: Operation) -> None:
         """A rename needs room only where its source is changed at the same time."""
-        with self._agent(operation.agent) as agent:
-            if agent.counted is None and not agent.sizes:
-                self._count(agent, operation.agent)
-            names = operation.path, operation.target or ""
-            planned = agent.with_images(agent.doubled(*names))
-            if planned:
-                self._require(agent, operation, planned)
-            agent.begin(operation.id, agent.paths(*names), planned, names)
+        self._with_agent(operation.agent, lambda agent: self._permit_rename(agent, operation))
+
+    def _permit_rename(self, agent: _Agent, operation: Operation) -> None:
+        if agent.counted is None and not agent.sizes:
+            self._count(agent, operation.agent)
+        names = operation.path, operation.target or ""
+        planned = agent.with_images(agent.doubled(*names))
+        if planned:
+            self._require(agent, operation, planned)
+        agent.begin(operation.id, agent.paths(*names), planned, names)
 
     def follow(self, operation: Operation, outcome: Outcome) -> None:
         """Note what an operation did; where that is not known, the agent is counted anew before its next."""
-        with self._guard:
-            known = operation.agent in self._agents
-        if known:
-            with self._agent(operation.agent) as agent:
-                self._follow(agent, operation, outcome)
+        if operation.agent in self._agents:
+            self._with_agent(operation.agent, lambda agent: self._follow(agent, operation, outcome))
 
     def _follow(self, agent: _Agent, operation: Operation, outcome: Outcome) -> None:
+        counted, agent.counted = agent.counted, None  # if this is interrupted, the agent is counted anew
         if unknown(outcome):
             agent.leave(operation.id)
-            agent.counted = None
-        elif not agent.end(operation.id):
-            agent.counted = None
-        elif operation.kind in _WRITING and outcome.status == "ok" and outcome.size is not None:
+            return
+        if not agent.end(operation.id):
+            return
+        if operation.kind in _WRITING and outcome.status == "ok" and outcome.size is not None:
             agent.put(operation.path, outcome.size)
         elif operation.kind == "delete" and outcome.status == "ok":
             agent.drop(operation.path)
         elif operation.kind in _MOVING and outcome.error != "operation_denied":
             if operation.kind == "rename" and outcome.status == "ok":
                 agent.rename(operation.path, operation.target or "")
-            agent.counted = None
+            return
+        agent.counted = counted
 
-    @contextmanager
-    def _agent(self, name: str | None) -> Iterator[_Agent]:
-        """An agent, locked."""
+    def _with_agent(self, name: str | None, work: Callable[[_Agent], None]) -> None:
+        """Work on an agent that is locked; no generator holds the lock, because an interrupt would suspend it there."""
         with self._guard:
             agent = self._agents.setdefault(name, _Agent())
             agent.users += 1
@@ -291,7 +294,7 @@ class Usage(Uncopied):
             self._evict()
         try:
             with agent.lock:
-                yield agent
+                work(agent)
         finally:
             with self._guard:
                 agent.users -= 1
@@ -299,17 +302,14 @@ class Usage(Uncopied):
     def _evict(self) -> None:
         """Forget the agent that was idle longest: it is counted anew. Others have plans that no listing tells."""
         if len(self._agents) > _MOST_AGENTS:
-            idle = next((name for name, agent in self._agents.items() if agent.is_idle), _NOBODY)
+            idle = next((name for name, agent in list(self._agents.items()) if agent.is_idle), _NOBODY)
             if idle is not _NOBODY:
                 del self._agents[cast("str | None", idle)]
 
-    @contextmanager
-    def _counted(self, operation: Operation) -> Iterator[_Agent]:
-        with self._agent(operation.agent) as agent:
-            agent.withdraw(operation.id)  # of an edit that is tried again
-            if agent.counted is None or time.monotonic() - agent.counted > RECOUNT_SECONDS:
-                self._count(agent, operation.agent)
-            yield agent
+    def _prepare(self, agent: _Agent, operation: Operation) -> None:
+        agent.withdraw(operation.id)  # of an edit that is tried again
+        if agent.counted is None or time.monotonic() - agent.counted > RECOUNT_SECONDS:
+            self._count(agent, operation.agent)
 
     def _require(self, agent: _Agent, operation: Operation, planned: Sequence[Planned]) -> None:
         excess = self._excess(agent, planned)

@@ -257,6 +257,7 @@ def _flush_at_the_end(_: object) -> None:
 
 _open = renewed_in_child(AuditPlugin._begin_in_child)
 register_after_fork(_open, _flush_at_the_end)  # a child that multiprocessing forked ends without `atexit`
+_flush_at_the_end(None)  # and so does one that imports this module itself
 
 
 def _asked(operation: Operation) -> dict[str, object]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import cast
 
 from agent_memory import flows
+from agent_memory._uncopied import Uncopied
 from agent_memory.backend import Backend
 from agent_memory.hookspecs import AuditCheckpoint, hookimpl
 from agent_memory.key import Key
@@ -23,7 +24,7 @@ from agent_memory.runners import close_backend, run_sync
 _log = logging.getLogger("agent_memory.audit")
 
 
-class CheckpointFile:
+class CheckpointFile(Uncopied):
     """Appends each checkpoint to a file, as a JSON line, durably.
 
     Args:

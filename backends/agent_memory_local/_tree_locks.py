@@ -41,10 +41,13 @@ class TreeLocks(Uncopied):
         if is_asked_for(held.number):
             self._idle[key.base] = held
             raise Busy("the directory tree")
-        take_tree(held.number, LOCK_SH)
-        if self._walker.identity(key.base) != held.identity:
-            leave_tree(held.number)
-            raise Moved
+        try:
+            take_tree(held.number, LOCK_SH)
+            if self._walker.identity(key.base) != held.identity:
+                raise Moved
+        except BaseException:
+            leave_tree(held.number)  # not only when it is closed: a traceback may keep it open
+            raise
         return held
 
     def keep(self, key: Key, held: LockedDescriptor) -> None:

@@ -7,12 +7,14 @@ fsspec keeps one such store per process, so the same URL is the same store, guar
 from __future__ import annotations
 
 import operator
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
+from weakref import WeakSet
 
 from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
 
@@ -30,6 +32,7 @@ from agent_memory.backend import (
     PageBuilder,
     ReadWhen,
     Snapshot,
+    Uncopied,
     Version,
     WriteWhen,
     content_version,
@@ -39,12 +42,61 @@ from agent_memory.backend import (
     require,
     taken_name,
 )
+from agent_memory.errors import WriteError
 from agent_memory.key import Key
 
 __all__ = ["MemoryBackend", "agent_memory_register_backends"]
 
 _PARTIAL = "state:"
-_shared_lock = threading.RLock()
+T = TypeVar("T")
+
+
+class _Changes(Uncopied):
+    """Lets one change of a store happen at a time.
+
+    The lock can be taken again by the thread that has it, so that a signal's handler may read while it interrupts a
+    change. Its own change would be lost or lose the interrupted one, and is refused.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.under_way: list[None] = []
+        _all_changes.add(self)
+
+    def begin_in_child(self) -> None:
+        """After a fork: a change that was under way is the parent's."""
+        self.lock = threading.RLock()
+        self.under_way = []
+
+    def run(self, key: Key, change: Callable[[], T]) -> T:
+        """Make a change.
+
+        Raises:
+            WriteError: a handler interrupted a change of this store.
+        """
+        with self.lock:
+            if self.under_way:
+                raise WriteError(
+                    f"{key.path!r}: a change of this store was interrupted by this one; nothing was written"
+                )
+            try:
+                self.under_way.append(None)
+                return change()
+            finally:
+                self.under_way.clear()
+
+
+_all_changes: WeakSet[_Changes] = WeakSet()
+
+
+def _begin_in_child() -> None:
+    for changes in _all_changes:
+        changes.begin_in_child()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_in_child)
+_of_named_stores = _Changes()
 
 
 class MemoryBackend(BlockingBackend):
@@ -63,14 +115,14 @@ class MemoryBackend(BlockingBackend):
 
     def __init__(self, name: str = "") -> None:
         self._fs = MemoryFileSystem(skip_instance_cache=True)
-        self._lock = _shared_lock
+        self._changes = _of_named_stores
         if not name:
             self._fs.store, self._fs.pseudo_dirs = {}, [""]
-            self._lock = threading.RLock()
+            self._changes = _Changes()
         self._root = f"/{name}/" if name else "/"
 
     def read(self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY) -> Snapshot:
-        with self._lock:
+        with self._changes.lock:
             file = self._file(key)
             span = range(*slice(start, end).indices(file.size))
             refuse_larger(key, len(span), self.max_bytes)
@@ -84,52 +136,60 @@ class MemoryBackend(BlockingBackend):
         return Snapshot(data, (lambda: content_version(whole)) if len(data) == len(whole) else partial, len(whole))
 
     def stat(self, key: Key) -> Entry:
-        with self._lock:
+        with self._changes.lock:
             file = self._file(key)
             return Entry(key, file.size, file.modified.timestamp())
 
     def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
-        path = self._path(key)
-        with self._lock:
-            self._refuse_taken(key)
-            require(key, self._state(key), when)
-            self._fs.store[path] = MemoryFile(self._fs, path, data)
+        self._changes.run(key, lambda: self._write(key, data, when))
         return content_version(data)
 
-    def append(self, key: Key, data: bytes, *, separator: bytes = b"", when: AppendWhen = ANY) -> Appended:
+    def _write(self, key: Key, data: bytes, when: WriteWhen) -> None:
         path = self._path(key)
-        with self._lock:
-            require(key, self._state(key), when)
-            self._refuse_taken(key)
-            file = self._fs.store.get(path)
-            if file is None:
-                self._fs.store[path] = MemoryFile(self._fs, path, data)
-                return Appended(len(data))
-            if file.size and separator:
-                file.seek(-min(file.size, len(separator)), 2)
-                data = data if file.read() == separator else separator + data
-            file.seek(0, 2)
-            file.write(data)
-            file.modified = datetime.now(tz=UTC)
-            return Appended(file.size)
+        self._refuse_taken(key)
+        require(key, self._state(key), when)
+        self._fs.store[path] = MemoryFile(self._fs, path, data)
+
+    def append(self, key: Key, data: bytes, *, separator: bytes = b"", when: AppendWhen = ANY) -> Appended:
+        return self._changes.run(key, lambda: self._append(key, data, separator, when))
+
+    def _append(self, key: Key, data: bytes, separator: bytes, when: AppendWhen) -> Appended:
+        path = self._path(key)
+        require(key, self._state(key), when)
+        self._refuse_taken(key)
+        file = self._fs.store.get(path)
+        if file is None:
+            self._fs.store[path] = MemoryFile(self._fs, path, data)
+            return Appended(len(data))
+        if file.size and separator:
+            file.seek(-min(file.size, len(separator)), 2)
+            data = data if file.read() == separator else separator + data
+        file.seek(0, 2)
+        file.write(data)
+        file.modified = datetime.now(tz=UTC)
+        return Appended(file.size)
 
     def delete(self, key: Key, when: ReadWhen = ANY) -> None:
-        with self._lock:
-            require(key, self._state(key), PRESENT, when)
-            del self._fs.store[self._path(key)]
+        self._changes.run(key, lambda: self._delete(key, when))
+
+    def _delete(self, key: Key, when: ReadWhen) -> None:
+        require(key, self._state(key), PRESENT, when)
+        del self._fs.store[self._path(key)]
 
     def move_tree(self, source: Key, target: Key) -> int | None:
-        with self._lock:
-            page = self._below(source).whole_page(None)
-            if not page.entries:
-                raise not_found(source)
-            if page.skipped:
-                return None
-            moved = [(entry.key, target.join(entry.key.relative_to(source).path)) for entry in page.entries]
-            if self._state(target) or self._below(target).whole_page(None).entries:
-                raise taken_name(target)
-            self._refuse_taken(target)
-            self._move([(self._path(old), self._path(new)) for old, new in moved])
+        return self._changes.run(source, lambda: self._move_tree(source, target))
+
+    def _move_tree(self, source: Key, target: Key) -> int | None:
+        page = self._below(source).whole_page(None)
+        if not page.entries:
+            raise not_found(source)
+        if page.skipped:
+            return None
+        moved = [(entry.key, target.join(entry.key.relative_to(source).path)) for entry in page.entries]
+        if self._state(target) or self._below(target).whole_page(None).entries:
+            raise taken_name(target)
+        self._refuse_taken(target)
+        self._move([(self._path(old), self._path(new)) for old, new in moved])
         return len(moved)
 
     def _move(self, names: list[tuple[str, str]]) -> None:
@@ -141,26 +201,30 @@ class MemoryBackend(BlockingBackend):
         deque(map(operator.call, steps), maxlen=0)
 
     def delete_tree(self, prefix: Key) -> DeletedTree:
-        with self._lock:
-            page = self._below(prefix).whole_page(None)
-            for entry in page.entries:
-                del self._fs.store[self._path(entry.key)]
+        return self._changes.run(prefix, lambda: self._delete_tree(prefix))
+
+    def _delete_tree(self, prefix: Key) -> DeletedTree:
+        page = self._below(prefix).whole_page(None)
+        for entry in page.entries:
+            del self._fs.store[self._path(entry.key)]
         return DeletedTree(len(page.entries), page.skipped)
 
     def erase(self, prefix: Key) -> DeletedTree:
-        with self._lock:
-            own = self._fs.store.pop(self._path(prefix), None) is not None
-            below = self.delete_tree(prefix)
+        return self._changes.run(prefix, lambda: self._erase(prefix))
+
+    def _erase(self, prefix: Key) -> DeletedTree:
+        own = self._fs.store.pop(self._path(prefix), None) is not None
+        below = self._delete_tree(prefix)
         return DeletedTree(own + below.files, below.skipped)
 
     def list(self, prefix: Key, *, recursive: bool = True, after: str | None = None, limit: int = 1000) -> Page:
-        with self._lock:
+        with self._changes.lock:
             return self._below(prefix, recursive).page(after, limit)
 
     def _below(self, prefix: Key, recursive: bool = True) -> PageBuilder:
         builder = PageBuilder(prefix, recursive)
         top = self._path(prefix).rstrip("/") + "/"
-        for path, file in self._fs.store.items():
+        for path, file in list(self._fs.store.items()):  # a handler may change it
             if path.startswith(top):
                 builder.file(path[len(top) :], file.size, file.modified.timestamp())
         return builder
