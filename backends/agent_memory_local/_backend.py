@@ -21,6 +21,7 @@ from agent_memory.backend import (
     PageBuilder,
     ReadWhen,
     Snapshot,
+    TryLater,
     Version,
     WriteWhen,
     content_version,
@@ -178,7 +179,7 @@ class LocalBackend(BlockingBackend):
         try:
             return patiently(key, error, attempt)
         except BaseException as failure:
-            if not isinstance(failure, AgentMemoryFileNotFoundError):
+            if not isinstance(failure, AgentMemoryFileNotFoundError | TryLater):  # it is tried again
                 remove_empty(self._walker, key.segments[:-1], key)  # what was made for it
             if isinstance(failure, OSError) and not isinstance(failure, AgentMemoryError):
                 raise storage_failure(key, error, failure) from failure

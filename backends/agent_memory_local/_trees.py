@@ -92,20 +92,20 @@ class Tree(Uncopied):
 
 def move_tree(walker: Walker, source: Key, target: Key, sync: bool) -> int | None:
     """See `agent_memory.backend.MovesTrees.move_tree`."""
-    try:
-        with Tree(walker, source) as tree:
-            page = tree.files(source)
-            if not page.entries:
-                raise not_found(source)
-            if page.skipped:
-                return None
-            for entry in page.entries:
-                target.join(entry.key.relative_to(source).path)  # a name that would be too long is refused here
+    with Tree(walker, source) as tree:
+        page = tree.files(source)
+        if not page.entries:
+            raise not_found(source)
+        if page.skipped:
+            return None
+        for entry in page.entries:
+            target.join(entry.key.relative_to(source).path)  # a name that would be too long is refused here
+        try:
             if not _move(tree, source, target, sync):
                 return None
-    except BaseException:
-        remove_empty(walker, target.segments[:-1], target)
-        raise
+        except BaseException:
+            remove_empty(walker, target.segments[:-1], target)  # under the lock: another mover may have made it
+            raise
     remove_empty(walker, source.segments[:-1], source)
     return len(page.entries)
 
@@ -139,6 +139,8 @@ def _move(tree: Tree, source: Key, target: Key, sync: bool) -> bool:
             raise taken_name(target)  # if it is free now it stays so: our own writers wait for the tree
         try:
             os.rename(on_disk(source.name), on_disk(target.name), src_dir_fd=old, dst_dir_fd=new)
+        except FileNotFoundError:
+            raise Moved from None  # a writer that failed removed the empty directory
         except OSError as error:
             if error.errno in (errno.EXDEV, errno.EBUSY):
                 return False
