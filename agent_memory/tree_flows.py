@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final, cast
 
+from agent_memory._paging import Markers
 from agent_memory.backend import (
     ABSENT,
     Backend,
@@ -42,6 +43,7 @@ async def list_all(store: Backend, run: Run, prefix: Key, recursive: bool = True
     found: list[Entry] = []
     skipped = 0
     after: str | None = None
+    markers = Markers(prefix)
     for pages in itertools.count(1):
         with as_much_time_again(run):
             page = await run.call(store.list, prefix, recursive=recursive, after=after, limit=_LIST_LIMIT)
@@ -53,6 +55,7 @@ async def list_all(store: Backend, run: Run, prefix: Key, recursive: bool = True
             if pages > 1 or page.directories:
                 found.sort(key=by_path)
             break
+        markers.go_on(after)
     return Effect(entries=tuple(found), files=len(found), skipped=skipped)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, cast
 
+from agent_memory._paging import Markers
 from agent_memory.backend import AnyBackend, Backend, Entry, Page
 from agent_memory.key import AGENTS, Key, is_agent_id
 from agent_memory.runners import run_sync
@@ -35,12 +36,14 @@ class AgentTree:
 def pages(backend: AnyBackend, prefix: Key, *, recursive: bool = True) -> Iterator[Page]:
     """Every page of a listing."""
     after: str | None = None
+    markers = Markers(prefix)
     while True:
         page = _page(backend, prefix, recursive, after)
         yield page
         after = page.next
         if after is None:
             return
+        markers.go_on(after)
 
 
 def _page(backend: AnyBackend, prefix: Key, recursive: bool, after: str | None) -> Page:

@@ -20,7 +20,17 @@ from agent_memory.errors import (
 )
 from agent_memory.key import RULES, Key
 from agent_memory.object_store._attempts import Attempts, OutOfTimeError
-from agent_memory.object_store._store import Answer, Listing, Missing, Object, ObjectStore, Racing, Refused, TooLarge
+from agent_memory.object_store._store import (
+    Answer,
+    Failed,
+    Listing,
+    Missing,
+    Object,
+    ObjectStore,
+    Racing,
+    Refused,
+    TooLarge,
+)
 
 _MAX_PREFIX_BYTES = 100
 _MAX_KEYS = 1000
@@ -49,9 +59,12 @@ class Bucket(Uncopied):
     ) -> Listing:
         limit = min(limit, self.store.most_listed)
         with self.operation(key, error) as attempts:
-            return await attempts.until_answered(
+            listing = await attempts.until_answered(
                 lambda: self.store.list(top, delimited=not deep, limit=limit, after=after)
             )
+            if not all(name.startswith(top) for name in (*(each.name for each in listing.objects), *listing.prefixes)):
+                raise Failed("the server lists names outside the prefix it was asked for")
+            return listing
 
     async def directory_names(self, prefix: Key, top: str, listing: Listing) -> Sequence[str]:
         """The directories of a listing that hold files."""

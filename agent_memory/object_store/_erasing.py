@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 
+from agent_memory._paging import Markers
 from agent_memory.backend import DeletedTree
 from agent_memory.errors import PartialOperationError, UnsupportedOperationError, WriteError
 from agent_memory.key import TEMPORARY_SUFFIX, Key
@@ -76,6 +77,7 @@ class _Erasing:
     async def _listed(self, pages: ListPage) -> list[KeptItem]:
         found: list[KeptItem] = []
         after: tuple[str, str] | None = None
+        markers = Markers(self._prefix, WriteError)
         while True:
             with self._bucket.operation(self._prefix, WriteError) as attempts:
                 page = await attempts.until_answered(partial(pages, self._name, after))
@@ -83,6 +85,7 @@ class _Erasing:
             after = page.next
             if after is None or (after[0] > self._top and not after[0].startswith(self._top)):
                 return found  # what comes is neither the name nor below it
+            markers.go_on(after)
 
     def _is_named(self, kept: KeptItem) -> bool:
         if not self._prefix.storage and kept.name.startswith(self._bucket.directory(_OURS)):

@@ -32,6 +32,7 @@ from agent_memory.object_store import (
 )
 from agent_memory_s3 import _session
 from agent_memory_s3._answers import Request, keeps_directories
+from agent_memory_s3._replies import LISTING, UPLOADS, next_of, require_listing
 
 _CONFIG = {"connect_timeout": 5, "read_timeout": 15, "max_pool_connections": 64}
 _ONE_TRY = {"retries": {"total_max_attempts": 1, "mode": "standard"}}
@@ -123,6 +124,7 @@ class S3Store(Uncopied):
     async def list(self, prefix: str, *, delimited: bool, limit: int, after: str | None = None) -> Listing:
         options = _given(Delimiter="/" if delimited else None, ContinuationToken=after)
         reply = await self._call("list_objects_v2", Prefix=prefix, MaxKeys=limit, **options)
+        require_listing(reply, LISTING)
         contents = reply.get("Contents", ())
         # The same as `timestamp()`, without asking the time zone of each of a thousand.
         epoch = datetime(1970, 1, 1, tzinfo=contents[0]["LastModified"].tzinfo) if contents else None
@@ -132,10 +134,11 @@ class S3Store(Uncopied):
         ]
         prefixes = [common["Prefix"] for common in reply.get("CommonPrefixes", ())]
         server = str(reply["ResponseMetadata"]["HTTPHeaders"].get("server", ""))
-        return Listing(tuple(found), prefixes, reply.get("NextContinuationToken"), keeps_directories(server))
+        return Listing(tuple(found), prefixes, next_of(reply, "NextContinuationToken"), keeps_directories(server))
 
     async def list_versions(self, prefix: str, after: tuple[str, str] | None) -> KeptPage:
         reply = await self._call("list_object_versions", Prefix=prefix, **_from(after, "VersionIdMarker"))
+        require_listing(reply, LISTING)
         found = [*reply.get("Versions", ()), *reply.get("DeleteMarkers", ())]
         found.sort(key=itemgetter("IsLatest", "LastModified"), reverse=True)
         found.sort(key=itemgetter("Key"))
@@ -147,6 +150,7 @@ class S3Store(Uncopied):
 
     async def list_uploads(self, prefix: str, after: tuple[str, str] | None) -> KeptPage:
         reply = await self._call("list_multipart_uploads", Prefix=prefix, **_from(after, "UploadIdMarker"))
+        require_listing(reply, UPLOADS)
         kept = [KeptItem(each["Key"], each["UploadId"]) for each in reply.get("Uploads", ())]
         return KeptPage(kept, _next(reply, "UploadIdMarker"))
 
@@ -259,7 +263,8 @@ def _from(after: tuple[str, str] | None, marker: str) -> dict[str, str]:
 
 
 def _next(reply: Mapping[str, Any], marker: str) -> tuple[str, str] | None:
-    return (reply["NextKeyMarker"], reply.get(f"Next{marker}", "")) if reply.get("IsTruncated") else None
+    name = next_of(reply, "NextKeyMarker")
+    return None if name is None else (name, reply.get(f"Next{marker}", ""))
 
 
 def _given(**options: str | None) -> dict[str, str]:

@@ -62,6 +62,8 @@ class Proxy:
         refuses_conditions: every conditional request is answered with 501.
         chunked_heads: a HEAD of a missing object is answered with the end of a chunked body, which no answer to a HEAD
             has, on a connection that is kept: at once, or some seconds later.
+        instead: gives the answer to a request that is not forwarded, or None.
+        ignores: names of headers and parts of the query, in lower case, that the server does not heed.
         treatments: of the preconditions by kind, as `agent_memory.object_store`'s ``Conditions`` call them; the others
             are kept.
     """
@@ -77,6 +79,8 @@ class Proxy:
         self.choose: Chooser = nothing
         self.refuses_conditions = False
         self.chunked_heads: float | None = None
+        self.instead: Callable[[web.Request], web.StreamResponse | None] | None = None
+        self.ignores: set[str] = set()
         self.treatments: dict[str, Treatment] = {}
         self._upstream = upstream
         self._loop = asyncio.new_event_loop()
@@ -124,14 +128,16 @@ class Proxy:
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         self._under_way += 1
         self.most_at_once = max(self.most_at_once, self._under_way)
+        self.counts[operation_of(request)] += 1
         try:
+            if self.instead and (answer := self.instead(request)) is not None:
+                return answer
             return await self._answer(request)
         finally:
             self._under_way -= 1
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
-        operation = _operation(request)
-        self.counts[operation] += 1
+        operation = operation_of(request)
         self.user_agent = request.headers.get("User-Agent", "")
         body = await request.read()
         self.sent += len(body)
@@ -181,8 +187,12 @@ class Proxy:
 
     async def _streamed(self, request: web.Request) -> web.StreamResponse:
         """The answer as it comes, of any size, as far as the client takes it."""
-        headers = {name: value for name, value in request.headers.items() if name.lower() not in _HOP}
-        async with self._session.get(URL(self._upstream + request.raw_path, encoded=True), headers=headers) as answer:
+        dropped = _HOP | self.ignores
+        headers = {name: value for name, value in request.headers.items() if name.lower() not in dropped}
+        path, _, query = request.raw_path.partition("?")
+        heeded = [part for part in query.split("&") if part.partition("=")[0].lower() not in self.ignores]
+        url = URL(f"{self._upstream}{path}?{'&'.join(heeded)}".rstrip("?"), encoded=True)
+        async with self._session.get(url, headers=headers) as answer:
             kept = {name: value for name, value in answer.headers.items() if name.lower() not in _HOP - {_LENGTH}}
             reply = web.StreamResponse(status=answer.status, headers=kept)
             await reply.prepare(request)
@@ -248,9 +258,12 @@ class _ChunkedHead(web.StreamResponse):
         """Nothing is left to send."""
 
 
-def _operation(request: web.Request) -> str:
+def operation_of(request: web.Request) -> str:
+    """The name of a request's S3 operation."""
     asked, method = request.query, request.method
     if method == "GET":
+        if "versions" in asked or "uploads" in asked:
+            return "VERSIONS" if "versions" in asked else "UPLOADS"
         return "LIST" if "list-type" in asked else "GET"
     if method == "PUT" and "partNumber" in asked:
         return "COPY PART" if "x-amz-copy-source" in request.headers else "PUT PART"
@@ -261,7 +274,7 @@ def _operation(request: web.Request) -> str:
 
 def _kind(request: web.Request) -> str:
     """Which of the preconditions a request would have."""
-    operation = _operation(request)
+    operation = operation_of(request)
     if operation == "PUT":
         return "create" if "If-None-Match" in request.headers else "swap"
     return _KINDS.get(operation, operation)
