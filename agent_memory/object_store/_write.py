@@ -159,6 +159,7 @@ class Write:
     async def _content(self) -> Object:
         """All there is, or the end of what is large; of a size where it is either for sure."""
         get = partial(self._store.get, self._name)
+        tail = partial(get, span=f"bytes=-{TAIL_BYTES}", most=max(TAIL_BYTES, self._most))
         while True:
             try:
                 return await self.attempts.until_answered(partial(get, most=self._composer.most_to_read(self._most)))
@@ -167,7 +168,7 @@ class Write:
                     raise
             if await self._composer.is_safe(self._name, self.attempts):
                 with suppress(NotSatisfiable):  # it is empty by now
-                    found = await self.attempts.until_answered(partial(get, span=f"bytes=-{TAIL_BYTES}"))
+                    found = await self.attempts.until_answered(tail)
                     if found.size >= (self._composer.least or 0):
                         return found
 

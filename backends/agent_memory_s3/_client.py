@@ -27,12 +27,11 @@ from agent_memory.object_store import (
     Listed,
     Listing,
     Object,
-    TooLarge,
     Unanswered,
 )
 from agent_memory_s3 import _session
 from agent_memory_s3._answers import Request, keeps_directories
-from agent_memory_s3._replies import LISTING, UPLOADS, next_of, require_listing
+from agent_memory_s3._replies import LISTING, UPLOADS, content_of, length_of, next_of, require_listing
 
 _CONFIG = {"connect_timeout": 5, "read_timeout": 15, "max_pool_connections": 64}
 _ONE_TRY = {"retries": {"total_max_attempts": 1, "mode": "standard"}}
@@ -94,13 +93,9 @@ class S3Store(Uncopied):
         self, name: str, *, span: str | None = None, if_match: str | None = None, most: int | None = None
     ) -> Object:
         reply = await self._call("get_object", Key=name, **_given(Range=span, IfMatch=if_match))
-        async with reply["Body"] as body:
-            length = int(reply["ContentLength"])
-            if most is not None and length > most:
-                raise TooLarge(length, most)
+        async with reply["Body"]:
             with Request(self._contact, {}):
-                data: bytes = await body.read()
-        size = int(reply["ContentRange"].rpartition("/")[2]) if "ContentRange" in reply else length
+                data, size = await content_of(reply, span, most)
         return _object(reply, size, data)
 
     async def head(self, name: str) -> Object:
@@ -109,7 +104,7 @@ class S3Store(Uncopied):
         else:
             reply = await self._call("get_object", Key=name)
             reply["Body"].close()
-        return _object(reply, int(reply["ContentLength"]), b"")
+        return _object(reply, length_of(reply), b"")
 
     async def put(
         self, name: str, data: bytes, metadata: Mapping[str, str], *, if_match: str | None = None, absent: bool = False

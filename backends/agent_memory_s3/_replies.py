@@ -5,10 +5,15 @@ So a login page, or an empty body, would be a listing of nothing.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agent_memory.object_store import Failed
+from agent_memory.object_store import Failed, NotSatisfiable, TooLarge
+
+_CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18})", re.ASCII)
+_ANOTHER = "the server answered with another range than the one asked for"
+_CHUNK = 1 << 18
 
 LISTING = ("Name", "IsTruncated")
 UPLOADS = ("Bucket", "IsTruncated")
@@ -28,3 +33,77 @@ def next_of(reply: Mapping[str, Any], marker: str) -> str | None:
     if not (found := reply.get(marker)):
         raise Failed(f"the answer is no S3 listing: there is more of it, and no {marker}")
     return str(found)
+
+
+async def content_of(reply: Mapping[str, Any], span: str | None, most: int | None) -> tuple[bytes, int]:
+    """The bytes that a GET asked for, and the size of the whole object, which a server may send instead of a range.
+
+    Raises:
+        Failed: the answer is another range, or the whole of an object that is over ``most``.
+        NotSatisfiable: the answer is the whole, and the range begins at or after its end.
+        TooLarge: the answer is over ``most``.
+    """
+    if reply["ResponseMetadata"].get("HTTPStatusCode") == 206:
+        return await _part(reply, span, most)
+    try:
+        data = await _read(reply, most)
+    except TooLarge as large:
+        if span is None:
+            raise
+        raise Failed(f"the server does not heed Range, and the object has over {large.most:,} bytes") from None
+    if span is None:
+        return data, len(data)
+    first, end = _bounds(span, len(data))
+    if first >= end:
+        raise NotSatisfiable
+    return data[first:end], len(data)
+
+
+def length_of(reply: Mapping[str, Any]) -> int:
+    """The size of an object, of which a HEAD tells."""
+    if "ContentLength" not in reply:
+        raise Failed("an answer without a Content-Length")
+    return int(reply["ContentLength"])
+
+
+async def _part(reply: Mapping[str, Any], span: str | None, most: int | None) -> tuple[bytes, int]:
+    told = _CONTENT_RANGE.fullmatch(reply.get("ContentRange", ""))
+    if told is None or span is None:
+        raise Failed(_ANOTHER)
+    first, last, size = map(int, told.groups())
+    length = last + 1 - first
+    if not first <= last < size or (first, last + 1) != _bounds(span, size):
+        raise Failed(_ANOTHER)
+    if most is not None and length > most:
+        raise TooLarge(length, most)
+    try:
+        data = await _read(reply, length)
+    except TooLarge:
+        raise Failed(_ANOTHER) from None
+    if len(data) != length:
+        raise Failed(_ANOTHER)
+    return data, size
+
+
+async def _read(reply: Mapping[str, Any], most: int | None) -> bytes:
+    """A body, of which no more is read than ``most`` and what came along."""
+    length = reply.get("ContentLength")
+    if most is not None and length is not None and length > most:
+        raise TooLarge(length, most)
+    if most is None or length is not None:
+        data: bytes = await reply["Body"].read()
+        return data
+    found = bytearray()
+    while chunk := await reply["Body"].read(_CHUNK):
+        found += chunk
+        if len(found) > most:
+            raise TooLarge(len(found), most)
+    return bytes(found)
+
+
+def _bounds(span: str, size: int) -> tuple[int, int]:
+    """Where a ``Range`` begins and ends in an object of a size."""
+    first, _, last = span.removeprefix("bytes=").partition("-")
+    if not first:
+        return max(0, size - int(last)), size
+    return int(first), min(int(last) + 1, size) if last else size

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
@@ -9,6 +10,8 @@ import pytest
 from aiohttp import web
 
 from agent_memory import AgentMemory, AgentMemoryError, AgentMemoryService
+from agent_memory.object_store import Failed, NotSatisfiable, Object, TooLarge
+from agent_memory_s3._client import S3Store
 from tests.s3.proxy import Proxy, operation_of
 from tests.servers import S3Server
 
@@ -115,3 +118,107 @@ def test_names_outside_the_prefix_are_no_listing_of_it(service: AgentMemoryServi
     for recursive in (True, False):
         with pytest.raises(AgentMemoryError, match="outside the prefix"):
             memory.list(recursive=recursive)
+
+
+DATA = b"0123456789"
+
+
+class Ranges:
+    """One object, read through a proxy."""
+
+    def __init__(self, server: S3Server, proxy: Proxy) -> None:
+        self.proxy = proxy
+        self.name = server.new_url().removeprefix("s3://memories/") + "/digits"
+        self._options = server.through(proxy)
+        server.client("s3").put_object(Bucket="memories", Key=self.name, Body=DATA)
+
+    def get(self, span: str | None, most: int | None = None) -> Object:
+        async def got() -> Object:
+            store = S3Store("memories", self._options)
+            try:
+                return await store.get(self.name, span=span, most=most)
+            finally:
+                await store.aclose()
+
+        return asyncio.run(got())
+
+    def answer(self, body: bytes, content_range: str | None, *, chunked: bool = False) -> None:
+        """Answer every GET so: with a part, or with the whole if there is no range."""
+        headers = {"ETag": '"1"'} | ({"Content-Range": content_range} if content_range else {})
+
+        def answered(request: web.Request) -> web.StreamResponse | None:
+            if operation_of(request) != "GET":
+                return None
+            response = web.Response(status=206 if content_range else 200, headers=headers, body=body)
+            if chunked:
+                response.enable_chunked_encoding()
+            return response
+
+        self.proxy.instead = answered
+
+
+@pytest.fixture
+def ranges(ministack: S3Server, proxy: Proxy) -> Ranges:
+    return Ranges(ministack, proxy)
+
+
+SPANS = {"bytes=2-4": b"234", "bytes=7-": b"789", "bytes=8-50": b"89", "bytes=-3": b"789", "bytes=-50": DATA}
+
+
+@pytest.mark.parametrize("heeded", [True, False])
+@pytest.mark.parametrize("span", SPANS)
+def test_a_range_is_the_one_asked_for_though_the_server_sends_the_whole(
+    ranges: Ranges, span: str, heeded: bool
+) -> None:
+    ranges.proxy.ignores = set() if heeded else {"range"}
+    found = ranges.get(span, most=20)
+    assert (found.data, found.size) == (SPANS[span], 10)
+
+
+def test_a_range_past_the_end_is_not_satisfiable_though_the_server_sends_the_whole(ranges: Ranges) -> None:
+    ranges.proxy.ignores = {"range"}
+    with pytest.raises(NotSatisfiable):
+        ranges.get("bytes=10-", most=20)
+
+
+@pytest.mark.parametrize("chunked", [True, False])
+def test_of_a_large_object_a_range_is_refused_where_the_server_sends_the_whole(ranges: Ranges, chunked: bool) -> None:
+    ranges.answer(bytes(1 << 20), None, chunked=chunked)
+    with pytest.raises(Failed, match="does not heed Range"):
+        ranges.get("bytes=2-4", most=1000)
+    with pytest.raises(TooLarge):
+        ranges.get(None, most=1000)
+
+
+@pytest.mark.parametrize(
+    ("body", "content_range"),
+    [
+        (b"345", "bytes 3-5/10"),
+        (b"23", "bytes 2-3/10"),
+        (b"2345", "bytes 2-4/10"),
+        (b"23", "bytes 2-4/10"),
+        (b"234", "bytes 2-4/*"),
+        (b"234", "bytes 2-4/3"),
+        (b"234", "lines 2-4/10"),
+    ],
+)
+@pytest.mark.parametrize("chunked", [True, False])
+def test_another_range_than_the_one_asked_for_is_refused(
+    ranges: Ranges, body: bytes, content_range: str, chunked: bool
+) -> None:
+    ranges.answer(body, content_range, chunked=chunked)
+    with pytest.raises(Failed, match="another range"):
+        ranges.get("bytes=2-4", most=20)
+
+
+def test_a_part_that_was_not_asked_for_is_not_the_whole(ranges: Ranges) -> None:
+    ranges.answer(b"234", "bytes 2-4/10")
+    with pytest.raises(Failed, match="another range"):
+        ranges.get(None)
+
+
+def test_an_object_without_its_length_is_read(ranges: Ranges) -> None:
+    ranges.answer(DATA, None, chunked=True)
+    assert (ranges.get(None).data, ranges.get(None, most=10).size) == (DATA, 10)
+    ranges.answer(b"234", "bytes 2-4/10", chunked=True)
+    assert ranges.get("bytes=2-4", most=10).data == b"234"
