@@ -123,7 +123,7 @@ class Attempts:
             raise Failed(f"{failure}, {self._garbled} times in a row") from failure
         self._last = str(failure)
         self._failures += 1
-        await self._wait(failure.wait + self._jitter() * _window(_FIRST, self._failures, _LONGEST))
+        await self._wait(max(0.0, failure.wait) + self._jitter() * _window(_FIRST, self._failures, _LONGEST))
 
     async def lose(self) -> None:
         """Wait after a lost race, and for one's turn if others went on without waiting; raises as `back_off`."""

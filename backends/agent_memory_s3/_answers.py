@@ -7,13 +7,13 @@ the HTTP status of the reply.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from http.client import HTTPException
 from types import TracebackType
-from typing import Any
 
 from agent_memory.errors import UnsupportedOperationError
 from agent_memory.object_store import Failed, FirstContact, Garbled, Unanswered, refusal_of
+from agent_memory_s3._numbers import retry_after
 
 _CONDITIONS = {"IfMatch", "IfNoneMatch", "CopySourceIfMatch"}
 _NEVER_SENT = ("NoCredentialsError", "PartialCredentialsError", "ParamValidationError", "ProfileNotFound",
@@ -74,14 +74,8 @@ def translated(cause: Exception, options: Mapping[str, object], *, sent: bool = 
         of_object="Key" in options,
         ranged="Range" in options,
         keeps_directories=keeps_directories(str(headers.get("server", ""))),
-        retry_after=_retry_after(headers),
+        retry_after=retry_after(headers),
     )
-
-
-def _retry_after(headers: Mapping[str, Any]) -> float:
-    with suppress(ValueError):  # a date
-        return float(headers.get("retry-after", 0))
-    return 0.0
 
 
 def _without_reply(cause: Exception, sent: bool) -> Exception:

@@ -10,7 +10,6 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from email.utils import parsedate_to_datetime
 from inspect import signature
 from operator import itemgetter
 from typing import Any
@@ -31,6 +30,7 @@ from agent_memory.object_store import (
 )
 from agent_memory_s3 import _session
 from agent_memory_s3._answers import Request, keeps_directories
+from agent_memory_s3._numbers import posix_seconds
 from agent_memory_s3._replies import LISTING, UPLOADS, content_of, length_of, next_of, require_listing
 
 _CONFIG = {"connect_timeout": 5, "read_timeout": 15, "max_pool_connections": 64}
@@ -234,10 +234,8 @@ class S3Store(Uncopied):
         local = time.time()
         if not 0 <= local - heard < _CLOCK_SECONDS:
             date = reply.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
-            try:
-                self._clock = (local, parsedate_to_datetime(date).timestamp() - local)
-            except (TypeError, ValueError):
-                return  # no date, or none that can be read
+            if (now := posix_seconds(date)) is not None:
+                self._clock = (local, now - local)
 
 
 def _is_aws(client: Any) -> bool:

@@ -12,6 +12,7 @@ from aiohttp import web
 from agent_memory import AgentMemory, AgentMemoryError, AgentMemoryService
 from agent_memory.object_store import Failed, NotSatisfiable, Object, TooLarge
 from agent_memory_s3._client import S3Store
+from agent_memory_s3._numbers import posix_seconds, retry_after
 from tests.s3.proxy import Proxy, operation_of
 from tests.servers import S3Server
 
@@ -222,3 +223,45 @@ def test_an_object_without_its_length_is_read(ranges: Ranges) -> None:
     assert (ranges.get(None).data, ranges.get(None, most=10).size) == (DATA, 10)
     ranges.answer(b"234", "bytes 2-4/10", chunked=True)
     assert ranges.get("bytes=2-4", most=10).data == b"234"
+
+
+@pytest.mark.parametrize(
+    ("asked", "seconds"),
+    [
+        ("7", 7.0),
+        ("2.5", 2.5),
+        ("-5", 0.0),
+        ("nan", 0.0),
+        ("inf", 0.0),
+        ("-inf", 0.0),
+        ("1e999", 0.0),
+        ("soon", 0.0),
+        ("", 0.0),
+        ("Sun, 06 Nov 1994 08:49:47 GMT", 10.0),
+        ("Sun, 06 Nov 1994 08:49:07 GMT", 0.0),
+        ("Sun, 06 Nov 99999 08:49:07 GMT", 0.0),
+    ],
+)
+def test_a_server_asks_for_seconds_or_a_date(asked: str, seconds: float) -> None:
+    assert retry_after({"retry-after": asked, "date": "Sun, 06 Nov 1994 08:49:37 GMT"}) == seconds
+
+
+@pytest.mark.parametrize("date", ["", "soon", "Sun, 06 Nov 99999 08:49:07 GMT", "Sun, 06 Nov 1994 08:49:07 +9999"])
+def test_a_date_that_cannot_be_read_is_none(date: str) -> None:
+    assert retry_after({"retry-after": "Sun, 06 Nov 1994 08:49:47 GMT", "date": date}) == 0.0
+    assert posix_seconds(date) is None
+
+
+@pytest.mark.parametrize("asked", ["-5", "nan", "inf"])
+def test_a_server_that_asks_for_no_time_there_is_is_asked_again(
+    service: AgentMemoryService, proxy: Proxy, asked: str
+) -> None:
+    left = iter(range(3))
+
+    def busy(_: web.Request) -> web.Response | None:
+        if next(left, None) is None:
+            return None
+        return web.Response(status=503, headers={"Retry-After": asked})
+
+    proxy.instead = busy
+    assert service.agent("bob").read("notes.md") == "x"
