@@ -30,7 +30,8 @@ async def erase(bucket: Bucket, prefix: Key) -> DeletedTree:
         raise UnsupportedOperationError(f"{prefix.path!r}: this store does not tell which versions it keeps")
     erasing = _Erasing(bucket, prefix)
     await erasing.drop_all(store.list_uploads, store.abort_upload)
-    await erasing.drop_all(store.list_versions, store.delete_version)
+    if not await erasing.drop_all(store.list_versions, store.delete_version):
+        await erasing.require_nothing()
     return erasing.result()
 
 
@@ -43,8 +44,8 @@ class _Erasing:
         self._found: set[str] = set()
         self._left: dict[str, WriteError] = {}
 
-    async def drop_all(self, pages: ListPage, drop: Drop) -> None:
-        """Drop what a listing has of the file of the name, and of all below it, until it has nothing new.
+    async def drop_all(self, pages: ListPage, drop: Drop) -> bool:
+        """Drop what a listing has of the name, and of all below it, until it has nothing new; whether it had anything.
 
         All pages are read before anything is dropped: of a name the oldest version goes first and the latest last, so
         that none comes to light meanwhile. What is left is what the last listing still has, whatever was answered.
@@ -62,6 +63,16 @@ class _Erasing:
         for name in dict.fromkeys(kept.name for kept in found if kept in tried):
             still_there = WriteError(f"{self._prefix.path!r}: {_STILL_THERE}")
             self._left.setdefault(name, told.get(name, still_there))
+        return bool(tried)
+
+    async def require_nothing(self) -> None:
+        """Raise `WriteError` if there is a file, of which the server has listed no version: it does not list them.
+
+        The whole root is not looked at, for our own data may lie there.
+        """
+        bucket, prefix = self._bucket, self._prefix
+        if prefix.storage and (await bucket.is_file(prefix) or await bucket.is_directory(prefix)):
+            raise WriteError(f"{prefix.path!r}: the server lists no version of a file that is there")
 
     def result(self) -> DeletedTree:
         """How many files were erased; raises if some were not."""

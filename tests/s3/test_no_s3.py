@@ -75,6 +75,18 @@ def test_nothing_is_forgotten_by_a_page_that_is_no_listing(
     assert memory.read("notes.md") == "x"
 
 
+@pytest.mark.parametrize("ignored", [{"versions"}, {"uploads"}, {"versions", "uploads"}])
+@pytest.mark.parametrize("path", ["notes.md", ""])
+def test_a_server_that_lists_objects_whatever_it_is_asked_for_forgets_nothing(
+    service: AgentMemoryService, proxy: Proxy, ignored: set[str], path: str
+) -> None:
+    memory = service.agent("bob")
+    proxy.ignores = ignored
+    with pytest.raises(AgentMemoryError, match=r"no S3 listing: it has no Bucket|lists no version"):
+        memory.forget(path)
+    assert memory.read("notes.md") == "x"
+
+
 LISTINGS = {
     "LIST": "<ListBucketResult><Name>b</Name><Prefix/><IsTruncated>true</IsTruncated>{}</ListBucketResult>",
     "VERSIONS": "<ListVersionsResult><Name>b</Name><KeyMarker/><IsTruncated>true</IsTruncated>{}</ListVersionsResult>",
