@@ -31,7 +31,7 @@ from agent_memory.object_store import (
 from agent_memory_s3 import _session
 from agent_memory_s3._answers import Request, keeps_directories
 from agent_memory_s3._numbers import posix_seconds
-from agent_memory_s3._replies import LISTING, UPLOADS, content_of, length_of, next_of, require_listing
+from agent_memory_s3._replies import LISTING, UPLOADS, content_of, entries, length_of, next_of, require_listing
 
 _CONFIG = {"connect_timeout": 5, "read_timeout": 15, "max_pool_connections": 64}
 _ONE_TRY = {"retries": {"total_max_attempts": 1, "mode": "standard"}}
@@ -120,24 +120,26 @@ class S3Store(Uncopied):
         options = _given(Delimiter="/" if delimited else None, ContinuationToken=after)
         reply = await self._call("list_objects_v2", Prefix=prefix, MaxKeys=limit, **options)
         require_listing(reply, LISTING)
-        contents = reply.get("Contents", ())
-        # The same as `timestamp()`, without asking the time zone of each of a thousand.
-        epoch = datetime(1970, 1, 1, tzinfo=contents[0]["LastModified"].tzinfo) if contents else None
-        found = [
-            Listed(each["Key"], each["Size"], (each["LastModified"] - epoch).total_seconds(), each["ETag"])
-            for each in contents
-        ]
-        prefixes = [common["Prefix"] for common in reply.get("CommonPrefixes", ())]
+        with entries():
+            contents = reply.get("Contents", ())
+            # The same as `timestamp()`, without asking the time zone of each of a thousand.
+            epoch = datetime(1970, 1, 1, tzinfo=contents[0]["LastModified"].tzinfo) if contents else None
+            found = [
+                Listed(each["Key"], each["Size"], (each["LastModified"] - epoch).total_seconds(), each["ETag"])
+                for each in contents
+            ]
+            prefixes = [common["Prefix"] for common in reply.get("CommonPrefixes", ())]
         server = str(reply["ResponseMetadata"]["HTTPHeaders"].get("server", ""))
         return Listing(tuple(found), prefixes, next_of(reply, "NextContinuationToken"), keeps_directories(server))
 
     async def list_versions(self, prefix: str, after: tuple[str, str] | None) -> KeptPage:
         reply = await self._call("list_object_versions", Prefix=prefix, **_from(after, "VersionIdMarker"))
         require_listing(reply, LISTING)
-        found = [*reply.get("Versions", ()), *reply.get("DeleteMarkers", ())]
-        found.sort(key=itemgetter("IsLatest", "LastModified"), reverse=True)
-        found.sort(key=itemgetter("Key"))
-        kept = [KeptItem(each["Key"], each["VersionId"]) for each in found]
+        with entries():
+            found = [*reply.get("Versions", ()), *reply.get("DeleteMarkers", ())]
+            found.sort(key=itemgetter("IsLatest", "LastModified"), reverse=True)
+            found.sort(key=itemgetter("Key"))
+            kept = [KeptItem(each["Key"], each["VersionId"]) for each in found]
         return KeptPage(kept, _next(reply, "VersionIdMarker"))
 
     async def delete_version(self, version: KeptItem) -> None:
@@ -146,7 +148,8 @@ class S3Store(Uncopied):
     async def list_uploads(self, prefix: str, after: tuple[str, str] | None) -> KeptPage:
         reply = await self._call("list_multipart_uploads", Prefix=prefix, **_from(after, "UploadIdMarker"))
         require_listing(reply, UPLOADS)
-        kept = [KeptItem(each["Key"], each["UploadId"]) for each in reply.get("Uploads", ())]
+        with entries():
+            kept = [KeptItem(each["Key"], each["UploadId"]) for each in reply.get("Uploads", ())]
         return KeptPage(kept, _next(reply, "UploadIdMarker"))
 
     async def abort_upload(self, upload: KeptItem) -> None:

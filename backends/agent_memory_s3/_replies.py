@@ -6,7 +6,8 @@ So a login page, or an empty body, would be a listing of nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from agent_memory.object_store import Failed, NotSatisfiable, TooLarge
@@ -24,6 +25,15 @@ def require_listing(reply: Mapping[str, Any], elements: Sequence[str]) -> None:
     """Raise `Failed` unless a reply has the elements of a listing."""
     if missing := [name for name in elements if name not in reply]:
         raise Failed(f"the answer is no S3 listing: it has no {missing[0]}")
+
+
+@contextmanager
+def entries() -> Iterator[None]:
+    """Read the entries of a listing: one without an element is `Failed`."""
+    try:
+        yield
+    except KeyError as missing:
+        raise Failed(f"the answer is no S3 listing: an entry has no {missing.args[0]}") from missing
 
 
 def next_of(reply: Mapping[str, Any], marker: str) -> str | None:

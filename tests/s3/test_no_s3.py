@@ -9,7 +9,9 @@ from typing import TypeAlias
 import pytest
 from aiohttp import web
 
-from agent_memory import AgentMemory, AgentMemoryError, AgentMemoryService
+from agent_memory import AgentMemory, AgentMemoryError, AgentMemoryService, ReadError
+from agent_memory._paging import Markers
+from agent_memory.key import Key
 from agent_memory.object_store import Failed, NotSatisfiable, Object, TooLarge
 from agent_memory_s3._client import S3Store
 from agent_memory_s3._numbers import posix_seconds, retry_after
@@ -122,6 +124,28 @@ def test_a_listing_whose_marker_does_not_advance_ends_at_once(
     with proxy.counting() as requests, pytest.raises(AgentMemoryError, match="does not advance"):
         listed(service.agent("bob"), operation)
     assert requests[operation] == 2
+
+
+def test_markers_that_go_round_end_too() -> None:
+    markers = Markers(Key.tree())
+    markers.go_on("a")
+    markers.go_on("b")
+    with pytest.raises(ReadError, match="does not advance"):
+        markers.go_on("a")
+
+
+ENTRIES = {
+    "LIST": "<Contents><Size>1</Size></Contents>",
+    "VERSIONS": "<Version><Key>.a</Key></Version>",
+    "UPLOADS": "<Upload><Key>.a</Key></Upload>",
+}
+
+
+@of_listings
+def test_an_entry_without_its_elements_is_no_listing(service: AgentMemoryService, proxy: Proxy, operation: str) -> None:
+    proxy.instead = answers(LISTINGS[operation].format(ENTRIES[operation]), operation)
+    with pytest.raises(AgentMemoryError, match="no S3 listing: an entry has no"):
+        listed(service.agent("bob"), operation)
 
 
 def test_names_outside_the_prefix_are_no_listing_of_it(service: AgentMemoryService, proxy: Proxy) -> None:
