@@ -92,9 +92,10 @@ PATTERNS: Final = tuple((kind, re.compile(form)) for kind, forms in _FORMS.items
 """The patterns of all kinds but keys; of one with a group ``secret`` that part is the secret."""
 
 LINE_OF_KEY: Final = re.compile(
-    r"[ \t]*+\r?\n[ \t>]*+(?:[A-Za-z][A-Za-z-]*+: [^\r\n]*+|[A-Za-z0-9+/=]++)?(?=[ \t]*+(?:\r?\n|\Z))"
+    r"[ \t]*+\r?\n[ \t>]*+(?:[A-Za-z][A-Za-z-]*+: (?:\"[^\r\n\"]*+\"|[^\r\n\"]*+)|[A-Za-z0-9+/=]++)?"
+    r"(?=[ \t]*+(?:\r?\n|[\"']|\Z))"
 )
-"""A line end, and the line behind it, if a private key can have it: base64, a header or nothing."""
+"""A line end, and the line behind it, if a private key can have it: base64, a header or nothing, up to a quote."""
 
 
 class _KeyForm(NamedTuple):
@@ -118,7 +119,7 @@ KEY_FORMS: Final = (
         re.compile("---- END SSH2 ENCRYPTED PRIVATE KEY ----"),
     ),
     _KeyForm(
-        re.compile(r"PuTTY-User-Key-File-\d:[^\r\n]*+"), "PuTTY-User", re.compile(r"Private-MAC: [0-9a-f]++")
+        re.compile(r"PuTTY-User-Key-File-\d:[^\r\n\"\\]*+"), "PuTTY-User", re.compile(r"Private-MAC: [0-9a-f]++")
     ),
 )  # fmt: skip
 KINDS: Final = frozenset({*_FORMS, _PRIVATE_KEY})

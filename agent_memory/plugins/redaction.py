@@ -19,7 +19,12 @@ from agent_memory.hookspecs import Operation, hookimpl
 from agent_memory.plugins._secrets import KINDS, Found, known_secrets, matches
 
 Action = Literal["mask", "refuse", "report"]
-_ESCAPE: Final = re.compile(r"\\(?<!\\\\)\\*+[nrt\"]")  # of JSON in JSON, too; each run of backslashes is read once
+_ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|([nrtbf\"\\/]))")
+# Each run of backslashes is read once.
+_DEEP_ESCAPE: Final = re.compile(r"\\(?<!\\\\)\\*+(?:u([0-9a-fA-F]{4})|([nrtbf\"/]?))")
+_ESCAPED: Final = {"n": "\n", "r": "\n", "t": "\t", "b": " ", "f": " ", "": "\\"}
+_LEVELS: Final = 4
+"""How many levels of JSON in JSON are read exactly; below the last one a run of backslashes is read as one."""
 _FILLING: Final = "\ufffc"
 LONGEST: Final = 512
 """Characters of a secret that a pattern of one's own finds; it sees at least as many behind where the secret begins."""
@@ -70,7 +75,7 @@ class RedactionPlugin:
         marks = [match.span() for match in self._mark.finditer(text)]
         found = sorted(
             each
-            for each in self._found_in(_Reading(text, marks))
+            for each in self._found_in(text, marks)
             if each.kind not in self._ignored and each.start < each.end and not _covered(marks, each)
         )
         if not found:
@@ -83,10 +88,24 @@ class RedactionPlugin:
             return None
         return _masked(text, found).encode(errors="surrogateescape")
 
-    def _found_in(self, reading: _Reading) -> Iterator[Found]:
-        yield from self._found(reading.text)
-        if reading.plain != reading.text:
-            yield from map(reading.in_text, self._found(reading.plain))
+    def _found_in(self, text: str, marks: Sequence[tuple[int, int]]) -> Iterator[Found]:
+        """The secrets in a text, and in the text of the JSON strings that it holds.
+
+        A mark is one word in the latter, so that a secret is found of which a part was masked before.
+        """
+        yield from self._found(text)
+        plain, decoded = _filled(text, marks), list[_Decoded]()
+        if plain != text:
+            yield from self._found(plain)
+        while "\\" in plain and len(decoded) <= _LEVELS:
+            decoded.append(_Decoded(plain, _ESCAPE if len(decoded) < _LEVELS else _DEEP_ESCAPE))
+            if decoded[-1].text == plain:
+                return
+            plain = decoded[-1].text
+            for found in self._found(plain):
+                for level in reversed(decoded):
+                    found = level.in_source(found)
+                yield found
 
     def _found(self, text: str) -> Iterator[Found]:
         yield from known_secrets(text)
@@ -97,35 +116,30 @@ class RedactionPlugin:
                 yield from matches(kind, window.found)
 
 
-class _Reading:
-    """A text, and as it reads without JSON's escapes: the same places, with line ends for those and for quotes.
+class _Decoded:
+    """A text with each escape of a JSON string read as the character it stands for."""
 
-    What was masked before is one word in it, so that a secret is found of which somebody masked a part.
-    """
-
-    def __init__(self, text: str, marks: Sequence[tuple[int, int]]) -> None:
-        self.text = text
-        self._escapes: list[tuple[int, int]] = []
-        plain = _ESCAPE.sub(self._line_end, text).replace('"', "\n") if "\\" in text else text
+    def __init__(self, source: str, escapes: re.Pattern[str]) -> None:
+        self._places: list[int] = []  # of the characters that were escaped, in the text
+        self._ends: list[int] = []  # of their escapes, in the source
         parts: list[str] = []
-        at = 0
-        for start, end in marks:
-            parts += plain[at:start], _FILLING * (end - start)
-            at = end
-        self.plain = "".join((*parts, plain[at:]))
+        at = removed = 0
+        for escape in escapes.finditer(source):
+            code, letter = escape.groups()
+            parts += source[at : escape.start()], chr(int(code, 16)) if code else _ESCAPED.get(letter, letter)
+            self._places.append(escape.start() - removed)
+            at = escape.end()
+            self._ends.append(at)
+            removed += at - escape.start() - 1
+        self.text = "".join((*parts, source[at:]))
 
-    def in_text(self, found: Found) -> Found:
-        """What was found in `plain`, with no part of an escape at its ends."""
-        return Found(self._escape_at(found.start)[0], self._escape_at(found.end)[1], found.kind)
+    def in_source(self, found: Found) -> Found:
+        """The same secret in the source, with whole escapes."""
+        return Found(self._in_source(found.start), self._in_source(found.end), found.kind)
 
-    def _escape_at(self, place: int) -> tuple[int, int]:
-        """Where the escape begins and ends in whose middle a place is; else the place itself."""
-        index = bisect.bisect_left(self._escapes, (place, 0)) - 1
-        return self._escapes[index] if index >= 0 and place < self._escapes[index][1] else (place, place)
-
-    def _line_end(self, escape: re.Match[str]) -> str:
-        self._escapes.append(escape.span())
-        return " " * (len(escape[0]) - 1) + "\n"
+    def _in_source(self, place: int) -> int:
+        before = bisect.bisect_left(self._places, place) - 1
+        return place if before < 0 else self._ends[before] + place - self._places[before] - 1
 
 
 class _Window(NamedTuple):
@@ -164,6 +178,15 @@ def _compiled(patterns: object) -> Iterator[tuple[str, re.Pattern[str]]]:
 
 def _is_kind(kind: object) -> bool:
     return isinstance(kind, str) and bool(kind) and "]" not in kind and "\n" not in kind
+
+
+def _filled(text: str, marks: Sequence[tuple[int, int]]) -> str:
+    parts: list[str] = []
+    at = 0
+    for start, end in marks:
+        parts += text[at:start], _FILLING * (end - start)
+        at = end
+    return "".join((*parts, text[at:]))
 
 
 def _covered(marks: Sequence[tuple[int, int]], found: Found) -> bool:

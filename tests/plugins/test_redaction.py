@@ -286,6 +286,82 @@ def test_every_known_form_is_found(kind: str, sample: str) -> None:
         assert sample not in bob.read("a.md")
 
 
+QUOTED = [
+    name + between + quote + value + quote
+    for names, value in (
+        (("aws_secret_access_key",), "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"),
+        (("softlayer_api_key",), "0123456789abcdef" * 4),
+        (("cloudant_password",), "0123456789abcdef" * 4),
+        (("ibm_api_key", "password"), "a1B_" * 11),
+        (("secret_access_key",), "0123456789abcdef" * 3),
+    )
+    for name in names
+    for between in (" = ", ": ")
+    for quote in "\"'"
+]
+ALL_SAMPLES = [*(each for all_ in SAMPLES.values() for each in all_), *QUOTED]
+
+
+def _slashed(text: str) -> str:
+    return json.dumps(text).replace("/", "\\/")
+
+
+def _by_number(text: str) -> str:
+    return '"' + "".join(f"\\u{ord(character):04x}" for character in text) + '"'
+
+
+NESTINGS: dict[str, list[Callable[[str], str]]] = {
+    "JSON": [json.dumps],
+    "JSON in JSON": [json.dumps] * 2,
+    "JSON in JSON in JSON": [json.dumps] * 3,
+    "six times": [json.dumps] * 6,
+    "slashes escaped": [_slashed],
+    "by number": [_by_number],
+    "by number in JSON": [_by_number, json.dumps],
+    "history": [lambda text: Message("user", text).to_line()],
+    "JSON in history": [json.dumps, lambda text: Message("user", text).to_line()],
+}
+
+
+@pytest.mark.parametrize("nesting", NESTINGS)
+@pytest.mark.parametrize("sample", ALL_SAMPLES)
+def test_a_secret_that_is_masked_in_a_note_is_masked_in_json(sample: str, nesting: str) -> None:
+    bob = memory()
+    note = f"see {sample} x\nand \u00e9"
+    bob.write("a.md", note)
+    secrets = {note[found.start : found.end] for found in known_secrets(note)}
+    assert not any(secret in bob.read("a.md") for secret in secrets)
+    text = note
+    for nest in NESTINGS[nesting]:
+        text = nest(text)
+    bob.write("history.jsonl", text)
+    kept = bob.read("history.jsonl")
+    for _ in NESTINGS[nesting]:
+        kept = json.loads(kept)
+        kept = kept["content"] if isinstance(kept, dict) else kept
+    assert kept.startswith("see ")
+    assert kept.endswith("and \u00e9")
+    assert "[redacted: " in kept
+    assert not any(secret in kept for secret in secrets)
+
+
+def test_the_values_of_json_are_read_without_their_escapes() -> None:
+    bob = memory()
+    bob.write(
+        "a.json", '{"aws_secret_key":"wJalrXUtnFEMI\\/K7MDENG\\/bPxRfiCYEXAMPLEKEY","b":"\\u0041KIAIOSFODNN7EXAMPLE"}'
+    )
+    assert bob.read("a.json") == '{"aws_secret_key":"[redacted: AWS Access Key]","b":"[redacted: AWS Access Key]"}'
+
+
+def test_a_key_without_an_end_ends_with_its_json_string() -> None:
+    bob = memory()
+    begin = "-----BEGIN RSA PRIVATE KEY-----\n"
+    for rest in ("MIIE", "A: b", 'Comment: "x y"\nMIIE', "A: "):
+        text = json.dumps({"a": begin + rest, "b": "MIIE"})
+        bob.write("a.json", text)
+        assert json.loads(bob.read("a.json")) == {"a": "[redacted: Private Key]", "b": "MIIE"}
+
+
 def detectors() -> list[tuple[str, re.Pattern[str]]]:
     """The forms that detect-secrets knows, but for those of which it knows too little."""
     found: dict[str, Any] = get_mapping_from_secret_type_to_class()

@@ -8,7 +8,7 @@ from itertools import islice
 import pytest
 
 from agent_memory.plugins._secrets import KEY_FORMS, LINE_OF_KEY, PATTERNS, known_secrets
-from agent_memory.plugins.redaction import _ESCAPE
+from agent_memory.plugins.redaction import _DEEP_ESCAPE, _ESCAPE
 from tests.plugins.backtracking import TooManyStepsError, steps_of
 from tests.plugins.secret_forms import SAMPLES, hostile_units, text_of
 
@@ -20,6 +20,7 @@ ALL = [
     *(("Private Key", pattern) for form in KEY_FORMS for pattern in (form.begin, form.end)),
     ("Private Key", re.compile("-----" + LINE_OF_KEY.pattern)),  # it is matched behind a begin, not searched
     ("", _ESCAPE),
+    ("", _DEEP_ESCAPE),
 ]
 SUPERLINEAR = [
     (r"\\+[nrt\"]", ("", "\\")),
