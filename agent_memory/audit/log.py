@@ -151,7 +151,7 @@ class LogLocation(NamedTuple):
     def _identity_key(self) -> Key:
         if self.name is None:
             return Key.internal(f"{DIRECTORY}.identity")
-        return self.directory.join(f"{PurePosixPath(self.name).stem}.identity")
+        return self.directory.join(f"{self.name}.identity")
 
     def _reader(self, part: Key) -> Reader:
         return Reader(cast(Backend, self.backend), sync_run(self.backend), part)

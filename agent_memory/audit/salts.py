@@ -13,7 +13,6 @@ import secrets
 import threading
 import time
 from collections import OrderedDict
-from pathlib import PurePosixPath
 from typing import Final, cast
 
 from agent_memory import flows, tree_flows
@@ -125,7 +124,7 @@ class Salts(Uncopied):
         name = f"{_NO_AGENT if agent is None else agent}.salt"
         if self._location.name is None:
             return Key.internal(f"{_DIRECTORY}/{name}")
-        return self._location.directory.join(f"{PurePosixPath(self._location.name).stem}.{_DIRECTORY}/{name}")
+        return self._location.directory.join(f"{self._location.name}.{_DIRECTORY}/{name}")
 
 
 def _digest(salt: bytes, sha256: str) -> str:

@@ -64,7 +64,7 @@ def test_a_chain_of_another_log_with_the_same_key_is_foreign(
     own, spliced = log.read_bytes(), other.read_bytes()
     log.write_bytes(spliced + own if first else own + spliced)
     if not identity:
-        (log.parent / "audit.identity").unlink()
+        (log.parent / "audit.jsonl.identity").unlink()
     (finding,) = found(log, salts=False)
     assert finding.kind == "foreign"
     assert finding.line.number == (1 if first and identity else 5)
@@ -77,7 +77,7 @@ def test_every_writer_and_every_segment_is_of_one_log(log: Path) -> None:
     assert len(parts) > 3
     begun = [json.loads(line) for part in parts for line in part.read_bytes().splitlines()]
     identities = {record.get("log") for record in begun if record["event"] in ("begin", "segment")}
-    assert identities == {(log.parent / "audit.identity").read_text().strip()}
+    assert identities == {(log.parent / "audit.jsonl.identity").read_text().strip()}
     assert found(log) == []
     log.unlink()  # the first segment is gone, and with it the first chain's beginning
     assert set(kinds(log)) == {"missing"}
@@ -87,9 +87,9 @@ def test_every_writer_and_every_segment_is_of_one_log(log: Path) -> None:
 
 def test_a_log_whose_identity_was_exchanged_is_not_intact(log: Path, other: Path) -> None:
     written(log)
-    (log.parent / "audit.identity").write_bytes((other.parent / "audit.identity").read_bytes())
+    (log.parent / "audit.jsonl.identity").write_bytes((other.parent / "audit.jsonl.identity").read_bytes())
     assert kinds(log) == ["foreign"]
-    (log.parent / "audit.identity").unlink()
+    (log.parent / "audit.jsonl.identity").unlink()
     assert kinds(log) == []
     written(log)  # another identity is made
     assert kinds(log) == ["foreign"]
@@ -99,18 +99,18 @@ def test_a_checkpoint_tells_the_identity_and_so_that_a_whole_log_is_another_one(
     heads = log.parent / "heads.jsonl"
     written(log, heads=heads)
     (checkpoint,) = checkpoints_in(heads.read_bytes())
-    assert checkpoint.log == (log.parent / "audit.identity").read_text().strip()
+    assert checkpoint.log == (log.parent / "audit.jsonl.identity").read_text().strip()
     assert kinds(log, identity=checkpoint.log) == []
     assert kinds(other, identity=checkpoint.log) == ["foreign"]
 
 
 def test_an_identity_that_is_none_is_told_and_no_record_is_lost(log: Path) -> None:
-    (log.parent / "audit.identity").write_text("x")
+    (log.parent / "audit.jsonl.identity").write_text("x")
     with AuditPlugin(log, key=KEY) as audit, AgentMemoryService("memory://", plugins=[audit]) as service:
         service.write_memory_file("bob", "a.md", "x")
         with pytest.raises(Exception, match="no identity of an audit log"):
             audit.flush()
-        (log.parent / "audit.identity").unlink()
+        (log.parent / "audit.jsonl.identity").unlink()
     assert [json.loads(line)["event"] for line in log.read_bytes().splitlines()] == ["begin", "operation"]
 
 
@@ -127,11 +127,26 @@ def test_on_s3_the_batches_are_of_one_log(ministack: S3Server) -> None:
     assert verify(location, identity="f" * 32).findings[0].kind == "foreign"
 
 
+def test_two_logs_whose_names_differ_in_the_suffix_alone_share_nothing(tmp_path: Path) -> None:
+    logs = [tmp_path / name for name in ("audit.jsonl", "audit.log", "audit")]
+    for log in logs:
+        written(log)
+    identities = {log_at(log).identity() for log in logs}
+    commitments = {Salts(log_at(log)).known_commitment("bob") for log in logs}
+    assert len(identities) == len(commitments) == len(logs)
+    assert None not in identities | commitments
+    for log in logs:
+        assert found(log) == []
+    other = logs[1].read_bytes()
+    logs[1].write_bytes(other + logs[0].read_bytes())
+    assert "foreign" in kinds(logs[1])
+
+
 # Salts.
 
 
 def salt(log: Path, agent: str = "bob") -> Path:
-    return log.parent / "audit.salts" / f"{agent}.salt"
+    return log.parent / "audit.jsonl.salts" / f"{agent}.salt"
 
 
 def test_a_salt_that_is_gone_without_a_forget_is_reported_and_told_by_agent(log: Path) -> None:

@@ -208,8 +208,8 @@ def test_digests_of_one_agent_can_be_compared_and_of_two_cannot(tmp_path: Path) 
 
 def test_a_salt_that_is_none_is_an_error_and_no_operation_is_without_a_record(tmp_path: Path) -> None:
     log = tmp_path / "audit.jsonl"
-    (tmp_path / "audit.salts").mkdir()
-    (tmp_path / "audit.salts" / "bob.salt").write_text("x")
+    (tmp_path / "audit.jsonl.salts").mkdir()
+    (tmp_path / "audit.jsonl.salts" / "bob.salt").write_text("x")
     with AuditPlugin(log, required=True) as audit, AgentMemoryService("memory://", plugins=[audit]) as service:
         with pytest.raises(OutcomeUnknownError) as unreported:
             service.write_memory_file("bob", "a.md", "x")

@@ -84,8 +84,8 @@ def test_a_log_of_the_configuration_gets_the_receipt_and_says_if_it_cannot_destr
     result = run("--url", str(store), "forget", "default", "a.md")
     assert (result.exit_code, result.stderr) == (0, "")
     assert run("--url", str(store), "write", "a.md", "x").exit_code == 0
-    (tmp_path / "log/audit.salts").rename(tmp_path / "elsewhere")
-    (tmp_path / "log/audit.salts").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "log/audit.jsonl.salts").rename(tmp_path / "elsewhere")
+    (tmp_path / "log/audit.jsonl.salts").symlink_to(tmp_path / "elsewhere")
     result = run("--url", str(store), "forget", "default", "a.md")
     assert result.exit_code == 1
     assert "required plugin 'AuditPlugin' could not report it" in result.stderr
