@@ -26,13 +26,13 @@ _COMMITS, _FORGETS = b',"commitment":"', b',"salt":"destroyed"'
 
 
 class Line(NamedTuple):
-    """A line of a log: its file, and its number, from 1; 0 stands before the first."""
+    """A line of a log: its file, and its number, from 1; without a file, the whole log."""
 
     part: str
     number: int
 
     def __str__(self) -> str:
-        return f"{self.part}:{self.number}"
+        return f"{self.part}:{self.number}" if self.part else "the log"
 
 
 class Finding(NamedTuple):
@@ -101,10 +101,19 @@ class Verifier:
         anchors: the hashes that checkpoints vouch for, by writer and number.
         key: the hashes' key; then a record without one is a forgery.
         identity: the log's; without one, that of the writer that began first.
+        logs: the identity of each writer's log, as checkpoints tell it. If one of them is this log, the writers of
+            the others are not missing here.
     """
 
-    def __init__(self, anchors: Anchors | None = None, key: bytes | None = None, identity: str | None = None) -> None:
+    def __init__(
+        self,
+        anchors: Anchors | None = None,
+        key: bytes | None = None,
+        identity: str | None = None,
+        logs: Mapping[str, str] | None = None,
+    ) -> None:
         self._key = key
+        self._logs = logs or {}
         self._identity = identity
         self._salts: dict[str | None, _SaltRecords] = {}
         self._anchors = dict(anchors or {})
@@ -269,11 +278,18 @@ class Verifier:
         for writer, seq in ends.items():
             chain = self._chains.get(writer)
             if chain is None:
-                detail = f"all records of writer {writer}, of whom a checkpoint has {seq}"
-                self._report("missing", Line("", 0), detail)
+                if not self._is_elsewhere(writer):
+                    log = f" of log {field(self._logs[writer])}" if self._logs.get(writer) else ""
+                    detail = f"all records of writer {field(writer)}{log}: a checkpoint has record {seq}"
+                    self._report("missing", Line("", 0), detail)
             elif seq > chain.seq and chain.line:
                 detail = f"the records of writer {writer} end here with {chain.seq}; a checkpoint has {seq}"
                 self._report("truncated", chain.line, detail)
+
+    def _is_elsewhere(self, writer: str) -> bool:
+        """Whether checkpoints of several logs, this one among them, say that a writer is one of another log."""
+        log = self._logs.get(writer)
+        return bool(log) and log != self._identity and self._identity in self._logs.values()
 
     def _tell_unanchored(self) -> None:
         for writer, chain in self._chains.items():
@@ -295,6 +311,7 @@ def verify(
     key: bytes | None = None,
     *,
     identity: str | None = None,
+    logs: Mapping[str, str] | None = None,
     salts: bool = True,
 ) -> Verdict:
     """Follow a whole log, as it is now. Of one that is written meanwhile, checkpoints have to be read first.
@@ -304,12 +321,13 @@ def verify(
         anchors: the hashes that checkpoints vouch for, by writer and number.
         key: the key of keyed hashes.
         identity: the log's, as a checkpoint tells it; left out, what stands beside the log.
+        logs: the identity of each writer's log, as checkpoints tell it; needed where they are of several logs.
         salts: whether the salts should be there; False for a copy without them.
 
     Raises:
         ValueError: the log's records are keyed, and there is no key.
     """
-    verifier = Verifier(anchors, key, identity or location.identity())
+    verifier = Verifier(anchors, key, identity or location.identity(), logs)
     parts = location.readers()
     for part, reader in parts:
         number = 1

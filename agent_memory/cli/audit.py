@@ -67,14 +67,15 @@ def verify_(
     """
     kept = _checkpoints(checkpoints)  # before the log, which may be written meanwhile
     anchors = {(found.writer, found.seq): found.hash for found in kept}
-    logs = {found.log for found in kept if found.log}
+    logs = {found.writer: found.log for found in kept if found.log}
+    identities = set(logs.values())
     key = key_file.read_bytes() if key_file else None
     location = location_of(settings, target)
     try:
         if not location.parts():
             raise click.ClickException("there is no audit log")
-        identity = logs.pop() if len(logs) == 1 else None
-        verdict = verify(location, anchors, key, identity=identity, salts=not no_salts)
+        identity = identities.pop() if len(identities) == 1 else None
+        verdict = verify(location, anchors, key, identity=identity, logs=logs, salts=not no_salts)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     finally:

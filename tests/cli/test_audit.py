@@ -53,6 +53,39 @@ def test_what_was_done_to_a_log_is_told_by_line(run: Run, log: Path) -> None:
     assert (document["intact"], document["findings"][0]["kind"]) == (False, "edited")
 
 
+def test_checkpoints_of_several_logs_in_one_file_are_told_apart(run: Run, tmp_path: Path) -> None:
+    for _ in range(2):
+        with (
+            AuditPlugin(tmp_path / "a.jsonl") as first,
+            AuditPlugin(tmp_path / "b.jsonl") as second,
+            AgentMemoryService("memory://", plugins=[first, second, CheckpointFile("heads.jsonl")]) as service,
+        ):
+            service.write_memory_file("bob", "a.md", "x")
+    whole = Path("b.jsonl").read_bytes().splitlines(keepends=True)
+    verify = ("audit", "verify", "--checkpoints", "heads.jsonl", "--log")
+    for name in ("a.jsonl", "b.jsonl"):
+        result = run(*verify, name)
+        assert (result.exit_code, result.stdout) == (0, "4 records of 2 writers: nothing found\n")
+    identity = Path("b.jsonl.identity")
+    own = identity.read_text()
+    identity.unlink()  # a copy of the log
+    assert run(*verify, "b.jsonl").exit_code == 0
+
+    identity.write_text(own)
+    Path("b.jsonl").write_bytes(b"".join(whole[:2]))
+    result = run(*verify, "b.jsonl")
+    writer = json.loads(whole[2])["writer"]
+    told = f"the log: missing: all records of writer {writer} of log {own.strip()}: a checkpoint has record 2"
+    assert (result.exit_code, result.stdout.splitlines()[0]) == (1, told)
+
+    Path("b.jsonl").write_bytes(b"".join(whole))
+    identity.write_text(Path("a.jsonl.identity").read_text())
+    assert "foreign" in run(*verify, "b.jsonl").stdout
+    with AuditPlugin("c.jsonl") as audit, AgentMemoryService("memory://", plugins=[audit]) as service:
+        service.write_memory_file("bob", "a.md", "x")
+    assert run(*verify, "c.jsonl").stdout.count("missing: all records of writer") == 4
+
+
 def test_the_log_of_the_store_is_found_by_itself(run: Run, tmp_path: Path) -> None:
     url = (tmp_path / "store").as_uri()
     with AuditPlugin(url) as audit, AgentMemoryService(url, plugins=[audit]) as service:
