@@ -73,6 +73,7 @@ _CLASSES = {
     "punctuation": r':*?"<>|',
 }
 INVISIBLE = re.compile("[" + "".join(_CLASSES[c] for c in ("control", "format", "invisible", "noncharacter")) + "]")
+FORMAT = re.compile(f"[{_CLASSES['format']}]")
 BLANK = re.compile(f"[{_CLASSES['blank']}{_CLASSES['line-separator']}]")
 PUNCTUATION = re.compile(f"[{_CLASSES['punctuation']}]+")
 _REFUSED = re.compile("|".join(f"(?P<c{i}>[{c}])" for i, c in enumerate(_CLASSES.values())))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import click
 
+from agent_memory._grammar import FORMAT
 from agent_memory.errors import (
     AgentMemoryError,
     AgentMemoryFileNotFoundError,
@@ -35,9 +36,10 @@ _WIDE: Final = 1000
 
 
 _UNPRINTABLE: Final = re.compile(
-    r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]|\r(?!\n)"
+    rf"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]|\r(?!\n)|{FORMAT.pattern}"
 )
-"""What could drive a terminal or pretend to be another line: controls but tab and line end, bidirectional overrides."""
+"""What could drive a terminal, hide text or pretend to be another line: controls but tab and line end, and all format
+characters but the joiners."""
 
 
 class Exit(IntEnum):

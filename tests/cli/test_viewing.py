@@ -7,6 +7,8 @@ import os
 import re
 import shlex
 import subprocess
+import sys
+import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +16,9 @@ import pytest
 from click.testing import Result
 
 from agent_memory import AgentMemoryService
+from agent_memory.cli.output import printable
 from agent_memory.tools import MemoryTool
+from agent_memory.tools.search import _is_shown as is_shown
 
 Run = Callable[..., Result]
 Spawn = Callable[..., subprocess.CompletedProcess[bytes]]
@@ -132,6 +136,19 @@ def test_a_link_is_refused_and_tells_no_host_path(run: Run, tmp_path: Path) -> N
     assert (result.exit_code, result.stdout) == (5, "")
     assert str(tmp_path) not in result.stderr
     assert "secret" not in run("search", "secret").output
+
+
+def test_view_escapes_the_controls_and_format_characters_that_search_replaces() -> None:
+    hidden = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+    characters = [chr(code) for code in range(sys.maxunicode + 1) if unicodedata.category(chr(code)) in hidden]
+    kept = [character for character in characters if printable(character) == character]
+    assert kept == list("\t\n\u200c\u200d")
+    assert [character for character in characters if is_shown(character)] == list("\t\u200c\u200d")
+
+
+def test_no_stored_content_hides_a_part_or_turns_its_direction(run: Run) -> None:
+    put("a.md", "tea \u200ea\u200fb\u061cc\ufeffd\U000e0041e\u00adf".encode())
+    assert r"tea \u200ea\u200fb\u061cc\ufeffd\U000e0041e\xadf" in run("view", "a.md").stdout
 
 
 def test_no_stored_content_drives_the_terminal(run: Run) -> None:
