@@ -271,6 +271,8 @@ def _fault(implementation: Any) -> str | None:
 def _filtered(implementation: _Implementation, operation: Operation, content: bytes) -> bytes:
     with _failing_closed("a filter"):
         answer = implementation({"operation": operation, "content": content})
+        if type(answer) is not bytes and isinstance(answer, bytes):
+            answer = bytes(memoryview(answer))  # a subclass may say another length than it has
     if answer is None:
         return content
     if not isinstance(answer, bytes):

@@ -57,6 +57,7 @@ from agent_memory.backend import (
 )
 from agent_memory.hooks import Hooks
 from agent_memory.key import Key
+from agent_memory.plugins.limits import LimitsPlugin
 from agent_memory.reader import Reader
 from agent_memory.runners import in_thread
 from agent_memory.testing import RecordingPlugin
@@ -615,6 +616,29 @@ def test_a_filter_that_returns_something_else_refuses(answer: object) -> None:
     with pytest.raises(OperationDenied, match="not bytes"):
         memory.write("a.md", "x")
     assert not memory.exists("a.md")
+
+
+class Understated(bytes):
+    """Bytes that say another length than they have."""
+
+    def __len__(self) -> int:
+        return 0
+
+
+def test_a_filters_subclass_of_bytes_is_taken_as_the_bytes_it_holds() -> None:
+    class Subclassing:
+        @hookimpl
+        def agent_memory_filter_content(self) -> bytes:
+            return Understated(b"12345")
+
+    seen: list[bytes] = []
+    memory = AgentMemory.open("memory://", plugins=[Filter(b"", seen), Subclassing()])
+    assert memory.write("a.md", "x").size == 5
+    assert seen[-1] == b"checked: 12345"
+    assert memory.read("a.md") == "12345"
+    limited = AgentMemory.open("memory://", plugins=[LimitsPlugin(max_file_bytes=3), Subclassing()])
+    with pytest.raises(OperationDenied, match="5 bytes; a file may have 3"):
+        limited.write("a.md", "x")
 
 
 def test_a_filter_that_crashes_refuses_without_saying_what_it_saw() -> None:
