@@ -41,6 +41,14 @@ INVALID_LINES: dict[str, tuple[bytes, int | str | None, int]] = {
     "an id that is a fraction": (b'{"jsonrpc":"2.0","id":1.5,"method":"ping"}', None, INVALID),
     "an id with an exponent": (b'{"jsonrpc":"2.0","id":1e3,"method":"ping"}', None, INVALID),
     "an id that is a list": (b'{"jsonrpc":"2.0","id":[7],"method":"ping"}', None, INVALID),
+    "an id of 1,001 characters": (b'{"jsonrpc":"2.0","id":"%s","method":"ping"}' % (b"i" * 1001), None, INVALID),
+    "an id of 300,000 characters": (b'{"jsonrpc":"2.0","method":"ping","id":"%s"}' % (b"i" * 300_000), None, INVALID),
+    "an id of 1,001 digits": (b'{"jsonrpc":"2.0","id":%s,"method":"ping"}' % (b"1" * 1001), None, INVALID),
+    "a long id behind another one": (
+        b'{"jsonrpc":"2.0","id":7,"x":"%s","id":"%s","method":"ping"}' % (b"x" * 70_000, b"i" * 1001),
+        None,
+        INVALID,
+    ),
     "a response that is none": (b'{"jsonrpc":"2.0","id":7,"result":7}', None, INVALID),
 }
 
@@ -79,6 +87,12 @@ def test_an_unusual_request_is_served(server: Lines, line: bytes) -> None:
     (answer,) = server.answers(line, 1)
     assert answer["id"] == 7
     assert "result" in answer
+
+
+@pytest.mark.parametrize("id_", ["i" * 1000, 10**1000 - 1], ids=["a text", "a number"])
+def test_an_id_of_1000_characters_is_answered(server: Lines, id_: int | str) -> None:
+    (answer,) = server.answers(json.dumps({"jsonrpc": "2.0", "id": id_, "method": "ping"}).encode(), 1)
+    assert (answer["id"], "result" in answer) == (id_, True)
 
 
 @pytest.mark.parametrize(

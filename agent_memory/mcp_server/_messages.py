@@ -42,7 +42,8 @@ def parsed(line: bytes) -> JSONRPCMessage:
     """The message of a line of UTF-8, with or without a byte order mark.
 
     Raises:
-        InvalidLine: the line is not JSON, is nested deeper than the parser allows, or is not a message.
+        InvalidLine: the line is not JSON, is nested deeper than the parser allows, or is not a message; or the id of
+            the request is too long.
     """
     text = without_lone_surrogates(line.decode("utf-8-sig", errors="replace"))
     try:
@@ -54,6 +55,8 @@ def parsed(line: bytes) -> JSONRPCMessage:
         raise _not_json(text) from None
     if not isinstance(message, JSONRPCRequest) and {"id", "method"} <= json.loads(text).keys():
         raise _no_message(text)  # the SDK takes a request whose id is a fraction or null for a notification
+    if isinstance(message, JSONRPCRequest) and len(str(message.id)) > _LONGEST_ID:
+        raise InvalidLine(INVALID_REQUEST, f"an id has at most {_LONGEST_ID:,} characters", "")  # answered without it
     return message
 
 
