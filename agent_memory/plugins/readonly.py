@@ -21,8 +21,8 @@ class ReadOnlyPlugin:
     """Refuses operations that would write, move or delete a file whose path matches a pattern.
 
     A pattern is matched segment by segment: ``*``, ``?`` and ``[...]`` within a segment, as `fnmatch` has them, ``**``
-    for any number of segments. Upper and lower case are the same, agents' ids included, because some filesystems have
-    it so. An operation on a directory is refused if a file below it could match, whether or not there is one, because
+    for any number of segments. Upper and lower case are the same by `str.casefold`, agents' ids included, because some
+    filesystems have it so. An operation on a directory is refused if a file below it could match, whether or not there is one, because
     a guard asks the storage nothing.
 
     Args:

@@ -64,6 +64,8 @@ ALLOWED: list[tuple[str, Change]] = [
     ("policies/deep/*.md", lambda m: m.write("policies/a.md", "new")),
     ("policies/deep/*.md", lambda m: m.delete("policies/a.md")),
     ("*.lock", lambda m: m.write("notes/y.lock", "new")),
+    ("i.md", lambda m: m.write("\u0130.md", "new")),  # not the same to str.casefold
+    ("\u0131.md", lambda m: m.write("I.md", "new")),
 ]
 
 
