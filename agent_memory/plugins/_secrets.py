@@ -66,9 +66,12 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
     "IBM COS HMAC Credentials": (
         rf"[sS\u017f](?i:ecret[_-]?(?:access)?[_-]?key{_IS}(?P<secret>[a-f0-9]{{48}}(?![a-f0-9])))",
     ),
-    "JSON Web Token": (r"eyJ(?<![A-Za-z0-9_-]eyJ)[A-Za-z0-9_-]++=*+\.[A-Za-z0-9_-]++=*+(?:\.[A-Za-z0-9_+/=-]++)?",),
+    "JSON Web Token": (  # three parts, or five of an encrypted one, whose second may be empty
+        r"eyJ(?<![A-Za-z0-9_-]eyJ)[A-Za-z0-9_-]++=*+\."
+        r"(?:[A-Za-z0-9_-]++=*+(?:\.[A-Za-z0-9_+/=-]++){0,3}|(?:\.[A-Za-z0-9_+/=-]++){3})",
+    ),
     "Mailchimp Access Key": (rf"[0-9a-z](?<![0-9a-z].)[0-9a-z]{{31,}}+-us[0-9]{_MORE}",),
-    "NPM tokens": (r":_authToken=[ \t]*+(?P<secret>[A-Za-z0-9_-]{16,}+)",),
+    "NPM tokens": (r":_authToken[ \t]*+=[ \t]*+[\"']?(?P<secret>[A-Za-z0-9_-]{16,}+)",),
     "OpenAI Token": (
         r"[A-Za-z0-9_-](?<![A-Za-z0-9_-].)[A-Za-z0-9_-]*?T3BlbkFJ(?<=[A-Za-z0-9]{20}T3BlbkFJ)[A-Za-z0-9]{20}" + _MORE,
     ),
@@ -92,10 +95,14 @@ PATTERNS: Final = tuple((kind, re.compile(form)) for kind, forms in _FORMS.items
 """The patterns of all kinds but keys; of one with a group ``secret`` that part is the secret."""
 
 LINE_OF_KEY: Final = re.compile(
-    r"[ \t]*+\r?\n[ \t>]*+(?:[A-Za-z][A-Za-z-]*+: (?:\"[^\r\n\"]*+\"|[^\r\n\"]*+)|[A-Za-z0-9+/=]++)?"
+    r"[ \t]*+\r?\n(?:[ \t]*+[#|*-][ \t]++[A-Za-z0-9+/=]{16,}+"
+    r"|[ \t>]*+(?:[A-Za-z][A-Za-z-]*+: (?:\"[^\r\n\"]*+\"|[^\r\n\"]*+)|[A-Za-z0-9+/=]++)?)"
     r"(?=[ \t]*+(?:\r?\n|[\"']|\Z))"
 )
-"""A line end, and the line behind it, if a private key can have it: base64, a header or nothing, up to a quote."""
+"""A line end, and the line behind it, if a private key can have it: base64, a header or nothing, up to a quote.
+
+Behind the mark of a comment or a list, base64 has 16 characters or more: otherwise it may be a word.
+"""
 
 
 class _KeyForm(NamedTuple):

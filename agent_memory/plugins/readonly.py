@@ -22,8 +22,8 @@ class ReadOnlyPlugin:
 
     A pattern is matched segment by segment: ``*``, ``?`` and ``[...]`` within a segment, as `fnmatch` has them, ``**``
     for any number of segments. Upper and lower case are the same by `str.casefold`, agents' ids included, because some
-    filesystems have it so. An operation on a directory is refused if a file below it could match, whether or not there is one, because
-    a guard asks the storage nothing.
+    filesystems have it so. An operation on a directory is refused if a file below it could match, whether or not there
+    is one, because a guard asks the storage nothing.
 
     Args:
         patterns: relative to the agent's tree, one or more: ``policies/**``, ``*.lock``.

@@ -97,6 +97,7 @@ def test_passwords_of_urls(url: str, masked: str) -> None:
         PEM[:50],
         PEM.replace("RSA ", ""),
         PEM.replace("\n", "\\n"),
+        f"# -----BEGIN PRIVATE KEY-----\n# {'a1B/' * 16}\n# {'c2D+' * 5}"[2:],
         PEM.replace("\n", "\nProc-Type: 4,ENCRYPTED\n\n", 1),
         "-----BEGIN PGP PRIVATE KEY BLOCK-----\nabc=\n-----END PGP PRIVATE KEY BLOCK-----",
         "---- BEGIN SSH2 ENCRYPTED PRIVATE KEY ----\nP2/56wAAA\n---- END SSH2 ENCRYPTED PRIVATE KEY ----",
@@ -351,6 +352,19 @@ def test_the_values_of_json_are_read_without_their_escapes() -> None:
         "a.json", '{"aws_secret_key":"wJalrXUtnFEMI\\/K7MDENG\\/bPxRfiCYEXAMPLEKEY","b":"\\u0041KIAIOSFODNN7EXAMPLE"}'
     )
     assert bob.read("a.json") == '{"aws_secret_key":"[redacted: AWS Access Key]","b":"[redacted: AWS Access Key]"}'
+
+
+def test_a_list_behind_the_mention_of_a_key_stays() -> None:
+    bob = memory()
+    bob.write("a.md", "-----BEGIN PRIVATE KEY-----\n- milk\n- eggs\n# Title\n| a |\n")
+    assert bob.read("a.md") == "[redacted: Private Key]\n- milk\n- eggs\n# Title\n| a |\n"
+
+
+def test_all_parts_of_a_token_are_masked() -> None:
+    bob = memory()
+    for token in ("eyJa.b.c.d.e-_", "eyJa..b.c.d", "eyJa.b.c", "eyJa.b"):
+        bob.write("a.md", f"see {token}. And")
+        assert bob.read("a.md") == "see [redacted: JSON Web Token]. And"
 
 
 def test_a_key_without_an_end_ends_with_its_json_string() -> None:
