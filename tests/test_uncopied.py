@@ -57,7 +57,7 @@ OF_ONE_CALL = set(
     object_store._between_loops.Hold object_store._between_loops.Turn object_store._between_loops._Place
     object_store._bucket.Operation object_store._erasing._Erasing object_store._limits._Limit
     object_store._write.Write plugins.redaction._Decoded reader.Reader tools._toolset.Toolset tools.search._FileSearch
-    _patterns._Example _waiting.trying_later agent_memory_s3._answers.Request hooks.Report
+    _paging.Markers _patterns._Example _waiting.trying_later agent_memory_s3._answers.Request hooks.Report
     mcp_server._connections.Connection mcp_server._sessions.Sessions mcp_server._stdio._Client mcp_server._stdio._Line
     object_store._conditions._Scratch runners._Threaded
     """.split()  # noqa: SIM905
