@@ -77,6 +77,8 @@ def length_of(reply: Mapping[str, Any]) -> int:
 
 
 async def _part(reply: Mapping[str, Any], span: str | None, most: int | None) -> tuple[bytes, int]:
+    if reply.get("ContentLength") == 0 and reply.get("ContentRange", "").endswith("/0"):
+        raise NotSatisfiable  # of an empty object; ministack says ``bytes 0--1/0``
     told = _CONTENT_RANGE.fullmatch(reply.get("ContentRange", ""))
     if told is None or span is None:
         raise Failed(_ANOTHER)
