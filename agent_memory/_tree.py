@@ -10,9 +10,11 @@ import itertools
 import math
 import os
 import re
+import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import NamedTuple, TypeVar, cast
 
 from agent_memory import flows, tree_flows
@@ -96,6 +98,8 @@ class Call:
     effect: Effect | None = None
     report: Report | None = None
     told: bool = False
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    is_reported: bool = False
     _operation: Operation | None = None
 
     @property
@@ -115,6 +119,19 @@ class Call:
                 tool_call_id=by.tool_call_id,
             )
         return self._operation
+
+    def ask(self, hooks: Callable[[], T]) -> T:
+        """Call hooks before the report; not after it, if a cancelled caller left them in the queue for a thread."""
+        with self.lock:
+            if self.is_reported:
+                raise OperationDenied("the operation was cancelled")
+            return hooks()
+
+    def tell(self, report: Callable[[], None]) -> None:
+        """Call the observers when no other hook of this operation runs any more."""
+        with self.lock:
+            self.is_reported = True
+            report()
 
 
 T = TypeVar("T")
@@ -331,7 +348,7 @@ class Tree(Uncopied):
         if fault:
             raise fault
         if self.hooks.guards:
-            await call.run.offload(lambda: self.hooks.before(call.operation))
+            await call.run.offload(lambda: call.ask(lambda: self.hooks.before(call.operation)))
         if has_content:
             call.data = await self._passed(call, call.data)
         call.at_work = True
@@ -348,7 +365,7 @@ class Tree(Uncopied):
     async def _passed(self, call: Call, data: bytes) -> bytes:
         """What the plugins make of a content that is to be written."""
         if self.hooks.see_content:
-            return await call.run.offload(lambda: self.hooks.passed(call.operation, data))
+            return await call.run.offload(lambda: call.ask(lambda: self.hooks.passed(call.operation, data)))
         return data
 
     async def _tell(
@@ -365,7 +382,7 @@ class Tree(Uncopied):
             outcome = _succeeded(call.effect, duration) if call.effect else _failed(failed, call.at_work, duration)
             call.report = self.hooks.report(call.operation, outcome)
         try:
-            await call.run.offload(call.report)
+            await call.run.offload(partial(call.tell, call.report))
         finally:
             call.told = not call.report.untold
 

@@ -224,17 +224,7 @@ class AsyncRun(_Clock):
         return await on_loop(_io_loop(caller_waits=False), primitive(*args, **kwargs))
 
     async def offload(self, function: Callable[[], T]) -> T:
-        """A cancelled caller waits until the hook has ended: the next hook would come before its end otherwise."""
-        hook = asyncio.wrap_future(_submit(contextvars.copy_context(), function))  # no task: a runner cancels all tasks
-        try:
-            return await asyncio.shield(hook)
-        except asyncio.CancelledError:
-            while not hook.done():
-                with suppress(asyncio.CancelledError):
-                    await asyncio.wait({hook})
-            if not hook.cancelled():
-                hook.exception()  # else the loop reports it as never retrieved
-            raise
+        return await asyncio.shield(in_thread(function))  # a cancelled caller does not unsay a hook
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

@@ -162,7 +162,7 @@ class Ordered:
     """A filter that is slow, and an observer."""
 
     def __init__(self) -> None:
-        self.began, self.go_on = threading.Event(), threading.Event()
+        self.began, self.go_on, self.told = threading.Event(), threading.Event(), threading.Event()
         self.seen: list[str] = []
 
     @hookimpl
@@ -174,6 +174,7 @@ class Ordered:
     @hookimpl
     def agent_memory_after_operation(self, operation: Operation, outcome: Outcome) -> None:  # noqa: ARG002 - the hook's
         self.seen.append("told")
+        self.told.set()
 
 
 @pytest.mark.parametrize("again", [0, 3])
@@ -192,6 +193,7 @@ def test_a_cancelled_call_is_told_after_the_hook_that_was_running(again: int) ->
         hooks.go_on.set()
         with pytest.raises(asyncio.CancelledError):
             await call
+        await asyncio.to_thread(hooks.told.wait, SECONDS)
         assert hooks.seen == ["checked", "told"]
 
     asyncio.run(main())
