@@ -158,7 +158,7 @@ class ThreadedRun(BlockingRun):
 
 @types.coroutine
 def _suspended(seconds: float) -> Generator[float, None, None]:
-    """Leave the thread; whoever drives the flow sends it on later."""
+    """Leave the thread; the flow's driver sends it on later."""
     yield seconds
 
 
@@ -380,7 +380,7 @@ class _Threaded(Generic[T]):
     def _give_up(self) -> None:
         """Cancel a flow that waits; it tells its hooks in a thread."""
         if self._flow is None:
-            return  # it has not begun, and nobody was told that it would
+            return  # it has not begun, and no hook was called
         with suppress(FileOperationError):  # the interpreter ends
             _submit(self._context, self._cancelled)
 

@@ -238,7 +238,7 @@ class Journal(Uncopied):
         if entry.more:
             try:
                 facts |= entry.more()
-            except Exception as failure:  # noqa: BLE001 - the caller is told; what is known is recorded
+            except Exception as failure:  # noqa: BLE001 - the caller is told, and the record has its other facts
                 entry.error = failure
         self._chain_one(entry.event, entry.seconds, facts)
         entry.is_chained = True

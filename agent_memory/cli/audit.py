@@ -65,7 +65,7 @@ def verify_(
     Ranges that no checkpoint vouches for are told as "unanchored", and a line whose writer crashed in the middle of it
     as "torn".
     """
-    kept = _checkpoints(checkpoints)  # before the log, which may be written meanwhile
+    kept = _checkpoints(checkpoints)  # before the log: writers may add to both
     anchors = {(found.writer, found.seq): found.hash for found in kept}
     logs = {found.writer: found.log for found in kept if found.log}
     identities = set(logs.values())

@@ -53,7 +53,7 @@ class Connection(H11Protocol):
             self._await_request()
 
     def end(self) -> None:
-        """Close the connection without sending what is left."""
+        """Close the connection at once and drop unsent data."""
         self._stop_awaiting_request()
         self.transport.abort()
 

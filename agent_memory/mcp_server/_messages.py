@@ -69,7 +69,7 @@ def _no_message(text: str) -> InvalidLine:
 
 
 def too_long(head: bytes, tail: bytes, most: int) -> InvalidLine:
-    """The error for a line of more than ``most`` bytes, of which only the beginning and the end were kept."""
+    """The error for a line of more than ``most`` bytes; the reader kept its beginning and its end."""
     text = without_lone_surrogates((head + tail).decode("utf-8-sig", errors="replace"))
     return InvalidLine(INVALID_REQUEST, f"this line is longer than {most:,} bytes; send less at once", text)
 

@@ -50,7 +50,7 @@ class Condition(Enum):
 
 @dataclass(frozen=True)
 class Conditions:
-    """What is known of a server.
+    """The results of a trial of a server.
 
     Attributes:
         create: a PUT with ``If-None-Match: *``.

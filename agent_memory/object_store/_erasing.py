@@ -66,7 +66,7 @@ class _Erasing:
         return bool(tried)
 
     async def require_nothing(self) -> None:
-        """Raise `WriteError` if there is a file, of which the server has listed no version: it does not list them.
+        """Raise `WriteError` if there is a file although the server listed no version: it does not list them.
 
         The whole root is not looked at, for our own data may lie there.
         """

@@ -1,6 +1,6 @@
 """The known forms of credentials, as patterns that take time by the length of a text, whatever the text.
 
-The forms are those of detect-secrets 1.5, of which a test generates examples. Its own expressions are not used: one of
+The forms are those of detect-secrets 1.5, which a test generates. Its own expressions are not used: one of
 them takes time by the cube of a run of blanks, and each new release could bring others.
 
 A pattern here is linear because of two rules, which a test holds by counting the steps of a matcher. A repeat without a

@@ -145,7 +145,7 @@ class AuditPlugin(Uncopied):
         self.close()
 
     def _begin_in_child(self) -> None:
-        self._sends = threading.RLock()  # whoever held it did not survive the fork
+        self._sends = threading.RLock()  # the thread that held it is not in the child
         self._salts = Salts(self._location)
 
     def _entry(self, operation: Operation, outcome: Outcome) -> Entry:

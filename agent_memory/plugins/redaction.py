@@ -91,7 +91,7 @@ class RedactionPlugin:
     def _found_in(self, text: str, marks: Sequence[tuple[int, int]]) -> Iterator[Found]:
         """The secrets in a text, and in the text of the JSON strings that it holds.
 
-        A mark is one word in the latter, so that a secret is found of which a part was masked before.
+        A mark is one word in the latter, so that a secret with a masked part is found.
         """
         yield from self._found(text)
         plain, decoded = _filled(text, marks), list[_Decoded]()

@@ -70,7 +70,7 @@ async def content_of(reply: Mapping[str, Any], span: str | None, most: int | Non
 
 
 def length_of(reply: Mapping[str, Any]) -> int:
-    """The size of an object, of which a HEAD tells."""
+    """The size of an object, from the answer to a HEAD."""
     if "ContentLength" not in reply:
         raise Failed("an answer without a Content-Length")
     return int(reply["ContentLength"])
