@@ -144,8 +144,10 @@ def known_secrets(text: str) -> Iterator[Found]:
 def matches(kind: str, found: Iterable[re.Match[str]]) -> Iterator[Found]:
     """What matches of a pattern say; with a group ``secret`` that took part, it is the secret."""
     for match in found:
-        group = "secret" if match.re.groupindex.get("secret") and match["secret"] is not None else 0
-        yield Found(*match.span(group), kind)
+        start, end = match.span("secret") if "secret" in match.re.groupindex else (-1, -1)
+        if start < 0:
+            start, end = match.span()
+        yield Found(start, end, kind)
 
 
 def _keys(form: _KeyForm, text: str) -> Iterator[Found]:

@@ -10,8 +10,10 @@ import bisect
 import logging
 import math
 import re
+from array import array
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import takewhile
+from functools import cached_property
+from itertools import count, takewhile
 from typing import Final, Literal, NamedTuple, get_args
 
 from agent_memory.errors import OperationDenied
@@ -22,8 +24,9 @@ Action = Literal["mask", "refuse", "report"]
 _ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|([nrtbf\"\\/]))")
 # Each run of backslashes is read once.
 _DEEP_ESCAPE: Final = re.compile(r"\\(?<!\\\\)\\*+(?:u([0-9a-fA-F]{4})|([nrtbf\"/]?))")
-_ESCAPED: Final = {"n": "\n", "r": "\n", "t": "\t", "b": " ", "f": " ", "": "\\"}
-_LEVELS: Final = 4
+_ESCAPED: Final = {"n": "\n", "r": "\n", "t": "\t", "b": " ", "f": " ", '"': '"', "/": "/"}
+_CODE: Final = re.compile(r"\\u([0-9a-fA-F]{4})")
+_LEVELS: Final = 2
 """How many levels of JSON in JSON are read exactly; below the last one a run of backslashes is read as one."""
 _FILLING: Final = "\ufffc"
 LONGEST: Final = 512
@@ -93,19 +96,23 @@ class RedactionPlugin:
 
         A mark is one word in the latter, so that a secret with a masked part is found.
         """
-        yield from self._found(text)
+        above = set(self._found(text))
+        yield from above
         plain, decoded = _filled(text, marks), list[_Decoded]()
         if plain != text:
-            yield from self._found(plain)
+            above = set(self._found(plain))
+            yield from above
         while "\\" in plain and len(decoded) <= _LEVELS:
-            decoded.append(_Decoded(plain, _ESCAPE if len(decoded) < _LEVELS else _DEEP_ESCAPE))
+            decoded.append(_Decoded(plain, deep=len(decoded) == _LEVELS))
             if decoded[-1].text == plain:
                 return
             plain = decoded[-1].text
-            for found in self._found(plain):
-                for level in reversed(decoded):
+            here = set(self._found(plain))
+            for found in {decoded[-1].in_source(each) for each in here} - above:
+                for level in reversed(decoded[:-1]):
                     found = level.in_source(found)
                 yield found
+            above = here
 
     def _found(self, text: str) -> Iterator[Found]:
         yield from known_secrets(text)
@@ -117,29 +124,50 @@ class RedactionPlugin:
 
 
 class _Decoded:
-    """A text with each escape of a JSON string read as the character it stands for."""
+    """A text with each escape of a JSON string read as the character it stands for.
 
-    def __init__(self, source: str, escapes: re.Pattern[str]) -> None:
-        self._places: list[int] = []  # of the characters that were escaped, in the text
-        self._ends: list[int] = []  # of their escapes, in the source
-        parts: list[str] = []
-        at = removed = 0
-        for escape in escapes.finditer(source):
-            code, letter = escape.groups()
-            parts += source[at : escape.start()], chr(int(code, 16)) if code else _ESCAPED.get(letter, letter)
-            self._places.append(escape.start() - removed)
-            at = escape.end()
-            self._ends.append(at)
-            removed += at - escape.start() - 1
-        self.text = "".join((*parts, source[at:]))
+    Most texts hold no secret, so the places of the escapes are looked up when a secret is found.
+    """
+
+    def __init__(self, source: str, *, deep: bool = False) -> None:
+        self._source = source
+        self._escapes = _DEEP_ESCAPE if deep else _ESCAPE
+        self.text = _DEEP_ESCAPE.sub(_meaning, source) if deep else unescaped(source)
 
     def in_source(self, found: Found) -> Found:
         """The same secret in the source, with whole escapes."""
-        return Found(self._in_source(found.start), self._in_source(found.end), found.kind)
+        start, end, kind = found
+        places, ends = self._places
+        if before := bisect.bisect_left(places, start):
+            start += ends[before - 1] - places[before - 1] - 1
+        if before := bisect.bisect_left(places, end):
+            end += ends[before - 1] - places[before - 1] - 1
+        return Found(start, end, kind)
 
-    def _in_source(self, place: int) -> int:
-        before = bisect.bisect_left(self._places, place) - 1
-        return place if before < 0 else self._ends[before] + place - self._places[before] - 1
+    @cached_property
+    def _places(self) -> tuple[array[int], array[int]]:
+        """Where the characters that were escaped stand in the text, and where their escapes end in the source."""
+        places, ends, removed = array("q"), array("q"), 0
+        for escape in self._escapes.finditer(self._source):
+            start, end = escape.span()
+            places.append(start - removed)
+            ends.append(end)
+            removed += end - start - 1
+        return places, ends
+
+
+def unescaped(text: str) -> str:
+    """Each escape of a JSON string once read, in whole passes over the text instead of a step per escape."""
+    backslash = next(mark for mark in map(chr, count(0xE000)) if mark not in text)
+    text = text.replace("\\\\", backslash)
+    for letter, meaning in _ESCAPED.items():
+        text = text.replace(f"\\{letter}", meaning)
+    return _CODE.sub(lambda code: chr(int(code[1], 16)), text).replace(backslash, "\\")
+
+
+def _meaning(escape: re.Match[str]) -> str:
+    code, letter = escape.groups()
+    return chr(int(code, 16)) if code else _ESCAPED.get(letter, "\\")
 
 
 class _Window(NamedTuple):

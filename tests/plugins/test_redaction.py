@@ -18,7 +18,7 @@ from agent_memory import AgentMemory, AgentMemoryService, Operation, OperationDe
 from agent_memory.conversation import Message
 from agent_memory.plugins import redaction
 from agent_memory.plugins._secrets import KINDS, known_secrets
-from agent_memory.plugins.redaction import LONGEST, RedactionPlugin
+from agent_memory.plugins.redaction import _ESCAPE, LONGEST, RedactionPlugin, unescaped
 from tests.plugins.secret_forms import SAMPLES
 
 AWS = "AKIA" + "IOSFODNN7EXAMPLE"
@@ -352,6 +352,17 @@ def test_the_values_of_json_are_read_without_their_escapes() -> None:
         "a.json", '{"aws_secret_key":"wJalrXUtnFEMI\\/K7MDENG\\/bPxRfiCYEXAMPLEKEY","b":"\\u0041KIAIOSFODNN7EXAMPLE"}'
     )
     assert bob.read("a.json") == '{"aws_secret_key":"[redacted: AWS Access Key]","b":"[redacted: AWS Access Key]"}'
+
+
+@settings(max_examples=2000)
+@given(st.text(st.sampled_from('\\\\\\u005c0041nrtbf"/xé\ue000\ue001\n')))
+def test_escapes_are_read_from_the_left_each_once(text: str) -> None:
+    meanings = {"n": "\n", "r": "\n", "t": "\t", "b": " ", "f": " "}
+
+    def meaning(escape: re.Match[str]) -> str:
+        return chr(int(escape[1], 16)) if escape[1] else meanings.get(escape[2], escape[2])
+
+    assert unescaped(text) == _ESCAPE.sub(meaning, text)
 
 
 def test_a_list_behind_the_mention_of_a_key_stays() -> None:
