@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -24,6 +25,9 @@ from agent_memory.runners import run_sync
 T = TypeVar("T")
 Seen = Literal["yes", "no", "refused", "failed"]
 _RACERS: Final = 8
+_READERS: Final = 4
+_SECONDS_OF_REPLACING: Final = 0.3
+"""For how long files are replaced beside readers, each round."""
 _LOST = (FileAlreadyExistsError, ConflictError)
 
 
@@ -88,8 +92,12 @@ def look(probe: Probe, scratch: Scratch, rounds: int) -> Sight:
 
 
 def atomic_write(scratch: Scratch, rounds: int) -> Sight:
-    """Readers beside a writer see one of the whole states, and always one."""
-    states = [b"a" * 50_000, b"b" * 70_000]
+    """Readers beside a writer see one of the whole states, and always one.
+
+    A server that replaces in place is between two states for a moment only: the states are large, so that the moment is
+    longer, and the writer goes on for a time, so that a reader meets it.
+    """
+    states = [b"a" * 500_000, b"b" * 700_000]
     scratch.write("replaced.md", states[0])
     over = threading.Event()
 
@@ -99,15 +107,17 @@ def atomic_write(scratch: Scratch, rounds: int) -> Sight:
             whole = scratch.read("replaced.md") in states
         return whole
 
-    with ThreadPoolExecutor(2) as pool:
+    replaced, ends = 0, time.monotonic() + rounds * _SECONDS_OF_REPLACING
+    with ThreadPoolExecutor(_READERS) as pool:
+        readers = [pool.submit(reads) for _ in range(_READERS)]
         try:
-            readers = [pool.submit(reads) for _ in range(2)]
-            for number in range(2 * rounds):
-                scratch.write("replaced.md", states[number % 2])
+            while not any(reader.done() for reader in readers) and (replaced < 2 * rounds or time.monotonic() < ends):
+                replaced += 1
+                scratch.write("replaced.md", states[replaced % 2])
         finally:
             over.set()
         if all(reader.result() for reader in readers):
-            return Sight("yes", f"whole states only, in {2 * rounds} replacements")
+            return Sight("yes", f"whole states only, in {replaced} replacements")
     return Sight("no", "a reader saw a mixture, or nothing")
 
 

@@ -108,6 +108,15 @@ def test_doctor_says_so(unsafe: tuple[S3Server, str]) -> None:
 
 @pytest.mark.long
 @by_both_engines
+def test_doctor_finds_a_server_that_replaces_files_in_place(rclone: S3Server, engine: str) -> None:
+    server = rclone.by(engine)
+    options = [part for name, value in server.options.items() for part in ("-o", f"{name}={value}")]
+    looks = (CliRunner().invoke(app, ["--url", server.new_url(), *options, "doctor"]).output for _ in range(5))
+    assert any("Not kept: atomic_write" in look for look in looks)  # a reader meets the moment in nearly every look
+
+
+@pytest.mark.long
+@by_both_engines
 def test_the_contract_counts_what_a_server_refuses_as_not_promised(swift: S3Server, engine: str) -> None:
     server = swift.by(engine)
     promises, left = conform(server.new_url(), server.options, rounds=1)
