@@ -1091,8 +1091,13 @@ def test_an_operation_cancelled_while_a_guard_thinks_is_told_once_and_does_nothi
     memory = AsyncAgentMemory.open(AsyncTwin(store), plugins=[recorder, guard])
 
     async def cancel_and_let_the_guard_end() -> None:
-        await cancelled(memory.write("a.md", "x"), guard.reached)
+        call = asyncio.ensure_future(memory.write("a.md", "x"))
+        assert await asyncio.to_thread(guard.reached.wait, SECONDS)
+        call.cancel()
+        await asyncio.sleep(0)
         guard.open.set()
+        with pytest.raises(asyncio.CancelledError):
+            await call
 
     asyncio.run(cancel_and_let_the_guard_end())
     assert (recorder.outcome().status, recorder.outcome().error) == ("error", "interrupted")
