@@ -30,6 +30,8 @@ from tests.servers import KEY, ROOTS, SECRET, Root, S3Server, free_port
 pytest_plugins = ["pytester"]
 
 _SECONDS_TO_START = 60
+_TESTS = Path(__file__).parent / "tests"
+_PAGES = {"faults": "faults", "s3-faults": "s3/test_fault_matrix.py"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -44,6 +46,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:  # the tests of a page run in one process, which writes it
+        if page := next((page for page, tests in _PAGES.items() if item.path.is_relative_to(_TESTS / tests)), None):
+            item.add_marker(pytest.mark.xdist_group(page))
     if not config.getoption("--long"):
         for item in items:
             if item.get_closest_marker("long"):

@@ -92,7 +92,7 @@ def matches(result: ToolResult) -> int:
     return result.output.count("## Match")
 
 
-@pytest.mark.parametrize("days", NUMBERS, ids=ascii)
+@pytest.mark.parametrize("days", NUMBERS, ids=lambda days: ascii(days)[:14])
 def test_days_are_an_integer_and_all_time_if_none_or_too_many(search: SearchHistoryTool, days: Any) -> None:
     result = search.call({"query": "tea", "days": days})
     if days is None or type(days) is int:
@@ -101,7 +101,7 @@ def test_days_are_an_integer_and_all_time_if_none_or_too_many(search: SearchHist
         assert result.output == f"Error: the parameter `days` is an integer, not {type(days).__name__}"
 
 
-@pytest.mark.parametrize("most", NUMBERS, ids=ascii)
+@pytest.mark.parametrize("most", NUMBERS, ids=lambda most: ascii(most)[:14])
 def test_max_results_are_an_integer_and_clamped(search: SearchHistoryTool, most: Any) -> None:
     result = search.call({"query": "tea", "max_results": most})
     if most is None:

@@ -23,10 +23,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    if file := session.config.getoption("--faults-page"):
+    results = session.config.stash[_RESULTS]
+    if (file := session.config.getoption("--faults-page")) and results.cells:  # else another process has them
         long = " --long" if session.config.getoption("--long") else ""
         command = f"python -m pytest tests/faults{long} --faults-page docs/faults.md"
-        Path(file).write_text(page(session.config.stash[_RESULTS], command))
+        Path(file).write_text(page(results, command))
 
 
 @pytest.fixture(scope="session")

@@ -16,8 +16,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    if file := session.config.getoption("--s3-faults-page"):
-        Path(file).write_text(page(session.config.stash[_CELLS]))
+    cells = session.config.stash[_CELLS]
+    if (file := session.config.getoption("--s3-faults-page")) and cells:  # else another process has them
+        Path(file).write_text(page(cells))
 
 
 @pytest.fixture(scope="session")
