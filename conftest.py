@@ -25,6 +25,7 @@ import pytest
 
 from agent_memory.testing import FunctionalContract
 from tests.ceph import cluster
+from tests.faults.building import NO_COMPILER
 from tests.servers import KEY, ROOTS, SECRET, Root, S3Server, free_port
 
 pytest_plugins = ["pytester"]
@@ -53,6 +54,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if item.get_closest_marker("long"):
                 item.add_marker(pytest.mark.skip(reason="a figure of the long run: --long"))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    skipped: list[pytest.TestReport] = terminalreporter.stats.get("skipped", [])
+    if count := sum(NO_COMPILER in str(report.longrepr) for report in skipped):
+        terminalreporter.write_line(f"left out: {count} tests of faults, which {NO_COMPILER.replace('needs', 'need')}")
 
 
 @pytest.fixture(params=ROOTS)

@@ -44,13 +44,10 @@ def long(pytestconfig: pytest.Config) -> bool:
 
 @pytest.fixture(scope="session")
 def worker(tmp_path_factory: pytest.TempPathFactory, results: Results) -> Iterator[Worker]:
-    """The fork server with the shim; fails with what to install."""
+    """The fork server with the shim."""
     if sys.platform != "linux":
         pytest.skip("the fault tests use seccomp, which only Linux has")
-    try:
-        library = shim.build(tmp_path_factory.mktemp("shim"))
-    except shim.ShimError as error:
-        pytest.fail(str(error))
+    library = shim.build(tmp_path_factory.mktemp("shim"))
     results.facts["Filesystem, where no other is named"] = filesystem_of(tmp_path_factory.getbasetemp())
     with serving(library) as worker:
         report = worker.do(Try(tmp_path_factory.mktemp("first"), "memory://", "append, a new file"))

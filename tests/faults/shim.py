@@ -4,34 +4,21 @@ from __future__ import annotations
 
 import ctypes
 import os
-import shutil
-import subprocess
 from pathlib import Path
 
+from tests.faults import building
 from tests.faults.plans import Call, Plan
 
 _SOURCE = Path(__file__).with_name("shim.c")
 
 
 class ShimError(Exception):
-    """The shim cannot be built or used here; the message says what to do."""
+    """The shim cannot be used here; the message says why."""
 
 
 def build(directory: Path) -> Path:
-    """The compiled shim.
-
-    Raises:
-        ShimError: there is no C compiler, or it fails.
-    """
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        raise ShimError("the fault tests need a C compiler: install gcc and libc6-dev (Debian), or their like")
-    library = directory / "shim.so"
-    command = [compiler, "-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-o", str(library), str(_SOURCE)]
-    built = subprocess.run(command, capture_output=True, text=True, check=False)
-    if built.returncode:
-        raise ShimError(f"{compiler} cannot build {_SOURCE.name} (are gcc and libc6-dev there?):\n{built.stderr}")
-    return library
+    """The compiled shim."""
+    return building.build(_SOURCE, directory / "shim.so", "-shared", "-fPIC")
 
 
 class Shim:
