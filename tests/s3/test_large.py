@@ -76,7 +76,10 @@ def test_what_fails_leaves_no_upload(ministack: S3Server) -> None:
     url = ministack.new_url()
     before = put_large(ministack, url)
     with Proxy(ministack.endpoint) as proxy:
-        with AgentMemory.open(url, storage_options=ministack.through(proxy), timeout=2) as memory:
+        with AgentMemory.open(url, storage_options=ministack.through(proxy)) as patient:
+            patient.append("log.md", LINE)  # whatever is asked once is not asked within the short time
+            before += LINE.encode()
+            memory = patient.with_timeout(5)
             proxy.choose = lambda operation: "409" if operation == "COMPLETE UPLOAD" else None
             with pytest.raises(ConflictError, match="lost races; nothing was written"):
                 memory.append("log.md", LINE)

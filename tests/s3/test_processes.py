@@ -86,7 +86,7 @@ def test_a_write_that_gets_no_answer_at_all_is_sent_again(ministack: S3Server) -
         options["config_kwargs"] = {"read_timeout": 0.5}
         backend = S3Backend("memories", "p", options)
         backend._directories.known.add_children(("", ""), set())  # nothing to ask before the write
-        memory = AgentMemory.open(backend, timeout=3)
+        memory = AgentMemory.open(backend, timeout=6)
         with pytest.raises(OutcomeUnknownError):
             memory.write("a.md", "x")
         memory.close()
