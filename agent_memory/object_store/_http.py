@@ -10,8 +10,14 @@ _THROTTLED = {"SlowDown", "Throttling", "ThrottlingException", "RequestLimitExce
 _NO_BUCKET = {"NoSuchBucket": "bucket", "ContainerNotFound": "container"}
 _THROTTLED_SECONDS = 0.5
 _MOST_UNREACHABLE = 4
-_MEANT = {"PreconditionFailed": 412, "ConditionalRequestConflict": 409, "NoSuchKey": 404, "NoSuchUpload": 404}
-"""Statuses of codes that S3 also puts into an answer it began with 200, of which clients make 500."""
+_MEANT = {
+    "PreconditionFailed": 412,
+    "ConditionalRequestConflict": 409,
+    "NoSuchKey": 404,
+    "NoSuchUpload": 404,
+    "BlobAlreadyExists": 412,  # Azure's 409 for a blob that should be absent: no race, its precondition does not hold
+}
+"""Statuses of codes, which say more than the answer's own: S3 also puts one into an answer that it began with 200."""
 _AGAIN = {"RequestTimeout", "OperationAborted", "InternalError", "ServiceUnavailable"}
 
 
