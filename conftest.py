@@ -8,6 +8,7 @@ for several writers. A server that does not start fails the run with its log.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
@@ -20,8 +21,10 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 from agent_memory.testing import FunctionalContract
 from tests.ceph import cluster
@@ -31,8 +34,8 @@ from tests.servers import KEY, ROOTS, SECRET, Root, S3Server, free_port
 pytest_plugins = ["pytester"]
 
 _SECONDS_TO_START = 60
-_TESTS = Path(__file__).parent / "tests"
-_PAGES = {"faults": "faults", "s3-faults": "s3/test_fault_matrix.py"}
+_PAGES = ("tests/faults/", "tests/s3/test_fault_matrix.py")
+"""What the tests of the pages begin with."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -46,14 +49,28 @@ def pytest_configure(config: pytest.Config) -> None:
         FunctionalContract.rounds, FunctionalContract.model_examples = 20, 10
 
 
+class PagesTogether(LoadScopeScheduling):  # type: ignore[misc]  # of no known type
+    """Gives each process one test after the other, and all tests of a page to one process, which writes it."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return next((page for page in _PAGES if nodeid.startswith(page)), nodeid)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> PagesTogether:
+    return PagesTogether(config, log)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    for item in items:  # the tests of a page run in one process, which writes it
-        if page := next((page for page, tests in _PAGES.items() if item.path.is_relative_to(_TESTS / tests)), None):
-            item.add_marker(pytest.mark.xdist_group(page))
     if not config.getoption("--long"):
         for item in items:
             if item.get_closest_marker("long"):
                 item.add_marker(pytest.mark.skip(reason="a figure of the long run: --long"))
+
+
+def pytest_collection_finish() -> None:
+    """Take the tests themselves out of what the garbage collector looks at, again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
