@@ -14,17 +14,17 @@ def replaced(text: str, old: str, new: str, path: str, strings: Strings) -> tupl
     """The text with its one occurrence of ``old`` replaced, and where that was.
 
     Raises:
-        Refused: ``old`` is empty, does not occur, or occurs more than once.
+        Refused: ``old`` is empty, does not occur, or occurs more than once; occurrences that overlap count too.
     """
     if not old:
         raise Refused(strings.empty)
-    count = text.count(old)
+    at = text.find(old)
     echo = old if len(old) <= _SHOWN else shown(old, _SHOWN)
-    if not count:
+    if at < 0:
         raise Refused(strings.absent.format(old_str=echo, path=path))
-    if count > 1:
+    if text.find(old, at + 1) >= 0:
         raise Refused(strings.duplicate.format(old_str=echo, lines=occurrences(text, old)))
-    return text.replace(old, new), text.index(old)
+    return text[:at] + new + text[at + len(old) :], at
 
 
 def inserted(text: str, line: int, addition: str, strings: Strings) -> str:

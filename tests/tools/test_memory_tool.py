@@ -110,7 +110,14 @@ def test_an_empty_old_text_is_refused_as_such(memory: AgentMemory, call: Call) -
 
 @pytest.mark.parametrize(
     ("text", "old", "lines"),
-    [("b a b", "b", "1, 1"), ("x\nb\n\nb", "b", "2, 4"), ("aaaa", "aa", "1, 1, 1"), ("a\nb\na\nb\n", "a\nb", "1, 3")],
+    [
+        ("b a b", "b", "1, 1"),
+        ("x\nb\n\nb", "b", "2, 4"),
+        ("aaa", "aa", "1, 1"),  # they overlap: there are two to choose from
+        ("aaaa", "aa", "1, 1, 1"),
+        ("a\nb\na\nb\n", "a\nb", "1, 3"),
+        ("a\nb\na\nb\na", "a\nb\na", "1, 3"),
+    ],
 )
 def test_a_text_that_occurs_more_than_once_is_refused_with_the_line_of_each(
     memory: AgentMemory, call: Call, text: str, old: str, lines: str
