@@ -446,6 +446,8 @@ def _first(raised: BaseException | None, error: BaseException) -> BaseException:
 
 
 def _failed(error: BaseException | None, at_work: bool, duration: float) -> Outcome:
+    if isinstance(error, OperationDenied):
+        return Outcome(status="denied", duration=duration)
     if isinstance(error, AgentMemoryError):
         unknown = isinstance(error, OutcomeUnknownError)
         return Outcome(status="unknown" if unknown else "error", duration=duration, error=error.kind)

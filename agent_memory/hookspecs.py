@@ -50,13 +50,14 @@ class Operation:
 class Outcome:
     """How it ended. Sizes in bytes, duration in seconds, digests hexadecimal SHA-256.
 
-    ``status`` is "unknown" when the caller was cancelled or interrupted while the storage was at work.
-    ``sha256`` is of what was written (for an append: of the appended bytes), ``before_sha256`` of what was
-    there before, only where the operation read it anyway. ``error`` is the error's ``kind``. ``files`` counts
-    the files of an operation on many; ``skipped`` the names in storage that no key can name.
+    ``status`` is "denied" when a guard or the view refused: no error, and nothing was changed. It is "unknown" when
+    the caller was cancelled or interrupted while the storage was at work. ``sha256`` is of what was written (for an
+    append: of the appended bytes), ``before_sha256`` of what was there before, only where the operation read it
+    anyway. ``error`` is the error's ``kind``; None of what was denied. ``files`` counts the files of an operation on
+    many; ``skipped`` the names in storage that no key can name.
     """
 
-    status: Literal["ok", "error", "unknown"]
+    status: Literal["ok", "denied", "error", "unknown"]
     duration: float
     size: int | None = None
     version: Version | None = None

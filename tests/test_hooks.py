@@ -336,7 +336,7 @@ def test_an_operation_that_a_guard_vetoes_is_told_once_and_reaches_no_storage(
     with pytest.raises(OperationDenied, match="not today"):
         perform(view, method, *expected.args)
     assert [seen(operation) for operation, _ in recorder.after] == [expected.operation]
-    assert (recorder.outcome().status, recorder.outcome().error) == ("error", "operation_denied")
+    assert (recorder.outcome().status, recorder.outcome().error) == ("denied", None)
     assert (recorder.before, recorder.checked, store.requests) == ([], [], Counter())
 
 
@@ -405,7 +405,7 @@ def test_what_a_read_only_view_refuses_is_told_and_reaches_nobody_else(cls: type
     with pytest.raises(OperationDenied, match="read-only"):
         perform(view, name, *expected.args)
     assert [seen(operation) for operation, _ in recorder.after] == [expected.operation]
-    assert recorder.outcome().error == "operation_denied"
+    assert recorder.outcome().status == "denied"
     assert (recorder.before, recorder.checked, store.requests) == ([], [], Counter())
 
 
@@ -504,7 +504,7 @@ def test_a_guard_of_content_stops_the_write(method: str, colour: Colour) -> None
     with pytest.raises(OperationDenied, match="bytes are too many"):
         perform(view, method, *ON_A_TREE[method].args)
     assert set(store.requests) <= {"read"}
-    assert recorder.outcome().error == "operation_denied"
+    assert recorder.outcome().status == "denied"
 
 
 # Guards fail closed.

@@ -26,6 +26,7 @@ Record: TypeAlias = Mapping[str, Any]
 _EDITED: Final = "edited"
 _TEXTS: Final = ("event", "time", "id", "actor", "agent", "operation", "path", "target", "outcome", "error", "digest")
 _CHANGING: Final = ("write", "create", "append", "edit", "delete", "delete_tree", "rename", "copy", "forget")
+_UNCHANGED: Final = ("error", "denied")
 
 
 class _Group(click.Group):
@@ -137,7 +138,7 @@ def blame(settings: Settings, target: str | None, path: str) -> None:
     for number, record in enumerate(_records(settings, target)):
         if record.get("agent") == wanted and record.get("operation") in _CHANGING and _touches(record, name):
             identity = str(record.get("id", number))
-            if record.get("outcome") == "error" and record.get("error") != "partial_operation":
+            if record.get("outcome") in _UNCHANGED and record.get("error") != "partial_operation":
                 found.pop(identity, None)
             else:
                 found[identity] = record

@@ -26,7 +26,7 @@ _WRITING: Final = frozenset({"write", "create", "append", "edit"})
 _SEEING: Final = frozenset({"read", "stat", "exists"})
 _MOVING: Final = frozenset({"rename", "copy"})
 _REMOVING: Final = frozenset({"delete", "delete_tree", "forget"})
-_NOTHING_MADE: Final = frozenset({"operation_denied", "file_not_found", "file_exists", "invalid_path", "interrupted"})
+_NOTHING_MADE: Final = frozenset({"file_not_found", "file_exists", "invalid_path", "interrupted"})
 File: TypeAlias = tuple[str | None, str]
 
 
@@ -144,7 +144,7 @@ class FileSizes(Uncopied):
                 self._withdraw(file, name)
 
     def _transfer(self, operation: Operation, outcome: Outcome, began: float) -> None:
-        if outcome.status == "error" and outcome.error in _NOTHING_MADE:
+        if outcome.status == "denied" or (outcome.status == "error" and outcome.error in _NOTHING_MADE):
             return
         done = outcome.status == "ok"
         agent, target = operation.agent, operation.target or ""

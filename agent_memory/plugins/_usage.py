@@ -279,7 +279,7 @@ class Usage(Uncopied):
             agent.put(operation.path, outcome.size)
         elif operation.kind == "delete" and outcome.status == "ok":
             agent.drop(operation.path)
-        elif operation.kind in _MOVING and outcome.error != "operation_denied":
+        elif operation.kind in _MOVING and outcome.status != "denied":
             if operation.kind == "rename" and outcome.status == "ok":
                 agent.rename(operation.path, operation.target or "")
             return

@@ -66,7 +66,7 @@ def changed(directory: Path) -> Counter[object]:
     return Counter(
         record["target"] if "target" in record else record["path"]
         for record in records(directory)
-        if record["event"] == "operation" and record["outcome"] != "error"
+        if record["event"] == "operation" and record["outcome"] not in ("error", "denied")
     )
 
 

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from agent_memory import AgentMemoryFileNotFoundError, AgentMemoryService
+from agent_memory import AgentMemoryFileNotFoundError, AgentMemoryService, OperationDenied
 from agent_memory.plugins.audit import AuditPlugin
 from agent_memory.plugins.checkpoints import CheckpointFile
+from agent_memory.plugins.readonly import ReadOnlyPlugin
 
 Run = Callable[..., Result]
 
@@ -154,6 +155,17 @@ def test_blame_lists_what_changed_a_file_and_who(run: Run, log: Path) -> None:
     assert kinds("old/nothing.md", "--agent", "bob") == ["rename"]  # not the delete that found nothing
     assert kinds("notes/a.md", "--agent", "eve") == ["write"]
     assert kinds("notes/a.md") == []
+
+
+def test_blame_does_not_list_what_a_guard_denied_and_show_says_so(run: Run) -> None:
+    with (
+        AuditPlugin("d.jsonl") as audit,
+        AgentMemoryService("memory://", plugins=[audit, ReadOnlyPlugin("policies/**")]) as service,
+        pytest.raises(OperationDenied),
+    ):
+        service.write_memory_file("default", "policies/a.md", "x")
+    assert run("audit", "blame", "policies/a.md", "--log", "d.jsonl").stdout == ""
+    assert "  write  policies/a.md  denied\n" in run("audit", "show", "--log", "d.jsonl").stdout
 
 
 def test_blame_tells_what_was_begun_and_not_finished(run: Run, tmp_path: Path) -> None:

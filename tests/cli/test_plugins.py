@@ -75,6 +75,6 @@ def test_commands_work_with_what_is_enabled(run: Run, monkeypatch: pytest.Monkey
     assert not Path("other/agent_memory/default/policies").exists()
     records = json.loads(run("--json", "audit", "show", "--log", "audit.jsonl").stdout)["records"]
     shown = [record for record in records if "operation" in record]
-    changes = {(each["operation"], each["path"], each.get("error")) for each in shown}
-    assert changes >= {("write", "a.md", None), ("create", "a.md", None)}
-    assert changes >= {(kind, "policies/a.md", "operation_denied") for kind in ("write", "create")}
+    changes = {(each["operation"], each["path"], each["outcome"]) for each in shown}
+    assert changes >= {("write", "a.md", "ok"), ("create", "a.md", "ok")}
+    assert changes >= {(kind, "policies/a.md", "denied") for kind in ("write", "create")}

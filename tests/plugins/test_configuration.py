@@ -55,7 +55,7 @@ def test_a_file_enables_plugins_with_their_options_in_its_order() -> None:
         service.write_memory_file("eve", "policies/a.md", "x")
     close(plugins)
     records = [json.loads(line) for line in Path("audit.jsonl").read_bytes().splitlines()]
-    assert [record.get("outcome") for record in records] == [None, "error", "error", "ok"]
+    assert [record.get("outcome") for record in records] == [None, "denied", "denied", "ok"]
     assert {record["alg"] for record in records} == {"hmac-sha256"}
 
 

@@ -100,7 +100,7 @@ class Model:
             if facts.kind in ("write", "append"):
                 self.plugin.agent_memory_check_content(facts, b"x" * size)
         except OperationDenied:
-            self.report(facts, began, Outcome("error", 0.0, error="operation_denied"))
+            self.report(facts, began, Outcome("denied", 0.0))
             return
         yield
         done: list[Outcome] = []
