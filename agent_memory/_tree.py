@@ -19,6 +19,7 @@ from typing import NamedTuple, TypeVar, cast
 
 from agent_memory import flows, tree_flows
 from agent_memory._acting import NOBODY, Acting, acting
+from agent_memory._protected import ProtectedNames
 from agent_memory._uncopied import Uncopied
 from agent_memory.backend import ANY, PRESENT, AnyBackend, AppendWhen, Backend, Deadline, Entry, deadline
 from agent_memory.errors import (
@@ -164,6 +165,7 @@ class Tree(Uncopied):
     bound: bool = False
     """Whether ``acting`` holds in any context."""
     writable: bool = True
+    protected: tuple[ProtectedNames, ...] = ()
     timeout: float | None = None
 
     @property
@@ -343,8 +345,7 @@ class Tree(Uncopied):
         return cast(Effect, call.effect)
 
     async def _perform(self, call: Call, flow: Flow, fault: InvalidContentError | None, *, has_content: bool) -> None:
-        if not self.writable:
-            self._permit(call.kind)
+        self._permit(call)
         if fault:
             raise fault
         if self.hooks.guards:
@@ -358,9 +359,13 @@ class Tree(Uncopied):
         with deadline(Deadline(seconds, call.run.now() + seconds)):
             return await flow(call)
 
-    def _permit(self, kind: OperationKind) -> None:
-        if kind not in _READING:
-            raise OperationDenied(f"{kind}: this view is read-only")
+    def _permit(self, call: Call) -> None:
+        changes = call.kind not in _READING
+        if changes and not self.writable:
+            raise OperationDenied(f"{call.kind}: this view is read-only")
+        for names in self.protected:
+            for key in filter(None, (call.key, call.target)):
+                names.permit(key, changes=changes)
 
     async def _passed(self, call: Call, data: bytes) -> bytes:
         """What the plugins make of a content that is to be written."""
@@ -401,6 +406,8 @@ class Tree(Uncopied):
         return key.relative_to(self.top).path if self.top.path else key.path
 
     def _seen(self, entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
+        for names in self.protected:
+            entries = tuple(entry for entry in entries if not names.hides(entry.key))
         if not self.top.path:
             return entries
         return tuple(entry._replace(key=entry.key.relative_to(self.top)) for entry in entries)

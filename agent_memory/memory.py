@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Self, TypeVar
 
 from agent_memory._acting import Acting
+from agent_memory._protected import ProtectedNames
 from agent_memory._tree import Tree, TreeResult, WriteResult, checked_timeout
 from agent_memory._uncopied import Uncopied
 from agent_memory.backend import AnyBackend, BlockingBackend, Capabilities, Entry
@@ -74,6 +75,11 @@ class _View(Uncopied):
     def read_only(self) -> Self:
         """A view whose writing calls raise `OperationDenied`; the views made of it are read-only too."""
         return type(self)(replace(self._tree, writable=False))
+
+    def _protecting(self, names: Iterable[str], *, readable: bool) -> Self:
+        """A view that never changes these names, nor reads them unless ``readable``; see `ProtectedNames`."""
+        protected = ProtectedNames(map(self._tree.top.join, names), readable)
+        return type(self)(replace(self._tree, protected=(*self._tree.protected, protected)))
 
     def acting_as(self, actor: str | None, tool_call_id: str | None = None) -> Self:
         """A view that tells the hooks who acts, and in which tool call, whatever `agent_memory.acting_as` says.

@@ -29,9 +29,16 @@ if TYPE_CHECKING:
 @click.option("--port", type=click.IntRange(0, 65535), metavar="N", help="0 is any free port.  [default: 0]")
 @click.option("--token-env", metavar="NAME", help="The environment variable that holds the token.")
 @click.option("--token-file", metavar="FILE", help="The file of this host that holds the token.")
+@click.option("--history", is_flag=True, help="Let clients read, and never change, what a conversation keeps.")
 @pass_settings
 def mcp(
-    settings: Settings, http: bool, host: str | None, port: int | None, token_env: str | None, token_file: str | None
+    settings: Settings,
+    http: bool,
+    host: str | None,
+    port: int | None,
+    token_env: str | None,
+    token_file: str | None,
+    history: bool,
 ) -> None:
     """Serve the memory of --agent to MCP clients.
 
@@ -44,7 +51,7 @@ def mcp(
         serve = _over_http(settings, host or "127.0.0.1", port or 0, _token(token_env, token_file))
     else:
         serve = _over_stdio()
-    _run(settings, serve)
+    _run(settings, serve, history)
 
 
 def _over_stdio() -> Serve:
@@ -79,14 +86,14 @@ def _token(variable: str | None, file: str | None) -> str | None:
     return variable and os.environ[variable]
 
 
-def _run(settings: Settings, serve: Serve) -> None:
+def _run(settings: Settings, serve: Serve, history: bool) -> None:
     from agent_memory.mcp_server import mcp_server
 
     with settings.configured() as plugins, open_store(settings.url, settings.storage_options(), settings) as store:
         service = AsyncAgentMemoryService(store.backend, plugins=plugins, actor=settings.actor)
         memory = service.agent(settings.agent)
         try:
-            asyncio.run(serve(mcp_server(memory, actor=settings.actor)))
+            asyncio.run(serve(mcp_server(memory, actor=settings.actor, history=history)))
         except ValueError as error:
             raise click.UsageError(str(error)) from error
         except KeyboardInterrupt:

@@ -52,7 +52,7 @@ def view(settings: Settings, path: str, lines: list[int] | None) -> None:
     """
     given, name = _named(path)
     with settings.memory() as memory:
-        result = MemoryTool(memory).call({"command": "view", "path": given, "view_range": lines})
+        result = MemoryTool(memory, history=True).call({"command": "view", "path": given, "view_range": lines})
         if result.is_error:
             _fail(memory, name, result.output)
     if settings.json:
@@ -103,7 +103,8 @@ def search(settings: Settings, query: str, path: str, glob: str | None, context:
         raise click.UsageError("QUERY is empty")
     path = _named(path)[1]
     with settings.memory() as memory:
-        found = MemorySearch(memory).search(query, path, glob=glob, context=context, max_results=max_results)
+        searching = MemorySearch(memory, history=True)
+        found = searching.search(query, path, glob=glob, context=context, max_results=max_results)
         skipped = settings.skipped.count
         if not found.matches:
             below(memory, path)  # nothing there is an error, nothing found is none

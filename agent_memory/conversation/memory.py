@@ -21,10 +21,10 @@ from agent_memory.lines import backwards, forwards
 from agent_memory.memory import AgentMemory, AsyncAgentMemory, WriteResult
 from agent_memory.reader import Reader
 from agent_memory.runners import step
+from agent_memory.tools._kept import HISTORY as HISTORY
+from agent_memory.tools._kept import JOBS as JOBS
 
-HISTORY: Final = "history.jsonl"
 MEMORY: Final = "workspace/MEMORY.md"
-JOBS: Final = "cron/jobs.json"
 
 _log = logging.getLogger("agent_memory")
 

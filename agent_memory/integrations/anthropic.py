@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from agent_memory._uncopied import Uncopied
-from agent_memory.errors import BackendNotAvailableError
+from agent_memory.colours import awaitable
+from agent_memory.errors import AgentMemoryFileNotFoundError, BackendNotAvailableError
 from agent_memory.memory import AgentMemory, AsyncAgentMemory
+from agent_memory.runners import step
+from agent_memory.tools._kept import for_tools
 from agent_memory.tools._strings import StringSet
 from agent_memory.tools.memory_tool import MAX_VIEW_CHARACTERS, AsyncMemoryTool, MemoryTool, OnExisting
 from agent_memory.tools.results import ToolResult
@@ -26,6 +31,7 @@ class AgentMemoryTool(Uncopied, BetaAbstractMemoryTool):
         on_existing: as of `MemoryTool`.
         strings: as of `MemoryTool`.
         max_view_characters: as of `MemoryTool`.
+        history: as of `MemoryTool`.
         cache_control: the SDK's own.
 
     What fails reaches the model as the text of a `ToolError`, and only as that.
@@ -38,13 +44,18 @@ class AgentMemoryTool(Uncopied, BetaAbstractMemoryTool):
         on_existing: OnExisting = "error",
         strings: StringSet = "docs",
         max_view_characters: int = MAX_VIEW_CHARACTERS,
+        history: bool = False,
         cache_control: BetaCacheControlEphemeralParam | None = None,
     ) -> None:
         super().__init__(cache_control=cache_control)
         self._tool = MemoryTool(
-            memory, on_existing=on_existing, strings=strings, max_view_characters=max_view_characters
+            memory,
+            on_existing=on_existing,
+            strings=strings,
+            max_view_characters=max_view_characters,
+            history=history,
         )
-        self._memory = memory
+        self._memory = for_tools(memory, history=False)
 
     def call(self, input: object) -> str:  # noqa: A002 - the SDK's name
         """Run the tool's input as it came: the SDK would not check it."""
@@ -57,8 +68,8 @@ class AgentMemoryTool(Uncopied, BetaAbstractMemoryTool):
     view = create = str_replace = insert = delete = rename = execute
 
     def clear_all_memory(self) -> str:
-        """Delete every file of the memory."""
-        self._memory.delete_tree("")
+        """Delete every file of the memory but those that a conversation keeps in it."""
+        step(_clear(awaitable(self._memory)))
         return "All memory cleared"
 
 
@@ -72,13 +83,18 @@ class AsyncAgentMemoryTool(Uncopied, BetaAsyncAbstractMemoryTool):
         on_existing: OnExisting = "error",
         strings: StringSet = "docs",
         max_view_characters: int = MAX_VIEW_CHARACTERS,
+        history: bool = False,
         cache_control: BetaCacheControlEphemeralParam | None = None,
     ) -> None:
         super().__init__(cache_control=cache_control)
         self._tool = AsyncMemoryTool(
-            memory, on_existing=on_existing, strings=strings, max_view_characters=max_view_characters
+            memory,
+            on_existing=on_existing,
+            strings=strings,
+            max_view_characters=max_view_characters,
+            history=history,
         )
-        self._memory = memory
+        self._memory = for_tools(memory, history=False)
 
     async def call(self, input: object) -> str:  # noqa: A002 - the SDK's name
         """Run the tool's input as it came: the SDK would not check it."""
@@ -91,9 +107,17 @@ class AsyncAgentMemoryTool(Uncopied, BetaAsyncAbstractMemoryTool):
     view = create = str_replace = insert = delete = rename = execute
 
     async def clear_all_memory(self) -> str:
-        """Delete every file of the memory."""
-        await self._memory.delete_tree("")
+        """As `AgentMemoryTool.clear_all_memory`."""
+        await _clear(self._memory)
         return "All memory cleared"
+
+
+async def _clear(memory: AsyncAgentMemory) -> None:
+    async def delete(path: str) -> None:
+        with suppress(AgentMemoryFileNotFoundError):  # somebody else deleted it
+            await memory.delete(path)
+
+    await memory._map(delete, [entry.path for entry in await memory.list()])
 
 
 def _output(result: ToolResult) -> str:

@@ -34,6 +34,7 @@ from agent_memory.errors import AgentMemoryError, AgentMemoryFileNotFoundError, 
 from agent_memory.mcp_server._definitions import INSTRUCTIONS, definitions
 from agent_memory.memory import AsyncAgentMemory
 from agent_memory.reader import Reader
+from agent_memory.tools._kept import for_tools
 from agent_memory.tools._paths import ROOT
 from agent_memory.tools._toolset import TOOLS, Toolset
 from agent_memory.tools.agent_tools import MAX_READ_BYTES
@@ -52,18 +53,21 @@ _PART: Final = re.compile(r"(.*)\?offset=([0-9]{1,18})", re.DOTALL)
 """A file and where to begin in it; no name in a memory has a question mark."""
 
 
-def mcp_server(memory: AsyncAgentMemory, *, name: str = "agent-memory", actor: str | None = None) -> MCPServer[Any]:
+def mcp_server(
+    memory: AsyncAgentMemory, *, name: str = "agent-memory", actor: str | None = None, history: bool = False
+) -> MCPServer[Any]:
     """A server of one memory, for any number of clients; the caller closes the memory.
 
     Args:
         memory: the tree that is ``/memories``.
         name: what the server calls itself.
         actor: who acts, for the hooks; left out, each client by the name it gives itself, ``mcp:<name>``.
+        history: whether clients may read what a conversation keeps in the tree; see `agent_memory.tools.MemoryTool`.
 
     Raises:
-        TypeError: ``actor`` is neither a str nor None.
+        TypeError: ``actor`` is neither a str nor None, or ``history`` is no bool.
     """
-    return _MemoryServer(memory, name, actor)
+    return _MemoryServer(for_tools(memory, history), name, actor, history)
 
 
 class _MemoryServer(Uncopied, MCPServer[Any]):
@@ -73,12 +77,13 @@ class _MemoryServer(Uncopied, MCPServer[Any]):
     list only resources that are registered one by one. What is registered on the server besides is served too.
     """
 
-    def __init__(self, memory: AsyncAgentMemory, name: str, actor: str | None) -> None:
+    def __init__(self, memory: AsyncAgentMemory, name: str, actor: str | None, history: bool) -> None:
         version = importlib.metadata.version("agent-memory")
         # Nothing tells this server of changes others make, so it offers no subscriptions.
         super().__init__(name, instructions=INSTRUCTIONS, version=version, log_level="WARNING", subscriptions=False)
         self._memory = memory if actor is None else memory.acting_as(actor)
         self._is_client_actor = actor is None
+        self._history = history
         self.middleware.append(_with_bounded_errors)
         self._lowlevel_server.add_request_handler("resources/list", PaginatedRequestParams, self._page)
         self._add_files()
@@ -93,7 +98,7 @@ class _MemoryServer(Uncopied, MCPServer[Any]):
             raise MCPError(INVALID_PARAMS, f"Unknown tool: {shown(name)}")
         if name not in TOOLS:
             return await super().call_tool(name, arguments, context)
-        return _answer(await Toolset(self._for(context)).call(name, arguments))
+        return _answer(await Toolset(self._for(context), self._history).call(name, arguments))
 
     async def list_resources(self) -> list[Resource]:
         """The first page of the files, and what is registered besides."""

@@ -9,6 +9,7 @@ from typing import Any, Final
 from agent_memory._uncopied import Uncopied
 from agent_memory.errors import FileAlreadyExistsError, InvalidPathError
 from agent_memory.memory import AsyncAgentMemory
+from agent_memory.tools._kept import for_tools
 from agent_memory.tools._paths import ROOT, Paths
 from agent_memory.tools._schema import COMMANDS, Command
 from agent_memory.tools._strings import STRINGS
@@ -42,11 +43,11 @@ TOOLS: Final[dict[str, Command]] = {
 
 
 class Toolset(Uncopied):
-    """The tools over one memory, which is ``/memories``."""
+    """The tools over one memory, which is ``/memories``; ``history`` is as of `MemoryTool`."""
 
-    def __init__(self, memory: AsyncAgentMemory) -> None:
-        self._memory = memory
-        self._tool = AsyncMemoryTool(memory)
+    def __init__(self, memory: AsyncAgentMemory, history: bool = False) -> None:
+        self._memory = for_tools(memory, history)
+        self._tool = AsyncMemoryTool(memory, history=history)
         self._paths = Paths(memory, STRINGS["docs"])
 
     async def call(self, name: str, arguments: Mapping[str, object]) -> ToolResult:

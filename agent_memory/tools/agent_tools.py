@@ -13,6 +13,7 @@ from agent_memory.errors import AgentMemoryFileNotFoundError
 from agent_memory.memory import AgentMemory, AsyncAgentMemory
 from agent_memory.reader import Reader
 from agent_memory.runners import step
+from agent_memory.tools._kept import for_tools
 from agent_memory.tools.arguments import Arguments, Parameter, Parameters, Values, as_mapping, checked, object_schema
 from agent_memory.tools.results import MAX_CHARACTERS, Malformed, ToolResult, answered
 
@@ -133,10 +134,14 @@ class AgentMemoryTools(Uncopied):
     """``read_agent_memory_file``, ``write_agent_memory_file`` and ``append_to_agent_memory_file`` over one tree.
 
     A missing file is no error of the tool: it answers ``file_exists: false`` and no content.
+
+    Args:
+        memory: the tree.
+        history: as of `MemoryTool`.
     """
 
-    def __init__(self, memory: AgentMemory) -> None:
-        self._tools = _Tools(awaitable(memory))
+    def __init__(self, memory: AgentMemory, *, history: bool = False) -> None:
+        self._tools = _Tools(awaitable(for_tools(memory, history)))
 
     def call(self, name: str, arguments: Arguments) -> ToolResult:
         """Run one tool by its name; ``data`` of the result is its payload, ``output`` the same as JSON.
@@ -157,8 +162,8 @@ class AgentMemoryTools(Uncopied):
 class AsyncAgentMemoryTools(Uncopied):
     """`AgentMemoryTools` for async callers."""
 
-    def __init__(self, memory: AsyncAgentMemory) -> None:
-        self._tools = _Tools(memory)
+    def __init__(self, memory: AsyncAgentMemory, *, history: bool = False) -> None:
+        self._tools = _Tools(for_tools(memory, history))
 
     async def call(self, name: str, arguments: Arguments) -> ToolResult:
         return await self._tools.call(name, arguments)

@@ -18,6 +18,7 @@ from agent_memory.errors import (
 from agent_memory.key import Key
 from agent_memory.memory import AgentMemory, AsyncAgentMemory, WriteResult
 from agent_memory.runners import step
+from agent_memory.tools._kept import for_tools
 
 _MARKDOWN: Final = (".md",)
 _GIT: Final = frozenset({".git", "git~1"})  # the second is its short name on Windows
@@ -80,11 +81,12 @@ class FileSystemManager(Uncopied):
         ValueError: no suffixes, or one that no name can end in.
 
     The seed's error names are `agent_memory.errors`'; its base class is `AgentMemoryError`. Beside them
-    `InvalidPathError` with the rule "suffix" or "git" refuses other endings and anything inside ``.git``.
+    `InvalidPathError` with the rule "suffix" or "git" refuses other endings and anything inside ``.git``, and
+    `OperationDenied` the names of a conversation (``history.jsonl``, ``cron/jobs.json``, ``jobs.json``).
     """
 
     def __init__(self, memory: AgentMemory, *, suffixes: Collection[str] = _MARKDOWN) -> None:
-        self._manager = _Manager(awaitable(memory), suffixes)
+        self._manager = _Manager(awaitable(for_tools(memory, history=False)), suffixes)
 
     @classmethod
     def for_repository(cls, root: str | os.PathLike[str], *, suffixes: Collection[str] = _MARKDOWN) -> Self:
@@ -116,7 +118,7 @@ class AsyncFileSystemManager(Uncopied):
     """`FileSystemManager` for async callers."""
 
     def __init__(self, memory: AsyncAgentMemory, *, suffixes: Collection[str] = _MARKDOWN) -> None:
-        self._manager = _Manager(memory, suffixes)
+        self._manager = _Manager(for_tools(memory, history=False), suffixes)
 
     @classmethod
     def for_repository(cls, root: str | os.PathLike[str], *, suffixes: Collection[str] = _MARKDOWN) -> Self:

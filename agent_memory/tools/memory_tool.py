@@ -21,6 +21,7 @@ from agent_memory.errors import (
 from agent_memory.memory import AgentMemory, AsyncAgentMemory, TreeResult
 from agent_memory.runners import step
 from agent_memory.tools import _edits, _views
+from agent_memory.tools._kept import for_tools
 from agent_memory.tools._paths import ROOT as ROOT
 from agent_memory.tools._paths import Paths
 from agent_memory.tools._project import project_memories
@@ -198,6 +199,8 @@ class MemoryTool(Uncopied):
             "overwrite" (which the documentation allows).
         strings: the answers of Claude's documentation, or those of its Python SDK.
         max_view_characters: the most that one view returns; it ends with a hint how to go on.
+        history: whether a model may read what a conversation keeps in the tree (``history.jsonl``, ``cron/jobs.json``,
+            ``jobs.json``). It never changes these names, and without ``history`` it does not see them.
     """
 
     def __init__(
@@ -207,8 +210,9 @@ class MemoryTool(Uncopied):
         on_existing: OnExisting = "error",
         strings: StringSet = "docs",
         max_view_characters: int = MAX_VIEW_CHARACTERS,
+        history: bool = False,
     ) -> None:
-        self._tool = _Tool(awaitable(memory), on_existing, strings, max_view_characters)
+        self._tool = _Tool(awaitable(for_tools(memory, history)), on_existing, strings, max_view_characters)
 
     @classmethod
     def for_project(cls, start: str | os.PathLike[str] = ".") -> Self:
@@ -252,8 +256,9 @@ class AsyncMemoryTool(Uncopied):
         on_existing: OnExisting = "error",
         strings: StringSet = "docs",
         max_view_characters: int = MAX_VIEW_CHARACTERS,
+        history: bool = False,
     ) -> None:
-        self._tool = _Tool(memory, on_existing, strings, max_view_characters)
+        self._tool = _Tool(for_tools(memory, history), on_existing, strings, max_view_characters)
 
     @classmethod
     def for_project(cls, start: str | os.PathLike[str] = ".") -> Self:

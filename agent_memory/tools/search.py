@@ -23,6 +23,7 @@ from agent_memory.memory import AgentMemory, AsyncAgentMemory
 from agent_memory.needle import Needle
 from agent_memory.reader import Reader
 from agent_memory.runners import step
+from agent_memory.tools._kept import for_tools
 from agent_memory.tools.arguments import Arguments, Parameter, Values, as_mapping, checked, object_schema
 from agent_memory.tools.results import MAX_CHARACTERS, Malformed, ToolResult, answered
 
@@ -327,10 +328,14 @@ class MemorySearch(Uncopied):
 
     Lines end at ``\\n``; what is not UTF-8 is searched too, with its bad bytes replaced. Files are read in blocks, so
     memory stays bounded, 16 at once where the storage is a network away; lines over 16 MiB are passed over.
+
+    Args:
+        memory: the tree.
+        history: as of `MemoryTool`.
     """
 
-    def __init__(self, memory: AgentMemory) -> None:
-        self._search = _Search(awaitable(memory), memory._at_once)
+    def __init__(self, memory: AgentMemory, *, history: bool = False) -> None:
+        self._search = _Search(awaitable(for_tools(memory, history)), memory._at_once)
 
     def search(
         self,
@@ -370,8 +375,8 @@ class MemorySearch(Uncopied):
 class AsyncMemorySearch(Uncopied):
     """`MemorySearch` for async callers."""
 
-    def __init__(self, memory: AsyncAgentMemory) -> None:
-        self._search = _Search(memory, memory._at_once)
+    def __init__(self, memory: AsyncAgentMemory, *, history: bool = False) -> None:
+        self._search = _Search(for_tools(memory, history), memory._at_once)
 
     async def search(
         self,

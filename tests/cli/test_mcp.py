@@ -51,6 +51,21 @@ async def test_a_client_over_http_completes_a_session(server: Server, mode: str)
         await hold_session(client)
 
 
+@pytest.mark.asyncio
+async def test_a_client_reads_the_history_with_the_option_alone_and_never_changes_it(
+    script: str, errors: TextIO
+) -> None:
+    with AgentMemoryService("root") as service:
+        service.write_memory_file("default", "history.jsonl", "said\n")
+    for options in ([], ["--history"]):
+        async with over_stdio([script, "--url", "root", "mcp", *options], errors) as client:
+            assert ("said" in (await called(client, "view", path="/memories/history.jsonl")).text) == bool(options)
+            assert (await called(client, "append", path="/memories/history.jsonl", text="forged")).is_error
+            assert (await called(client, "delete", path="/memories/history.jsonl")).is_error
+    with AgentMemoryService("root") as service:
+        assert service.read_memory_file("default", "history.jsonl") == "said\n"
+
+
 @pytest.mark.long
 @pytest.mark.asyncio
 async def test_forty_inserts_of_clients_over_stdio_and_http_at_once_keep_forty_lines(

@@ -40,6 +40,13 @@ def put(path: str, data: bytes) -> None:
         service.agent("default").write_bytes(path, data)
 
 
+def test_a_person_sees_what_a_conversation_keeps(run: Run) -> None:
+    run("history", "append", "--role", "user", "by the river")
+    assert "by the river" in run("view", "history.jsonl").stdout
+    assert "history.jsonl" in run("view").stdout
+    assert run("search", "RIVER").stdout.startswith("history.jsonl:1: ")
+
+
 @pytest.mark.usefixtures("files")
 @pytest.mark.parametrize(
     ("paths", "named"),
