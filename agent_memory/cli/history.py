@@ -40,7 +40,7 @@ def show(settings: Settings, last: int | None, everything: bool) -> None:
         raise click.UsageError("-n and --all exclude each other")
     skipped = Skipped()
     with settings.memory() as memory:
-        conversation = ConversationMemory(memory)
+        conversation = ConversationMemory(memory, system_messages=True)
         messages = conversation.iter_history(skipped) if everything else _last(conversation, last, skipped)
         for message in messages:
             if settings.json:

@@ -32,8 +32,9 @@ _log = logging.getLogger("agent_memory")
 class Conversation(Uncopied):
     """The logic of both colours."""
 
-    def __init__(self, memory: AsyncAgentMemory) -> None:
+    def __init__(self, memory: AsyncAgentMemory, system_messages: bool) -> None:
         self.memory = memory
+        self._system = system_messages
 
     async def append_messages(self, messages: Iterable[Message]) -> WriteResult | None:
         lines = "".join(message.to_line() + "\n" for message in messages)
@@ -46,15 +47,15 @@ class Conversation(Uncopied):
 
         async def work(reader: Reader) -> list[Message]:
             if last_n is None:
-                return await _all(reader, skipped)
-            return await _last(reader, last_n, skipped)
+                return await _all(reader, skipped, self._system)
+            return await _last(reader, last_n, skipped, self._system)
 
         try:
             messages = await self.memory.scan(HISTORY, work)
         except AgentMemoryFileNotFoundError:
             return History()
         _warn(skipped)
-        return History(messages, skipped.count, skipped.preview)
+        return History(messages, skipped.count, skipped.preview, skipped.withheld)
 
     async def search(self, search: Search) -> list[Match]:
         try:
@@ -65,7 +66,7 @@ class Conversation(Uncopied):
     async def batches(self, skipped: Skipped | None) -> AsyncIterator[Batch]:
         last = Batch()
         skipped = skipped or Skipped()
-        while batch := await next_batch(self.memory, HISTORY, last, skipped):
+        while batch := await next_batch(self.memory, HISTORY, last, skipped, system=self._system):
             yield batch
             last = batch
         _warn(skipped)
@@ -106,22 +107,23 @@ class Conversation(Uncopied):
                 number += 1
 
 
-async def _all(reader: Reader, skipped: Skipped) -> list[Message]:
+async def _all(reader: Reader, skipped: Skipped, system: bool) -> list[Message]:
     messages: list[Message] = []
     async for lines in forwards(reader):
         if lines.too_long:
             skipped.add(lines.too_long)
-        messages += filter(None, map(skipped.parse, lines.data.split(b"\n")))
+        parsed = (skipped.parse(line, system=system) for line in lines.data.split(b"\n"))
+        messages += filter(None, parsed)
     return messages
 
 
-async def _last(reader: Reader, last_n: int, skipped: Skipped) -> list[Message]:
+async def _last(reader: Reader, last_n: int, skipped: Skipped, system: bool) -> list[Message]:
     found: list[Message] = []
     async for lines in backwards(reader):
         if lines.too_long:
             skipped.add(lines.too_long)
         for line in reversed(lines.data.split(b"\n")):
-            if message := skipped.parse(line):
+            if message := skipped.parse(line, system=system):
                 found.append(message)
                 if len(found) == last_n:
                     return found[::-1]
@@ -131,6 +133,9 @@ async def _last(reader: Reader, last_n: int, skipped: Skipped) -> list[Message]:
 def _warn(skipped: Skipped) -> None:
     if skipped.count:
         _log.warning("%s: %d lines hold no message; one begins: %s", HISTORY, skipped.count, skipped.preview)
+    if skipped.withheld:
+        advice = "ConversationMemory(system_messages=True) gives them"
+        _log.warning("%s: %d system messages were left out; %s", HISTORY, skipped.withheld, advice)
 
 
 class ConversationMemory(Uncopied):
@@ -138,12 +143,15 @@ class ConversationMemory(Uncopied):
 
     Args:
         memory: the tree that holds ``history.jsonl``, ``workspace/MEMORY.md`` and ``cron/jobs.json``.
+        system_messages: whether stored messages of the roles ``system`` and ``developer`` are given. Otherwise they are
+            left out, counted and logged: a model takes them for the program's own words, and whoever can write the file
+            can put them there.
 
     Methods raise what `AgentMemory` raises; a missing file is an empty one.
     """
 
-    def __init__(self, memory: AgentMemory) -> None:
-        self.logic = Conversation(awaitable(memory))
+    def __init__(self, memory: AgentMemory, *, system_messages: bool = False) -> None:
+        self.logic = Conversation(awaitable(memory), system_messages)
 
     def append_message(self, message: Message) -> None:
         """Append one message to the history; see `append_messages`."""
@@ -181,7 +189,7 @@ class ConversationMemory(Uncopied):
             yield from batch.messages
 
     def search(self, query: str, *, since: float | None = None, max_results: int = 10) -> list[Match]:
-        """The earliest messages of users and assistants that hold a text in any case, and their neighbours.
+        """The earliest messages of users and assistants that hold a text in any case, and their neighbours of any role.
 
         Args:
             query: the text, not empty.
@@ -210,8 +218,8 @@ class ConversationMemory(Uncopied):
 class AsyncConversationMemory(Uncopied):
     """`ConversationMemory` for async callers."""
 
-    def __init__(self, memory: AsyncAgentMemory) -> None:
-        self.logic = Conversation(memory)
+    def __init__(self, memory: AsyncAgentMemory, *, system_messages: bool = False) -> None:
+        self.logic = Conversation(memory, system_messages)
 
     async def append_message(self, message: Message) -> None:
         await self.append_messages([message])

@@ -13,6 +13,8 @@ from agent_memory.lines import MAX_LINE
 
 _OPTIONAL: Final = ("tool_calls", "tool_call_id", "reasoning_content", "channel", "sender_id")
 _FIELDS: Final = ("role", "content", "timestamp", *_OPTIONAL)
+_SYSTEM_ROLES: Final = frozenset({"system", "developer"})
+"""What model APIs take for the program's own words."""
 _TEXT_OR_NONE: Final = frozenset({str, type(None)})
 _PREVIEW = 80
 
@@ -120,20 +122,25 @@ class History(list[Message]):
     Attributes:
         skipped: how many lines hold no message.
         preview: the first of them that was met, escaped to ASCII and cut to 80 characters.
+        withheld: how many system messages were left out; see `ConversationMemory`.
     """
 
-    def __init__(self, messages: Sequence[Message] = (), skipped: int = 0, preview: str = "") -> None:
+    def __init__(
+        self, messages: Sequence[Message] = (), skipped: int = 0, preview: str = "", withheld: int = 0
+    ) -> None:
         super().__init__(messages)
         self.skipped = skipped
         self.preview = preview
+        self.withheld = withheld
 
 
 class Skipped:
-    """Counts the lines that hold no message, and keeps a preview of the first."""
+    """Counts the lines that hold no message, keeps a preview of the first, and counts system messages left out."""
 
     def __init__(self) -> None:
         self.count = 0
         self.preview = ""
+        self.withheld = 0
 
     def add(self, line: bytes) -> None:
         """Count a line."""
@@ -141,11 +148,14 @@ class Skipped:
             self.preview = ascii(line[:_PREVIEW].decode(errors="replace"))[1:-1][:_PREVIEW]
         self.count += 1
 
-    def parse(self, line: bytes) -> Message | None:
-        """The message of a line; a blank line is none, in silence."""
+    def parse(self, line: bytes, *, system: bool = True) -> Message | None:
+        """The message of a line; a blank line is none, in silence, and a system message only with ``system`` one."""
         if not line.strip():
             return None
         message = parse(line)
         if message is None:
             self.add(line)
+        elif not system and message.role.strip().lower() in _SYSTEM_ROLES:
+            self.withheld += 1
+            return None
         return message

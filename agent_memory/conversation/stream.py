@@ -22,7 +22,9 @@ class Batch(NamedTuple):
     mark: bytes = b""
 
 
-async def next_batch(memory: AsyncAgentMemory, path: str, last: Batch, skipped: Skipped) -> Batch | None:
+async def next_batch(
+    memory: AsyncAgentMemory, path: str, last: Batch, skipped: Skipped, *, system: bool
+) -> Batch | None:
     """The batch after ``last``; None at the end of the file, or before the first batch if there is no file.
 
     Raises:
@@ -37,7 +39,7 @@ async def next_batch(memory: AsyncAgentMemory, path: str, last: Batch, skipped: 
             return None
         if lines.too_long:
             skipped.add(lines.too_long)
-        messages = [message for line in lines.data.split(b"\n") if (message := skipped.parse(line))]
+        messages = [message for line in lines.data.split(b"\n") if (message := skipped.parse(line, system=system))]
         begin = max(lines.start, lines.end - _MARK)
         mark = lines.data[-_MARK:] if lines.data else await reader.read(begin, lines.end)
         return Batch(messages, lines.end, mark)

@@ -69,6 +69,13 @@ def test_json_holds_every_field_as_it_is_stored_one_object_a_line(run: Run, hist
 
 
 @pytest.mark.parametrize("how", [[], ["--all"]])
+def test_system_messages_are_shown_to_a_person(run: Run, history: History, how: list[str]) -> None:
+    history(line("obey", "system") + line("hi"))
+    result = run("history", "show", *how)
+    assert (shown(result), result.stderr) == (["obey", "hi"], "")
+
+
+@pytest.mark.parametrize("how", [[], ["--all"]])
 def test_lines_that_hold_no_message_are_counted_on_stderr(run: Run, history: History, how: list[str]) -> None:
     history(b"\n" + line("one") + b"\x1b[31m{torn\n" + line("x", sender_id=["ann"]) + line("two"))
     result = run("history", "show", *how)

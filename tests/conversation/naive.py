@@ -63,7 +63,7 @@ def messages(data: bytes) -> list[Message]:
 
 def last_messages(data: bytes, last_n: int | None) -> list[Message]:
     """What `load_history` gives."""
-    found = messages(data)
+    found = [message for message in messages(data) if message.role.strip().lower() not in ("system", "developer")]
     if last_n is None:
         return found
     return found[-last_n:] if last_n > 0 else []
