@@ -15,7 +15,7 @@ from agent_memory._fields import field
 from agent_memory.audit import LogLocation, Salts, facts_of, head, log_at, verify
 from agent_memory.audit.log import DIRECTORY
 from agent_memory.cli.output import Exit, counted, note, printable, show_json
-from agent_memory.cli.settings import Command, Settings, pass_settings
+from agent_memory.cli.settings import Group, Settings, pass_settings
 from agent_memory.hookspecs import AuditCheckpoint
 from agent_memory.key import Key
 from agent_memory.plugins.checkpoints import checkpoints_in
@@ -29,11 +29,7 @@ _CHANGING: Final = ("write", "create", "append", "edit", "delete", "delete_tree"
 _UNCHANGED: Final = ("error", "denied")
 
 
-class _Group(click.Group):
-    command_class = Command
-
-
-@click.group(cls=_Group)
+@click.group(cls=Group)
 def audit() -> None:
     """Verify the audit log, or look into it."""
 

@@ -2,48 +2,96 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import click
 
-from agent_memory.audit import LogLocation, head
+from agent_memory._fields import field
+from agent_memory.audit import LogLocation, Salts, head
 from agent_memory.cli.audit import key_option, location_of, log_option
-from agent_memory.cli.output import Exit, counted, note, show_json
+from agent_memory.cli.output import Exit, counted, note, printable, show_json
 from agent_memory.cli.settings import Command, Settings, open_store, pass_settings
+from agent_memory.errors import AgentMemoryError
 from agent_memory.key import Key
+from agent_memory.memory import TreeResult
 from agent_memory.plugins.audit import AuditPlugin
 from agent_memory.runners import close_backend
 
 
 @click.command(cls=Command)
-@click.argument("agent")
 @click.argument("path", required=False)
+@click.option("-y", "--yes", is_flag=True, help="Do not ask first, in a terminal.")
 @log_option
 @key_option
 @pass_settings
-def forget(settings: Settings, agent: str, path: str | None, target: str | None, key_file: Path | None) -> None:
-    """Erase all of AGENT, or a file or directory of it, wherever the store keeps something of it.
+def forget(settings: Settings, path: str | None, yes: bool, target: str | None, key_file: Path | None) -> None:
+    """Erase a file or directory of --agent, or without PATH all of it, wherever the store keeps something of it.
 
     That is earlier versions and incomplete uploads on S3 too. The audit log keeps its records, with digests that
-    nobody can check any more, and gets a receipt. A store that may keep more than it shows is refused.
+    nobody can check any more, and gets a receipt. A store that may keep more than it shows is refused. May be run
+    again; exits with 1 if it found nothing.
     """
-    if path is not None and not path.strip("/"):
-        raise click.UsageError("PATH is empty; leave it out to forget the whole agent")
+    path = _named(settings, path)
     with (
         settings.configured() as configured,
         _audit(settings, target, key_file, _required(configured)) as audits,
         open_store(settings.url, settings.storage_options(), settings, [*configured, *audits]) as store,
     ):
-        done = store.service.forget_memory(agent, path or "")
+        memory = store.service.agent(settings.agent)
+        _ask_first(settings, path, yes)
+        logs = [plugin for plugin in [*configured, *audits] if isinstance(plugin, AuditPlugin)]
+        had_salt = any(_has_salt(log, settings.agent) for log in logs)
+        done = memory.forget(path)
+        found_nothing = not (done.files or done.skipped or had_salt)
+        namesake = found_nothing and path in store.service.agent_ids()
+    _show(settings, done, had_salt)
+    if namesake:
+        note(f"there is an agent of that name: agent-memory forget --agent {path}")
+    if done.skipped or found_nothing:
+        raise click.exceptions.Exit(Exit.FAILED)
+
+
+def _has_salt(log: AuditPlugin, agent: str) -> bool:
+    try:
+        return log.has_salt(agent)
+    except AgentMemoryError:
+        return True  # forgetting goes on, and then says that the salt could not be destroyed
+
+
+def _named(settings: Settings, path: str | None) -> str:
+    if path is None and settings.chosen_agent is None:
+        raise click.UsageError("name a PATH, or with --agent the agent whose whole memory is to be forgotten")
+    if path is not None and not path.strip("/"):
+        raise click.UsageError("PATH is empty; leave it out to forget the whole agent")
+    return "" if path in (None, ".") else str(path)
+
+
+def _ask_first(settings: Settings, path: str, yes: bool) -> None:
+    if yes or sys.stdin is None or not sys.stdin.isatty():
+        return
+    what = f"{field(path)} of {settings.agent}" if path else f"all of {settings.agent}"
+    if not click.confirm(printable(f"Erase {what} for good?"), err=True):
+        raise click.ClickException("nothing was erased")
+
+
+def _show(settings: Settings, done: TreeResult, had_salt: bool) -> None:
     if settings.json:
-        show_json({"agent": agent, "path": done.path, "files": done.files, "skipped": done.skipped})
+        facts = {"agent": settings.agent, "path": done.path, "files": done.files, "skipped": done.skipped}
+        show_json({**facts, "salt": had_salt})
+    elif done.files or done.skipped or had_salt:
+        salt = ", and the salt of its digests in the audit log" if had_salt else ""
+        click.echo(f"forgot {counted(done.files, 'file')} of {settings.agent}{salt}")
     else:
-        click.echo(f"forgot {counted(done.files, 'file')} of {agent}")
+        click.echo(f"nothing to forget: the store keeps nothing of {_shown(settings, done)}")
     if done.skipped:
         note(f"{counted(done.skipped, 'name')} left that no key can name: not written by agent-memory")
-        raise click.exceptions.Exit(Exit.FAILED)
+
+
+def _shown(settings: Settings, done: TreeResult) -> str:
+    return f"{field(done.path)} of {settings.agent}" if done.path else settings.agent
 
 
 def _required(plugins: Iterable[object]) -> bool:
@@ -61,7 +109,7 @@ def _audit(
     """What writes the receipt; nothing where the store has no log and none was named."""
     location = location_of(settings, target)
     parts = location.parts()
-    if not parts and target is None:
+    if not parts and target is None and Salts(location).known_commitment(settings.agent) is None:
         close_backend(location.backend)
         if not configured:
             note("no audit log here, so no receipt; --log names another")

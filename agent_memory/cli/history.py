@@ -9,7 +9,7 @@ import click
 from agent_memory._fields import field
 from agent_memory.cli.files import ContentCommand, content_argument, given_text
 from agent_memory.cli.output import Exit, counted, note, printable, show_json
-from agent_memory.cli.settings import Command, Settings, global_options, pass_settings
+from agent_memory.cli.settings import Command, Group, Settings, pass_settings
 from agent_memory.conversation import ConversationMemory, Match, Message, Skipped
 from agent_memory.conversation.memory import HISTORY
 from agent_memory.conversation.search import formatted
@@ -19,7 +19,7 @@ _LAST = 20
 _INDENT = "\n    "
 
 
-@click.group(params=global_options(again=True), no_args_is_help=False)
+@click.group(cls=Group)
 def history() -> None:
     """Show, append to and search the agent's conversations."""
 

@@ -160,6 +160,17 @@ class Command(click.Command):
         self.params += global_options(again=True)
 
 
+class Group(click.Group):
+    """A group of commands; the global options may stand after its name, and after those of its commands."""
+
+    command_class = Command
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.no_args_is_help = False  # a line says what is missing
+        self.params += global_options(again=True)
+
+
 pass_settings = click.make_pass_decorator(Settings, ensure=True)
 
 

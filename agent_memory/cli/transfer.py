@@ -103,7 +103,7 @@ def copy(
     from_option: tuple[tuple[str, object], ...],
     to_option: tuple[tuple[str, object], ...],
 ) -> None:
-    """Copy all agents of one store to another.
+    """Copy all agents of one store to another, or --agent alone.
 
     SOURCE and TARGET are paths or URLs. Files that are there with the same content are not written again. -o and its
     environment variable speak to a SOURCE or TARGET that is neither on the local disk nor in memory.
@@ -114,8 +114,9 @@ def copy(
         open_store(source, _options_for(source, settings, from_option), settings, reading) as here,
         open_store(target, _options_for(target, settings, to_option), _uncounted(settings), writing) as there,
     ):
-        moved = _copied(here.service, there.service, overwrite)
-        moved.left += _no_agents(here)
+        moved = _copied(here.service, there.service, overwrite, settings.chosen_agent)
+        if settings.chosen_agent is None:
+            moved.left += _no_agents(here)
     moved.left += _unnameable(settings)
     _finish(settings, "copied", moved)
 
@@ -126,8 +127,8 @@ def _blocks(reader: Reader, first: bytes) -> Iterator[bytes]:
         yield step(reader.read(start, start + _BLOCK))
 
 
-def _copied(source: AgentMemoryService, target: AgentMemoryService, overwrite: bool) -> Moved:
-    agents = source.agent_ids()
+def _copied(source: AgentMemoryService, target: AgentMemoryService, overwrite: bool, agent: str | None) -> Moved:
+    agents = source.agent_ids() if agent is None else (agent,)
     targets = {agent: Target(target.agent(agent), overwrite=overwrite) for agent in agents}
     files = [(agent, entry.path) for agent in agents for entry in source.agent(agent).list()]
 

@@ -122,6 +122,10 @@ class AuditPlugin(Uncopied):
         facts = {"actor": _short(actor), "agent": agent, "path": text, "rule": reason}
         self._record(Entry("refused", time.time(), lambda: facts))
 
+    def has_salt(self, agent: str | None) -> bool:
+        """Whether the log has a salt of this agent, which to forget the agent destroys."""
+        return self._salts.known_commitment(agent) is not None
+
     def flush(self) -> None:
         """Write what waits."""
         self._journal.flush()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -30,20 +33,86 @@ def files(store: Path) -> list[str]:
 
 
 def test_an_agent_is_forgotten(run: Run, store: Path) -> None:
-    result = run("--url", str(store), "forget", "bob")
+    result = run("--url", str(store), "forget", "--agent", "bob")
     assert (result.exit_code, result.stdout) == (0, "forgot 2 files of bob\n")
     assert "no receipt" in result.stderr
     assert files(store) == ["eve/a.md"]
-    assert run("--url", str(store), "forget", "bob").stdout == "forgot 0 files of bob\n"
+
+
+@pytest.mark.parametrize("options", [("--agent", "bob", "forget", "a.md"), ("forget", "a.md", "--agent", "bob")])
+def test_a_file_is_forgotten_of_the_agent_that_the_option_names(
+    run: Run, store: Path, options: tuple[str, ...]
+) -> None:
+    result = run("--url", str(store), *options)
+    assert (result.exit_code, result.stdout) == (0, "forgot 1 file of bob\n")
+    assert files(store) == ["bob/dir/b.md", "eve/a.md"]
+
+
+def test_forget_that_finds_nothing_says_so_and_ends_with_1(run: Run, store: Path) -> None:
+    assert run("--url", str(store), "forget", "--agent", "bob").exit_code == 0
+    result = run("--url", str(store), "forget", "--agent", "bob")
+    assert (result.exit_code, result.stdout) == (1, "nothing to forget: the store keeps nothing of bob\n")
+    result = run("--url", str(store), "forget", "eve")
+    assert (result.exit_code, result.stdout) == (1, "nothing to forget: the store keeps nothing of eve of default\n")
+    assert "forget --agent eve" in result.stderr
+    assert json.loads(run("--url", str(store), "--json", "forget", "x.md", "--agent", "eve").stdout)["files"] == 0
+    assert files(store) == ["eve/a.md"]
+    with AgentMemoryService(store) as service:
+        assert service.forget_memory("bob").files == 0
+
+
+def test_a_salt_is_destroyed_though_no_file_is_left(run: Run, store: Path) -> None:
+    url = store.as_uri()
+    with AuditPlugin(url) as audit, AgentMemoryService(url, plugins=[audit]) as service:
+        service.write_memory_file("bob", "a.md", "y")
+        service.agent("bob").delete_tree("")
+    result = run("--url", str(store), "forget", "--agent", "bob")
+    told = "forgot 0 files of bob, and the salt of its digests in the audit log\n"
+    assert (result.exit_code, result.stdout) == (0, told)
+    assert run("--url", str(store), "forget", "--agent", "bob").exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "options", "code", "left"),
+    [
+        ("n\n", [], 1, ["bob/a.md", "bob/dir/b.md", "eve/a.md"]),
+        ("\n", [], 1, ["bob/a.md", "bob/dir/b.md", "eve/a.md"]),
+        ("y\n", [], 0, ["eve/a.md"]),
+        ("", ["--yes"], 0, ["eve/a.md"]),
+        ("", ["-y", "--json"], 0, ["eve/a.md"]),
+    ],
+)
+def test_forget_asks_first_in_a_terminal(
+    script: str, store: Path, answer: str, options: list[str], code: int, left: list[str]
+) -> None:
+    ours, theirs = pty.openpty()
+    os.write(ours, answer.encode())
+    command = [script, "--url", str(store), "forget", "--agent", "bob", *options]
+    done = subprocess.run(command, stdin=theirs, capture_output=True, check=False)
+    os.close(ours)
+    os.close(theirs)
+    assert (done.returncode, files(store)) == (code, left)
+    assert (b"Erase all of bob for good?" in done.stderr) is bool(answer)
+    assert (b"nothing was erased" in done.stderr) is (code == 1)
 
 
 def test_a_file_is_forgotten_and_a_receipt_is_left(run: Run, store: Path) -> None:
     with AuditPlugin("log/audit.jsonl", required=True):
         pass
     result = run(
-        "--url", str(store), "--json", "--actor", "ops", "forget", "bob", "dir/b.md", "--log", "log/audit.jsonl"
+        "--url",
+        str(store),
+        "--json",
+        "--actor",
+        "ops",
+        "forget",
+        "dir/b.md",
+        "--agent",
+        "bob",
+        "--log",
+        "log/audit.jsonl",
     )
-    assert json.loads(result.stdout) == {"agent": "bob", "path": "dir/b.md", "files": 1, "skipped": 0}
+    assert json.loads(result.stdout) == {"agent": "bob", "path": "dir/b.md", "files": 1, "skipped": 0, "salt": False}
     assert files(store) == ["bob/a.md", "eve/a.md"]
     shown = json.loads(run("--json", "audit", "show", "--log", "log/audit.jsonl").stdout)["records"][-1]
     assert (shown["operation"], shown["actor"], shown["path"], shown["files"]) == ("forget", "ops", "dir/b.md", 1)
@@ -56,7 +125,7 @@ def test_the_log_of_the_store_gets_the_receipt(run: Run, store: Path) -> None:
         service.write_memory_file("bob", "a.md", "y")
     salts = store / ".agent-memory" / "salts"
     assert [path.name for path in salts.iterdir()] == ["bob.salt"]
-    result = run("--url", str(store), "forget", "bob")
+    result = run("--url", str(store), "forget", "--agent", "bob")
     assert (result.exit_code, result.stderr) == (0, "")
     assert not salts.exists()
     assert "forget" in run("--url", str(store), "audit", "show").stdout
@@ -68,10 +137,10 @@ def test_a_keyed_log_needs_its_key_before_anything_is_erased(run: Run, store: Pa
     (tmp_path / "key").write_bytes(KEY)
     with AuditPlugin("k.jsonl", key=KEY) as audit, AgentMemoryService("memory://", plugins=[audit]) as service:
         service.write_memory_file("bob", "a.md", "x")
-    result = run("--url", str(store), "forget", "bob", "--log", "k.jsonl")
+    result = run("--url", str(store), "forget", "--agent", "bob", "--log", "k.jsonl")
     assert (result.exit_code, "--key-file" in result.stderr) == (2, True)
     assert len(files(store)) == 3
-    assert run("--url", str(store), "forget", "bob", "--log", "k.jsonl", "--key-file", "key").exit_code == 0
+    assert run("--url", str(store), "forget", "--agent", "bob", "--log", "k.jsonl", "--key-file", "key").exit_code == 0
     assert run("audit", "verify", "--log", "k.jsonl", "--key-file", "key").exit_code == 0
     assert files(store) == ["eve/a.md"]
 
@@ -81,23 +150,26 @@ def test_a_log_of_the_configuration_gets_the_receipt_and_says_if_it_cannot_destr
 ) -> None:
     monkeypatch.setenv("AGENT_MEMORY_PLUGINS", '{"audit": {"target": "log/audit.jsonl"}}')
     assert run("--url", str(store), "write", "a.md", "x").exit_code == 0
-    result = run("--url", str(store), "forget", "default", "a.md")
+    result = run("--url", str(store), "forget", "a.md")
     assert (result.exit_code, result.stderr) == (0, "")
     assert run("--url", str(store), "write", "a.md", "x").exit_code == 0
     (tmp_path / "log/audit.jsonl.salts").rename(tmp_path / "elsewhere")
     (tmp_path / "log/audit.jsonl.salts").symlink_to(tmp_path / "elsewhere")
-    result = run("--url", str(store), "forget", "default", "a.md")
+    result = run("--url", str(store), "forget", "a.md")
     assert result.exit_code == 1
     assert "required plugin 'AuditPlugin' could not report it" in result.stderr
 
 
 def test_names_that_no_key_can_name_are_told(run: Run, store: Path) -> None:
     (store / "agent_memory" / "bob" / "what?.md").write_text("x")
-    result = run("--url", str(store), "forget", "bob")
+    result = run("--url", str(store), "forget", "--agent", "bob")
     assert (result.exit_code, "1 name left" in result.stderr) == (1, True)
 
 
-@pytest.mark.parametrize(("args", "code"), [(["bob", ""], 2), (["bob", "../eve"], 5), (["b/ob"], 5), ([], 2)])
+@pytest.mark.parametrize(
+    ("args", "code"),
+    [(["--agent", "bob", ""], 2), (["../eve"], 5), (["--agent", "b/ob"], 5), ([], 2), (["bob", "a.md"], 2)],
+)
 def test_what_makes_no_sense_is_refused(run: Run, store: Path, args: list[str], code: int) -> None:
     assert run("--url", str(store), "forget", *args).exit_code == code
     assert len(files(store)) == 3
