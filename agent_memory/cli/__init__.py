@@ -6,7 +6,7 @@ Exit codes::
     1    failed: the storage, a file of the host, or a promise that `doctor` found broken;
          or a search found nothing, as with grep, and then there is no error on stderr
     2    wrong usage, a URL or a storage option that makes no sense among it
-    3    no such file or directory
+    3    no such file, directory or store
     4    the name is taken, or the file changed meanwhile; nothing was overwritten
     5    refused: a name, a content, or a guard's veto
     6    not supported by this store, or not installed

@@ -15,6 +15,7 @@ from agent_memory._fields import field
 from agent_memory.audit import LogLocation, Salts, facts_of, head, log_at, verify
 from agent_memory.audit.log import DIRECTORY
 from agent_memory.cli.output import Exit, counted, note, printable, show_json
+from agent_memory.cli.presence import require_store
 from agent_memory.cli.settings import Group, Settings, pass_settings
 from agent_memory.hookspecs import AuditCheckpoint
 from agent_memory.key import Key
@@ -67,10 +68,8 @@ def verify_(
     logs = {found.writer: found.log for found in kept if found.log}
     identities = set(logs.values())
     key = key_file.read_bytes() if key_file else None
-    location = location_of(settings, target)
+    location = _existing_location(settings, target)
     try:
-        if not location.parts():
-            raise click.ClickException("there is no audit log")
         identity = identities.pop() if len(identities) == 1 else None
         verdict = verify(location, anchors, key, identity=identity, logs=logs, salts=not no_salts)
     except ValueError as error:
@@ -158,6 +157,20 @@ def location_of(settings: Settings, target: str | None) -> LogLocation:
     return LogLocation(open_backend(settings.url, settings.storage_options()), Key.internal(DIRECTORY), None)
 
 
+def _existing_location(settings: Settings, target: str | None) -> LogLocation:
+    """The same to read; errors as of `require_store`, and if there is no log."""
+    location = location_of(settings, target)
+    try:
+        if target is None:
+            require_store(location.backend, settings.url)
+        if not location.parts():
+            raise click.ClickException("there is no audit log")
+    except BaseException:
+        close_backend(location.backend)
+        raise
+    return location
+
+
 def _digest(settings: Settings, target: str | None, content: Path) -> str:
     if settings.chosen_agent is None:
         raise click.UsageError("--content goes with --agent: every agent has a salt of its own")
@@ -176,7 +189,7 @@ def _records(settings: Settings, target: str | None) -> Iterator[Record]:
 
     Both are counted on stderr. Whether keyed records are as they were written is for verify, which is given the key.
     """
-    location = location_of(settings, target)
+    location = _existing_location(settings, target)
     others = edited = 0
     try:
         for part in location.parts():

@@ -15,13 +15,13 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, cast
-from urllib.parse import unquote, urlsplit
 
 import click
 
 from agent_memory.backend import AnyBackend, Backend
 from agent_memory.cli.inspection import pages
 from agent_memory.cli.output import Exit, show_json
+from agent_memory.cli.presence import local_root
 from agent_memory.cli.settings import Command, Settings, open_store, pass_settings
 from agent_memory.cli.workers import WORKER, append_at_once, line_of
 from agent_memory.errors import AgentMemoryError, UnsupportedOperationError
@@ -105,7 +105,7 @@ def demo(settings: Settings) -> None:
             _files(memory, session)
             _processes(memory, session, url, settings)
             _escapes(memory, session)
-            if root := _local_root(url):
+            if root := local_root(url):
                 _planted_link(memory, session, root)
         session.audit = list(_audit_since(store.backend, before))
     _audit_shown(session)
@@ -205,11 +205,6 @@ def _shared_url(url: str) -> str:
     if url.lower().startswith("memory://"):
         raise UnsupportedOperationError("memory:// lives in one process; the demo needs a store that several share")
     return url
-
-
-def _local_root(url: str) -> Path | None:
-    parts = urlsplit(url)
-    return Path(unquote(parts.path)) if parts.scheme in ("file", "local") else None
 
 
 def _audit_sizes(backend: AnyBackend) -> dict[Key, int]:

@@ -15,7 +15,7 @@ from agent_memory.cli.contract import report_contract
 from agent_memory.cli.inspection import Agents, AgentTree, agents_of, tree_of
 from agent_memory.cli.output import Exit, counted, draw, show_json
 from agent_memory.cli.probes import PROBES, Scratch, Sight, look
-from agent_memory.cli.settings import Command, Settings, pass_settings
+from agent_memory.cli.settings import Access, Command, Settings, pass_settings
 from agent_memory.cli.steps import reported
 from agent_memory.errors import AgentMemoryError, FileOperationError
 from agent_memory.registry import broken_plugins, installed_backends
@@ -95,7 +95,7 @@ def doctor(settings: Settings, rounds: int, contract: str | None) -> None:
         click.get_current_context().exit(report_contract(settings, contract, rounds))
     if not settings.json:
         _print_plugins()
-    with settings.store() as store, default_seconds(_OPERATION_SECONDS):
+    with settings.store(Access.MAKE) as store, default_seconds(_OPERATION_SECONDS):
         diagnosis = diagnosed(store.backend, rounds)
     if settings.json:
         show_json(_document(diagnosis))

@@ -9,7 +9,7 @@ import click
 from agent_memory.cli.editor import EditedFile
 from agent_memory.cli.files import decoded, show_written
 from agent_memory.cli.output import Explained, show_json
-from agent_memory.cli.settings import Command, Settings, pass_settings
+from agent_memory.cli.settings import Access, Command, Settings, pass_settings
 from agent_memory.errors import AgentMemoryError
 from agent_memory.memory import AgentMemory, WriteResult
 
@@ -28,7 +28,7 @@ def edit(settings: Settings, path: str, replace: tuple[str, str] | None) -> None
     """
     if replace and not replace[0]:
         raise click.UsageError("--replace: OLD is empty")
-    with settings.memory() as memory:
+    with settings.memory(Access.CHANGE) as memory:
         if replace:
             old, new = replace
             show_written(settings, "edited", memory.edit(path, lambda text: replaced_once(path, text, old, new)))

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import click
 
 from agent_memory.cli.output import counted, show_json
-from agent_memory.cli.settings import Command, Settings, pass_settings
+from agent_memory.cli.settings import Access, Command, Settings, pass_settings
 from agent_memory.errors import AgentMemoryFileNotFoundError, InvalidContentError
 from agent_memory.memory import AgentMemory, TreeResult, WriteResult
 
@@ -61,7 +61,7 @@ def content_argument(command: F) -> F:
 @pass_settings
 def read(settings: Settings, path: str) -> None:
     """Print a file, byte for byte."""
-    with settings.memory() as memory:
+    with settings.memory(Access.READ) as memory:
         data = memory.read_bytes(path)
     if settings.json:
         show_json({"path": path, "size": len(data), "sha256": hashlib.sha256(data).hexdigest(), **_as_json(data)})
@@ -87,7 +87,7 @@ def write(settings: Settings, path: str, content: str | None, file: str | None, 
     Its content is CONTENT, what --file holds, or with neither (or "-") what stdin holds; stored byte for byte.
     """
     text = given_text(content, file)
-    with settings.memory() as memory:
+    with settings.memory(Access.MAKE) as memory:
         show_written(settings, "wrote", memory.write(path, text, expected_sha256=expected_sha256))
 
 
@@ -102,7 +102,7 @@ def append(settings: Settings, path: str, content: str | None, file: str | None,
     CONTENT is as for write. Nothing is added to it, no newline either.
     """
     text = given_text(content, file)
-    with settings.memory() as memory:
+    with settings.memory(Access.MAKE) as memory:
         show_written(settings, "appended to", memory.append(path, text, expected_sha256=expected_sha256))
 
 
@@ -116,7 +116,7 @@ def create(settings: Settings, path: str, content: str | None, file: str | None)
     CONTENT is as for write.
     """
     text = given_text(content, file)
-    with settings.memory() as memory:
+    with settings.memory(Access.MAKE) as memory:
         show_written(settings, "created", memory.create(path, text))
 
 
@@ -131,7 +131,7 @@ def rm(settings: Settings, path: str, recursive: bool, expected_sha256: str | No
         raise click.UsageError("--expected-sha256 is for one file, not for a directory")
     if recursive and not path.strip("/"):
         raise click.UsageError('PATH is empty; "." is the whole memory')
-    with settings.memory() as memory:
+    with settings.memory(Access.CHANGE) as memory:
         done = _delete_tree(memory, path) if recursive else _delete(memory, path, expected_sha256)
     _show_done(settings, "deleted", done)
 
@@ -160,7 +160,7 @@ def _delete_tree(memory: AgentMemory, path: str) -> TreeResult:
 @pass_settings
 def mv(settings: Settings, path: str, new_path: str) -> None:
     """Move a file or a directory to a name that is free."""
-    with settings.memory() as memory:
+    with settings.memory(Access.CHANGE) as memory:
         _show_done(settings, "moved to", memory.rename(path, new_path))
 
 
@@ -170,7 +170,7 @@ def mv(settings: Settings, path: str, new_path: str) -> None:
 @pass_settings
 def cp(settings: Settings, path: str, new_path: str) -> None:
     """Copy a file or a directory to a name that is free."""
-    with settings.memory() as memory:
+    with settings.memory(Access.CHANGE) as memory:
         _show_done(settings, "copied to", memory.copy(path, new_path))
 
 

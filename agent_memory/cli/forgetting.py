@@ -13,6 +13,7 @@ from agent_memory._fields import field
 from agent_memory.audit import LogLocation, Salts, head
 from agent_memory.cli.audit import key_option, location_of, log_option
 from agent_memory.cli.output import Exit, counted, note, printable, show_json
+from agent_memory.cli.presence import require_store
 from agent_memory.cli.settings import Command, Settings, open_store, pass_settings
 from agent_memory.errors import AgentMemoryError
 from agent_memory.key import Key
@@ -41,6 +42,7 @@ def forget(settings: Settings, path: str | None, yes: bool, target: str | None, 
         open_store(settings.url, settings.storage_options(), settings, [*configured, *audits]) as store,
     ):
         memory = store.service.agent(settings.agent)
+        require_store(store.backend, settings.url, settings.agent)
         _ask_first(settings, path, yes)
         logs = [plugin for plugin in [*configured, *audits] if isinstance(plugin, AuditPlugin)]
         had_salt = any(_has_salt(log, settings.agent) for log in logs)

@@ -9,7 +9,7 @@ import click
 from agent_memory._fields import field
 from agent_memory.cli.files import ContentCommand, content_argument, given_text
 from agent_memory.cli.output import Exit, counted, note, printable, show_json
-from agent_memory.cli.settings import Command, Group, Settings, pass_settings
+from agent_memory.cli.settings import Access, Command, Group, Settings, pass_settings
 from agent_memory.conversation import ConversationMemory, Match, Message, Skipped
 from agent_memory.conversation.memory import HISTORY
 from agent_memory.conversation.search import formatted
@@ -39,7 +39,7 @@ def show(settings: Settings, last: int | None, everything: bool) -> None:
     if everything and last is not None:
         raise click.UsageError("-n and --all exclude each other")
     skipped = Skipped()
-    with settings.memory() as memory:
+    with settings.memory(Access.READ) as memory:
         conversation = ConversationMemory(memory, system_messages=True)
         messages = conversation.iter_history(skipped) if everything else _last(conversation, last, skipped)
         for message in messages:
@@ -88,7 +88,7 @@ def append(
     Its text is CONTENT, what --file holds, or with neither (or "-") what stdin holds.
     """
     message = Message(role, given_text(content, file), channel=channel, sender_id=sender)
-    with settings.memory() as memory:
+    with settings.memory(Access.MAKE) as memory:
         ConversationMemory(memory).append_message(message)
     if settings.json:
         show_json(message.to_mapping())
@@ -115,7 +115,7 @@ def search(settings: Settings, query: str, days: int, max_results: int) -> None:
     """
     if not (query := query.strip()):
         raise click.UsageError("QUERY is blank")
-    with settings.memory() as memory:
+    with settings.memory(Access.READ) as memory:
         matches = ConversationMemory(memory).search(query, since=since(days), max_results=max_results)
     if settings.json:
         show_json({"matches": [_document(match) for match in matches]})

@@ -46,9 +46,14 @@ def pages(backend: AnyBackend, prefix: Key, *, recursive: bool = True) -> Iterat
         markers.go_on(after)
 
 
-def _page(backend: AnyBackend, prefix: Key, recursive: bool, after: str | None) -> Page:
+def first_page(backend: AnyBackend, prefix: Key) -> Page:
+    """One name of this level, if there is one."""
+    return _page(backend, prefix, False, None, limit=1)
+
+
+def _page(backend: AnyBackend, prefix: Key, recursive: bool, after: str | None, limit: int = _LIMIT) -> Page:
     store = cast(Backend, backend)
-    return run_sync(backend, lambda run: run.call(store.list, prefix, recursive=recursive, after=after, limit=_LIMIT))
+    return run_sync(backend, lambda run: run.call(store.list, prefix, recursive=recursive, after=after, limit=limit))
 
 
 def agents_of(backend: AnyBackend) -> Agents:

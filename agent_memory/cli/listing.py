@@ -10,7 +10,7 @@ import click
 from agent_memory._fields import field
 from agent_memory.backend import Entry
 from agent_memory.cli.output import counted, draw, iso_moment, moment, note, show_json
-from agent_memory.cli.settings import Command, Settings, pass_settings
+from agent_memory.cli.settings import Access, Command, Settings, pass_settings
 from agent_memory.memory import AgentMemory
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @pass_settings
 def ls(settings: Settings, path: str, recursive: bool) -> None:
     """List a directory: size in bytes, time of change, name."""
-    with settings.memory() as memory:
+    with settings.memory(Access.READ) as memory:
         entries = below(memory, path, recursive)
     if settings.json:
         show_json({"entries": [_document(entry) for entry in entries], "skipped": settings.skipped.count})
@@ -37,7 +37,7 @@ def ls(settings: Settings, path: str, recursive: bool) -> None:
 @pass_settings
 def tree(settings: Settings, path: str) -> None:
     """Draw a directory and all that lies below it."""
-    with settings.memory() as memory:
+    with settings.memory(Access.READ) as memory:
         entries = below(memory, path, recursive=True)
     size = sum(entry.size for entry in entries)
     if settings.json:
@@ -53,7 +53,7 @@ def tree(settings: Settings, path: str) -> None:
 @pass_settings
 def agents(settings: Settings) -> None:
     """List the agents that have files."""
-    with settings.store() as store:
+    with settings.store(Access.READ) as store:
         found = store.service.agent_ids()
     if settings.json:
         show_json({"agents": list(found), "skipped": settings.skipped.count})

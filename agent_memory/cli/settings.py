@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ import click
 
 from agent_memory.backend import AnyBackend
 from agent_memory.cli.output import printable
+from agent_memory.cli.presence import require_store
 from agent_memory.errors import AgentMemoryError
 from agent_memory.hookspecs import Operation, Outcome, hookimpl
 from agent_memory.memory import AgentMemory
@@ -46,6 +48,18 @@ class Store(NamedTuple):
     backend: AnyBackend
 
 
+class Access(Enum):
+    """What a command does with its store.
+
+    ``READ`` changes nothing, and ``CHANGE`` changes what is there: both need a store that exists. ``MAKE`` may be the
+    first to write.
+    """
+
+    READ = "read"
+    CHANGE = "change"
+    MAKE = "make"
+
+
 @dataclass
 class Settings:
     """What the global options say."""
@@ -69,12 +83,21 @@ class Settings:
         return DEFAULT_AGENT if self.chosen_agent is None else self.chosen_agent
 
     @contextmanager
-    def store(self, *plugins: object) -> Iterator[Store]:
-        """Open the store of ``--url``, with the plugins of the configuration."""
+    def store(self, access: Access, agent: str | None = None) -> Iterator[Store]:
+        """Open the store of ``--url``, with the plugins of the configuration; for one agent alone, if it is given.
+
+        Raises:
+            AgentMemoryFileNotFoundError: the store has to exist, and does not.
+            InvalidAgentIdError: no agent can have this id.
+        """
         with (
             self.configured() as configured,
-            open_store(self.url, self.storage_options(), self, [*configured, *plugins]) as store,
+            open_store(self.url, self.storage_options(), self, configured) as store,
         ):
+            if agent is not None:
+                store.service.agent(agent)
+            if access is not Access.MAKE:
+                require_store(store.backend, self.url, agent)
             yield store
 
     @contextmanager
@@ -90,9 +113,9 @@ class Settings:
             close(plugins)
 
     @contextmanager
-    def memory(self) -> Iterator[AgentMemory]:
-        """Open the memory of ``--agent``."""
-        with self.store() as store:
+    def memory(self, access: Access) -> Iterator[AgentMemory]:
+        """Open the memory of ``--agent``; errors as `store`."""
+        with self.store(access, self.agent) as store:
             yield store.service.agent(self.agent)
 
     def storage_options(self) -> dict[str, object]:

@@ -13,7 +13,17 @@ from agent_memory.cli.folder import Folder, Found, link_refused
 from agent_memory.cli.inspection import agents_of
 from agent_memory.cli.moving import Left, Moved, Target, failure, line_of, move_all
 from agent_memory.cli.output import Exit, counted, note, show_json
-from agent_memory.cli.settings import Command, Settings, SkippedNames, Store, key_value, open_store, pass_settings
+from agent_memory.cli.presence import require_store
+from agent_memory.cli.settings import (
+    Access,
+    Command,
+    Settings,
+    SkippedNames,
+    Store,
+    key_value,
+    open_store,
+    pass_settings,
+)
 from agent_memory.errors import FileAlreadyExistsError, FileOperationError, InvalidAgentIdError, InvalidPathError
 from agent_memory.key import RESERVED, RULES
 from agent_memory.reader import Reader
@@ -39,7 +49,7 @@ def import_(settings: Settings, directory: str, overwrite: bool) -> None:
     Files that are there with the same content are not written again. A name that the rules refuse stays out and is
     reported with a suggestion; symbolic links are not followed.
     """
-    with settings.store() as store, _folder(directory, make=False) as folder:
+    with settings.store(Access.MAKE) as store, _folder(directory, make=False) as folder:
         found = folder.find()
         target = Target(store.service.agent(settings.agent), overwrite=overwrite)
         limit = store.backend.max_bytes
@@ -61,7 +71,7 @@ def export(settings: Settings, directory: str, overwrite: bool) -> None:
     DIRECTORY is made if it is missing. Files that are there with the same content are not written again. Nothing is
     written outside DIRECTORY or through a symbolic link.
     """
-    with settings.memory() as memory, _folder(directory, make=True) as folder:
+    with settings.memory(Access.READ) as memory, _folder(directory, make=True) as folder:
         paths = [entry.path for entry in memory.list()]
 
         def put(path: str) -> bool:
@@ -114,6 +124,7 @@ def copy(
         open_store(source, _options_for(source, settings, from_option), settings, reading) as here,
         open_store(target, _options_for(target, settings, to_option), _uncounted(settings), writing) as there,
     ):
+        require_store(here.backend, source, settings.chosen_agent)
         moved = _copied(here.service, there.service, overwrite, settings.chosen_agent)
         if settings.chosen_agent is None:
             moved.left += _no_agents(here)

@@ -11,7 +11,7 @@ from agent_memory._patterns import require_possible
 from agent_memory.cli.files import ContentCommand
 from agent_memory.cli.listing import below, mention_skipped
 from agent_memory.cli.output import Exit, note, printable, show_json
-from agent_memory.cli.settings import Command, Settings, pass_settings
+from agent_memory.cli.settings import Access, Command, Settings, pass_settings
 from agent_memory.memory import AgentMemory
 from agent_memory.tools import MemorySearch, MemoryTool
 from agent_memory.tools.memory_tool import ROOT
@@ -51,7 +51,7 @@ def view(settings: Settings, path: str, lines: list[int] | None) -> None:
     PATH is /memories or something below it; "notes.md" is "/memories/notes.md".
     """
     given, name = _named(path)
-    with settings.memory() as memory:
+    with settings.memory(Access.READ) as memory:
         result = MemoryTool(memory, history=True).call({"command": "view", "path": given, "view_range": lines})
         if result.is_error:
             _fail(memory, name, result.output)
@@ -102,7 +102,7 @@ def search(settings: Settings, query: str, path: str, glob: str | None, context:
     if not query:
         raise click.UsageError("QUERY is empty")
     path = _named(path)[1]
-    with settings.memory() as memory:
+    with settings.memory(Access.READ) as memory:
         searching = MemorySearch(memory, history=True)
         found = searching.search(query, path, glob=glob, context=context, max_results=max_results)
         skipped = settings.skipped.count

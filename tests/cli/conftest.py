@@ -62,6 +62,13 @@ def spawn(script: str, tmp_path: Path) -> Callable[..., subprocess.CompletedProc
 
 
 @pytest.fixture
+def empty_store(tmp_path: Path) -> Path:
+    """The default store, which exists and holds nothing."""
+    (tmp_path / ".agent-memory").mkdir()
+    return tmp_path / ".agent-memory"
+
+
+@pytest.fixture
 def history(tmp_path: Path) -> Callable[[bytes], Path]:
     """Puts bytes where the default agent's history is."""
 

@@ -96,6 +96,7 @@ def test_the_log_of_the_store_is_found_by_itself(run: Run, tmp_path: Path) -> No
     assert "write" in run("--url", "store", "audit", "show").stdout
 
 
+@pytest.mark.usefixtures("empty_store")
 def test_without_a_log_it_says_so(run: Run) -> None:
     result = run("audit", "verify")
     assert (result.exit_code, result.stderr) == (1, "Error: there is no audit log\n")

@@ -207,6 +207,7 @@ def test_the_url_may_come_from_the_environment(run: Run, monkeypatch: pytest.Mon
     assert stored(url="from-option") == {"a.md": b"y"}
 
 
+@pytest.mark.usefixtures("empty_store")
 def test_storage_options_come_from_the_environment_and_the_command_line(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -217,6 +218,7 @@ def test_storage_options_come_from_the_environment_and_the_command_line(
     assert run("ls").exit_code == 2
 
 
+@pytest.mark.usefixtures("empty_store")
 def test_the_log_is_shown_only_when_asked(run: Run) -> None:
     assert run("read", "../x").stderr.count("\n") == 1
     shown = run("read", "../x", "-v").stderr

@@ -89,10 +89,10 @@ def test_lines_that_hold_no_message_are_counted_on_stderr(run: Run, history: His
 
 
 @pytest.mark.parametrize("how", [[], ["--all"], ["--json"]])
-def test_a_history_that_is_not_there_has_no_messages(run: Run, tmp_path: Path, how: list[str]) -> None:
+def test_a_history_that_is_not_there_has_no_messages(run: Run, empty_store: Path, how: list[str]) -> None:
     result = run("history", "show", *how)
     assert (result.exit_code, result.stdout, result.stderr) == (0, "", "")
-    assert list(tmp_path.iterdir()) == []
+    assert list(empty_store.iterdir()) == []
 
 
 def test_append_stores_a_message_of_this_moment(run: Run) -> None:

@@ -49,11 +49,11 @@ def test_ls_gives_json(run: Run) -> None:
     assert directory == {"path": "notes", "directory": True}
 
 
-def test_an_empty_memory_lists_nothing(run: Run, tmp_path: Path) -> None:
+def test_an_empty_memory_lists_nothing(run: Run, empty_store: Path) -> None:
     for command in (["ls"], ["ls", "."], ["agents"]):
         result = run(*command)
         assert (result.exit_code, result.stdout, result.stderr) == (0, "", "")
-    assert list(tmp_path.iterdir()) == []
+    assert list(empty_store.iterdir()) == []
 
 
 @pytest.mark.usefixtures("files")

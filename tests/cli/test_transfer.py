@@ -153,6 +153,7 @@ def test_a_file_that_cannot_be_read_does_not_stop_the_others(run: Run, source: P
     assert document["written"] == len(TREE) - 1
 
 
+@pytest.mark.usefixtures("empty_store")
 @pytest.mark.parametrize("command", ["import", "export"])
 def test_a_folder_that_cannot_be_opened_is_one_line(run: Run, tmp_path: Path, command: str) -> None:
     (tmp_path / "file").write_text("x")

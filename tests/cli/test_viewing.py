@@ -66,10 +66,10 @@ def test_view_shows_what_the_tool_shows_however_the_path_is_given(run: Run, path
         assert json.loads(run("view", path, "--json").stdout)["output"] == answer.output
 
 
-def test_view_of_an_empty_memory_shows_its_root_and_makes_nothing(run: Run, tmp_path: Path) -> None:
+def test_view_of_an_empty_memory_shows_its_root_and_makes_nothing(run: Run, empty_store: Path) -> None:
     result = run("view")
     assert (result.exit_code, result.stdout.splitlines()[-1]) == (0, "0B\t/memories")
-    assert list(tmp_path.iterdir()) == []
+    assert list(empty_store.iterdir()) == []
 
 
 @pytest.mark.usefixtures("files")
@@ -225,9 +225,9 @@ def test_search_that_finds_nothing_ends_with_1_like_grep_and_without_an_error(ru
     assert json.loads(result.stdout) == {"matches": [], "more": False, "skipped": 0}
 
 
-def test_search_of_an_empty_memory_finds_nothing(run: Run, tmp_path: Path) -> None:
+def test_search_of_an_empty_memory_finds_nothing(run: Run, empty_store: Path) -> None:
     assert run("search", "x").exit_code == 1
-    assert list(tmp_path.iterdir()) == []
+    assert list(empty_store.iterdir()) == []
 
 
 @pytest.mark.usefixtures("files")

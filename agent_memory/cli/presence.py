@@ -1,0 +1,64 @@
+"""Whether a store exists: a mistyped path or URL is an error, and not an empty store."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from urllib.parse import unquote_to_bytes, urlsplit
+
+from agent_memory.backend import AnyBackend
+from agent_memory.cli.inspection import first_page
+from agent_memory.errors import AgentMemoryFileNotFoundError, FileOperationError
+from agent_memory.key import Key
+
+
+def require_store(backend: AnyBackend, url: str, agent: str | None = None) -> None:
+    """Raise if there is no store: no directory on the local disk, elsewhere nothing below the root.
+
+    Elsewhere the tree of ``agent`` is listed first: credentials may be allowed to list that alone. A store in memory
+    is a new one in every process, and exists.
+
+    Raises:
+        AgentMemoryFileNotFoundError: there is none.
+        FileOperationError: the storage failed.
+    """
+    if _is_missing(backend, url, agent):
+        raise AgentMemoryFileNotFoundError(
+            f"there is no store at {url!r}; the first write makes one, --url or AGENT_MEMORY_URL names another"
+        )
+
+
+def _is_missing(backend: AnyBackend, url: str, agent: str | None) -> bool:
+    if root := local_root(url):
+        try:
+            root.stat()
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return False  # the operation itself tells what is wrong
+        return False
+    return not (url.lower().startswith("memory://") or _holds_something(backend, agent))
+
+
+def _holds_something(backend: AnyBackend, agent: str | None) -> bool:
+    if agent is not None and _is_listed(backend, Key.agent(agent)):
+        return True
+    try:
+        return _is_listed(backend, Key.tree())
+    except FileOperationError:
+        if agent is None:
+            raise
+        return True  # it may be that only the agent's tree may be listed
+
+
+def _is_listed(backend: AnyBackend, prefix: Key) -> bool:
+    page = first_page(backend, prefix)
+    return bool(page.entries or page.directories or page.skipped)
+
+
+def local_root(url: str) -> Path | None:
+    """The directory of a store on the local disk; None for another."""
+    if "://" not in url:
+        return Path(url).expanduser()
+    parts = urlsplit(url)
+    return Path(os.fsdecode(unquote_to_bytes(parts.path))) if parts.scheme.lower() in ("file", "local") else None
