@@ -8,11 +8,14 @@ from __future__ import annotations
 import html
 import re
 import unicodedata
+from collections.abc import Iterable
 from urllib.parse import unquote
 
 from agent_memory import _grammar
 
 _LOOKED_AT = 1024
+_TOOL_ROOT = "memories"
+"""How a model's tool calls the top of a tree: ``/memories``."""
 _OVERLONG = {
     **dict.fromkeys(("%c0%ae", "%e0%80%ae", "%f0%80%80%ae"), "."),
     **dict.fromkeys(("%c0%af", "%e0%80%af", "%f0%80%80%af"), "/"),
@@ -34,16 +37,33 @@ def is_escape(text: str) -> bool:
 
 
 def suggestion(text: str, most_bytes: int, most_segments: int) -> str:
-    """A name that keeps what it can of a refused path; the caller judges it once more."""
-    plain = _decoded(text).replace("\\", "/")
-    plain = re.sub(r"^[A-Za-z]:(?=/)", "", plain).lstrip("/~ ")
-    segments = [mended for segment in plain.split("/") if (mended := _mended(segment))]
+    """A name that keeps what it can of a refused path; the caller judges it once more.
+
+    Where the path names a file of the tree in another way, by ``..`` or as a model's tool does (``/memories/a.md``), it
+    is that file's name.
+    """
+    plain = re.sub(r"^[A-Za-z]:(?=/)", "", _decoded(text).replace("\\", "/"))
+    named = _resolved(plain.lstrip("/~ ").split("/"))
+    if plain.startswith("/") and named[:1] == [_TOOL_ROOT]:
+        named = named[1:]
+    segments = [mended for segment in named if (mended := _mended(segment))]
     if segments and segments[0].lower() == _grammar.RESERVED:
         segments[0] = _grammar.RESERVED.lstrip(".")
     segments = segments[-most_segments:] if most_segments > 0 else []
     while len(segments) > 1 and len("/".join(segments).encode()) > most_bytes:
         segments = segments[1:]
     return "/".join(segments)
+
+
+def _resolved(segments: Iterable[str]) -> list[str]:
+    """The segments that are left when each ``..`` has taken the one before it away."""
+    left: list[str] = []
+    for segment in segments:
+        if _UNSEEN.sub("", unicodedata.normalize("NFKC", segment)) == "..":
+            del left[-1:]
+        elif segment not in ("", "."):
+            left.append(segment)
+    return left
 
 
 def _decoded(text: str) -> str:

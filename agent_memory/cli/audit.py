@@ -15,6 +15,7 @@ from agent_memory._fields import field
 from agent_memory.audit import LogLocation, Salts, facts_of, head, log_at, verify
 from agent_memory.audit.log import DIRECTORY
 from agent_memory.cli.output import Exit, counted, note, printable, show_json
+from agent_memory.cli.paths import memory_path
 from agent_memory.cli.presence import require_store
 from agent_memory.cli.settings import Group, Settings, pass_settings
 from agent_memory.hookspecs import AuditCheckpoint
@@ -91,7 +92,9 @@ def verify_(
 
 @audit.command()
 @log_option
-@click.option("--path", help="Only records about this file or directory and what lies below.")
+@click.option(
+    "--path", type=memory_path, metavar="PATH", help="Only records about this file or directory and what lies below."
+)
 @click.option("--content", type=click.Path(exists=True, dir_okay=False, path_type=Path),
               help="Only records of --agent that wrote or appended just what this file holds.")  # fmt: skip
 @click.option("--since", type=click.DateTime(), help="Only records from this time on, in UTC.")
@@ -123,7 +126,7 @@ def show(
 
 
 @audit.command()
-@click.argument("path")
+@click.argument("path", type=memory_path)
 @log_option
 @pass_settings
 def blame(settings: Settings, target: str | None, path: str) -> None:

@@ -9,6 +9,7 @@ import click
 from agent_memory.cli.editor import EditedFile
 from agent_memory.cli.files import decoded, show_written
 from agent_memory.cli.output import Explained, show_json
+from agent_memory.cli.paths import memory_path
 from agent_memory.cli.settings import Access, Command, Settings, pass_settings
 from agent_memory.errors import AgentMemoryError
 from agent_memory.memory import AgentMemory, WriteResult
@@ -17,7 +18,7 @@ _MOST_PLACES = 10
 
 
 @click.command(cls=Command)
-@click.argument("path")
+@click.argument("path", type=memory_path)
 @click.option("--replace", nargs=2, metavar="OLD NEW", help="Replace OLD, which must occur exactly once, by NEW.")
 @pass_settings
 def edit(settings: Settings, path: str, replace: tuple[str, str] | None) -> None:

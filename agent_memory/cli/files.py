@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import click
 
 from agent_memory.cli.output import counted, show_json
+from agent_memory.cli.paths import memory_path
 from agent_memory.cli.settings import Access, Command, Settings, pass_settings
 from agent_memory.errors import AgentMemoryFileNotFoundError, InvalidContentError
 from agent_memory.memory import AgentMemory, TreeResult, WriteResult
@@ -57,7 +58,7 @@ def content_argument(command: F) -> F:
 
 
 @click.command(cls=Command)
-@click.argument("path")
+@click.argument("path", type=memory_path)
 @pass_settings
 def read(settings: Settings, path: str) -> None:
     """Print a file, byte for byte."""
@@ -77,7 +78,7 @@ def _as_json(data: bytes) -> dict[str, str]:
 
 
 @click.command(cls=ContentCommand)
-@click.argument("path")
+@click.argument("path", type=memory_path)
 @content_argument
 @_expected
 @pass_settings
@@ -92,7 +93,7 @@ def write(settings: Settings, path: str, content: str | None, file: str | None, 
 
 
 @click.command(cls=ContentCommand)
-@click.argument("path")
+@click.argument("path", type=memory_path)
 @content_argument
 @_expected
 @pass_settings
@@ -107,7 +108,7 @@ def append(settings: Settings, path: str, content: str | None, file: str | None,
 
 
 @click.command(cls=ContentCommand)
-@click.argument("path")
+@click.argument("path", type=memory_path)
 @content_argument
 @pass_settings
 def create(settings: Settings, path: str, content: str | None, file: str | None) -> None:
@@ -121,7 +122,7 @@ def create(settings: Settings, path: str, content: str | None, file: str | None)
 
 
 @click.command(cls=Command)
-@click.argument("path")
+@click.argument("path", type=memory_path)
 @click.option("-r", "--recursive", is_flag=True, help='A directory with all its files; "." is the whole memory.')
 @_expected
 @pass_settings
@@ -155,8 +156,8 @@ def _delete_tree(memory: AgentMemory, path: str) -> TreeResult:
 
 
 @click.command(cls=Command)
-@click.argument("path")
-@click.argument("new_path")
+@click.argument("path", type=memory_path)
+@click.argument("new_path", type=memory_path)
 @pass_settings
 def mv(settings: Settings, path: str, new_path: str) -> None:
     """Move a file or a directory to a name that is free."""
@@ -165,8 +166,8 @@ def mv(settings: Settings, path: str, new_path: str) -> None:
 
 
 @click.command(cls=Command)
-@click.argument("path")
-@click.argument("new_path")
+@click.argument("path", type=memory_path)
+@click.argument("new_path", type=memory_path)
 @pass_settings
 def cp(settings: Settings, path: str, new_path: str) -> None:
     """Copy a file or a directory to a name that is free."""

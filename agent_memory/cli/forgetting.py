@@ -13,6 +13,7 @@ from agent_memory._fields import field
 from agent_memory.audit import LogLocation, Salts, head
 from agent_memory.cli.audit import key_option, location_of, log_option
 from agent_memory.cli.output import Exit, counted, note, printable, show_json
+from agent_memory.cli.paths import memory_path
 from agent_memory.cli.presence import require_store
 from agent_memory.cli.settings import Command, Settings, open_store, pass_settings
 from agent_memory.errors import AgentMemoryError
@@ -23,7 +24,7 @@ from agent_memory.runners import close_backend
 
 
 @click.command(cls=Command)
-@click.argument("path", required=False)
+@click.argument("path", type=memory_path, required=False)
 @click.option("-y", "--yes", is_flag=True, help="Do not ask first, in a terminal.")
 @log_option
 @key_option

@@ -10,6 +10,7 @@ import click
 from agent_memory._fields import field
 from agent_memory.backend import Entry
 from agent_memory.cli.output import counted, draw, iso_moment, moment, note, show_json
+from agent_memory.cli.paths import memory_path
 from agent_memory.cli.settings import Access, Command, Settings, pass_settings
 from agent_memory.memory import AgentMemory
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=Command)
-@click.argument("path", default="")
+@click.argument("path", type=memory_path, default="")
 @click.option("-r", "--recursive", is_flag=True, help="All files below, not only this level.")
 @pass_settings
 def ls(settings: Settings, path: str, recursive: bool) -> None:
@@ -33,7 +34,7 @@ def ls(settings: Settings, path: str, recursive: bool) -> None:
 
 
 @click.command(cls=Command)
-@click.argument("path", default="")
+@click.argument("path", type=memory_path, default="")
 @pass_settings
 def tree(settings: Settings, path: str) -> None:
     """Draw a directory and all that lies below it."""

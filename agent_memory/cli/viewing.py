@@ -11,6 +11,7 @@ from agent_memory._patterns import require_possible
 from agent_memory.cli.files import ContentCommand
 from agent_memory.cli.listing import below, mention_skipped
 from agent_memory.cli.output import Exit, note, printable, show_json
+from agent_memory.cli.paths import memory_path
 from agent_memory.cli.settings import Access, Command, Settings, pass_settings
 from agent_memory.memory import AgentMemory
 from agent_memory.tools import MemorySearch, MemoryTool
@@ -40,7 +41,7 @@ def _glob(ctx: click.Context, param: click.Parameter, value: str | None) -> str 
 
 
 @click.command(cls=Command)
-@click.argument("path", default="")
+@click.argument("path", type=memory_path, default="")
 @click.option(
     "--lines", metavar="START:END", callback=_range, help="Only these lines of a file; END may be -1 or left out."
 )
@@ -64,23 +65,23 @@ def view(settings: Settings, path: str, lines: list[int] | None) -> None:
 
 def _named(path: str) -> tuple[str, str]:
     """A path as the tool takes it, and as the memory does."""
-    given = path if path.startswith("/") else f"{ROOT}/{path}"
-    is_below = given == ROOT or given.startswith(f"{ROOT}/")
-    return given, given[len(ROOT) :].strip("/") if is_below else given
+    if path in ("", "."):
+        return ROOT, ""
+    return (path, path) if path.startswith("/") else (f"{ROOT}/{path}", path.strip("/"))
 
 
 def _fail(memory: AgentMemory, name: str, answer: str) -> None:
     """Raise the error that the tool has put into words for a model, or else its words."""
-    if name in ("", "."):
-        memory.list()
-    else:
+    if name:
         memory.read(name)
+    else:
+        memory.list()
     raise click.ClickException(answer)
 
 
 @click.command(cls=ContentCommand)
 @click.argument("query")
-@click.argument("path", default="")
+@click.argument("path", type=memory_path, default="")
 @click.option("--glob", metavar="PATTERN", callback=_glob, help='Only files of this name, or with a "/" of this path.')
 @click.option(
     "-C", "--context", type=click.IntRange(0, MAX_CONTEXT), default=0, metavar="N", help="Lines to show around each."

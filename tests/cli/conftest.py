@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from agent_memory.cli.app import app
+from tests.cli.commands import seed
 
 _VARIABLES = (
     "AGENT_MEMORY_URL", "AGENT_MEMORY_STORAGE_OPTIONS", "AGENT_MEMORY_CONFIG", "AGENT_MEMORY_PLUGINS", "VISUAL",
@@ -59,6 +60,12 @@ def spawn(script: str, tmp_path: Path) -> Callable[..., subprocess.CompletedProc
         )
 
     return spawn
+
+
+@pytest.fixture
+def seeded(tmp_path: Path) -> None:
+    """The store ``seed``, which `tests.cli.commands.done` copies, and a folder of the host."""
+    seed(tmp_path)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from click.testing import Result
 
 from agent_memory import AgentMemoryService
-from tests.cli.test_global_options import ARGUMENTS
+from tests.cli.commands import ARGUMENTS
 from tests.servers import S3Server
 
 Run = Callable[..., Result]
