@@ -144,7 +144,9 @@ class Journal(Uncopied):
         entry.wait()
 
     def flush(self) -> None:
-        """Write all that waits."""
+        """Write all that waits; where nothing does, nothing is written, and no log is made."""
+        if not (self.waiting or self._refused):
+            return
         mark = Entry("", 0, dict)
         self._inbox.append(mark)
         self.settle(mark)

@@ -113,6 +113,23 @@ class LogLocation(NamedTuple):
             step(opened[-1][1].read(0, 0))
         return opened[::-1]
 
+    def is_keyed(self) -> bool | None:
+        """Whether the hashes of the log's first record are keyed; None if there is no record."""
+        for part in self._first_parts():
+            for block in self.blocks(part):
+                if first := next(filter(None, map(head, block.splitlines())), None):
+                    return first.keyed
+        return None
+
+    def _first_parts(self) -> list[Key]:
+        """The first part alone, where one request finds it; else all."""
+        if self.name is None:
+            store = cast(Backend, self.backend)
+            page = run_sync(self.backend, lambda run: run.call(store.list, self.directory, limit=1))
+            if not page.entries or self.place(page.entries[0].key):
+                return [entry.key for entry in page.entries]
+        return self.parts()
+
     def blocks(self, part: Key, reader: Reader | None = None) -> Iterator[bytes]:
         """Whole lines of a part, about a megabyte at once; a line beyond measure is cut."""
         reader, start = reader or self._reader(part), 0
@@ -145,7 +162,9 @@ class LogLocation(NamedTuple):
         try:
             run_sync(self.backend, lambda run: flows.create(store, run, key, f"{new}\n".encode("ascii")))
         except FileAlreadyExistsError:
-            new = self.identity() or ""
+            if (made := self.identity()) is None:
+                raise  # a file lies where the directory would be
+            return made
         return new
 
     def _identity_key(self) -> Key:

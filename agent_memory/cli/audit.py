@@ -13,7 +13,7 @@ import click
 from agent_memory import flows
 from agent_memory._fields import field
 from agent_memory.audit import LogLocation, Salts, facts_of, head, log_at, verify
-from agent_memory.audit.log import DIRECTORY
+from agent_memory.cli.auditing import CHANGING, log_of_store
 from agent_memory.cli.output import Exit, counted, note, printable, show_json
 from agent_memory.cli.paths import memory_path
 from agent_memory.cli.presence import require_store
@@ -21,13 +21,15 @@ from agent_memory.cli.settings import Group, Settings, pass_settings
 from agent_memory.hookspecs import AuditCheckpoint
 from agent_memory.key import Key
 from agent_memory.plugins.checkpoints import checkpoints_in
-from agent_memory.registry import open_backend
 from agent_memory.runners import close_backend
 
 Record: TypeAlias = Mapping[str, Any]
+_NO_LOG: Final = (
+    "there is no audit log in this store: a command that changes something writes one, unless --no-audit is given, or "
+    "--config enables a log elsewhere, which --log shows; a program has one by plugins=[AuditPlugin(url)]"
+)
 _EDITED: Final = "edited"
 _TEXTS: Final = ("event", "time", "id", "actor", "agent", "operation", "path", "target", "outcome", "error", "digest")
-_CHANGING: Final = ("write", "create", "append", "edit", "delete", "delete_tree", "rename", "copy", "forget")
 _UNCHANGED: Final = ("error", "denied")
 
 
@@ -134,7 +136,7 @@ def blame(settings: Settings, target: str | None, path: str) -> None:
     wanted, name = settings.agent, Key.tree().join(path).path
     found: dict[str, Record] = {}
     for number, record in enumerate(_records(settings, target)):
-        if record.get("agent") == wanted and record.get("operation") in _CHANGING and _touches(record, name):
+        if record.get("agent") == wanted and record.get("operation") in CHANGING and _touches(record, name):
             identity = str(record.get("id", number))
             if record.get("outcome") in _UNCHANGED and record.get("error") != "partial_operation":
                 found.pop(identity, None)
@@ -157,7 +159,7 @@ def location_of(settings: Settings, target: str | None) -> LogLocation:
     """Where the log of ``--log`` is, or the store's own."""
     if target is not None:
         return log_at(target, settings.given_options() if "://" in target else None)
-    return LogLocation(open_backend(settings.url, settings.storage_options()), Key.internal(DIRECTORY), None)
+    return log_of_store(settings.url, settings.storage_options())
 
 
 def _existing_location(settings: Settings, target: str | None) -> LogLocation:
@@ -167,7 +169,7 @@ def _existing_location(settings: Settings, target: str | None) -> LogLocation:
         if target is None:
             require_store(location.backend, settings.url)
         if not location.parts():
-            raise click.ClickException("there is no audit log")
+            raise click.ClickException(_NO_LOG if target is None else "there is no audit log")
     except BaseException:
         close_backend(location.backend)
         raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,7 +12,7 @@ import click
 from agent_memory._deadline import default_seconds
 from agent_memory.backend import AnyBackend, Capabilities
 from agent_memory.cli.contract import report_contract
-from agent_memory.cli.inspection import Agents, AgentTree, agents_of, tree_of
+from agent_memory.cli.inspection import Agents, AgentTree, LogSize, agents_of, log_size, tree_of
 from agent_memory.cli.output import Exit, counted, draw, show_json
 from agent_memory.cli.probes import PROBES, Scratch, Sight, look
 from agent_memory.cli.settings import Access, Command, Settings, pass_settings
@@ -54,6 +54,7 @@ class Diagnosis:
     agents: Agents
     trees: list[AgentTree]
     left: str | None
+    audit: LogSize = field(default_factory=LogSize)
     unlisted: str | None = None
 
     @property
@@ -116,6 +117,7 @@ def diagnosed(backend: AnyBackend, rounds: int) -> Diagnosis:
     diagnosis = Diagnosis(findings, Agents(), [], left)
     try:
         diagnosis.agents = agents_of(backend)
+        diagnosis.audit = log_size(backend)
         diagnosis.trees = [tree_of(backend, agent) for agent in diagnosis.agents.ids]
     except FileOperationError as error:
         diagnosis.unlisted = str(error)
@@ -169,6 +171,7 @@ def _document(diagnosis: Diagnosis) -> dict[str, Any]:
         "agents": [asdict(tree) for tree in diagnosis.trees],
         "no_agents": diagnosis.agents.strays,
         "no_agents_unnameable": diagnosis.agents.skipped,
+        "audit": asdict(diagnosis.audit),
         "faults": diagnosis.faults,
         "healthy": not diagnosis.faults,
     }
@@ -226,6 +229,8 @@ def _print_trees(diagnosis: Diagnosis) -> None:
         click.echo(
             f"  {counted(diagnosis.agents.skipped, 'name')} where agents lie that no path can name, or closed to us"
         )
+    if diagnosis.audit.files:
+        click.echo(f"Audit log: {counted(diagnosis.audit.bytes, 'byte')} in {counted(diagnosis.audit.files, 'file')}")
 
 
 def _some(names: Sequence[str]) -> str:

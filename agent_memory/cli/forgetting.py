@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import click
 
 from agent_memory._fields import field
-from agent_memory.audit import LogLocation, Salts, head
+from agent_memory.audit import LogLocation, Salts
 from agent_memory.cli.audit import key_option, location_of, log_option
 from agent_memory.cli.output import Exit, counted, note, printable, show_json
 from agent_memory.cli.paths import memory_path
 from agent_memory.cli.presence import require_store
 from agent_memory.cli.settings import Command, Settings, open_store, pass_settings
 from agent_memory.errors import AgentMemoryError
-from agent_memory.key import Key
 from agent_memory.memory import TreeResult
 from agent_memory.plugins.audit import AuditPlugin
 from agent_memory.runners import close_backend
@@ -39,7 +38,7 @@ def forget(settings: Settings, path: str | None, yes: bool, target: str | None, 
     path = _named(settings, path)
     with (
         settings.configured() as configured,
-        _audit(settings, target, key_file, _required(configured)) as audits,
+        _audits(settings, target, key_file, _required(configured)) as audits,
         open_store(settings.url, settings.storage_options(), settings, [*configured, *audits]) as store,
     ):
         memory = store.service.agent(settings.agent)
@@ -106,36 +105,37 @@ def _required(plugins: Iterable[object]) -> bool:
 
 
 @contextmanager
-def _audit(
+def _audits(
     settings: Settings, target: str | None, key_file: Path | None, configured: bool
 ) -> Iterator[list[AuditPlugin]]:
-    """What writes the receipt; nothing where the store has no log and none was named."""
-    location = location_of(settings, target)
-    parts = location.parts()
-    if not parts and target is None and Salts(location).known_commitment(settings.agent) is None:
-        close_backend(location.backend)
-        if not configured:
+    """What writes the receipts: into the log of ``--log``, and into the store's own, which has salts to destroy.
+
+    The store's own is begun only if no other log is named or configured, and never with ``--no-audit``.
+    """
+    with ExitStack() as stack:
+        audits: list[AuditPlugin] = []
+        if target is not None:
+            audits.append(stack.enter_context(_opened(location_of(settings, target), key_file)))
+        own = location_of(settings, None)
+        stack.callback(close_backend, own.backend)
+        is_keyed = own.is_keyed()
+        is_there = is_keyed is not None or Salts(own).known_commitment(settings.agent) is not None
+        if is_there or not (audits or configured or settings.no_audit):
+            key = key_file if is_keyed or target is None else None
+            audits.append(stack.enter_context(_opened(own, key)))
+        if not (audits or configured):
             note("no audit log here, so no receipt; --log names another")
-        yield []
-        return
+        yield audits
+
+
+def _opened(location: LogLocation, key_file: Path | None) -> AuditPlugin:
     key = key_file.read_bytes() if key_file else None
     try:
-        if parts and _is_keyed(location, parts) != (key is not None):
-            raise click.UsageError("the log's records are " + ("not keyed" if key else "keyed: name the --key-file"))
-        audit = AuditPlugin(location, required=True, key=key)
-    except ValueError as error:
+        if (is_keyed := location.is_keyed()) is not None and is_keyed != (key is not None):
+            raise click.UsageError(f"the log's records are {'keyed: name the --key-file' if is_keyed else 'not keyed'}")
+        return AuditPlugin(location, required=True, key=key)
+    except BaseException as error:
         close_backend(location.backend)
-        raise click.UsageError(str(error)) from None
-    except BaseException:
-        close_backend(location.backend)
+        if isinstance(error, ValueError) and not isinstance(error, AgentMemoryError):
+            raise click.UsageError(str(error)) from None
         raise
-    with audit:
-        yield [audit]
-
-
-def _is_keyed(location: LogLocation, parts: Iterable[Key]) -> bool:
-    for part in parts:
-        for block in location.blocks(part):
-            if first := next(filter(None, map(head, block.splitlines())), None):
-                return first.keyed
-    return False

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final, cast
 
 from agent_memory._paging import Markers
+from agent_memory.audit.log import DIRECTORY
 from agent_memory.backend import AnyBackend, Backend, Entry, Page
 from agent_memory.key import AGENTS, Key, is_agent_id
 from agent_memory.runners import run_sync
@@ -31,6 +32,20 @@ class AgentTree:
     files: int = 0
     skipped: int = 0
     doubles: list[str] = field(default_factory=list)
+
+
+@dataclass
+class LogSize:
+    """How much of an audit log lies in a store; nothing ever deletes it."""
+
+    files: int = 0
+    bytes: int = 0
+
+
+def log_size(backend: AnyBackend) -> LogSize:
+    """The size of the store's own audit log."""
+    entries = [entry for page in pages(backend, Key.internal(DIRECTORY)) for entry in page.entries]
+    return LogSize(len(entries), sum(entry.size for entry in entries))
 
 
 def pages(backend: AnyBackend, prefix: Key, *, recursive: bool = True) -> Iterator[Page]:

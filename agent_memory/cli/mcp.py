@@ -14,7 +14,7 @@ import click
 
 from agent_memory.cli.files import given_text
 from agent_memory.cli.output import Exit
-from agent_memory.cli.settings import Command, Settings, open_store, pass_settings
+from agent_memory.cli.settings import Access, Command, Settings, open_store, pass_settings
 from agent_memory.service import AsyncAgentMemoryService
 
 if TYPE_CHECKING:
@@ -89,7 +89,11 @@ def _token(variable: str | None, file: str | None) -> str | None:
 def _run(settings: Settings, serve: Serve, history: bool) -> None:
     from agent_memory.mcp_server import mcp_server
 
-    with settings.configured() as plugins, open_store(settings.url, settings.storage_options(), settings) as store:
+    options = settings.storage_options()
+    with (
+        settings.recorded(settings.url, options, Access.MAKE) as plugins,
+        open_store(settings.url, options, settings) as store,
+    ):
         service = AsyncAgentMemoryService(store.backend, plugins=plugins, actor=settings.actor)
         memory = service.agent(settings.agent)
         try:

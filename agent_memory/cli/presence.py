@@ -53,7 +53,7 @@ def _holds_something(backend: AnyBackend, agent: str | None) -> bool:
 
 def _is_listed(backend: AnyBackend, prefix: Key) -> bool:
     page = first_page(backend, prefix)
-    return bool(page.entries or page.directories or page.skipped)
+    return bool(page.entries or page.directories or page.skipped or page.next)
 
 
 def local_root(url: str) -> Path | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import logging
 import os
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple
 import click
 
 from agent_memory.backend import AnyBackend
+from agent_memory.cli.auditing import recording
 from agent_memory.cli.output import printable
 from agent_memory.cli.presence import require_store
 from agent_memory.errors import AgentMemoryError
@@ -26,6 +28,7 @@ from agent_memory.service import AgentMemoryService
 
 DEFAULT_URL = "./.agent-memory"
 DEFAULT_AGENT = "default"
+NO_AUDIT_VARIABLE = "AGENT_MEMORY_NO_AUDIT"
 OPTIONS_VARIABLE = "AGENT_MEMORY_STORAGE_OPTIONS"
 
 
@@ -68,6 +71,7 @@ class Settings:
     chosen_agent: str | None = None
     actor: str | None = None
     json: bool = False
+    no_audit: bool = False
     config: str | None = None
     options: dict[str, object] = field(default_factory=dict)
     skipped: SkippedNames = field(default_factory=SkippedNames)
@@ -86,19 +90,28 @@ class Settings:
     def store(self, access: Access, agent: str | None = None) -> Iterator[Store]:
         """Open the store of ``--url``, with the plugins of the configuration; for one agent alone, if it is given.
 
+        Changes are recorded in the store's audit log, unless ``--no-audit``.
+
         Raises:
             AgentMemoryFileNotFoundError: the store has to exist, and does not.
             InvalidAgentIdError: no agent can have this id.
         """
         with (
-            self.configured() as configured,
-            open_store(self.url, self.storage_options(), self, configured) as store,
+            self.recorded(self.url, self.storage_options(), access) as plugins,
+            open_store(self.url, self.storage_options(), self, plugins) as store,
         ):
             if agent is not None:
                 store.service.agent(agent)
             if access is not Access.MAKE:
                 require_store(store.backend, self.url, agent)
             yield store
+
+    @contextmanager
+    def recorded(self, url: str, options: Mapping[str, object], access: Access) -> Iterator[list[object]]:
+        """The plugins for a store: those of the configuration, and what records changes."""
+        wanted = access is not Access.READ and not self.no_audit
+        with self.configured() as configured, recording(url, options, configured, wanted=wanted) as plugins:
+            yield plugins
 
     @contextmanager
     def configured(self) -> Iterator[list[object]]:
@@ -144,13 +157,22 @@ def open_store(
     """
     try:
         backend = open_backend(url, options)
-        service = AgentMemoryService(backend, plugins=[settings.skipped, *plugins], actor=settings.actor)
+        actor = settings.actor or login_name()
+        service = AgentMemoryService(backend, plugins=[settings.skipped, *plugins], actor=actor)
     except AgentMemoryError:
         raise
     except (TypeError, ValueError) as error:
         raise click.UsageError(f"the store does not open: {error}") from error
     with service:
         yield Store(service, backend)
+
+
+def login_name() -> str | None:
+    """The user of this host who runs the command: who acts, if ``--actor`` does not say."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):
+        return None
 
 
 def _options_of_environment() -> dict[str, object]:
@@ -207,12 +229,14 @@ def global_options(*, again: bool) -> list[click.Parameter]:
         option("--url", "chosen_url", envvar=None if again else "AGENT_MEMORY_URL", show_envvar=not again,
                help=f"Path or URL of the store.  [default: {DEFAULT_URL}]"),
         option("--agent", "chosen_agent", help=f"Whose memory.  [default: {DEFAULT_AGENT}]"),
-        option("--actor", help="Who acts, for the audit log."),
+        option("--actor", help="Who acts, for the audit log.  [default: the user of this host]"),
         option("--config", metavar="FILE", envvar=None if again else CONFIG_VARIABLE, show_envvar=not again,
                help="A TOML file that enables plugins."),
         option("--json", is_flag=True, help="Print one JSON document instead of text."),
         option("-o", "--option", "options", multiple=True, type=key_value, metavar="KEY=VALUE",
                help=f"An option of the store, JSON or text; may be repeated.  [env var: {OPTIONS_VARIABLE}, in JSON]"),
+        option("--no-audit", is_flag=True, envvar=None if again else NO_AUDIT_VARIABLE, show_envvar=not again,
+               help="Record no change in the audit log of the store."),
         option("-v", "--verbose", is_flag=True, help="Show the log on stderr."),
     ]  # fmt: skip
 

@@ -118,11 +118,12 @@ def copy(
     SOURCE and TARGET are paths or URLs. Files that are there with the same content are not written again. -o and its
     environment variable speak to a SOURCE or TARGET that is neither on the local disk nor in memory.
     """
+    target_options = _options_for(target, settings, to_option)
     with (
         settings.configured() as reading,
-        settings.configured() as writing,
+        settings.recorded(target, target_options, Access.MAKE) as writing,
         open_store(source, _options_for(source, settings, from_option), settings, reading) as here,
-        open_store(target, _options_for(target, settings, to_option), _uncounted(settings), writing) as there,
+        open_store(target, target_options, _uncounted(settings), writing) as there,
     ):
         require_store(here.backend, source, settings.chosen_agent)
         moved = _copied(here.service, there.service, overwrite, settings.chosen_agent)

@@ -40,7 +40,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "read": ("plan.md",),
     "rm": ("plan.md",),
     "s3-policy": ("--url", "s3://bucket/x"),
-    "search": ("ann",),
+    "search": ("plan",),
     "tree": (),
     "view": ("plan.md",),
     "write": ("plan.md", "new"),

@@ -34,9 +34,27 @@ def files(store: Path) -> list[str]:
 
 def test_an_agent_is_forgotten(run: Run, store: Path) -> None:
     result = run("--url", str(store), "forget", "--agent", "bob")
-    assert (result.exit_code, result.stdout) == (0, "forgot 2 files of bob\n")
-    assert "no receipt" in result.stderr
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "forgot 2 files of bob\n", "")
     assert files(store) == ["eve/a.md"]
+    assert "forget" in run("--url", str(store), "audit", "show").stdout
+
+
+def test_without_an_audit_log_there_is_no_receipt(run: Run, store: Path) -> None:
+    result = run("--url", str(store), "--no-audit", "forget", "--agent", "bob")
+    assert (result.exit_code, "no receipt" in result.stderr) == (0, True)
+    assert not (store / ".agent-memory").exists()
+
+
+def test_the_salt_of_the_store_is_destroyed_whichever_log_gets_the_receipt(run: Run, store: Path) -> None:
+    url = ("--url", str(store))
+    assert run(*url, "write", "--agent", "bob", "a.md", "x").exit_code == 0
+    assert list((store / ".agent-memory/salts").iterdir())
+    result = run(*url, "--no-audit", "forget", "--agent", "bob", "--log", "other/audit.jsonl")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert not (store / ".agent-memory/salts").exists()
+    for log in ((), ("--log", "other/audit.jsonl")):
+        assert "forget" in run(*url, "audit", "show", *log).stdout
+        assert run(*url, "audit", "verify", *log).exit_code == 0
 
 
 @pytest.mark.parametrize("options", [("--agent", "bob", "forget", "a.md"), ("forget", "a.md", "--agent", "bob")])

@@ -1,0 +1,112 @@
+"""The audit log of the command line's store: every command that changes something records it, unless ``--no-audit``."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final
+
+from agent_memory.audit import LogLocation
+from agent_memory.audit.log import DIRECTORY
+from agent_memory.cli.output import note
+from agent_memory.errors import AgentMemoryError
+from agent_memory.hookspecs import AuditCheckpoint, Operation, Outcome, hookimpl
+from agent_memory.key import Key
+from agent_memory.plugins.audit import AuditPlugin
+from agent_memory.registry import open_backend
+from agent_memory.runners import close_backend
+
+CHANGING: Final = ("write", "create", "append", "edit", "delete", "delete_tree", "rename", "copy", "forget")
+"""The kinds of operations that are recorded; reads are not."""
+_STORAGE_FAILED: Final = ("file_operation", "read", "write", "append")
+"""Kinds of errors after which nothing has changed, and a record would fail as well."""
+
+
+def log_of_store(url: str, options: Mapping[str, object]) -> LogLocation:
+    """Where the log of a store is; the caller closes its backend."""
+    return LogLocation(open_backend(url, options), Key.internal(DIRECTORY), None)
+
+
+class ChangeRecorder:
+    """An observer that records changes and refused names in the store's own log, which the first record opens.
+
+    A log that cannot be written, or that is keyed, is told on stderr, and the command goes on: what it did is done.
+    """
+
+    def __init__(self, url: str, options: Mapping[str, object]) -> None:
+        self._url = url
+        self._options = options
+        self._receivers: list[Callable[[AuditCheckpoint], None]] = []
+        self._opening = threading.Lock()
+        self._audit: AuditPlugin | None = None
+        self._is_off = False
+
+    def send_checkpoints_to(self, receiver: Callable[[AuditCheckpoint], None]) -> None:
+        """Tell one more service's plugins how far the log is."""
+        self._receivers.append(receiver)
+
+    @hookimpl
+    def agent_memory_after_operation(self, operation: Operation, outcome: Outcome) -> None:
+        """Record a change."""
+        if operation.kind in CHANGING and outcome.error not in _STORAGE_FAILED and (audit := self._opened()):
+            audit.agent_memory_after_operation(operation, outcome)
+
+    @hookimpl
+    def agent_memory_key_rejected(self, agent: str | None, text: str, reason: str, actor: str | None) -> None:
+        """Record a refused name."""
+        if audit := self._opened():
+            audit.agent_memory_key_rejected(agent, text, reason, actor)
+
+    def close(self) -> None:
+        """Write what waits."""
+        if self._audit:
+            try:
+                self._audit.close()
+            except AgentMemoryError as error:
+                _tell(error)
+
+    def _opened(self) -> AuditPlugin | None:
+        with self._opening:
+            if not (self._audit or self._is_off):
+                try:
+                    self._audit = self._made()
+                except AgentMemoryError as error:
+                    _tell(error)
+                self._is_off = self._audit is None
+            return self._audit
+
+    def _made(self) -> AuditPlugin | None:
+        location = log_of_store(self._url, self._options)
+        try:
+            if location.is_keyed():
+                note("not recorded: the audit log of this store is keyed; --config enables one with its key")
+                close_backend(location.backend)
+                return None
+            location.make_identity()  # fails at once where nothing can be written, and not once a record
+        except BaseException:
+            close_backend(location.backend)
+            raise
+        audit = AuditPlugin(location)
+        for receiver in self._receivers:
+            audit.send_checkpoints_to(receiver)
+        return audit
+
+
+def _tell(error: AgentMemoryError) -> None:
+    note(f"the audit log could not be written: {error}; --no-audit does without")
+
+
+@contextmanager
+def recording(
+    url: str, options: Mapping[str, object], configured: list[object], *, wanted: bool
+) -> Iterator[list[object]]:
+    """The plugins of a configuration, and a recorder of changes if it is wanted and they have no audit log."""
+    if not wanted or any(isinstance(plugin, AuditPlugin) for plugin in configured):
+        yield configured
+        return
+    recorder = ChangeRecorder(url, options)
+    try:
+        yield [*configured, recorder]
+    finally:
+        recorder.close()

@@ -1,0 +1,156 @@
+"""Who did what, by default: the store of the command line has an audit log, which `audit show` prints."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from agent_memory import AgentMemoryService
+from agent_memory.cli.settings import login_name
+from agent_memory.plugins.audit import AuditPlugin
+from tests.cli.commands import ARGUMENTS
+from tests.servers import S3Server
+
+Run = Callable[..., Result]
+KEY = b"a key of 16 bytes at least"
+CHANGING = {
+    "append": "append", "cp": "copy", "create": "create", "edit": "edit", "forget": "forget",
+    "history append": "append", "import": "create", "mv": "rename", "rm": "delete", "write": "write",
+}  # fmt: skip
+LOG = Path(".agent-memory/.agent-memory/audit")
+
+
+def records(run: Run, *options: str) -> list[dict[str, Any]]:
+    result = run(*options, "--json", "audit", "show")
+    assert result.exit_code == 0, result.stderr
+    found: list[dict[str, Any]] = json.loads(result.stdout)["records"]
+    return [record for record in found if record["event"] not in ("begin", "segment")]
+
+
+def test_three_writes_are_shown_with_who_did_them(run: Run) -> None:
+    for name in ("a.md", "b.md", "c.md"):
+        result = run("write", name, "x")
+        assert (result.exit_code, result.stderr) == (0, "")
+    assert run("--actor", "ann", "append", "a.md", "y").exit_code == 0
+    found = [(record["actor"], record["operation"], record["path"]) for record in records(run)]
+    me = login_name()
+    assert found == [(me, "write", "a.md"), (me, "write", "b.md"), (me, "write", "c.md"), ("ann", "append", "a.md")]
+    assert run("audit", "verify").exit_code == 0
+
+
+@pytest.mark.usefixtures("seeded")
+@pytest.mark.parametrize("command", sorted(ARGUMENTS.keys() - {"demo", "mcp", "copy"}))
+def test_every_change_is_recorded_and_no_read(run: Run, command: str) -> None:
+    before = len(records(run, "--url", "seed"))
+    arguments = ARGUMENTS[command]
+    assert run("--url", "seed", *command.split(), *arguments).exit_code == 0
+    new = records(run, "--url", "seed")[before:]
+    assert [record["operation"] for record in new] == ([CHANGING[command]] if command in CHANGING else [])
+    assert run("--url", "seed", "audit", "verify").exit_code == 0
+
+
+@pytest.mark.usefixtures("seeded")
+def test_a_copy_of_a_store_is_recorded_in_the_target(run: Run) -> None:
+    before = records(run, "--url", "seed")
+    assert run("copy", "seed", "other").exit_code == 0
+    assert {record["operation"] for record in records(run, "--url", "other")} == {"create"}
+    assert records(run, "--url", "seed") == before
+
+
+def test_what_a_guard_and_the_grammar_refuse_is_recorded(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    run("write", "a.md", "x")
+    assert run("write", "../b.md", "x").exit_code == 5
+    monkeypatch.setenv("AGENT_MEMORY_PLUGINS", '{"readonly": {"patterns": ["a.md"]}}')
+    assert run("rm", "a.md").exit_code == 5
+    refused, denied = records(run)[1:]
+    assert (refused["rule"], denied["error"]) == ("parent", "operation_denied")
+
+
+@pytest.mark.parametrize("how", [["--no-audit"], []])
+def test_without_an_audit_log_none_is_written_and_show_says_how_to_have_one(
+    run: Run, monkeypatch: pytest.MonkeyPatch, how: list[str]
+) -> None:
+    if not how:
+        monkeypatch.setenv("AGENT_MEMORY_NO_AUDIT", "1")
+    assert run(*how, "write", "a.md", "x").exit_code == 0
+    result = run("audit", "show")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "a command that changes something writes one, unless --no-audit" in result.stderr
+    assert not LOG.exists()
+
+
+def test_a_log_of_the_configuration_takes_the_place_of_the_stores(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGENT_MEMORY_PLUGINS", '{"audit": {"target": "log/audit.jsonl"}}')
+    assert run("write", "a.md", "x").exit_code == 0
+    assert not LOG.exists()
+    assert "write" in run("audit", "show", "--log", "log/audit.jsonl").stdout
+
+
+def test_checkpoints_of_the_configuration_are_of_the_stores_log(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGENT_MEMORY_PLUGINS", '{"checkpoint-file": {"path": "heads.jsonl"}}')
+    assert run("write", "a.md", "x").exit_code == 0
+    result = run("audit", "verify", "--checkpoints", "heads.jsonl")
+    assert (result.exit_code, result.stdout) == (0, "2 records of 1 writer: nothing found\n")
+
+
+def test_a_keyed_log_stays_as_its_program_wrote_it(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "key").write_bytes(KEY)
+    url = (tmp_path / "store").as_uri()
+    with AuditPlugin(url, key=KEY) as audit, AgentMemoryService(url, plugins=[audit]) as service:
+        service.write_memory_file("bob", "a.md", "x")
+    result = run("--url", url, "write", "b.md", "x")
+    assert (result.exit_code, "keyed" in result.stderr) == (0, True)
+    assert run("--url", url, "audit", "verify", "--key-file", "key").exit_code == 0
+
+
+def test_a_log_that_cannot_be_written_is_told_and_the_change_stays(run: Run, empty_store: Path) -> None:
+    (empty_store / ".agent-memory").write_text("in the way")
+    result = run("write", "a.md", "x")
+    assert (result.exit_code, result.stdout) == (0, "wrote a.md (1 byte)\n")
+    assert result.stderr.startswith("Note: the audit log could not be written: ")
+    assert result.stderr.count("\n") == 1
+    assert run("read", "a.md").stdout == "x"
+    assert run("--no-audit", "write", "a.md", "x").stderr == ""
+
+
+def test_a_storage_that_fails_is_one_error(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    result = run("--url", "file/below", "write", "a.md", "x")
+    assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
+
+
+def test_doctor_tells_the_size_of_the_log(run: Run) -> None:
+    run("write", "a.md", "x")
+    size = sum(file.stat().st_size for file in LOG.iterdir())
+    assert f"Audit log: {size} bytes in 1 file\n" in run("doctor", "--rounds", "1").stdout
+    assert json.loads(run("--json", "doctor", "--rounds", "1").stdout)["audit"] == {"files": 1, "bytes": size}
+
+
+def test_changes_on_s3_are_recorded_as_objects(run: Run, ministack: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGENT_MEMORY_STORAGE_OPTIONS", json.dumps(ministack.options))
+    url = ("--url", ministack.new_url())
+    for number in range(3):
+        result = run(*url, "write", f"{number}.md", "x")
+        assert (result.exit_code, result.stderr) == (0, "")
+    assert [record["path"] for record in records(run, *url)] == ["0.md", "1.md", "2.md"]
+    assert run(*url, "audit", "verify").exit_code == 0
+    assert "in 3 files" in run(*url, "doctor", "--rounds", "1").stdout
+
+
+def test_what_a_model_changes_over_mcp_is_recorded(spawn: Callable[..., Any], run: Run) -> None:
+    call = {"name": "create", "arguments": {"path": "/memories/a.md", "file_text": "x"}}
+    messages: list[dict[str, object]] = [
+        {"id": 1, "method": "initialize", "params": {"protocolVersion": "2025-06-18", "capabilities": {},
+         "clientInfo": {"name": "test", "version": "1"}}},
+        {"method": "notifications/initialized"},
+        {"id": 2, "method": "tools/call", "params": call},
+    ]  # fmt: skip
+    lines = "".join(json.dumps({"jsonrpc": "2.0", **message}) + "\n" for message in messages)
+    done = spawn("mcp", given=lines.encode())
+    assert done.returncode == 0, done.stderr
+    assert [(record["operation"], record["path"]) for record in records(run)] == [("create", "a.md")]
