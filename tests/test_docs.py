@@ -41,9 +41,9 @@ def _claude(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("_my_bucket", "_claude")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_the_python_examples_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_python_examples_of_a_page_run_twice(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for code in blocks(page, "python"):
+    for code in blocks(page, "python") * 2:
         exec(compile(code, page.name, "exec"), {"__name__": "example"})
 
 

@@ -95,16 +95,22 @@ def write(settings: Settings, path: str, content: str | None, file: str | None, 
 @click.command(cls=ContentCommand)
 @click.argument("path", type=memory_path)
 @content_argument
+@click.option("--newline", is_flag=True, help="Begin a new line, if the file does not end with one.")
 @_expected
 @pass_settings
-def append(settings: Settings, path: str, content: str | None, file: str | None, expected_sha256: str | None) -> None:
+def append(
+    settings: Settings, path: str, content: str | None, file: str | None, newline: bool, expected_sha256: str | None
+) -> None:
     """Append to a file, or create it.
 
-    CONTENT is as for write. Nothing is added to it, no newline either.
+    CONTENT is as for write. Nothing is added to it, no newline either, but with --newline one before it.
     """
     text = given_text(content, file)
+    separator = "\n" if newline else ""
     with settings.memory(Access.MAKE) as memory:
-        show_written(settings, "appended to", memory.append(path, text, expected_sha256=expected_sha256))
+        show_written(
+            settings, "appended to", memory.append(path, text, expected_sha256=expected_sha256, separator=separator)
+        )
 
 
 @click.command(cls=ContentCommand)

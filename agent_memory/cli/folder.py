@@ -8,12 +8,13 @@ its owner's.
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import secrets
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self, TypeAlias
 
@@ -46,6 +47,21 @@ class Found:
     unreadable: list[tuple[str, str]] = field(default_factory=list)
     empty: int = 0
     own: bool = False
+
+    def paths(self) -> list[str]:
+        """All that is named here."""
+        return [*self.files, *self.links, *self.special, *self.too_deep, *(path for path, _ in self.unreadable)]
+
+    def where(self, takes: Callable[[str], bool]) -> Found:
+        """The same without the paths that are not taken."""
+        return replace(
+            self,
+            files=[path for path in self.files if takes(path)],
+            links=[path for path in self.links if takes(path)],
+            special=[path for path in self.special if takes(path)],
+            too_deep=[path for path in self.too_deep if takes(path)],
+            unreadable=[(path, reason) for path, reason in self.unreadable if takes(path)],
+        )
 
 
 class Folder(Uncopied):
@@ -90,6 +106,14 @@ class Folder(Uncopied):
                 return _read_all(descriptor)
             finally:
                 os.close(descriptor)
+
+    def sha256(self, path: str) -> str:
+        """The SHA-256 of a regular file, in hexadecimal digits; errors as `read`."""
+        with self._parent(path, make=False) as directory, _no_link(path):
+            descriptor = _open_to_read(directory, _name(path))
+        with os.fdopen(descriptor, "rb") as file:
+            _regular(path, os.fstat(descriptor))
+            return hashlib.file_digest(file, "sha256").hexdigest()
 
     def put(self, path: str, size: int, blocks: Blocks, *, overwrite: bool) -> bool:
         """Make a file of so many bytes, whole or not at all; False if it is there with the same content.

@@ -42,6 +42,7 @@ class Moved:
         written: how many were written.
         equal: how many were there already with the same content.
         left: those that did not go.
+        left_out: what an option, or none, leaves out: paths, each with that option.
         untried: how many were not tried any more, after too many failures.
         notes: what else is to be told.
     """
@@ -50,6 +51,7 @@ class Moved:
     equal: int = 0
     left: list[Left] = field(default_factory=list)
     untried: int = 0
+    left_out: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     @property

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import islice
 from typing import Any, TypeVar
 
 import click
 
 from agent_memory.cli.folder import Folder, Found, link_refused
 from agent_memory.cli.inspection import agents_of
+from agent_memory.cli.leaving_out import Sieve, ignored_by_git, note_exported
 from agent_memory.cli.moving import Left, Moved, Target, failure, line_of, move_all
-from agent_memory.cli.output import Exit, counted, note, show_json
+from agent_memory.cli.output import Exit, counted, note, printable, show_json
 from agent_memory.cli.presence import require_store
 from agent_memory.cli.settings import (
     Access,
@@ -24,7 +26,13 @@ from agent_memory.cli.settings import (
     open_store,
     pass_settings,
 )
-from agent_memory.errors import FileAlreadyExistsError, FileOperationError, InvalidAgentIdError, InvalidPathError
+from agent_memory.errors import (
+    FileAlreadyExistsError,
+    FileOperationError,
+    InvalidAgentIdError,
+    InvalidPathError,
+    OperationDenied,
+)
 from agent_memory.key import RESERVED, RULES
 from agent_memory.reader import Reader
 from agent_memory.runners import step
@@ -42,23 +50,67 @@ def _overwriting(command: F) -> F:
 @click.command("import", cls=Command)
 @click.argument("directory")
 @_overwriting
+@click.option("--all", "everything", is_flag=True, help="Take .git, .env and .env.* too.")
+@click.option(
+    "--exclude",
+    "patterns",
+    multiple=True,
+    metavar="PATTERN",
+    help='Leave out files and directories of this name, or with a "/" of this path; may be repeated.',
+)
+@click.option("--gitignore", is_flag=True, help="Leave out what the .gitignore files in DIRECTORY ignore.")
+@click.option("--dry-run", is_flag=True, help="Write nothing; tell what would be written.")
 @pass_settings
-def import_(settings: Settings, directory: str, overwrite: bool) -> None:
+def import_(
+    settings: Settings,
+    directory: str,
+    overwrite: bool,
+    everything: bool,
+    patterns: tuple[str, ...],
+    gitignore: bool,
+    dry_run: bool,
+) -> None:
     """Copy a folder of this host into the memory.
 
     Files that are there with the same content are not written again. A name that the rules refuse stays out and is
-    reported with a suggestion; symbolic links are not followed.
+    reported with a suggestion; symbolic links are not followed. A repository (.git) and credentials (.env, .env.*) are
+    left out and printed, unless export has written them there.
     """
+    settings.no_audit |= dry_run
     with settings.store(Access.MAKE) as store, _folder(directory, make=False) as folder:
         found = folder.find()
-        target = Target(store.service.agent(settings.agent), overwrite=overwrite)
+        ignored = ignored_by_git(directory, found.paths()) if gitignore else frozenset()
+        sieve = Sieve(folder, everything=everything, patterns=patterns, ignored=ignored)
+        found = found.where(sieve.takes)
+        memory = store.service.agent(settings.agent)
+        target = Target(memory.read_only() if dry_run else memory, overwrite=overwrite)
         limit = store.backend.max_bytes
-        moved = move_all(
-            "Importing", found.files, lambda path: target.put(path, folder.read(path, limit)), lambda path: path
-        )
+
+        def put(path: str) -> bool:
+            return target.put(path, folder.read(path, limit))
+
+        would_write: list[str] = []
+        moved = move_all("Importing", found.files, _dry(put, would_write) if dry_run else put, lambda path: path)
     moved.left += _not_imported(found)
-    moved.notes += _notes(found)
-    _finish(settings, "imported", moved)
+    moved.notes += _notes(found, sieve)
+    moved.left_out = sieve.left_out
+    if dry_run and not settings.json:
+        for path in sorted(would_write):
+            click.echo(printable(f"would write {path}"))
+    _finish(settings, "would import" if dry_run else "imported", moved)
+
+
+def _dry(put: Callable[[str], bool], would_write: list[str]) -> Callable[[str], bool]:
+    """The same on a read-only memory, where to be refused means that the file would be written."""
+
+    def would_put(path: str) -> bool:
+        try:
+            return put(path)
+        except OperationDenied:
+            would_write.append(path)
+            return True
+
+    return would_put
 
 
 @click.command(cls=Command)
@@ -82,6 +134,9 @@ def export(settings: Settings, directory: str, overwrite: bool) -> None:
             return memory.scan(path, copy)
 
         moved = move_all("Exporting", paths, put, lambda path: path)
+        left = {each.path for each in moved.left}
+        if not moved.untried:
+            note_exported(folder, [path for path in paths if path not in left])
     moved.left += _unnameable(settings)
     _finish(settings, "exported", moved)
 
@@ -193,11 +248,12 @@ def _not_imported(found: Found) -> list[Left]:
     ]
 
 
-def _notes(found: Found) -> list[str]:
+def _notes(found: Found, sieve: Sieve) -> list[str]:
     notes = []
     if found.empty:
         notes.append(f"{counted(found.empty, 'empty directory', 'empty directories')}: a memory has none")
-    if found.own:
+    notes += [f"--exclude {pattern!r} matches nothing" for pattern in sieve.unmatched]
+    if found.own and not sieve.is_of_export:
         notes.append(f"{RESERVED}/ is a store's own directory and stays out")
     return notes
 
@@ -224,6 +280,7 @@ def _document(moved: Moved) -> dict[str, Any]:
         "written": moved.written,
         "equal": moved.equal,
         "left": [left.document() for left in moved.left],
+        "left_out": moved.left_out,
         "untried": moved.untried,
         "notes": moved.notes,
         "exit_code": int(moved.code),
@@ -234,6 +291,10 @@ def _print(done: str, moved: Moved) -> None:
     for left in moved.left[:_MOST_LINES]:
         click.echo(f"{_verdict(left)}: {line_of(left)}", err=True)
     if (more := len(moved.left) - _MOST_LINES) > 0:
+        click.echo(f"... and {more:,} more; --json lists all", err=True)
+    for path, by in islice(moved.left_out.items(), _MOST_LINES):
+        click.echo(printable(f"Left out ({by}): {path!r}"), err=True)
+    if (more := len(moved.left_out) - _MOST_LINES) > 0:
         click.echo(f"... and {more:,} more; --json lists all", err=True)
     for text in moved.notes:
         note(text)

@@ -1,0 +1,145 @@
+"""Which files of a folder `import` leaves out: a repository and credentials, unless `export` put them there."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+import click
+
+from agent_memory.cli.folder import Folder
+from agent_memory.errors import AgentMemoryError
+from agent_memory.key import RESERVED
+
+_NAMES: Final = (".git", ".env", ".env.*")
+_MANIFEST: Final = f"{RESERVED}/exported.json"
+_MOST_BYTES: Final = 50_000_000
+_GIT_SECONDS: Final = 60
+
+
+class Sieve:
+    """Decides path by path, and keeps what it leaves out.
+
+    Args:
+        folder: the folder, whose manifest of `export` is read.
+        everything: whether a repository and credentials are taken too.
+        patterns: more to leave out; without a ``/`` of names at any depth, else of paths; with all that lies below.
+        ignored: paths to leave out that git ignores.
+
+    Attributes:
+        left_out: the paths that are left out, a directory once, each with the option that it is left out by.
+    """
+
+    def __init__(
+        self, folder: Folder, *, everything: bool, patterns: Iterable[str], ignored: frozenset[str] = frozenset()
+    ) -> None:
+        self._folder = folder
+        self._names = () if everything else _NAMES
+        self._patterns = {pattern: pattern.strip("/") for pattern in patterns}
+        self._ignored = ignored
+        self._exported = exported(folder)
+        self._unmatched = set(self._patterns)
+        self.left_out: dict[str, str] = {}
+
+    @property
+    def unmatched(self) -> list[str]:
+        """The patterns that matched nothing."""
+        return sorted(self._unmatched)
+
+    @property
+    def is_of_export(self) -> bool:
+        """Whether the folder has a manifest."""
+        return bool(self._exported)
+
+    def takes(self, path: str) -> bool:
+        """Whether a path is to be imported."""
+        segments = path.split("/")
+        for depth in range(1, len(segments) + 1):
+            if by := self._left_out_by("/".join(segments[:depth]), segments[depth - 1], path):
+                self.left_out["/".join(segments[:depth]) + "/" * (depth < len(segments))] = by
+                return False
+        if path in self._ignored:
+            self.left_out[path] = "--gitignore"
+            return False
+        return True
+
+    def _left_out_by(self, above: str, name: str, path: str) -> str | None:
+        for pattern, plain in self._patterns.items():
+            if fnmatchcase(above if "/" in plain else name, plain):
+                self._unmatched.discard(pattern)
+                return "--exclude"
+        if _is_special(name, self._names) and not self._is_exported(path):
+            return "no --all"
+        return None
+
+    def _is_exported(self, path: str) -> bool:
+        try:
+            return path in self._exported and self._folder.sha256(path) == self._exported[path]
+        except (AgentMemoryError, OSError):
+            return False
+
+
+def _is_special(name: str, names: Iterable[str] = _NAMES) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in names)
+
+
+def exported(folder: Folder) -> Mapping[str, str]:
+    """The SHA-256 of files that `export` wrote and `import` would leave out, by path.
+
+    A folder may come from elsewhere: a file of it is told by its content, so a manifest takes in nothing else.
+    """
+    try:
+        found = json.loads(folder.read(_MANIFEST, _MOST_BYTES))["files"]
+    except (AgentMemoryError, OSError, ValueError, KeyError, TypeError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def note_exported(folder: Folder, paths: Iterable[str]) -> None:
+    """Keep in the folder which of these files `import` would leave out otherwise; nothing if there is none."""
+    special = [path for path in paths if any(map(_is_special, path.split("/")))]
+    if special:
+        files = {**exported(folder), **{path: folder.sha256(path) for path in special}}
+        data = json.dumps({"files": files}).encode("ascii")
+        folder.put(_MANIFEST, len(data), lambda: [data], overwrite=True)
+
+
+def ignored_by_git(directory: str, paths: Iterable[str]) -> frozenset[str]:
+    """Those of some paths that the ``.gitignore`` files in a folder ignore.
+
+    Git reads them with an empty repository elsewhere: the configuration of one in the folder could run programs.
+
+    Raises:
+        click.ClickException: git cannot be run.
+    """
+    data = b"".join(os.fsencode(path) + b"\0" for path in paths)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    environment |= {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull}
+    with TemporaryDirectory() as elsewhere:
+        begin = ["git", "init", "--quiet", "--template=", elsewhere]
+        top = Path(directory).absolute()
+        ask = [
+            "git",
+            f"--git-dir={elsewhere}/.git",
+            f"--work-tree={top}",
+            "check-ignore",
+            "--no-index",
+            "--stdin",
+            "-z",
+        ]
+        try:
+            subprocess.run(begin, env=environment, capture_output=True, check=True, timeout=_GIT_SECONDS)  # noqa: S603
+            done = subprocess.run(  # noqa: S603 - git as the user has it
+                ask, cwd=top, env=environment, input=data, capture_output=True, check=False, timeout=_GIT_SECONDS
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            raise click.ClickException(f"--gitignore needs git, which cannot be run: {type(error).__name__}") from error
+    if done.returncode not in (0, 1):
+        raise click.ClickException(f"--gitignore: git ended with {done.returncode}")
+    return frozenset(os.fsdecode(path) for path in done.stdout.split(b"\0") if path)
