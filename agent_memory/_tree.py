@@ -35,7 +35,7 @@ from agent_memory.hooks import Hooks, Report
 from agent_memory.hookspecs import Operation, OperationKind, Outcome
 from agent_memory.key import Key, is_agent_id
 from agent_memory.reader import Reader
-from agent_memory.runners import AsyncRun, Run, ThreadedRun
+from agent_memory.runners import AsyncRun, Run, ThreadedRun, aclose_backend, close_backend, in_thread
 
 _READING = frozenset({"read", "stat", "exists", "list", "agent_ids"})
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
@@ -180,6 +180,20 @@ class Tree(Uncopied):
         except InvalidPathError as error:
             self.hooks.key_rejected(self.agent, error, self.by.actor)
             raise
+
+    def close(self) -> None:
+        """Have the plugins write what they hold back, and release what the backend holds."""
+        try:
+            self.hooks.flush()
+        finally:
+            close_backend(self.backend)
+
+    async def aclose(self) -> None:
+        """See `close`."""
+        try:
+            await in_thread(self.hooks.flush)
+        finally:
+            await aclose_backend(self.backend)
 
     async def read(self, run: Run, path: str) -> bytes:
         effect = await self._operate(run, "read", path, lambda c: flows.read(c.store, c.run, c.key))

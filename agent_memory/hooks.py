@@ -52,7 +52,9 @@ class Hooks(Uncopied):
         for plugin, ask in zip(observers, self._ask, strict=True):
             if not callable(ask):
                 raise pluggy.PluginValidationError(plugin, f"{_label(plugin)!r}: listening is a method, not {ask!r}")
-        for plugin in self._manager.get_plugins():
+        plugins = self._manager.get_plugins()
+        self._flushes = [(plugin, flush) for plugin in plugins if callable(flush := getattr(plugin, "flush", None))]
+        for plugin in plugins:
             if send_to := getattr(plugin, "send_checkpoints_to", None):
                 send_to(self.checkpoint)
 
@@ -108,6 +110,14 @@ class Hooks(Uncopied):
     def checkpoint(self, checkpoint: AuditCheckpoint) -> None:
         """Tell every plugin that keeps checkpoints of an audit log; errors as of `Report`."""
         Report(self._checkpoint, {"checkpoint": checkpoint})()
+
+    def flush(self) -> None:
+        """Have every plugin with a method ``flush`` write what it holds back; a failure is logged."""
+        for plugin, flush in self._flushes:
+            try:
+                flush()
+            except Exception:  # noqa: BLE001 - a plugin may fail in any way
+                _log.exception("the plugin %r failed in flush()", _label(plugin))
 
 
 class _Implementation(NamedTuple):

@@ -24,7 +24,7 @@ from agent_memory.key import Key
 from agent_memory.plugins.logging import LoggingPlugin
 from agent_memory.reader import Reader
 from agent_memory.registry import open_backend
-from agent_memory.runners import AsyncRun, Run, aclose_backend, close_backend, run_async, step, sync_run
+from agent_memory.runners import AsyncRun, Run, run_async, step, sync_run
 from agent_memory.tree_flows import AT_ONCE
 
 __all__ = ["AgentMemory", "AsyncAgentMemory", "TreeResult", "WriteResult"]
@@ -342,8 +342,11 @@ class AgentMemory(_View):
         return AgentMemoryFileSystem(self)
 
     def close(self) -> None:
-        """Release what the backend holds; every view of it is closed with it."""
-        close_backend(self._tree.backend)
+        """Have the plugins write what they hold back, and release what the backend holds.
+
+        Every view of it is closed with it. A plugin stays open: the caller that made it closes it.
+        """
+        self._tree.close()
 
     def __enter__(self) -> Self:
         return self
@@ -440,8 +443,8 @@ class AsyncAgentMemory(_View):
         return AgentMemoryFileSystem(AgentMemory(self._tree))
 
     async def aclose(self) -> None:
-        """Release what the backend holds; every view of it is closed with it."""
-        await aclose_backend(self._tree.backend)
+        """See `AgentMemory.close`."""
+        await self._tree.aclose()
 
     async def _map(self, function: Callable[[T], Coroutine[Any, Any, U]], items: Iterable[T]) -> Sequence[U]:
         return await AsyncRun().map(function, items, self._at_once)

@@ -19,7 +19,7 @@ from agent_memory.key import AGENTS, Key
 from agent_memory.memory import AgentMemory, AsyncAgentMemory
 from agent_memory.plugins.logging import LoggingPlugin
 from agent_memory.registry import open_backend
-from agent_memory.runners import aclose_backend, close_backend, run_async, run_sync
+from agent_memory.runners import run_async, run_sync
 
 M = TypeVar("M", AgentMemory, AsyncAgentMemory)
 
@@ -134,8 +134,11 @@ class AgentMemoryService(_Service[AgentMemory]):
         return run_sync(self._backend, self._agents.agent_ids)
 
     def close(self) -> None:
-        """Release what the backend holds; the memories of its agents are closed with it."""
-        close_backend(self._backend)
+        """Have the plugins write what they hold back, and release what the backend holds.
+
+        The memories of its agents are closed with it. A plugin stays open: the caller that made it closes it.
+        """
+        self._agents.close()
 
     def __enter__(self) -> Self:
         return self
@@ -182,8 +185,8 @@ class AsyncAgentMemoryService(_Service[AsyncAgentMemory]):
         return await run_async(self._backend, self._agents.agent_ids)
 
     async def aclose(self) -> None:
-        """Release what the backend holds; the memories of its agents are closed with it."""
-        await aclose_backend(self._backend)
+        """See `AgentMemoryService.close`."""
+        await self._agents.aclose()
 
     async def __aenter__(self) -> Self:
         return self

@@ -1268,3 +1268,23 @@ def test_a_plugin_that_is_slow_in_a_hook_is_named(
         "agent_memory_before_operation", "agent_memory_check_content", "agent_memory_after_operation",
     }  # fmt: skip
     assert "the plugin 'Recorder' took 0.0 s in agent_memory_before_operation" in slow
+
+
+class Buffered:
+    """A plugin that writes late, and fails to."""
+
+    @hookimpl
+    def agent_memory_after_operation(self) -> None:
+        pass
+
+    def flush(self) -> None:
+        raise OSError("the disk is full")
+
+
+def test_a_plugin_that_fails_in_flush_is_logged_and_the_service_is_closed(caplog: pytest.LogCaptureFixture) -> None:
+    with AgentMemoryService("memory://", plugins=[Buffered()]) as service:
+        service.write_memory_file("bob", "a.md", "text")
+    (record,) = caplog.records
+    assert record.getMessage() == "the plugin 'Buffered' failed in flush()"
+    assert record.exc_info
+    assert str(record.exc_info[1]) == "the disk is full"

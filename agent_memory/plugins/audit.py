@@ -42,7 +42,8 @@ class AuditPlugin(Uncopied):
 
     With ``required`` a record is durable, to the level of the log's backend, before the audited call returns; threads
     share writes. Otherwise records are written together, after `FLUSH_SECONDS` or `MOST_AT_ONCE` of them, and at the
-    latest by `close` or at exit. On a disk they are lines of one file; over a network each write is an object.
+    latest when a service with this plugin is closed, by `close` or at exit. On a disk they are lines of one file; over
+    a network each write is an object.
 
     Args:
         target: a file, named as the key grammar allows, or a backend URL, below whose root the log is
@@ -127,7 +128,9 @@ class AuditPlugin(Uncopied):
         return self._salts.known_commitment(agent) is not None
 
     def flush(self) -> None:
-        """Write what waits."""
+        """Write what waits; a service that is closed calls it."""
+        if self._closed:
+            return
         self._journal.flush()
         self._send_checkpoint(self._every)
 

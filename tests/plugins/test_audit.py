@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 
 from agent_memory import (
+    AgentMemory,
     AgentMemoryFileNotFoundError,
     AgentMemoryService,
+    AsyncAgentMemory,
     AsyncAgentMemoryService,
     InvalidPathError,
     OperationDenied,
@@ -261,3 +263,43 @@ def test_an_observer_that_ends_the_program_does_not_keep_a_record_out_of_the_log
         with pytest.raises(SystemExit):
             service.read_memory_file("bob", "missing.md")
     assert [(record["operation"], record["outcome"]) for record in records(log)] == [("write", "ok"), ("read", "error")]
+
+
+def test_the_records_of_a_service_are_in_the_log_once_it_is_closed(root: Root, log: Path) -> None:
+    audit = AuditPlugin(log)  # which nobody closes
+    with AgentMemoryService(root.url, storage_options=root.options, plugins=[audit]) as service:
+        service.write_memory_file("bob", "notes.md", "one\n")
+    assert [record["operation"] for record in records(log)] == ["write"]
+    memory = AgentMemory.open(root.url, storage_options=root.options, plugins=[audit])
+    memory.write("plan.md", "two\n")
+    memory.subtree("deeper").close()
+    assert [record["path"] for record in records(log)] == ["notes.md", "plan.md"]
+    audit.close()
+
+
+def test_the_records_of_an_async_service_are_in_the_log_once_it_is_closed(root: Root, log: Path) -> None:
+    audit = AuditPlugin(log)
+
+    async def work() -> None:
+        async with AsyncAgentMemoryService(root.url, storage_options=root.options, plugins=[audit]) as service:
+            await service.write_memory_file("bob", "notes.md", "one\n")
+        assert [record["operation"] for record in records(log)] == ["write"]
+        memory = AsyncAgentMemory.open(root.url, storage_options=root.options, plugins=[audit])
+        await memory.write("plan.md", "two\n")
+        await memory.aclose()
+
+    asyncio.run(work())
+    assert [record["path"] for record in records(log)] == ["notes.md", "plan.md"]
+    audit.close()
+
+
+def test_a_service_leaves_its_plugins_open_for_others_and_may_be_closed_after_them(log: Path) -> None:
+    audit = AuditPlugin(log)
+    first = AgentMemoryService("memory://", plugins=[audit])
+    second = AgentMemoryService("memory://", plugins=[audit])
+    first.close()
+    second.write_memory_file("bob", "notes.md", "one\n")
+    audit.close()
+    second.close()
+    second.close()
+    assert [record["operation"] for record in records(log)] == ["write"]
