@@ -5,8 +5,6 @@ an async twin. The contract for backends is in `agent_memory.backend`, the hooks
 `agent_memory.hookspecs`.
 """
 
-import logging
-
 from agent_memory._acting import acting_as
 from agent_memory.backend import Capabilities, Entry
 from agent_memory.errors import (
@@ -70,5 +68,3 @@ __all__ = [
     "external_id",
     "hookimpl",
 ]
-
-logging.getLogger(__name__).addHandler(logging.NullHandler())  # the application decides what is shown

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import logging
+import os
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from typing import Final
 
 from agent_memory._uncopied import Uncopied
 from agent_memory.conversation.memory import AsyncConversationMemory, Conversation, ConversationMemory
 from agent_memory.conversation.messages import Message
+from agent_memory.errors import AgentMemoryError
 from agent_memory.runners import step
 
 _log = logging.getLogger("agent_memory")
 _LAST_N = 80
+_UNREAD: Final = "memory could not be read (%s); the model is called without it"
+_UNSTORED: Final = "the exchange could not be remembered (%s)"
+_NUMBER: Final = re.compile(r"\d+(?:\.\d+)?")
+_MOST_TOLD: Final = 100
+_told: set[tuple[int, str, str]] = set()
+"""The failures that a warning of this process named."""
 
 
 class ContextMessages(list[Message]):
@@ -20,11 +30,16 @@ class ContextMessages(list[Message]):
 
     Attributes:
         degraded: memory could not be read, so that they are the system prompt and the user's message alone.
+        cause: the exception because of which it could not be read; None if it was.
     """
 
-    def __init__(self, messages: Sequence[Message] = (), degraded: bool = False) -> None:
+    def __init__(self, messages: Sequence[Message] = (), cause: Exception | None = None) -> None:
         super().__init__(messages)
-        self.degraded = degraded
+        self.cause = cause
+
+    @property
+    def degraded(self) -> bool:
+        return self.cause is not None
 
 
 class _Context(Uncopied):
@@ -42,8 +57,8 @@ class _Context(Uncopied):
             history = await self._conversation.load_history(self._last_n)
             shown = [self._labelled(message) for message in history]
         except Exception as error:  # noqa: BLE001 - whatever fails in memory, the call goes on without it
-            _log.warning("memory could not be read (%s); the model is called without it", type(error).__name__)
-            return ContextMessages([Message("system", system_prompt), user], degraded=True)
+            _tell(_UNREAD, error)
+            return ContextMessages([Message("system", system_prompt), user], error)
         system = f"{system_prompt}\n\n## Your Memory\n\n{document}" if document.strip() else system_prompt
         return ContextMessages([Message("system", system), *shown, user])
 
@@ -51,7 +66,7 @@ class _Context(Uncopied):
         try:
             await self._conversation.append_messages(messages)
         except Exception as error:  # noqa: BLE001 - whatever fails in memory, the answer is still delivered
-            _log.warning("the exchange could not be remembered (%s)", type(error).__name__)
+            _tell(_UNSTORED, error)
             return False
         return True
 
@@ -64,6 +79,18 @@ class _Context(Uncopied):
         elif message.sender_id in self._owner:
             label = "owner"
         return replace(message, content=f"[{message.channel} / {label}]\n{message.content}")
+
+
+def _tell(message: str, error: Exception) -> None:
+    """Log a failure: as a warning the first time in a process, as INFO from then on."""
+    cause = type(error).__name__
+    if isinstance(error, AgentMemoryError):  # the text of another could hold what was stored
+        cause += f": {error}"
+    failure = (os.getpid(), message, _NUMBER.sub("0", cause))
+    level = logging.INFO if failure in _told else logging.WARNING
+    if len(_told) < _MOST_TOLD:
+        _told.add(failure)
+    _log.log(level, message, cause)
 
 
 def _exchange(user_message: str, reply: str, channel: str | None, sender_id: str | None) -> list[Message]:
@@ -81,8 +108,8 @@ class MemoryContext(Uncopied):
         last_n: how many messages of the history a call is given.
         owner: the sender ids that are shown as ``owner``.
 
-    What fails is logged as a warning and shown by `ContextMessages.degraded` and by the result of
-    `persist_exchange`.
+    A failure is logged with its cause, as a warning once in a process for each cause. It is shown by
+    `ContextMessages.degraded` and ``cause``, and by the result of `persist_exchange`.
     """
 
     def __init__(self, conversation: ConversationMemory, *, last_n: int = _LAST_N, owner: Collection[str] = ()) -> None:

@@ -7,9 +7,18 @@ settle lost answers, one retry policy with a deadline, queues within the process
 
 from agent_memory.object_store._backend import ObjectStoreBackend
 from agent_memory.object_store._between_loops import TurnsBetweenLoops
-from agent_memory.object_store._http import FirstContact, refusal_of
-from agent_memory.object_store._opening import bucket_and_prefix, take_single_writer
+from agent_memory.object_store._http import (
+    NO_OBJECT,
+    NO_TLS,
+    REFUSED,
+    UNKNOWN_HOST,
+    UNTRUSTED,
+    FirstContact,
+    refusal_of,
+)
+from agent_memory.object_store._opening import bucket_and_prefix, require_endpoint, take_single_writer
 from agent_memory.object_store._store import (
+    Broken,
     Composes,
     Failed,
     Garbled,
@@ -26,10 +35,17 @@ from agent_memory.object_store._store import (
     Refused,
     TooLarge,
     Unanswered,
+    Unreachable,
 )
 from agent_memory.object_store._writers import Writer
 
 __all__ = [
+    "NO_OBJECT",
+    "NO_TLS",
+    "REFUSED",
+    "UNKNOWN_HOST",
+    "UNTRUSTED",
+    "Broken",
     "Composes",
     "Failed",
     "FirstContact",
@@ -49,8 +65,10 @@ __all__ = [
     "TooLarge",
     "TurnsBetweenLoops",
     "Unanswered",
+    "Unreachable",
     "Writer",
     "bucket_and_prefix",
     "refusal_of",
+    "require_endpoint",
     "take_single_writer",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -11,12 +12,19 @@ from agent_memory._deadline import Deadline, deadline_or_default
 from agent_memory.errors import AgentMemoryError
 from agent_memory.object_store._between_loops import Turn
 from agent_memory.object_store._limits import until
-from agent_memory.object_store._store import Answer, Broken, Failed, Garbled, Unanswered
+from agent_memory.object_store._store import Answer, Broken, Failed, Garbled, Unanswered, Unreachable
 
 _FIRST, _LONGEST = 0.02, 2.0
 _FIRST_RACE, _LONGEST_RACE = 0.01, 0.5
 _MOST_GARBLED = 4
 """Answers in a row that are no HTTP, each on a connection of its own, after which an operation ends."""
+_UNREACHABLE_SECONDS = 5.0
+"""How long an operation goes on asking a server that never answered this process."""
+_MOST_CLOSED = 4
+"""How often at least, where requests may have been sent: one such answer may take longer than that."""
+_TOLD = 4
+"""The failure of an operation that a warning tells of."""
+_log = logging.getLogger("agent_memory")
 T = TypeVar("T")
 
 
@@ -34,6 +42,10 @@ class OutOfTimeError(Exception):
 class Attempts:
     """The requests of one operation, and how long it goes on sending them.
 
+    Args:
+        jitter: numbers in ``[0, 1)`` that spread retries.
+        subject: what messages call what the operation is about.
+
     Attributes:
         lost: whether a write that may have taken effect was left without an answer.
         deadline: when the operation has to be over, by the event loop's clock.
@@ -41,8 +53,9 @@ class Attempts:
         turn: to write, between event loops, if there are several.
     """
 
-    def __init__(self, jitter: Callable[[], float]) -> None:
+    def __init__(self, jitter: Callable[[], float], subject: str) -> None:
         self._jitter = jitter
+        self._subject = subject
         self._loop = asyncio.get_running_loop()
         self.began = self._loop.time()
         self.deadline = deadline_or_default(self.began)
@@ -54,11 +67,12 @@ class Attempts:
         self._failures = 0
         self._races = 0
         self._garbled = 0
+        self._first_request = math.inf
         self._last = "no answer"
 
     def briefly(self, seconds: float) -> Attempts:
         """Requests beside the operation's, with time of their own."""
-        other = Attempts(self._jitter)
+        other = Attempts(self._jitter, self._subject)
         other.deadline = Deadline(seconds, other.began + seconds)
         return other
 
@@ -102,6 +116,7 @@ class Attempts:
     async def once(self, request: Callable[[], Awaitable[T]]) -> T:
         """Send a request, and give it up at the deadline: the only place where one is sent; raises `Unanswered`."""
         self._requests += 1
+        self._first_request = min(self._first_request, self._loop.time())
         try:
             return await until(self.deadline.at, request)
         except TimeoutError:
@@ -116,14 +131,26 @@ class Attempts:
 
         Raises:
             OutOfTimeError: there is no time for another one.
-            Failed: the server sends no HTTP, again and again.
+            Failed: the server sends no HTTP, again and again; or it never answered this process for a few seconds.
         """
         self._garbled = self._garbled + 1 if isinstance(failure, Garbled) else 0
         if self._garbled >= _MOST_GARBLED:
             raise Failed(f"{failure}, {self._garbled} times in a row") from failure
         self._last = str(failure)
         self._failures += 1
+        self._look_at(failure)
         await self._wait(max(0.0, failure.wait) + self._jitter() * _window(_FIRST, self._failures, _LONGEST))
+
+    def _look_at(self, failure: Unanswered) -> None:
+        """End at a server that is out of reach, and warn once that requests are sent again."""
+        ends = self.deadline.at
+        if isinstance(failure, Unreachable):
+            ends = min(ends, self._first_request + _UNREACHABLE_SECONDS)
+            if self._loop.time() >= ends and (not failure.sent or self._failures >= _MOST_CLOSED):
+                raise Failed(f"{failure}, {self._requests} requests in {self.seconds_ago:.1f} s") from failure
+        if self._failures == _TOLD:
+            left = max(0.0, ends - self._loop.time())
+            _log.warning("%s: %s; it is asked again for up to %.0f s", self._subject, failure, left)
 
     async def lose(self) -> None:
         """Wait after a lost race, and for one's turn if others went on without waiting; raises as `back_off`."""

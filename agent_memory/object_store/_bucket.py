@@ -49,7 +49,13 @@ class Bucket(Uncopied):
 
     def operation(self, key: Key, error: type[FileOperationError]) -> Operation:
         """Time to ask in, and our errors for what the store answers."""
-        return Operation(key, error, Attempts(self.jitter))
+        subject = self.subject(key)
+        return Operation(key, error, Attempts(self.jitter, subject), subject)
+
+    def subject(self, key: Key) -> str:
+        """What messages are about: a file, if the key is of one, and the bucket it is in."""
+        bucket = f"bucket {self.store.identity!r}"
+        return f"{key.path!r} in {bucket}" if key.path else bucket
 
     async def head(self, key: Key, attempts: Attempts) -> Object:
         return await attempts.until_answered(lambda: self.store.head(self.name(key)))
@@ -126,10 +132,11 @@ class Bucket(Uncopied):
 class Operation(AbstractContextManager[Attempts]):
     """See `Bucket.operation`; a class, because every request is in one, and a generator costs more."""
 
-    __slots__ = ("_attempts", "_error", "_key")
+    __slots__ = ("_attempts", "_error", "_key", "_subject")
 
-    def __init__(self, key: Key, error: type[FileOperationError], attempts: Attempts) -> None:
+    def __init__(self, key: Key, error: type[FileOperationError], attempts: Attempts, subject: str) -> None:
         self._key = key
+        self._subject = subject
         self._error = error
         self._attempts = attempts
 
@@ -147,7 +154,7 @@ class Operation(AbstractContextManager[Attempts]):
             refuse_larger(self._key, raised.size, raised.most)
         if isinstance(raised, TimeoutError):  # not of a request: that is `Unanswered`
             waited = f"waited {self._attempts.deadline.seconds:g} s for other writers of this process"
-            raise self._error(f"{self._key.path!r}: {waited}; nothing was written") from None
+            raise self._error(f"{self._subject}: {waited}; nothing was written") from None
         if isinstance(raised, RecursionError) and self._attempts.sent:
             raise self._unknown("the stack was full") from raised
         if isinstance(raised, ReadError | WriteError) and self._attempts.lost:  # of what was asked besides
@@ -159,11 +166,11 @@ class Operation(AbstractContextManager[Attempts]):
         if self._attempts.lost and self._error is not ReadError:
             return self._unknown(str(failure))
         if isinstance(failure, OutOfTimeError) and failure.races:
-            return ConflictError(f"{self._key.path!r}: {failure}; nothing was written")
-        return self._error(f"{self._key.path!r}: {failure}")
+            return ConflictError(f"{self._subject}: {failure}; nothing was written")
+        return self._error(f"{self._subject}: {failure}")
 
     def _unknown(self, because: str) -> OutcomeUnknownError:
-        return OutcomeUnknownError(f"{self._key.path!r}: {because}; whether it was written could not be found out")
+        return OutcomeUnknownError(f"{self._subject}: {because}; whether it was written could not be found out")
 
 
 def changed(key: Key) -> ConflictError:

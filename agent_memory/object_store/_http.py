@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 from agent_memory.errors import UnsupportedOperationError
-from agent_memory.object_store._store import Failed, Missing, NotSatisfiable, Racing, Refused, Unanswered
+from agent_memory.object_store._store import (
+    Failed,
+    Garbled,
+    Missing,
+    NotSatisfiable,
+    Racing,
+    Refused,
+    Unanswered,
+    Unreachable,
+)
 
 _THROTTLED = {"SlowDown", "Throttling", "ThrottlingException", "RequestLimitExceeded", "TooManyRequests",
               "BandwidthLimitExceeded", "RequestThrottled", "ServerBusy"}  # fmt: skip
 _NO_BUCKET = {"NoSuchBucket": "bucket", "ContainerNotFound": "container"}
 _THROTTLED_SECONDS = 0.5
-_MOST_UNREACHABLE = 4
+UNKNOWN_HOST = "the host of the endpoint is not known"
+UNTRUSTED = "the certificate of the endpoint is not trusted"
+NO_TLS = "the endpoint does not speak TLS: is it http:// rather than https://?"
+REFUSED = "the connection is refused"
+NO_OBJECT = "the answer is no S3 object: it has no ETag"
 _MEANT = {
     "PreconditionFailed": 412,
     "ConditionalRequestConflict": 409,
@@ -27,6 +40,7 @@ def refusal_of(
     *,
     conditional: bool = False,
     of_object: bool = False,
+    has_code: bool = False,
     ranged: bool = False,
     keeps_directories: bool = False,
     retry_after: float = 0.0,
@@ -39,6 +53,7 @@ def refusal_of(
         code: the store's own, from the answer's body; may be empty.
         conditional: the request had a precondition.
         of_object: it was about one object.
+        has_code: a store of objects says by a code in the answer's body what is missing; not in answer to a HEAD.
         ranged: it asked for a range.
         keeps_directories: as `Refused`.
         retry_after: seconds the answer asks to wait.
@@ -54,7 +69,7 @@ def refusal_of(
     if conditional and status == 501:
         return UnsupportedOperationError("this server does not take conditional requests")
     if status == 404 and of_object:
-        return Missing()
+        return Failed(f"the answer is not of {store}: it has no code") if has_code and not code else Missing()
     if status == 416 and ranged:
         return NotSatisfiable()
     return _failure(store, status, code, retry_after)
@@ -68,24 +83,28 @@ def _failure(store: str, status: int, code: str, retry_after: float) -> Exceptio
         return Failed(f"this server does not know how: {shown}")
     if status >= 500 or status < 300 or code in _AGAIN or status in (408, 409):
         return Unanswered(shown, wait=retry_after)
+    if 300 <= status < 400:  # never followed: the request is signed for the host it was sent to
+        return Failed(f"the server redirects to another address ({code or status}): name its endpoint, or its region")
     if status in (401, 403):  # which is of a clock that is wrong, too, or of an archived object
         return Failed(f"access denied by {store}" + (f" ({code})" if code not in ("", "AccessDenied") else ""))
     return Failed(shown)
 
 
 class FirstContact:
-    """Whether a server ever answered this process; set ``made`` when it does.
+    """Whether a server ever answered this process; set ``made`` when it does, ``of_store`` when it is an object store.
 
-    One that never did, nor lets us connect, is more likely a wrong address than one that restarts.
+    The address of a server that never did is more likely wrong than the server is about to restart.
     """
 
     def __init__(self) -> None:
         self.made = False
-        self._unreachable = 0
+        self.of_store = False
 
-    def given_up(self, answer: Exception) -> Exception:
-        """The answer, or `Failed` if no connection was had too often."""
-        if not isinstance(answer, Unanswered) or answer.sent or self.made:
+    def judged(self, answer: Exception) -> Exception:
+        """The answer; before the first contact `Failed` if no retry mends it, else `Unreachable`."""
+        if self.made or not isinstance(answer, Unanswered) or isinstance(answer, Garbled):
             return answer
-        self._unreachable += 1
-        return Failed(str(answer)) if self._unreachable >= _MOST_UNREACHABLE else answer
+        if answer.lasting:
+            return Failed(str(answer))
+        hint = ": is the endpoint right, and is it http:// or https://?" if answer.sent else ""
+        return Unreachable(f"{answer}{hint}", sent=answer.sent, wait=answer.wait)

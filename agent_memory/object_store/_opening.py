@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlsplit
+
 _SINGLE_WRITER = "allow_single_writer"
 
 
@@ -22,3 +24,17 @@ def take_single_writer(options: dict[str, object]) -> bool:
     if allow not in (True, False, "true", "false"):
         raise TypeError(f"{_SINGLE_WRITER} is true or false, not {allow!r}")
     return allow in (True, "true")
+
+
+def require_endpoint(name: str, value: object) -> None:
+    """Raise `TypeError`, which names the option or the variable and not its value, unless that is an endpoint."""
+    if not isinstance(value, str) or not _is_endpoint(value):
+        raise TypeError(f"{name}: an endpoint begins with http:// or https://, then a host, and perhaps a port")
+
+
+def _is_endpoint(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0 and " " not in text
+    except ValueError:  # the port is no number of a port
+        return False

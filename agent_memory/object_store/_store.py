@@ -222,12 +222,18 @@ class Unanswered(Answer):
     Attributes:
         sent: whether it may have taken effect; False if it certainly did not.
         wait: seconds the store asks to wait before the next request.
+        lasting: whether no retry mends it where the server never answered this process before.
     """
 
-    def __init__(self, reason: str, *, sent: bool = True, wait: float = 0.0) -> None:
+    def __init__(self, reason: str, *, sent: bool = True, wait: float = 0.0, lasting: bool = False) -> None:
         super().__init__(reason)
         self.sent = sent
         self.wait = wait
+        self.lasting = lasting
+
+
+class Unreachable(Unanswered):
+    """No answer from a server that never answered this process: its address may be wrong. Retried for a few seconds."""
 
 
 class Garbled(Unanswered):
@@ -239,4 +245,4 @@ class Failed(Answer):
 
 
 class Broken(Failed):
-    """The engine raised an exception that is no answer: its cause, a mistake of code."""
+    """No answer of a store, for good, to a request that may have taken effect: a mistake of code, or another server."""

@@ -12,14 +12,42 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 
 from agent_memory.errors import UnsupportedOperationError
-from agent_memory.object_store import Failed, FirstContact, NotSatisfiable, TooLarge, Unanswered, refusal_of
+from agent_memory.object_store import (
+    NO_OBJECT,
+    NO_TLS,
+    REFUSED,
+    UNKNOWN_HOST,
+    UNTRUSTED,
+    Broken,
+    Failed,
+    FirstContact,
+    NotSatisfiable,
+    TooLarge,
+    Unanswered,
+    refusal_of,
+)
 
 _DESCRIPTION = "\n\nDebug source:\n"
 _STATUS = re.compile(r"^ +(?:status: |code: \")(\d{3})\"?,$", re.MULTILINE)
 _CODE = re.compile(r"^ +body: Some\(\n.*?<Code>(\w+)</Code>", re.MULTILINE)
 _KIND = re.compile(r"^ +kind: (\w+),$", re.MULTILINE)
 _UNSENT = re.compile(r"^    source: \"", re.MULTILINE)
-_METADATA_SERVICE = re.compile(r"^ +\w+://[^/]+/latest/(?:api|meta-data)\b", re.MULTILINE)
+_METADATA_SERVICE = re.compile(r"^ +\w+://(?:169\.254\.\d+\.\d+\b|[^/]+/latest/(?:api|meta-data)\b)", re.MULTILINE)
+_LASTING = {
+    UNKNOWN_HOST: re.compile(r"^ +\"dns error\",$", re.MULTILINE),
+    UNTRUSTED: re.compile(r"^ +error: InvalidCertificate\(", re.MULTILINE),
+    NO_TLS: re.compile(r"^ +error: (?:InvalidMessage|AlertReceived|PeerIncompatible)\(", re.MULTILINE),
+}
+"""What is wrong with an endpoint, by how the cause says so."""
+_REFUSED = re.compile(r"^ +kind: ConnectionRefused,$", re.MULTILINE)
+_NO_LISTING = re.compile(r"^ +source: InvalidListResponse \{$", re.MULTILINE)
+_NO_ETAG = re.compile(r"^ +source: MissingEtag,$", re.MULTILINE)
+_NO_CREDENTIALS = {
+    "S3": "there are no credentials: give the options access_key_id and secret_access_key, or the variables"
+    " AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (engine='obstore' reads no profiles); no metadata service gives any",
+    "Azure": "there are no credentials: give the options account_name and account_key, or the variables of Azure;"
+    " no metadata service gives any",
+}
 _NO_RANGE = re.compile(r"^    source: (?:ParseContentRange|InvalidRangeRequest) {$", re.MULTILINE)
 """What servers answer of an empty object, or from its very end on, instead of 416."""
 _REDIRECTED = re.compile(r"^ +inner: BareRedirect", re.MULTILINE)
@@ -44,10 +72,12 @@ class Request(AbstractContextManager[None]):
         elif kind and kind.__name__ == "PanicException":
             raise RuntimeError("obstore panicked") from None  # no `Exception`, which callers would not expect
         elif isinstance(cause, Exception) and not isinstance(cause, TooLarge | UnsupportedOperationError):
-            if "Server returned" in str(cause):
+            text = _description(cause)
+            if _STATUS.search(text) and not _METADATA_SERVICE.search(text):
                 self._contact.made = True
+                self._contact.of_store |= bool(_CODE.search(text))
             if (answer := self._translated(cause)) is not None:
-                raise self._contact.given_up(answer) from None  # the cause tells hosts, and what a server tells
+                raise self._contact.judged(answer) from None  # the cause tells hosts, and what a server tells
 
 
 def translated(
@@ -55,20 +85,24 @@ def translated(
     *,
     conditional: bool = False,
     of_object: bool = False,
+    has_code: bool = False,
+    reads: bool = False,
     ranged: bool = False,
     keeps_directories: bool = False,
     store: str = "S3",
 ) -> Exception | None:
     """The answer, as `agent_memory.object_store` has them, that an exception to a request stands for.
 
-    None for an exception that is not obstore's: a mistake of code. See `agent_memory.object_store.refusal_of` for the
-    arguments.
+    None for an exception that is not obstore's: a mistake of code. ``reads``: the request changes nothing. See
+    `agent_memory.object_store.refusal_of` for the other arguments.
     """
     if isinstance(cause, NotImplementedError) or type(cause).__name__ == "NotSupportedError":
         return UnsupportedOperationError(f"obstore does not do that on {store}")
     if not isinstance(cause, OSError | ValueError) and not _is_of_obstore(cause):
         return None
-    text = str(cause).rpartition(_DESCRIPTION)[2]
+    text = _description(cause)
+    if _METADATA_SERVICE.search(text):
+        return Unanswered(_NO_CREDENTIALS[store], sent=False, lasting=True)
     status, code = _STATUS.search(text), _CODE.search(text)
     if status:
         return refusal_of(
@@ -76,14 +110,20 @@ def translated(
             code[1] if code else "",
             conditional=conditional,
             of_object=of_object,
+            has_code=has_code,
             ranged=ranged,
             keeps_directories=keeps_directories,
             store=store,
         )
     if ranged and _NO_RANGE.search(text):
         return NotSatisfiable()
-    name = type(cause).__name__
-    if name == "InvalidPathError":
+    if _NO_ETAG.search(text):
+        return Failed(NO_OBJECT) if reads else Broken(NO_OBJECT)
+    return _never_sent(cause, text) or _unanswered(cause, text, store)
+
+
+def _never_sent(cause: Exception, text: str) -> Failed | None:
+    if type(cause).__name__ == "InvalidPathError":
         return Failed(
             "there is a name in the bucket that obstore cannot read (with '..', '.' or nothing between two slashes):"
             " remove it, or list without engine='obstore', which skips it"
@@ -92,12 +132,21 @@ def translated(
         return Failed("obstore does not take that name")
     if _REDIRECTED.search(text):
         return Failed("the bucket is in another region: name it by the option region")
-    if _UNSENT.search(text):
-        return Failed("no request could be made: the credentials cannot be read")
-    if _METADATA_SERVICE.search(text):
-        return Unanswered("there are no credentials, and no metadata service gives any", sent=False)
+    return Failed("no request could be made: the credentials cannot be read") if _UNSENT.search(text) else None
+
+
+def _unanswered(cause: Exception, text: str, store: str) -> Unanswered:
     kinds = _KIND.findall(text)
-    return Unanswered(f"no reply from {store} ({kinds[0] if kinds else name})", sent=_NEVER_SENT.isdisjoint(kinds))
+    if "Connect" in kinds and (lasting := next((why for why, form in _LASTING.items() if form.search(text)), None)):
+        return Unanswered(lasting, sent=False, lasting=True)
+    if _NO_LISTING.search(text):
+        return Unanswered(f"the answer is no listing of {store}", lasting=True)
+    why = REFUSED if _REFUSED.search(text) else kinds[0] if kinds else type(cause).__name__
+    return Unanswered(f"no reply from {store} ({why})", sent=_NEVER_SENT.isdisjoint(kinds))
+
+
+def _description(cause: Exception) -> str:
+    return str(cause).rpartition(_DESCRIPTION)[2]
 
 
 def _is_of_obstore(cause: Exception) -> bool:

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from agent_memory.backend import Uncopied
 from agent_memory.errors import UnsupportedOperationError
 from agent_memory.object_store import (
+    NO_OBJECT,
     Failed,
     FirstContact,
     Listed,
@@ -44,6 +45,7 @@ _SLOWEST_LINE = 1 << 20
 """Bytes a second that a large write counts on: a lost answer leaves time to ask again, of the 60 seconds there are."""
 ANSWER_SECONDS = 15.0
 """How long a request waits for its answer."""
+_MISSING = ".agent-memory/no-such-object"
 _STEP_SECONDS = 1.0
 _CLOCKS_DIFFER = 5.0
 """Seconds by which a host's clock may be ahead of the store's, before an object has told."""
@@ -137,7 +139,9 @@ class ObstoreStore(Uncopied):
         options: dict[str, object] = {} if if_match is None else {"if_match": self._sent(if_match)}
         if span is not None:
             options["range"] = _range(span)
-        with self._request(of_object=True, conditional=if_match is not None, ranged=span is not None):
+        with self._request(
+            of_object=True, has_code=True, reads=True, conditional=if_match is not None, ranged=span is not None
+        ):
             reply = await library().get_async(self._store, name, options=options)
             first, end = reply.range
             if most is not None and end - first > most:
@@ -146,7 +150,7 @@ class ObstoreStore(Uncopied):
         return self._object(reply, data)
 
     async def head(self, name: str) -> Object:
-        with self._request(of_object=True):
+        with self._request(of_object=True, reads=True):
             reply = await library().get_async(self._store, name, options={"head": True})
         return self._object(reply, b"")
 
@@ -196,7 +200,22 @@ class ObstoreStore(Uncopied):
             await library().delete_async(self._store, name)
 
     async def list(self, prefix: str, *, delimited: bool, limit: int, after: str | None = None) -> Listing:
-        return await (self._level if delimited else self._below)(prefix, limit, after)
+        listing = await (self._level if delimited else self._below)(prefix, limit, after)
+        if not (listing.objects or listing.prefixes or self._trusted):
+            await self._require_store(prefix)
+        return listing
+
+    async def _require_store(self, prefix: str) -> None:
+        """Raise `Failed` unless the server is an object store; obstore reads any page as a listing of nothing.
+
+        A store says by a code that an object is missing. It is asked once, or not at all if it gave a code before.
+        """
+        if self._contact.of_store:
+            return
+        with suppress(Missing, Failed):
+            await self.get(f"{prefix}{_MISSING}")
+        if not self._contact.of_store:
+            raise Failed(f"the answer is no listing of {self.called}")
 
     async def aclose(self) -> None:
         return  # connections are closed with the last reference to obstore's store
@@ -239,12 +258,11 @@ class ObstoreStore(Uncopied):
             keeps_directories=not self._trusted,
         )
 
-    def _request(self, *, of_object: bool = False, conditional: bool = False, ranged: bool = False) -> Request:
+    def _request(self, **facts: bool) -> Request:
+        """One request; see `translated` for the facts."""
         answer = partial(
             translated,
-            of_object=of_object,
-            conditional=conditional,
-            ranged=ranged,
+            **facts,
             keeps_directories=not self._trusted,
             store=self.called,
         )
@@ -252,6 +270,9 @@ class ObstoreStore(Uncopied):
 
     def _object(self, reply: Any, data: bytes) -> Object:
         meta = reply.meta
+        if not meta.get("e_tag"):
+            raise Failed(NO_OBJECT)
+        self._contact.of_store = True
         metadata = _named(reply.attributes)
         found = Object(_etag(meta), meta["size"], meta["last_modified"].timestamp(), metadata, data)
         self._hear(meta["path"], found)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
+from agent_memory.object_store import require_endpoint
 from agent_memory_obstore._azure import AzureStore
 from agent_memory_obstore._client import ANSWER_SECONDS, ObstoreStore
 
@@ -78,6 +79,6 @@ def _is_within(domains: tuple[str, ...], variables: set[str], config: Mapping[st
     named = {f"option {name}": each for name, each in config.items() if "endpoint" in name or "emulator" in name}
     named |= {f"variable {name}": each for name, each in os.environ.items() if name.upper() in variables}
     for name, each in named.items():
-        if not each.lower().startswith(("http://", "https://", "true", "false")):  # the Rust side would panic
-            raise TypeError(f"{name}: an endpoint begins with http:// or https://")
+        if each.lower() not in ("true", "false"):  # whether there is an emulator
+            require_endpoint(name, each)  # else the Rust side would panic
     return all((urlsplit(each).hostname or "").endswith(domains) for each in named.values())

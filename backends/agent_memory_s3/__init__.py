@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from agent_memory.backend import BackendFactory, hookimpl
 from agent_memory.errors import BackendNotAvailableError
 from agent_memory.object_store import ObjectStoreBackend, bucket_and_prefix, take_single_writer
+from agent_memory_s3._answers import no_profile
 from agent_memory_s3._client import S3Store
 
 __all__ = ["S3Backend", "agent_memory_register_backends"]
@@ -41,6 +42,8 @@ def _open(url: str, options: Mapping[str, object]) -> S3Backend:
     except (TypeError, ValueError):
         raise
     except Exception as error:  # a profile that does not exist, a configuration file that does not parse
+        if type(error).__name__ == "ProfileNotFound":
+            raise BackendNotAvailableError(f"s3:// does not open: {no_profile(error)}") from None
         raise BackendNotAvailableError(f"s3:// does not open with these options: {type(error).__name__}") from error
 
 

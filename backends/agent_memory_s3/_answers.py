@@ -6,24 +6,53 @@ the HTTP status of the reply.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import socket
+import ssl
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from http.client import HTTPException
 from types import TracebackType
+from typing import Any
 
 from agent_memory.errors import UnsupportedOperationError
-from agent_memory.object_store import Failed, FirstContact, Garbled, Unanswered, refusal_of
+from agent_memory.object_store import (
+    NO_TLS,
+    REFUSED,
+    UNKNOWN_HOST,
+    UNTRUSTED,
+    Failed,
+    FirstContact,
+    Garbled,
+    Unanswered,
+    refusal_of,
+)
 from agent_memory_s3._numbers import retry_after
 
 _CONDITIONS = {"IfMatch", "IfNoneMatch", "CopySourceIfMatch"}
-_NEVER_SENT = ("NoCredentialsError", "PartialCredentialsError", "ParamValidationError", "ProfileNotFound",
-               "InvalidRegionError", "TokenRetrievalError", "SSOTokenLoadError", "UnauthorizedSSOTokenError",
-               "UnknownServiceError")  # fmt: skip
+_NO_CREDENTIALS = (
+    "there are no credentials: give the options key and secret, or profile,"
+    " or the variables AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+)
+_LOG_IN = "the login has expired, or cannot be read: log in again"
+_NO_ENDPOINT = "the configured endpoint is no URL that begins with http:// or https://, then a host, and perhaps a port"
+_NEVER_SENT = {
+    "NoCredentialsError": _NO_CREDENTIALS,
+    "PartialCredentialsError": "the credentials are not complete: a key and its secret are both needed",
+    "InvalidRegionError": "the region is no name of a region",
+    "TokenRetrievalError": _LOG_IN,
+    "SSOTokenLoadError": _LOG_IN,
+    "UnauthorizedSSOTokenError": _LOG_IN,
+    "EndpointResolutionError": _NO_ENDPOINT,
+    "ParamValidationError": "no request could be made: is that the name of a bucket?",
+    "UnknownServiceError": "no request could be made (UnknownServiceError)",
+}
 _CLIENTS = {"aiobotocore", "aiohttp", "botocore", "fsspec", "s3fs"}
 _ON_THE_WIRE = {"HTTPClientError", "ConnectionError", "IncompleteReadError", "ChecksumError", "ResponseParserError"}
 """The exceptions of botocore that a request raises once it is sent; the others come before."""
-_NOT_CONNECTED = ("EndpointConnectionError", "ConnectTimeoutError", "ClientConnectorError", "ProxyConnectionError",
-                  "ClientProxyConnectionError", "ConnectionRefusedError")  # fmt: skip
+_NOT_CONNECTED = {"ClientConnectorError", "ConnectTimeoutError", "ConnectionTimeoutError", "ProxyConnectionError",
+                  "ConnectionRefusedError", "gaierror"}  # fmt: skip
+_INTERRUPTED_TLS = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
+_MOST_HELD = 10
 
 
 class Request(AbstractContextManager[None]):
@@ -34,21 +63,27 @@ class Request(AbstractContextManager[None]):
     Args:
         contact: of the server.
         options: of the request.
+        method: botocore's name of it.
         sent: whether it may have been sent when something fails.
     """
 
-    __slots__ = ("_contact", "_options", "_sent")
+    __slots__ = ("_contact", "_method", "_options", "_sent")
 
-    def __init__(self, contact: FirstContact, options: Mapping[str, object], *, sent: bool = True) -> None:
+    def __init__(
+        self, contact: FirstContact, options: Mapping[str, object], *, method: str = "", sent: bool = True
+    ) -> None:
         self._contact = contact
+        self._method = method
         self._options = options
         self._sent = sent
 
     def __exit__(self, kind: type[BaseException] | None, cause: BaseException | None, _: TracebackType | None) -> None:
         if isinstance(cause, Exception) and not isinstance(cause, UnsupportedOperationError):
-            answer = translated(cause, self._options, sent=self._sent)
+            answer = translated(cause, self._options, method=self._method, sent=self._sent)
             if answer is not None:
-                raise self._contact.given_up(answer) from cause
+                answer = self._contact.judged(answer)
+                local = isinstance(answer, Failed) and _response(cause) is None
+                raise answer from None if local else cause  # what is said in words needs no foreign traceback
 
 
 def keeps_directories(server: str) -> bool:
@@ -56,37 +91,87 @@ def keeps_directories(server: str) -> bool:
     return "SeaweedFS" in server
 
 
-def translated(cause: Exception, options: Mapping[str, object], *, sent: bool = True) -> Exception | None:
+def translated(
+    cause: Exception, options: Mapping[str, object], *, method: str = "", sent: bool = True
+) -> Exception | None:
     """The answer, as `agent_memory.object_store` has them, that a foreign exception to a request stands for.
 
     None for an exception that neither the network nor the server causes: a mistake of code. ``sent``: whether the
     request may have been sent.
     """
-    response = getattr(cause, "response", None) or getattr(cause.__cause__, "response", None)
-    if not isinstance(response, Mapping):
+    response = _response(cause)
+    if response is None:
+        if isinstance(cause, ValueError) and str(cause).startswith("Invalid endpoint"):
+            return Failed(_NO_ENDPOINT)
         return _without_reply(cause, sent) if _is_of_the_network(cause) else None
     told = response.get("ResponseMetadata", {})
     headers = told.get("HTTPHeaders", {})
+    code = str(response.get("Error", {}).get("Code", ""))
     return refusal_of(
         told.get("HTTPStatusCode", 0),
-        str(response.get("Error", {}).get("Code", "")),
+        "" if code.isdigit() else code,  # botocore's for an answer without one
         conditional=not _CONDITIONS.isdisjoint(options),
         of_object="Key" in options,
+        has_code=method == "get_object",
         ranged="Range" in options,
         keeps_directories=keeps_directories(str(headers.get("server", ""))),
         retry_after=retry_after(headers),
     )
 
 
+def _response(cause: BaseException) -> Mapping[str, Any] | None:
+    """What the server answered, as botocore has it."""
+    response = getattr(cause, "response", None) or getattr(cause.__cause__, "response", None)
+    return response if isinstance(response, Mapping) else None
+
+
+def no_profile(cause: Exception) -> str:
+    """What to say of botocore's ``ProfileNotFound``."""
+    return f"there is no profile {getattr(cause, 'kwargs', {}).get('profile', '')!r} in the AWS configuration"
+
+
 def _without_reply(cause: Exception, sent: bool) -> Exception:
     name = type(cause).__name__
+    if name == "ProfileNotFound":
+        return Failed(no_profile(cause))
     if name in _NEVER_SENT:
-        return Failed(f"no request could be made ({name})")
+        return Failed(_NEVER_SENT[name])
     if _is_garbled(cause):
         return Garbled("the server breaks HTTP: its answer cannot be read")
     if not sent or not _may_be_sent(cause):
-        return Unanswered(f"no request could be made ({name})", sent=False)
-    return Unanswered(f"no reply from S3 ({name})", sent=name not in _NOT_CONNECTED)
+        lasting = name == "CredentialRetrievalError"
+        why = ": the provider of the credentials gives none" if lasting else ""
+        return Unanswered(f"no request could be made ({name}){why}", sent=False, lasting=lasting)
+    held = tuple(_held(cause))
+    if lasting := _lasting(held):
+        return Unanswered(lasting, sent=False, lasting=True)
+    kinds = {kind.__name__ for each in held for kind in type(each).__mro__}
+    why = REFUSED if any(isinstance(each, ConnectionRefusedError) for each in held) else name
+    unknown = name == "EndpointConnectionError" and len(held) == 1
+    return Unanswered(f"no reply from S3 ({why})", sent=_NOT_CONNECTED.isdisjoint(kinds) and not unknown)
+
+
+def _lasting(held: tuple[BaseException, ...]) -> str | None:
+    """What is wrong with the endpoint, if a failure says so."""
+    for each in held:
+        if isinstance(each, socket.gaierror):
+            return UNKNOWN_HOST
+        if isinstance(each, ssl.SSLCertVerificationError):
+            return UNTRUSTED
+        if isinstance(each, ssl.SSLError) and not isinstance(each, _INTERRUPTED_TLS):
+            return NO_TLS
+    return None
+
+
+def _held(cause: BaseException) -> Iterator[BaseException]:
+    """An exception, and those that it was made of."""
+    left: list[object] = [cause]
+    for _ in range(_MOST_HELD):
+        if not left:
+            return
+        if isinstance(each := left.pop(), BaseException):
+            yield each
+            left += [each.__cause__, getattr(each, "kwargs", {}).get("error")]
 
 
 def _is_garbled(cause: Exception) -> bool:

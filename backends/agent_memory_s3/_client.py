@@ -19,6 +19,9 @@ from weakref import finalize
 from agent_memory.backend import Uncopied
 from agent_memory.errors import UnsupportedOperationError
 from agent_memory.object_store import (
+    NO_OBJECT,
+    Broken,
+    Failed,
     FirstContact,
     Garbled,
     KeptItem,
@@ -27,6 +30,7 @@ from agent_memory.object_store import (
     Listing,
     Object,
     Unanswered,
+    require_endpoint,
 )
 from agent_memory_s3 import _session
 from agent_memory_s3._answers import Request, keeps_directories
@@ -38,6 +42,7 @@ _ONE_TRY = {"retries": {"total_max_attempts": 1, "mode": "standard"}}
 _CONDITIONS = {"PutObject": {"IfMatch", "IfNoneMatch"}, "DeleteObject": {"IfMatch"}, "GetObject": {"IfMatch"},
                "UploadPartCopy": {"CopySourceIfMatch"}, "CompleteMultipartUpload": {"IfMatch"}}  # fmt: skip
 _ETAGS = {"IfMatch", "CopySourceIfMatch"}
+_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 _LEAST_PART = 5 << 20
 _CLOCK_SECONDS = 30.0
 _CLOCKS_DIFFER = 5.0
@@ -69,6 +74,7 @@ class S3Store(Uncopied):
         self._bucket = bucket
         self._options: dict[str, Any] = dict(storage_options)
         _refuse_unknown(self._options)
+        _require_endpoint(self._options)
         self.resends = not _session.can_send_once()
         self._clock = (0.0, 0.0)
         self._open()
@@ -111,6 +117,8 @@ class S3Store(Uncopied):
     ) -> str:
         conditions = _given(IfMatch=if_match, IfNoneMatch="*" if absent else None)
         reply = await self._call("put_object", Key=name, Body=data, Metadata=dict(metadata), **conditions)
+        if not reply.get("ETag"):
+            raise Broken(NO_OBJECT)
         return _etag(reply)
 
     async def delete(self, name: str, *, if_match: str | None = None) -> None:
@@ -184,7 +192,7 @@ class S3Store(Uncopied):
             await self._connect()
         sent = _with_bare_etags(options) if self.bare_etags else options
         try:
-            with Request(self._contact, sent):
+            with Request(self._contact, sent, method=method):
                 reply = await self._requested(method, sent)
         except Garbled:
             self._heads_have_bodies = True
@@ -230,7 +238,7 @@ class S3Store(Uncopied):
 
     def _hear(self, reply: Any) -> None:
         """Learn the store's clock from a reply, now and then."""
-        if not isinstance(reply, Mapping):
+        if not isinstance(reply, Mapping) or not reply:
             return
         self._contact.made = True
         heard, _ = self._clock
@@ -274,6 +282,8 @@ def _with_bare_etags(options: Mapping[str, Any]) -> dict[str, Any]:
 def _object(reply: Mapping[str, Any], size: int, data: bytes) -> Object:
     metadata = {name.lower(): value for name, value in reply.get("Metadata", {}).items()}
     modified = reply.get("LastModified")
+    if not reply.get("ETag"):
+        raise Failed(NO_OBJECT)
     return Object(_etag(reply), size, modified.timestamp() if modified else 0.0, metadata, data)
 
 
@@ -291,6 +301,19 @@ def _refuse_unknown(options: Mapping[str, object]) -> None:
     known = {*signature(S3FileSystem.__init__).parameters, *signature(AioSession.__init__).parameters}
     if unknown := options.keys() - (known - {"self", "kwargs", "asynchronous", "loop"}):
         raise TypeError(f"s3:// takes s3fs's options, among which is no {', '.join(sorted(unknown))}")
+
+
+def _require_endpoint(options: Mapping[str, Any]) -> None:
+    client = options.get("client_kwargs")
+    given = [("the option endpoint_url", options)]
+    given += [("client_kwargs, endpoint_url", client)] if isinstance(client, Mapping) else []
+    for name, where in given:
+        if (endpoint := where.get("endpoint_url")) is not None:
+            return require_endpoint(name, endpoint)
+    for name in _ENDPOINTS:
+        if endpoint := os.environ.get(name):
+            return require_endpoint(f"the variable {name}", endpoint)
+    return None
 
 
 def _require_conditions(client: Any) -> None:

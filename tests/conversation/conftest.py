@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from agent_memory import AgentMemory
-from agent_memory.conversation import ConversationMemory
+from agent_memory.conversation import ConversationMemory, context
 from tests.conversation.histories import close_all, opened
 from tests.servers import Root
 
@@ -16,6 +16,12 @@ from tests.servers import Root
 def _closed() -> Iterator[None]:
     yield
     close_all()
+
+
+@pytest.fixture(autouse=True)
+def _nothing_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test is told of a failure as a new process is."""
+    monkeypatch.setattr(context, "_told", set())
 
 
 @pytest.fixture

@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+import logging
+import os
+import subprocess
+import sys
 from datetime import datetime
 
 import pytest
 
-from agent_memory import AgentMemory
+from agent_memory import AgentMemory, ReadError, hookimpl
 from agent_memory.conversation import ConversationMemory, MemoryContext, Message
 from tests.conversation.histories import HISTORY, MEMORY, NOON, contents, line, lines
 
 SYSTEM = "Be kind."
+BOT = """
+from agent_memory import AgentMemory
+from agent_memory.conversation import ConversationMemory, MemoryContext
+
+memory = AgentMemory.open("s3://bot-memories/bot")
+context = MemoryContext(ConversationMemory(memory))
+for text in ("one", "two", "three"):
+    messages = context.build_messages("Be kind.", text)
+    assert messages.degraded
+    assert context.persist_exchange(text, "reply") is False
+memory.close()
+"""
 
 
 @pytest.fixture
@@ -108,3 +124,40 @@ def test_a_message_of_another_shape_is_left_out_of_the_context(memory: AgentMemo
 def test_one_owner_is_a_collection_too(memory: AgentMemory) -> None:
     with pytest.raises(ValueError, match="collection"):
         MemoryContext(ConversationMemory(memory), owner="42")
+
+
+class Outage:
+    """An observer of a memory whose every operation is refused for the same cause."""
+
+    @hookimpl
+    def agent_memory_before_operation(self) -> None:
+        raise ReadError("the store is out of reach, 7 requests in 3.1 s")
+
+
+def test_a_bot_without_credentials_says_so_once_on_standard_error() -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+    environment |= {"AWS_EC2_METADATA_DISABLED": "true", "AWS_SHARED_CREDENTIALS_FILE": os.devnull}
+    environment |= {"AWS_CONFIG_FILE": os.devnull}
+    done = subprocess.run([sys.executable, "-c", BOT], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    lines = done.stderr.splitlines()
+    assert sum(line.startswith("memory could not be read (ReadError: ") for line in lines) == 1
+    assert sum(line.startswith("the exchange could not be remembered (AppendError: ") for line in lines) == 1
+    assert "credentials" in done.stderr
+    assert "bot-memories" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_degraded_context_carries_its_cause_and_warns_once_for_each(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "agent_memory")
+    context = MemoryContext(ConversationMemory(AgentMemory.open("memory://", plugins=[Outage()])))
+    causes = [context.build_messages(SYSTEM, "Hello").cause for _ in range(3)]
+    assert all("out of reach" in str(cause) for cause in causes)
+    told = [record for record in caplog.records if record.getMessage().startswith("memory could not be read")]
+    assert [record.levelname for record in told] == ["WARNING", "INFO", "INFO"]
+    assert "out of reach" in told[0].getMessage()
+
+
+def test_a_context_whose_memory_can_be_read_has_no_cause(context: MemoryContext) -> None:
+    built = context.build_messages(SYSTEM, "Hello")
+    assert (built.degraded, built.cause) == (False, None)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import asdict, replace
 
@@ -145,3 +147,34 @@ def test_every_outcome_of_a_real_operation_is_one_line_without_content(log: pyte
     outcomes = [record.getMessage().rpartition("outcome=")[2] for record in log.records]
     assert outcomes == ["ok", "ok", "ok", "file_exists", "conflict", "denied", "read"]
     assert "secret" not in log.text
+
+
+CRASHING = """
+from agent_memory import AgentMemory, hookimpl
+
+
+class Crashing:
+    @hookimpl
+    def agent_memory_after_operation(self, operation):
+        raise RuntimeError("the observer is broken")
+
+
+AgentMemory.open("memory://", plugins=[Crashing()]).write("notes.md", "x")
+"""
+
+
+def said(program: str) -> str:
+    """What a program that ends well prints to standard error."""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return done.stderr
+
+
+def test_an_observer_that_crashes_is_told_on_standard_error_where_no_logging_is_configured() -> None:
+    assert "the plugin 'Crashing' failed in agent_memory_after_operation" in said(CRASHING)
+    assert "the observer is broken" in said(CRASHING)
+
+
+def test_an_application_that_configures_logging_decides_what_is_shown() -> None:
+    silent = 'import logging\nlogging.getLogger("agent_memory").addHandler(logging.NullHandler())\n'
+    assert said(silent + CRASHING) == ""
+    assert said("import logging\nlogging.basicConfig(level=logging.CRITICAL)\n" + CRASHING) == ""

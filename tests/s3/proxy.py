@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -17,7 +19,17 @@ from aiohttp import web
 from yarl import URL
 
 Fault: TypeAlias = Literal[
-    "reply lost", "reset", "500", "503", "409", "500 after it was done", "slow", "truncated body", "hangs", "no http"
+    "reply lost",
+    "reset",
+    "500",
+    "503",
+    "409",
+    "500 after it was done",
+    "slow",
+    "truncated body",
+    "hangs",
+    "no http",
+    "reset after it was done",
 ]
 FAULTS: tuple[Fault, ...] = (
     "reply lost", "reset", "500", "503", "409", "500 after it was done", "slow", "truncated body", "hangs"
@@ -152,15 +164,15 @@ class Proxy:
             return await self._streamed(request)
         status, headers, answer = await self._forward(request, body)
         self.received += len(answer)
-        if fault == "reply lost":
-            return _cut(request)
+        if fault in ("reply lost", "reset after it was done"):
+            return _cut(request) if fault == "reply lost" else _reset(request)
         if fault == "500 after it was done":
             return _error(500, "InternalError")
         if fault == "truncated body" and request.method == "GET" and len(answer) > 1:
             return await _truncated(request, status, headers, answer)
-        if request.method == "HEAD" and status == 404 and self.chunked_heads is not None:
-            return _ChunkedHead(self.chunked_heads)
         if request.method == "HEAD":
+            if status == 404 and self.chunked_heads is not None:
+                return _ChunkedHead(self.chunked_heads)
             return web.Response(status=status, headers={**headers, "Content-Length": headers["X-Length"]})
         return web.Response(status=status, headers=headers, body=answer)
 
@@ -297,6 +309,14 @@ def _cut(request: web.Request, *, at_once: bool = True) -> web.Response:
     if request.transport is not None:
         request.transport.abort() if at_once else request.transport.close()
     return web.Response()
+
+
+def _reset(request: web.Request) -> web.Response:
+    """End the connection by a TCP reset, as a load balancer does that forgot it."""
+    if request.transport is not None:
+        linger = struct.pack("ii", 1, 0)
+        request.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+    return _cut(request)
 
 
 async def _truncated(request: web.Request, status: int, headers: dict[str, str], answer: bytes) -> web.StreamResponse:

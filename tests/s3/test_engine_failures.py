@@ -27,6 +27,7 @@ from agent_memory.object_store import (
     Refused,
     TooLarge,
     Unanswered,
+    Unreachable,
     Writer,
     _attempts,
 )
@@ -60,6 +61,9 @@ FAILURES = (
     Failure("unanswered, done", lambda: Unanswered("lost"), applied=True),
     Failure("not sent", lambda: Unanswered("no credentials", sent=False)),
     Failure("not sent from now on", lambda: Unanswered("no credentials", sent=False), again=True),
+    Failure("out of reach from now on", lambda: Unreachable("refused", sent=False), again=True),
+    Failure("closed from now on", lambda: Unreachable("closed"), again=True),
+    Failure("closed from now on, done", lambda: Unreachable("closed"), applied=True, again=True),
     Failure("failed", lambda: Failed("access denied")),
     Failure("failed from now on", lambda: Failed("access denied"), again=True),
     Failure("timeout", TimeoutError),
