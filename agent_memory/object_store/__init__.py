@@ -10,6 +10,7 @@ from agent_memory.object_store._between_loops import TurnsBetweenLoops
 from agent_memory.object_store._http import (
     NO_OBJECT,
     NO_TLS,
+    REDIRECTED,
     REFUSED,
     UNKNOWN_HOST,
     UNTRUSTED,
@@ -42,6 +43,7 @@ from agent_memory.object_store._writers import Writer
 __all__ = [
     "NO_OBJECT",
     "NO_TLS",
+    "REDIRECTED",
     "REFUSED",
     "UNKNOWN_HOST",
     "UNTRUSTED",

@@ -21,6 +21,7 @@ _THROTTLED_SECONDS = 0.5
 UNKNOWN_HOST = "the host of the endpoint is not known"
 UNTRUSTED = "the certificate of the endpoint is not trusted"
 NO_TLS = "the endpoint does not speak TLS: is it http:// rather than https://?"
+REDIRECTED = "the server redirects to another address, which is not followed: name the endpoint, or the region, to use"
 REFUSED = "the connection is refused"
 NO_OBJECT = "the answer is no S3 object: it has no ETag"
 _MEANT = {
@@ -83,8 +84,8 @@ def _failure(store: str, status: int, code: str, retry_after: float) -> Exceptio
         return Failed(f"this server does not know how: {shown}")
     if status >= 500 or status < 300 or code in _AGAIN or status in (408, 409):
         return Unanswered(shown, wait=retry_after)
-    if 300 <= status < 400:  # never followed: the request is signed for the host it was sent to
-        return Failed(f"the server redirects to another address ({code or status}): name its endpoint, or its region")
+    if 300 <= status < 400:  # not followed by s3fs: a request is signed for one host
+        return Failed(REDIRECTED)
     if status in (401, 403):  # which is of a clock that is wrong, too, or of an archived object
         return Failed(f"access denied by {store}" + (f" ({code})" if code not in ("", "AccessDenied") else ""))
     return Failed(shown)

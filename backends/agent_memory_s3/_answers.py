@@ -17,6 +17,7 @@ from typing import Any
 from agent_memory.errors import UnsupportedOperationError
 from agent_memory.object_store import (
     NO_TLS,
+    REDIRECTED,
     REFUSED,
     UNKNOWN_HOST,
     UNTRUSTED,
@@ -27,6 +28,7 @@ from agent_memory.object_store import (
     refusal_of,
 )
 from agent_memory_s3._numbers import retry_after
+from agent_memory_s3._session import RedirectedError
 
 _CONDITIONS = {"IfMatch", "IfNoneMatch", "CopySourceIfMatch"}
 _NO_CREDENTIALS = (
@@ -143,6 +145,8 @@ def _without_reply(cause: Exception, sent: bool) -> Exception:
         why = ": the provider of the credentials gives none" if lasting else ""
         return Unanswered(f"no request could be made ({name}){why}", sent=False, lasting=lasting)
     held = tuple(_held(cause))
+    if any(isinstance(each, RedirectedError) for each in held):
+        return Failed(REDIRECTED)
     if lasting := _lasting(held):
         return Unanswered(lasting, sent=False, lasting=True)
     kinds = {kind.__name__ for each in held for kind in type(each).__mro__}

@@ -1,4 +1,4 @@
-"""A session of aiobotocore that starts quickly, and a connection that sends nothing twice."""
+"""A session of aiobotocore that starts quickly, and a connection that sends nothing twice and nothing elsewhere."""
 
 from __future__ import annotations
 
@@ -16,6 +16,12 @@ from typing import Any
 from fsspec.asyn import get_loop
 
 _CLOSE_SECONDS = 0.5
+_REDIRECTS = (301, 302, 303, 307, 308)
+_REGION = "x-amz-bucket-region"
+
+
+class RedirectedError(OSError):
+    """The server redirects to another address."""
 
 
 def session(options: dict[str, Any]) -> Any:
@@ -110,16 +116,35 @@ def sending_once() -> dict[str, Any]:
     return {"http_session_cls": _sending_once()} if can_send_once() else {}
 
 
+class _NoRedirects:
+    """A session of aiohttp, as aiobotocore uses it, that follows no redirect.
+
+    A request is signed for one host. Another one would get its headers, names and content. A redirect that names the
+    region of a bucket is botocore's to follow: it signs anew, and sends to an endpoint of AWS or to the same host.
+    Without a region botocore asks for it again and again, and the server with it.
+    """
+
+    def __init__(self, made: Any) -> None:
+        self._made = made
+
+    async def request(self, *args: Any, **options: Any) -> Any:
+        answer = await self._made.request(*args, **options, allow_redirects=False)
+        if answer.status in _REDIRECTS and _REGION not in answer.headers:
+            answer.close()
+            raise RedirectedError
+        return answer
+
+
 @cache
 def _sending_once() -> type:
     from aiobotocore.httpsession import AIOHTTPSession
 
     class SendingOnce(AIOHTTPSession):  # type: ignore[misc]  # untyped
-        """aiohttp sends a PUT again when a kept connection turns out to be closed, and tells nobody."""
+        """aiohttp sends a PUT again when a kept connection turns out to be closed, and follows redirects by itself."""
 
         async def _get_session(self, proxy_url: Any) -> Any:
             made = await super()._get_session(proxy_url)
             made._retry_connection = False
-            return made
+            return _NoRedirects(made)
 
     return SendingOnce
