@@ -8,9 +8,8 @@ from __future__ import annotations
 import hashlib
 import json
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,13 +17,15 @@ from typing import Any, Final, cast
 
 import click
 
+from agent_memory.audit import head
 from agent_memory.backend import AnyBackend, Backend
 from agent_memory.cli.inspection import pages
-from agent_memory.cli.output import Exit, show_json
-from agent_memory.cli.presence import local_root
+from agent_memory.cli.output import Exit, counted, printable, show_json
+from agent_memory.cli.presence import local_root, shown_path
+from agent_memory.cli.session import WIDTH, Session, typed_command
 from agent_memory.cli.settings import Command, Settings, open_store, pass_settings
-from agent_memory.cli.workers import WORKER, append_at_once, line_of
-from agent_memory.errors import AgentMemoryError, UnsupportedOperationError
+from agent_memory.cli.workers import WORKER, append_at_once, killed_while_writing, line_of, version_of
+from agent_memory.errors import UnsupportedOperationError
 from agent_memory.key import Key
 from agent_memory.memory import AgentMemory
 from agent_memory.plugins.audit import AuditPlugin
@@ -37,56 +38,12 @@ JOURNAL: Final = "session/journal.md"
 PROCESSES: Final = 4
 LINES: Final = 25
 _ESCAPES: Final = ("../other-agent/notes.md", "/etc/passwd", "notes/%2e%2e/%2e%2e/secret.md", "C:\\secrets.txt")
-_SHOWN: Final = ("event", "actor", "operation", "path", "size", "digest", "outcome", "error", "rule")
+REPORT: Final = "session/report.md"
 _LINK: Final = "session/link.md"
-
-
-@dataclass
-class Session:
-    """What happened."""
-
-    store: str
-    quiet: bool = False
-    agent: str = AGENT
-    steps: list[str] = field(default_factory=list)
-    expected_lines: int = PROCESSES * LINES
-    present_lines: int = 0
-    not_refused: list[str] = field(default_factory=list)
-    audit: list[dict[str, Any]] = field(default_factory=list)
-
-    @property
-    def held(self) -> bool:
-        """Whether nothing was lost, nothing got out, and all of it was written down."""
-        return self.present_lines == self.expected_lines and not self.not_refused and bool(self.audit)
-
-    def document(self) -> dict[str, Any]:
-        """The same for a program."""
-        facts = {name: fact for name, fact in asdict(self).items() if name != "quiet"}
-        return {**facts, "held": self.held}
-
-    def say(self, text: str) -> None:
-        """Print a line, unless a program listens."""
-        if not self.quiet:
-            click.echo(text)
-
-    def title(self, text: str) -> None:
-        """Begin a part."""
-        self.say(f"\n{text}")
-
-    def step(self, text: str) -> None:
-        """Tell what was done."""
-        self.steps.append(text)
-        self.say(f"  {text}")
-
-    def refused(self, what: str, attempt: Callable[[], object]) -> None:
-        """Try what has to be refused."""
-        try:
-            attempt()
-        except AgentMemoryError as error:
-            self.step(f"{what}: refused: {error}")
-        else:
-            self.not_refused.append(what)
-            self.step(f"{what}: NOT REFUSED")
+_DIGESTS: Final = (
+    "At the end stands a digest of what was written. It is salted: a secret goes into it, so that nobody can find the "
+    "content by trying, and to forget an agent destroys the secret."
+)
 
 
 @click.command(cls=Command)
@@ -94,16 +51,17 @@ class Session:
 def demo(settings: Settings) -> None:
     """Run a short session on the store and show what happens.
 
-    Writes, appends from several processes at once, tries to escape, and prints the audit log; as the agent "demo",
-    in its directory "session". May be run again.
+    Writes, appends from several processes at once, kills a writer, tries to escape, and prints the audit log; as the
+    agent "demo", in its directory "session". May be run again.
     """
     url = _shared_url(settings.url)
-    session = Session(settings.url, quiet=settings.json)
+    session = Session(settings.url, AGENT, PROCESSES * LINES, quiet=settings.json)
     with open_store(url, settings.storage_options(), settings) as store:
         before = _audit_sizes(store.backend)
         with _played(url, settings) as memory:
             _files(memory, session)
             _processes(memory, session, url, settings)
+            _crash(memory, session, url, settings)
             _escapes(memory, session)
             if root := local_root(url):
                 _planted_link(memory, session, root)
@@ -112,7 +70,7 @@ def demo(settings: Settings) -> None:
     if settings.json:
         show_json(session.document())
     else:
-        _verdict(session, settings)
+        _verdict(session, settings, url)
     click.get_current_context().exit(Exit.OK if session.held else Exit.FAILED)
 
 
@@ -138,7 +96,7 @@ def _files(memory: AgentMemory, session: Session) -> None:
     memory.edit(PLAN, lambda plan: plan.replace("what matters", "what matters most"))
     session.step(f"edit {PLAN}; it reads:")
     for line in memory.read(PLAN).splitlines():
-        session.say(f"    | {line}")
+        session.show(f"    | {line}")
     session.refused(f"create {PLAN} again", lambda: memory.create(PLAN, "mine"))
     stale = hashlib.sha256(text.encode()).hexdigest()
     session.refused("write over a change not seen", lambda: memory.write(PLAN, "old", expected_sha256=stale))
@@ -152,6 +110,20 @@ def _processes(memory: AgentMemory, session: Session, url: str, settings: Settin
     wanted = [line_of(worker, number) for worker in range(PROCESSES) for number in range(LINES)]
     session.present_lines = sum(found.count(line) == 1 for line in wanted)
     session.step(f"{session.present_lines} of {session.expected_lines} lines are present, each whole and once")
+
+
+def _crash(memory: AgentMemory, session: Session, url: str, settings: Settings) -> None:
+    session.title("A writer is killed in the middle of a write")
+    done = killed_while_writing(url, settings.storage_options(), AGENT, REPORT)
+    session.step(f"a process that replaced {REPORT} (1.0 MB) again and again: killed, as by kill -9")
+    text = memory.read(REPORT)
+    number = int(text.partition("\n")[0].removeprefix("version ") or 0)
+    is_whole = text == version_of(number) and number >= done
+    session.step(f"its last write that returned was version {done}; the file is version {number}, "
+                 f"{'whole' if is_whole else 'TORN'}")  # fmt: skip
+    after = memory.write(REPORT, "the next writer is not held up\n")
+    session.survived_crash = is_whole and memory.stat(REPORT).size == after.size
+    session.step("the next write goes through at once: no lock is left behind")
 
 
 def _escapes(memory: AgentMemory, session: Session) -> None:
@@ -177,21 +149,41 @@ def _planted_link(memory: AgentMemory, session: Session, root: Path) -> None:
 
 
 def _audit_shown(session: Session) -> None:
-    appends = [line for line in session.audit if str(line.get("actor", "")).startswith(WORKER)]
-    others = [line for line in session.audit if line not in appends]
-    session.title(f"The audit log: {len(session.audit)} lines, {len(appends)} of them the processes' appends")
-    for line in [*others, *appends[-1:]]:
-        session.say("  " + json.dumps({name: _short(line[name]) for name in _SHOWN if name in line}))
+    appends = [record for record in session.audit if str(record.get("actor", "")).startswith(WORKER)]
+    others = [record for record in session.audit if record not in appends and record.get("operation") != "read"]
+    session.title(f"The audit log: {len(session.audit)} records, {len(appends)} of them the processes' appends")
+    for record in [*others, *appends[-1:]]:
+        session.show(_record_line(record))
+    session.say(_DIGESTS, colour="bright_black")
 
 
-def _short(fact: object) -> object:
-    return f"{fact[:12]}..." if isinstance(fact, str) and len(fact) == 64 else fact
+def _record_line(record: Mapping[str, Any]) -> str:
+    """Who, what, where and how it ended; cut to the width."""
+    what = record.get("operation") or record["event"]
+    end = record.get("rule") or record.get("error") or record.get("outcome")
+    size, digest = record.get("size"), record.get("digest")
+    facts = [str(record.get("actor")), str(what), str(record["path"]) or ".", str(end)]
+    facts += [counted(size, "byte")] if isinstance(size, int) else []
+    facts += [digest[:12]] if isinstance(digest, str) else []
+    return printable("  " + "  ".join(facts))[:WIDTH]
 
 
-def _verdict(session: Session, settings: Settings) -> None:
-    click.echo("\nNothing was lost, and nothing got out." if session.held else "\nSomething was lost, or got out.")
-    place = "" if settings.chosen_url is None else f" --url {shlex.quote(settings.url)}"
-    click.echo(f"Look around: agent-memory{place} --agent {AGENT} tree")
+def _verdict(session: Session, settings: Settings, url: str) -> None:
+    session.show("")
+    if session.held:
+        session.show("Nothing was lost or torn, and nothing got out.", colour="green", bold=True)
+    else:
+        session.show("Something was lost or torn, or got out.", colour="red", bold=True)
+    root = local_root(url)
+    directory = f"{Key.agent(AGENT).storage}/{PLAN.partition('/')[0]}"
+    place = f"{settings.url.rstrip('/')}/{directory}" if root is None else shown_path(root / directory)
+    session.show("The files are plain text, in")
+    session.show(f"  {place}")
+    options = "" if settings.chosen_url is None else f" --url {shlex.quote(settings.url)}"
+    given = ", with the options -o that you gave" if settings.options else ""
+    session.show(f"Look around{given}:")
+    for command in ("tree", f"read {PLAN}", "audit show", "audit verify"):
+        session.show(f"  {typed_command()}{options} --agent {AGENT} {command}")
 
 
 def _shared_url(url: str) -> str:
@@ -215,8 +207,9 @@ def _audit_since(backend: AnyBackend, before: Mapping[Key, int]) -> Iterator[dic
     """The audit lines that were added since."""
     for key in sorted(_audit_sizes(backend)):
         for line in _read_from(backend, key, before.get(key, 0)).splitlines():
-            record = json.loads(line)
-            if record["event"] != "begin":
+            if head(line) is None:
+                continue  # the writer that was killed may have been in the middle of it
+            if "path" in (record := json.loads(line)):
                 yield record
 
 

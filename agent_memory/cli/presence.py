@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 from urllib.parse import unquote_to_bytes, urlsplit
 
@@ -62,3 +63,11 @@ def local_root(url: str) -> Path | None:
         return Path(url).expanduser()
     parts = urlsplit(url)
     return Path(os.fsdecode(unquote_to_bytes(parts.path))) if parts.scheme.lower() in ("file", "local") else None
+
+
+def shown_path(path: Path) -> str:
+    """A path as a shell takes it, below the current directory relative to it."""
+    try:
+        return shlex.quote(f"./{path.absolute().relative_to(Path.cwd())}")
+    except ValueError:
+        return shlex.quote(str(path))
