@@ -276,7 +276,7 @@ LINES: dict[str, list[str]] = {
     "read": ["notes.md"], "write": ["n.md", "x"], "append": ["notes.md", "x"], "create": ["n.md", "x"],
     "edit": ["notes.md", "--replace", "one", "two"], "ls": [], "tree": [], "rm": ["notes.md"],
     "mv": ["notes.md", "n.md"], "cp": ["notes.md", "n.md"], "agents": [], "view": [], "search": ["one"],
-    "history": ["show"], "import": ["folder"], "export": ["out"], "forget": ["bob", "notes.md"],
+    "history": ["show"], "import": ["folder"], "export": ["out"], "forget": ["notes.md"],
 }  # fmt: skip
 BELOW = {"doctor", "demo", "audit"}
 """Look at the storage itself, or at the log of what was done to it."""
@@ -299,7 +299,7 @@ def test_so_it_is_for_commands(
     monkeypatch.setattr(cli_settings, "plugins_from", lambda _: [opened.watch])
     monkeypatch.setattr("agent_memory.service._refuse_source_checkout", lambda _: None)
     with opened.watch.seeing(command):
-        result = CliRunner().invoke(app, ["--agent", "bob", command, *args])
+        result = CliRunner().invoke(app, ["--url", "memory://", "--agent", "bob", command, *args])
         assert result.exit_code == 0, result.output
 
 

@@ -31,7 +31,7 @@ IMPOSSIBLE = [
     ("a/x:y*.[mt]d", "try 'a/x-y*.[mt]d'"),
     ("a//b", "no segment is empty or '.'; try 'a/b'"),
     ("./a", "no segment is empty or '.'; try 'a'"),
-    ("a/../b", "no '..' segment; try 'a/b'"),
+    ("a/../b", "no '..' segment; try 'b'"),
     ("/a", "no leading '/'; try 'a'"),
     ("a/", "does not end in '/'"),
     ("~/x", "does not begin with '~'; try 'x'"),
