@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
+from agent_memory.backend import named
 from agent_memory.errors import ReadError, WriteError
 from agent_memory.key import Key
 
@@ -24,5 +25,5 @@ class Markers:
     def go_on(self, marker: Hashable) -> None:
         """Note where the next page begins; raises the error if a page began there before: it would not end."""
         if marker in self._seen:
-            raise self._error(f"{self._prefix.path!r}: the storage's listing does not advance")
+            raise self._error(f"{named(self._prefix)}: the storage's listing does not advance")
         self._seen.add(marker)

@@ -91,6 +91,7 @@ __all__ = [
     "hookimpl",
     "joined",
     "may_try_later",
+    "named",
     "not_found",
     "raise_failures",
     "refuse_larger",
@@ -340,7 +341,7 @@ def storage_failure(key: Key, error: type[FileOperationError], cause: Exception)
     Of a cause only an `OSError`'s ``strerror``, else its type, is told: a message may carry host paths.
     """
     detail = getattr(cause, "strerror", None) or type(cause).__name__
-    return error(f"{key.path!r}: the storage failed: {detail}")
+    return error(f"{named(key)}: the storage failed: {detail}")
 
 
 def raise_failures(entries: Sequence[Entry], errors: Sequence[AgentMemoryError | None]) -> None:
@@ -390,6 +391,11 @@ def require(key: Key, state: Version | Callable[[], Version] | None, *conditions
                 raise ConflictError(f"{key.path!r}: the file is gone")
             if when != (state if isinstance(state, Version) else state()):
                 raise ConflictError(f"{key.path!r}: the file changed since it was read")
+
+
+def named(key: Key) -> str:
+    """What messages call a key: its path, or the tree where it is the root of one."""
+    return repr(key.path) if key.path else "the whole tree"
 
 
 def not_found(key: Key) -> AgentMemoryFileNotFoundError:

@@ -227,11 +227,26 @@ def manager_with(plugins: Iterable[object]) -> pluggy.PluginManager:
     manager.add_hookspecs(hookspecs)
     for plugin in plugins:
         _refuse_unmarked(plugin)
-        manager.register(plugin)
+        _register(manager, plugin)
         _refuse_hookless(manager, plugin)
         _refuse_colours(manager, plugin)
-    manager.check_pending()
     return manager
+
+
+def _register(manager: pluggy.PluginManager, plugin: object) -> None:
+    """Register a plugin; what is wrong with it is told by its name, where pluggy shows a number."""
+    if manager.is_registered(plugin):
+        raise ValueError(f"the plugin {_label(plugin)!r} is given twice")
+    try:
+        manager.register(plugin)
+    except pluggy.PluginValidationError as error:
+        said = " ".join(str(error).split("\n")[1:]) or str(error)
+        raise pluggy.PluginValidationError(plugin, f"the plugin {_label(plugin)!r}: {said}") from error
+    try:
+        manager.check_pending()
+    except pluggy.PluginValidationError as error:
+        said = str(error).partition(" in plugin ")[0]
+        raise pluggy.PluginValidationError(plugin, f"the plugin {_label(plugin)!r}: {said}") from error
 
 
 def _refuse_unmarked(plugin: object) -> None:

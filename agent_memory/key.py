@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from pathlib import PurePath
 from typing import Final, NoReturn
 
 from agent_memory import _grammar, _suggest
@@ -217,10 +218,15 @@ def _invalid_path(text: object, rule: str, below: str = "") -> InvalidPathError:
     error = PathTraversalError if _suggest.is_escape(raw) else InvalidPathError
     room = _grammar.MAX_BYTES - (len(below.encode()) + 1 if below else 0)
     deep = _grammar.MAX_SEGMENTS - (below.count("/") + 1 if below else 0)
-    names = (_suggest.suggestion(raw, room, deep), *_FALLBACK_NAMES)
+    written = text.as_posix() if isinstance(text, PurePath) else ""
+    names = (written, _suggest.suggestion(raw, room, deep), *_FALLBACK_NAMES)
     suggestion = next((name for name in names if _judged(name, below)[1] is None), "")
     shown = _shown(text)
-    advice = f"try {suggestion!r}" if suggestion else "nothing can be named below this directory"
+    advice = (
+        f"{'pass' if written and suggestion == written else 'try'} {suggestion!r}"
+        if suggestion
+        else "nothing can be named below this directory"
+    )
     return error(f"{shown} is refused: {RULES[rule]}; {advice}", rule, suggestion, shown)
 
 

@@ -51,7 +51,14 @@ def open_backend(
     factory = _factory(url.partition("://")[0], engine, hooks)
     if _PASSWORD.match(url):
         raise ValueError("a URL holds no password; credentials go into storage_options or the environment")
-    return factory(url, options)
+    try:
+        return factory(url, options)
+    except BackendNotAvailableError as error:
+        engines = _engines(url.partition("://")[0].lower(), installed_backends()) if engine is None else []
+        if not engines:
+            raise
+        offered = " or ".join(f"engine={each!r}" for each in engines)
+        raise BackendNotAvailableError(f"{error}; or give the storage option {offered}") from error
 
 
 def _as_url(root: str | os.PathLike[str]) -> str:
@@ -80,9 +87,13 @@ def _factory(scheme: str, engine: object, hooks: Hooks | None) -> BackendFactory
 def _of_engine(scheme: str, engine: object, found: Mapping[str, BackendFactory]) -> BackendFactory:
     if factory := found.get(f"{scheme}+{engine}"):
         return factory
-    engines = sorted(name.partition("+")[2] for name in found if name.startswith(f"{scheme}+"))
+    engines = _engines(scheme, found)
     known = f"those installed: {', '.join(engines)}; or leave it out" if engines else "leave it out: there is none"
     raise BackendNotAvailableError(f"{engine!r} is no engine for {scheme}://; {known}")
+
+
+def _engines(scheme: str, found: Mapping[str, BackendFactory]) -> list[str]:
+    return sorted(name.partition("+")[2] for name in found if name.startswith(f"{scheme}+"))
 
 
 @cache

@@ -16,6 +16,7 @@ from agent_memory.backend import (
     Version,
     by_path,
     content_sha256,
+    named,
     not_found,
     raise_failures,
 )
@@ -116,14 +117,14 @@ async def forget(store: Backend, run: Run, prefix: Key) -> Effect:
     """Erase a file, or every file below a prefix, with all that the storage keeps of them."""
     if not erases(store):
         raise UnsupportedOperationError(
-            f"{prefix.path!r}: this backend does not promise that nothing is kept of what it deletes"
+            f"{named(prefix)}: this backend does not promise that nothing is kept of what it deletes"
         )
     erased = await run.call(cast("Callable[[Key], Awaitable[DeletedTree]]", store.erase), prefix)
     return Effect(files=erased.files, skipped=erased.skipped)
 
 
 def _nothing_below(prefix: Key) -> AgentMemoryFileNotFoundError:
-    return AgentMemoryFileNotFoundError(f"{prefix.path!r}: no files below that name")
+    return AgentMemoryFileNotFoundError(f"{named(prefix)}: no files below that name")
 
 
 Transfer = Callable[[Backend, Run, Key, Key], Awaitable[Effect]]

@@ -305,6 +305,7 @@ def test_opening_makes_nothing(tmp_path: Path) -> None:
     [
         "s3://KEY:hunter2@bucket/x",
         "s3://KEY:hun/ter2@bucket/x",
+        "s3://KEY:12345/hunter2@bucket/x",
         "s3://:hunter2@bucket",
         "az://name:hunter2@container/x",
         "sftp://me:hunter2@host:22/x",

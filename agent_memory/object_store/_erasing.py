@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 
 from agent_memory._paging import Markers
-from agent_memory.backend import DeletedTree
+from agent_memory.backend import DeletedTree, named
 from agent_memory.errors import PartialOperationError, UnsupportedOperationError, WriteError
 from agent_memory.key import TEMPORARY_SUFFIX, Key
 from agent_memory.object_store._bucket import Bucket
@@ -27,7 +27,7 @@ async def erase(bucket: Bucket, prefix: Key) -> DeletedTree:
     """See `agent_memory.backend.Erases.erase`; this package's own data are no files of any tree."""
     store = bucket.store
     if not isinstance(store, KeepsVersions):
-        raise UnsupportedOperationError(f"{prefix.path!r}: this store does not tell which versions it keeps")
+        raise UnsupportedOperationError(f"{named(prefix)}: this store does not tell which versions it keeps")
     erasing = _Erasing(bucket, prefix)
     await erasing.drop_all(store.list_uploads, store.abort_upload)
     if not await erasing.drop_all(store.list_versions, store.delete_version):
@@ -61,7 +61,7 @@ class _Erasing:
             found = await self._listed(pages)
         told = {kept.name: error for kept, error in errors.items()}
         for name in dict.fromkeys(kept.name for kept in found if kept in tried):
-            still_there = WriteError(f"{self._prefix.path!r}: {_STILL_THERE}")
+            still_there = WriteError(f"{named(self._prefix)}: {_STILL_THERE}")
             self._left.setdefault(name, told.get(name, still_there))
         return bool(tried)
 
@@ -72,7 +72,7 @@ class _Erasing:
         """
         bucket, prefix = self._bucket, self._prefix
         if prefix.storage and (await bucket.is_file(prefix) or await bucket.is_directory(prefix)):
-            raise WriteError(f"{prefix.path!r}: the server lists no version of a file that is there")
+            raise WriteError(f"{named(prefix)}: the server lists no version of a file that is there")
 
     def result(self) -> DeletedTree:
         """How many files were erased; raises if some were not."""
@@ -82,7 +82,7 @@ class _Erasing:
         done, left = self._paths(self._found - set(self._left)), self._paths(self._left)
         if not done:
             raise first
-        message = f"{self._prefix.path!r}: of {len(left)} of {len(self._found)} files something is left: {first}"
+        message = f"{named(self._prefix)}: of {len(left)} of {len(self._found)} files something is left: {first}"
         raise PartialOperationError(message, done, left) from first
 
     async def _listed(self, pages: ListPage) -> list[KeptItem]:

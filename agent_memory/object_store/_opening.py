@@ -13,6 +13,8 @@ def bucket_and_prefix(url: str) -> tuple[str, str]:
     bucket, _, prefix = rest.partition("/")
     if not bucket:
         raise ValueError(f"an {scheme.upper()} URL is {scheme.lower()}://bucket/prefix")
+    if ":" in bucket and "@" in prefix:  # a secret that begins like a port: the registry takes it for one
+        raise ValueError("a URL holds no password, nor one of S3 a port; credentials go into storage_options")
     if "?" in prefix or "#" in prefix:
         raise ValueError(f"an {scheme.upper()} URL has no query; options go into storage_options")
     return bucket, prefix

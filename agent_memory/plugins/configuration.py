@@ -102,6 +102,8 @@ def made(name: str, options: Mapping[str, Any]) -> object:
         plugin: object = factory(**options)
     except AgentMemoryError as error:
         error.args = (f"[plugins.{name}]: {error}", *error.args[1:])
+        if isinstance(error, ImportError):
+            error.msg = error.args[0]  # its text is not of its arguments
         raise
     except (TypeError, ValueError) as error:
         raise ValueError(f"[plugins.{name}]: {error}") from error

@@ -30,6 +30,7 @@ from agent_memory.backend import (
     WriteWhen,
     content_version,
     hookimpl,
+    named,
     not_found,
     refuse_larger,
     require,
@@ -182,11 +183,11 @@ def _translated(key: Key, error: type[FileOperationError]) -> Iterator[None]:
     except AgentMemoryError:
         raise
     except NotImplementedError as cause:
-        raise UnsupportedOperationError(f"{key.path!r}: this filesystem does not do that") from cause
+        raise UnsupportedOperationError(f"{named(key)}: this filesystem does not do that") from cause
     except Exception as cause:
         if is_missing(cause):
             raise not_found(key) from cause
-        raise error(f"{key.path!r}: the storage failed: {type(cause).__name__}") from cause
+        raise error(f"{named(key)}: the storage failed: {type(cause).__name__}") from cause
 
 
 def _open(url: str, options: Mapping[str, object]) -> FsspecBackend:
