@@ -33,9 +33,9 @@ with AgentMemoryService("s3://my-bucket/memories") as service:
 @pytest.mark.parametrize("path", [PurePosixPath("notes/a.md"), PureWindowsPath("notes\\a.md")])
 def test_a_path_object_is_refused_and_told_as_the_text_to_pass(path: PurePath) -> None:
     memory: Any = AgentMemory.open("memory://")
-    for call in (lambda: memory.write(path, "x"), lambda: memory.read(path), lambda: memory.rename("b.md", path)):
+    for call, arguments in ((memory.write, (path, "x")), (memory.read, (path,)), (memory.rename, ("b.md", path))):
         with pytest.raises(InvalidPathError, match=r"a path is a str; pass 'notes/a.md'") as refused:
-            call()
+            call(*arguments)
         assert refused.value.suggestion == "notes/a.md"
 
 

@@ -59,7 +59,7 @@ OF_ONE_CALL = set(
     object_store._write.Write plugins.redaction._Decoded reader.Reader tools._toolset.Toolset tools.search._FileSearch
     _paging.Markers _patterns._Example _waiting.trying_later agent_memory_s3._answers.Request hooks.Report
     mcp_server._connections.Connection mcp_server._sessions.Sessions mcp_server._stdio._Client mcp_server._stdio._Line
-    object_store._conditions._Scratch runners._Threaded
+    object_store._conditions._Scratch runners._Threaded agent_memory_s3._session._NoRedirects
     """.split()  # noqa: SIM905
 )
 """Made and dropped within one call of ours, where no code of others sees them."""

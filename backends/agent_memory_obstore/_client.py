@@ -258,7 +258,7 @@ class ObstoreStore(Uncopied):
             keeps_directories=not self._trusted,
         )
 
-    def _request(self, **facts: bool) -> Request:
+    def _request(self, **facts: Any) -> Request:
         """One request; see `translated` for the facts."""
         answer = partial(
             translated,

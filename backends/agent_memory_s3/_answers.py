@@ -147,8 +147,8 @@ def _without_reply(cause: Exception, sent: bool) -> Exception:
     held = tuple(_held(cause))
     if any(isinstance(each, RedirectedError) for each in held):
         return Failed(REDIRECTED)
-    if lasting := _lasting(held):
-        return Unanswered(lasting, sent=False, lasting=True)
+    if wrong := _lasting(held):
+        return Unanswered(wrong, sent=False, lasting=True)
     kinds = {kind.__name__ for each in held for kind in type(each).__mro__}
     why = REFUSED if any(isinstance(each, ConnectionRefusedError) for each in held) else name
     unknown = name == "EndpointConnectionError" and len(held) == 1

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from agent_memory import AgentMemory, FileAlreadyExistsError
-from tests.s3.proxy import Fault, Proxy
+from tests.s3.proxy import Chooser, Fault, Proxy
 from tests.servers import S3Server, by_both_engines
 
 
-def once(operation: str, fault: Fault) -> object:
+def once(operation: str, fault: Fault) -> Chooser:
     """A chooser: the first request of an operation meets the fault."""
     left = iter([fault])
     return lambda each: next(left, None) if each == operation else None
