@@ -11,8 +11,12 @@ from tests.servers import S3Server, by_both_engines
 
 def once(operation: str, fault: Fault) -> Chooser:
     """A chooser: the first request of an operation meets the fault."""
-    left = iter([fault])
-    return lambda each: next(left, None) if each == operation else None
+    left: list[Fault] = [fault]
+
+    def choose(each: str) -> Fault | None:
+        return left.pop() if left and each == operation else None
+
+    return choose
 
 
 @by_both_engines
