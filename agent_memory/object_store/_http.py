@@ -22,7 +22,7 @@ UNKNOWN_HOST = "the host of the endpoint is not known"
 UNTRUSTED = "the certificate of the endpoint is not trusted"
 NO_TLS = "the endpoint does not speak TLS: is it http:// rather than https://?"
 REDIRECTED = "the server redirects to another address, which is not followed: name the endpoint, or the region, to use"
-REFUSED = "the connection is refused"
+REFUSED = "the endpoint refuses the connection"
 NO_OBJECT = "the answer is no S3 object: it has no ETag"
 _MEANT = {
     "PreconditionFailed": 412,

@@ -41,9 +41,9 @@ def _open(url: str, options: Mapping[str, object]) -> S3Backend:
         raise BackendNotAvailableError("s3:// needs s3fs: pip install 'agent-memory[s3]'") from error
     except (TypeError, ValueError):
         raise
-    except Exception as error:  # a profile that does not exist, a configuration file that does not parse
+    except Exception as error:  # a configuration file that does not parse, say
         if type(error).__name__ == "ProfileNotFound":
-            raise BackendNotAvailableError(f"s3:// does not open: {no_profile(error)}") from None
+            raise ValueError(no_profile(error)) from None
         raise BackendNotAvailableError(f"s3:// does not open with these options: {type(error).__name__}") from error
 
 

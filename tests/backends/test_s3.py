@@ -32,7 +32,6 @@ from agent_memory import (
     AgentMemoryService,
     AppendError,
     AsyncAgentMemory,
-    BackendNotAvailableError,
     FileAlreadyExistsError,
     FileOperationError,
     InvalidPathError,
@@ -339,7 +338,7 @@ def test_why_access_is_denied_is_told_where_it_is_no_matter_of_permissions() -> 
 
 
 def test_a_profile_that_does_not_exist_is_a_clear_error() -> None:
-    with pytest.raises(BackendNotAvailableError, match="no profile 'no-such-profile'"):
+    with pytest.raises(ValueError, match="no profile 'no-such-profile'"):
         AgentMemory.open("s3://memories", storage_options={"profile": "no-such-profile"})
 
 

@@ -161,11 +161,11 @@ def test_a_connection_that_is_refused_is_tried_for_a_few_seconds_and_told_on_the
     engine: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     text = refused(CALLS["read"], options(engine, f"http://127.0.0.1:{free_port()}"))
-    assert "the connection is refused" in text
+    assert "the endpoint refuses the connection" in text
     (told,) = [each for each in caplog.records if "asked again" in each.getMessage()]
     assert told.levelno == logging.WARNING
     assert f"bucket '{BUCKET}'" in told.getMessage()
-    assert "the connection is refused" in told.getMessage()
+    assert "the endpoint refuses the connection" in told.getMessage()
 
 
 @by_both_engines
