@@ -34,13 +34,14 @@ from tests.servers import KEY, ROOTS, SECRET, Root, S3Server, free_port
 pytest_plugins = ["pytester"]
 
 _SECONDS_TO_START = 60
-_PAGES = ("tests/faults/", "tests/s3/test_fault_matrix.py")
+_PAGES = ("tests/faults/", "tests/s3/test_fault_matrix.py", "tests/cli/test_wrong_inputs.py")
 """What the tests of the pages begin with."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help='run the figures of "Done when", too')
     parser.addoption("--s3-faults-page", metavar="FILE", help="write what the run of tests/s3 found to a page")
+    parser.addoption("--cli-page", metavar="FILE", help="write what the command line said to wrong input to a page")
     parser.addoption("--faults-page", metavar="FILE", help="write what the run of tests/faults found to a page")
 
 

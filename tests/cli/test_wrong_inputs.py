@@ -1,0 +1,118 @@
+"""What the command line says to wrong input: each row of the table in ``docs/cli.md``, run as a user runs it.
+
+``python -m pytest tests/cli/test_wrong_inputs.py --cli-page docs/cli.md`` writes the table.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agent_memory import AgentMemoryService
+from agent_memory.conversation import Message
+from tests.cli.wrong_inputs import ENDPOINT, ROWS, Row, Told, line_of, lines_on, timeless, write_to
+from tests.servers import S3Server
+
+PAGE = Path(__file__).parents[2] / "docs/cli.md"
+_READS_ONLY = {
+    "Version": "2012-10-17",
+    "Statement": [{"Effect": "Allow", "Action": ["s3:GetObject", "s3:ListBucket"], "Resource": ["arn:aws:s3:::*"]}],
+}
+
+
+@pytest.fixture(scope="module")
+def lines(pytestconfig: pytest.Config) -> Iterator[list[str]]:
+    """The rows that were seen; the page of ``--cli-page`` is written of them when all are."""
+    seen: list[str] = []
+    yield seen
+    if (page := pytestconfig.getoption("--cli-page")) and len(seen) == len(ROWS):
+        write_to(Path(page), seen)
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    """A user's directory: a store with a few files, one of them corrupted, and a store on a read-only disk."""
+    with AgentMemoryService(tmp_path / ".agent-memory") as service:
+        memory = service.agent("default")
+        memory.write("a.md", "a")
+        memory.write("notes/b.md", "b")
+        memory.write_bytes("photo.png", b"\x89PNG\xff\xfe")
+        memory.write("history.jsonl", f'{Message("user", "tea").to_line()}\n{{"role"\n')
+        memory.write("large.md", "x" * 1_000_000)
+    (tmp_path / "disk").mkdir()
+    return tmp_path
+
+
+@contextmanager
+def read_only(disk: Path) -> Iterator[None]:
+    """The directory as a disk that is mounted read-only."""
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "ro", "none", str(disk)], capture_output=True).returncode:
+        pytest.skip("mounting takes root")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", str(disk)], check=True)
+
+
+def ran(row: Row, command: str, environment: dict[str, str], directory: Path) -> Told:
+    began = time.monotonic()
+    with subprocess.Popen(
+        ["bash", "-c", f"{command}; exit ${{PIPESTATUS[0]}}"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=directory,
+        env=environment,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    ) as process:
+        if row.what == "an interrupt":
+            assert process.stdin is not None
+            process.stdin.write(b"x" * 200_000)  # more than a pipe holds: the command is reading by now
+            process.stdin.flush()
+            os.killpg(process.pid, signal.SIGINT)
+        _, errors = process.communicate()
+    return Told(errors.decode().strip(), process.returncode, time.monotonic() - began)
+
+
+def told_of(row: Row, here: Path, script: str, server: S3Server | None) -> Told:
+    """What a row's command says; the server's address stands in it as the page shows it."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+    environment |= {"HOME": str(here), "PATH": f"{Path(script).parent}:{os.environ['PATH']}"}
+    environment |= {"AWS_DEFAULT_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true", **row.env}
+    command, shown, address = row.command, ENDPOINT.removeprefix("http"), ""
+    if server:
+        address = server.endpoint.removeprefix("http")
+        command = command.replace(shown, address)
+        if row.what == "credentials that may not write":
+            user = server.new_user(json.dumps(_READS_ONLY))
+            environment |= {"AWS_ACCESS_KEY_ID": str(user["key"]), "AWS_SECRET_ACCESS_KEY": str(user["secret"])}
+    with read_only(here / "disk") if "--url ./disk" in command else nullcontext():
+        told = ran(row, command, environment, here)
+    return replace(told, message=told.message.replace(address, shown) if address else told.message)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.what)
+def test_wrong_input_is_told_with_its_name(
+    row: Row, here: Path, lines: list[str], script: str, request: pytest.FixtureRequest
+) -> None:
+    told = told_of(row, here, script, request.getfixturevalue(row.server) if row.server else None)
+    assert told.code == row.code, told
+    assert "Traceback" not in told.message
+    assert len(told.message.splitlines()) <= 2, told
+    assert str(here) not in told.message
+    for name in row.names:
+        assert re.search(name, told.message), told
+    lines.append(line_of(row, told))
+    if not request.config.getoption("--cli-page"):
+        assert lines_on(PAGE)[row.what] == timeless(lines[-1])

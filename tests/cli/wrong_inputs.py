@@ -1,0 +1,113 @@
+"""Wrong inputs of the command line: how a user types each, and the table of what is said to it in ``docs/cli.md``."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+BEGIN, END = "<!-- wrong inputs: written by a test -->\n", "<!-- end of wrong inputs -->\n"
+HEAD: Final = "| wrong input | command | says | exit code | seconds |\n|---|---|---|---|---|\n"
+ENDPOINT: Final = "http://localhost:9000"
+"""What the page shows for the address of the server that the test started."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One wrong input.
+
+    Attributes:
+        what: the wrong input, in words.
+        command: what the user types; ``ENDPOINT`` stands for the server of the test.
+        code: the exit code.
+        names: what the message has to name.
+        server: the fixture with the server, if one is needed.
+        env: variables that the user has set.
+    """
+
+    what: str
+    command: str
+    code: int
+    names: tuple[str, ...]
+    server: str = ""
+    env: dict[str, str] = field(default_factory=dict)
+
+
+_S3: Final = "agent-memory --url s3://memories/bot -o endpoint_url="
+_KEYS: Final = {"AWS_ACCESS_KEY_ID": "test-access-key", "AWS_SECRET_ACCESS_KEY": "test-secret-key"}
+_STRANGER: Final = {**_KEYS, "AWS_ACCESS_KEY_ID": "a-key-of-nothing"}
+_BAD_REGION: Final = {**_KEYS, "AWS_DEFAULT_REGION": "not a region"}
+_HTTPS: Final = ENDPOINT.replace("http", "https")
+_ELSEWHERE: Final = _S3.replace("memories", "elsewhere") + ENDPOINT
+ROWS: Final = (
+    Row("a URL that nothing opens", "agent-memory --url ftps://host/bot ls", 6, ("ftps://",)),
+    Row("a URL without a bucket", "agent-memory --url s3:///bot ls", 2, ("bucket",), env=_KEYS),
+    Row("an endpoint without a scheme", f"{_S3}localhost:9000 ls", 2, ("endpoint_url",), env=_KEYS),
+    Row(
+        "an endpoint of an unknown host",
+        f"{_S3}http://s3.invalid ls",
+        1,
+        ("memories", "the host"),
+        env=_KEYS,
+    ),
+    Row(
+        "an endpoint where nothing listens",
+        f"{_S3}http://localhost:9 ls",
+        1,
+        ("endpoint refuses",),
+        env=_KEYS,
+    ),
+    Row("https where the server speaks http", f"{_S3}{_HTTPS} ls", 1, ("TLS",), "ministack", _KEYS),
+    Row("no credentials", f"{_S3}{ENDPOINT} ls", 1, ("credentials", "memories"), "ministack"),
+    Row("wrong credentials", f"{_S3}{ENDPOINT} ls", 1, ("memories", "denied"), "seaweedfs", _STRANGER),
+    Row("a profile that is not configured", "agent-memory --url s3://memories/bot -o profile=team ls", 2, ("team",)),
+    Row("a region that is no name", f"{_S3}{ENDPOINT} ls", 1, ("region",), "ministack", _BAD_REGION),
+    Row("a bucket that does not exist", f"{_ELSEWHERE} ls", 1, ("elsewhere",), "ministack", _KEYS),
+    Row("credentials that may not write", f"{_S3}{ENDPOINT} write a.md x", 1, ("a.md",), "seaweedfs"),
+    Row("a store that does not exist", "agent-memory --url ./typo ls", 3, ("typo",)),
+    Row("a corrupted history", "agent-memory history show", 0, ("history.jsonl", "1 line")),
+    Row("a file that is not text", "agent-memory view photo.png", 1, ("photo.png",)),
+    Row("a directory in the place of a file", "agent-memory read notes", 3, ("notes",)),
+    Row("a file in the place of a directory", "agent-memory write a.md/b.md x", 4, ("a.md",)),
+    Row("a disk mounted read-only", "agent-memory --url ./disk write a.md x", 1, ("a.md", "[Rr]ead-only")),
+    Row("a reader that goes away", "agent-memory read large.md | true", 141, ()),
+    Row("an interrupt", "agent-memory append log.md", 130, ("interrupted",)),
+)
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a command said, on standard error, and how long it took."""
+
+    message: str
+    code: int
+    seconds: float
+
+
+def cell(text: str) -> str:
+    """A text as it stands in a cell."""
+    return f"`{text}`".replace("|", "\\|") if text else ""
+
+
+def line_of(row: Row, told: Told) -> str:
+    """A row of the table."""
+    seconds = "under 1" if told.seconds < 1 else f"{told.seconds:.0f}"
+    return f"| {row.what} | {cell(row.command)} | {cell(told.message)} | {told.code} | {seconds} |\n"
+
+
+def lines_on(page: Path) -> dict[str, str]:
+    """The rows of the page's table by wrong input; see `timeless`."""
+    table = page.read_text().partition(BEGIN)[2].partition(END)[0].removeprefix(HEAD)
+    return {line.split(" | ")[0].removeprefix("| "): timeless(line) for line in table.splitlines()}
+
+
+def timeless(line: str) -> str:
+    """A row without what differs from run to run: seconds and numbers of requests."""
+    return re.sub(r"\d+ requests in [\d.]+ s", "", line).rpartition(" | ")[0]
+
+
+def write_to(page: Path, lines: list[str]) -> None:
+    """Put the table of a run in its place on the page."""
+    before, _, rest = page.read_text().partition(BEGIN)
+    page.write_text("".join((before, BEGIN, HEAD, *lines, END, rest.partition(END)[2])))
