@@ -54,8 +54,9 @@ def open_backend(
     try:
         return factory(url, options)
     except BackendNotAvailableError as error:
-        engines = _engines(url.partition("://")[0].lower(), installed_backends()) if engine is None else []
-        if not engines:
+        scheme, found = url.partition("://")[0].lower(), installed_backends()
+        engines = _engines(scheme, found)
+        if engine is not None or scheme in found or not engines:
             raise
         offered = " or ".join(f"engine={each!r}" for each in engines)
         raise BackendNotAvailableError(f"{error}; or give the storage option {offered}") from error

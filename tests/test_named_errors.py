@@ -60,6 +60,12 @@ def test_a_scheme_that_another_engine_opens_names_it(monkeypatch: pytest.MonkeyP
         AgentMemory.open("az://container/memories")
 
 
+def test_a_profile_that_does_not_exist_is_named_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
+    with pytest.raises(BackendNotAvailableError, match=r"there is no profile 'team' in the AWS configuration$"):
+        AgentMemory.open("s3://bucket/memories", storage_options={"profile": "team"})
+
+
 class WrongArgument:
     @hookimpl
     def agent_memory_before_operation(self, op: object) -> None:

@@ -107,5 +107,5 @@ class FirstContact:
             return answer
         if answer.lasting:
             return Failed(str(answer))
-        hint = ": is the endpoint right, and is it http:// or https://?" if answer.sent else ""
+        hint = "; perhaps the endpoint is another one, or https:// rather than http://" if answer.sent else ""
         return Unreachable(f"{answer}{hint}", sent=answer.sent, wait=answer.wait)

@@ -172,7 +172,7 @@ def test_a_connection_that_is_refused_is_tried_for_a_few_seconds_and_told_on_the
 def test_http_to_a_server_of_https_ends_with_a_hint(engine: str, untrusted: ssl.SSLContext) -> None:
     with listening(lambda _: page(), untrusted) as server:
         text = refused(CALLS["read"], options(engine, f"http://{server.address}"))
-    assert "is it http:// or https://" in text or "breaks HTTP" in text
+    assert "or https:// rather than http://" in text or "breaks HTTP" in text
 
 
 def simulated(failure: Exception, seconds: float = 0.0) -> tuple[Exception, int, float]:
