@@ -264,18 +264,24 @@ class _Line(logging.Formatter):
 
 
 def failures_shown() -> logging.Handler:
-    """Shows what failed without stopping the command: an observer, say, that could not write its record."""
+    """Shows failures that do not stop a command: an observer that writes no record, a store that is asked again."""
     handler = logging.StreamHandler()
     handler.setFormatter(_Line())
-    handler.setLevel(logging.ERROR)
+    handler.addFilter(_is_shown)
     return handler
+
+
+def _is_shown(record: logging.LogRecord) -> bool:
+    """Whether a record is shown without ``--verbose``; warnings of refused operations repeat the command's error."""
+    least = logging.WARNING if record.name == "agent_memory.object_store" else logging.ERROR
+    return record.levelno >= least
 
 
 @contextmanager
 def _log_shown() -> Iterator[None]:
     handler = logging.StreamHandler()
     handler.setFormatter(_Line())
-    handler.addFilter(lambda record: record.levelno < logging.ERROR)  # those are shown in any case
+    handler.addFilter(lambda record: not _is_shown(record))  # those are shown in any case
     with log_to(handler, logging.getLogger("agent_memory"), logging.INFO):
         yield
 

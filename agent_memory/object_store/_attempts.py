@@ -24,7 +24,7 @@ _MOST_CLOSED = 4
 """How often at least, where requests may have been sent: one such answer may take longer than that."""
 _TOLD = 4
 """The failure of an operation that a warning tells of."""
-_log = logging.getLogger("agent_memory")
+_log = logging.getLogger("agent_memory.object_store")
 T = TypeVar("T")
 
 

@@ -55,7 +55,7 @@ ROWS: Final = (
         "an endpoint where nothing listens",
         f"{_S3}http://localhost:9 ls",
         1,
-        ("endpoint refuses",),
+        ("endpoint refuses", "asked again"),
         env=_KEYS,
     ),
     Row("https where the server speaks http", f"{_S3}{_HTTPS} ls", 1, ("TLS",), "ministack", _KEYS),
@@ -87,7 +87,7 @@ class Told:
 
 def cell(text: str) -> str:
     """A text as it stands in a cell."""
-    return f"`{text}`".replace("|", "\\|") if text else ""
+    return "<br>".join(f"`{line}`" for line in text.splitlines()).replace("|", "\\|")
 
 
 def line_of(row: Row, told: Told) -> str:
@@ -104,7 +104,7 @@ def lines_on(page: Path) -> dict[str, str]:
 
 def timeless(line: str) -> str:
     """A row without what differs from run to run: seconds and numbers of requests."""
-    return re.sub(r"\d+ requests in [\d.]+ s", "", line).rpartition(" | ")[0]
+    return re.sub(r"\d+ requests in [\d.]+ s|for up to \d+ s", "", line).rpartition(" | ")[0]
 
 
 def write_to(page: Path, lines: list[str]) -> None:
