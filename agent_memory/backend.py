@@ -56,6 +56,7 @@ __all__ = [
     "ABSENT",
     "ANY",
     "DEFAULT_MAX_BYTES",
+    "DEFAULT_PART_BYTES",
     "PRESENT",
     "PROJECT",
     "AnyBackend",
@@ -72,9 +73,11 @@ __all__ = [
     "Entry",
     "Erases",
     "Key",
+    "MovesFiles",
     "MovesTrees",
     "Page",
     "PageBuilder",
+    "Parts",
     "ReadWhen",
     "Snapshot",
     "TryLater",
@@ -83,11 +86,13 @@ __all__ = [
     "Version",
     "When",
     "WriteWhen",
+    "WritesInParts",
     "by_path",
     "content_sha256",
     "content_version",
     "current_deadline",
     "deadline",
+    "digest_version",
     "hookimpl",
     "joined",
     "may_try_later",
@@ -95,6 +100,7 @@ __all__ = [
     "not_found",
     "raise_failures",
     "refuse_larger",
+    "refuse_larger_read",
     "require",
     "storage_failure",
     "taken_name",
@@ -106,11 +112,14 @@ PROJECT: Final = "agent_memory"
 hookimpl = pluggy.HookimplMarker(PROJECT)
 """Marks a plugin's hooks; a backend's module needs `agent_memory_register_backends` alone."""
 DEFAULT_MAX_BYTES: Final = 50_000_000
+DEFAULT_PART_BYTES: Final = 5 << 20
 
 
 class _Common(Uncopied, ABC):
     max_bytes: int = DEFAULT_MAX_BYTES
     """The most bytes one read or one write carries; a read refuses before it allocates."""
+    part_bytes: int = DEFAULT_PART_BYTES
+    """How many bytes a part has, where a file is written in parts (`WritesInParts`)."""
     timeout: float | None = None
     """Seconds an operation on one file has if its caller says nothing; None: as many as it takes."""
     capabilities: Capabilities
@@ -289,6 +298,81 @@ class MovesTrees(Protocol):
 
 
 @runtime_checkable
+class MovesFiles(Protocol):
+    """An optional verb: a file of any size renamed in one step."""
+
+    def move_file(self, source: Key, target: Key) -> int | Awaitable[int | None] | None:
+        """Give a file a name that is free, and return the file's size in bytes.
+
+        None says that nothing was done because it cannot be done in one step here. The caller then copies the file and
+        deletes the source.
+
+        Raises:
+            AgentMemoryFileNotFoundError: no file has this name (a directory is no file).
+            FileAlreadyExistsError: the new name is taken, or lies below a file.
+            WriteError: the storage failed; nothing was done.
+        """
+        ...
+
+
+class Parts(Protocol):
+    """One file that is written in parts; nothing of it is seen under its name until `complete` returns.
+
+    A caller makes one call after the other, and ends with `complete` or `abort`. If the process dies before, the file
+    under the name stays as it was.
+    """
+
+    part_bytes: int
+    """How many bytes each `add` has, except the last one, which may have fewer."""
+
+    def add(self, data: bytes) -> Awaitable[None] | None:
+        """Add the next bytes.
+
+        Raises:
+            WriteError: the storage failed; the caller aborts.
+        """
+        ...
+
+    def add_copy(self, source: Key, start: int, end: int, version: Version) -> bool | Awaitable[bool]:
+        """Add the bytes ``[start:end]`` of another file of this backend, without reading them here.
+
+        False says that nothing was added: the storage cannot copy, or the source is in another state than ``version``.
+
+        Raises:
+            WriteError: the storage failed; the caller aborts.
+        """
+        ...
+
+    def complete(self) -> Version | Awaitable[Version]:
+        """Give the file its name in one atomic step, if the condition still holds; errors as `Backend.write`.
+
+        After an error the caller aborts.
+        """
+        ...
+
+    def abort(self) -> Awaitable[None] | None:
+        """Drop what was added. After `complete` returned it does nothing; it raises nothing."""
+        ...
+
+
+@runtime_checkable
+class WritesInParts(Protocol):
+    """An optional verb: write a file of any size in bounded memory."""
+
+    def write_in_parts(self, key: Key, size: int, when: WriteWhen = ANY) -> Parts | Awaitable[Parts]:
+        """Begin to write a whole file of exactly ``size`` bytes.
+
+        A condition that does not hold now may be refused at once; `Parts.complete` decides.
+
+        Raises:
+            FileAlreadyExistsError, ConflictError: as `Backend.write`.
+            UnsupportedOperationError: this storage cannot do so on that condition.
+            WriteError: the storage failed.
+        """
+        ...
+
+
+@runtime_checkable
 class Erases(Protocol):
     """An optional verb: nothing is left of a file, nor of what the storage keeps of it besides."""
 
@@ -314,7 +398,12 @@ class ContentVersion(Version):
 
 def content_version(data: bytes) -> ContentVersion:
     """The version of stores that have none of their own: the content's SHA-256."""
-    return ContentVersion(_CONTENT + hashlib.sha256(data).hexdigest())
+    return digest_version(hashlib.sha256(data).hexdigest())
+
+
+def digest_version(sha256: str) -> ContentVersion:
+    """The `content_version` of the content with this digest, as hexadecimal digits."""
+    return ContentVersion(_CONTENT + sha256)
 
 
 def content_sha256(data: bytes, version: Version) -> str:
@@ -363,7 +452,17 @@ def raise_failures(entries: Sequence[Entry], errors: Sequence[AgentMemoryError |
 def refuse_larger(key: Key, size: int, limit: int) -> None:
     """Raise `FileTooLargeError` if ``size`` is over ``limit``, both in bytes."""
     if size > limit:
-        raise FileTooLargeError(f"{key.path!r}: {size:,} bytes are more than the {limit:,} one call may carry")
+        raise FileTooLargeError(_too_large(key, size, limit))
+
+
+def refuse_larger_read(key: Key, size: int, limit: int) -> None:
+    """The same for a read; the error says what reads a large file."""
+    if size > limit:
+        raise FileTooLargeError(f"{_too_large(key, size, limit)}; scan(), view and export read a file in parts")
+
+
+def _too_large(key: Key, size: int, limit: int) -> str:
+    return f"{key.path!r}: {size:,} bytes are more than the {limit:,} one call may carry"
 
 
 def joined(old: bytes, separator: bytes, data: bytes) -> bytes:

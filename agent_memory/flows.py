@@ -26,9 +26,11 @@ from agent_memory.backend import (
     ChecksCapabilities,
     Entry,
     Erases,
+    MovesFiles,
     MovesTrees,
     Snapshot,
     Version,
+    WritesInParts,
     content_sha256,
     current_deadline,
     deadline,
@@ -158,6 +160,16 @@ def checks_capabilities(store: Any) -> TypeGuard[ChecksCapabilities]:
 def moves_trees(store: Any) -> TypeGuard[MovesTrees]:
     """Whether a backend moves and deletes whole directories."""
     return _supports(cast(Any, type(store)), MovesTrees)
+
+
+def moves_files(store: Any) -> TypeGuard[MovesFiles]:
+    """Whether a backend renames a file in one step."""
+    return _supports(cast(Any, type(store)), MovesFiles)
+
+
+def writes_in_parts(store: Any) -> TypeGuard[WritesInParts]:
+    """Whether a backend writes a file of any size."""
+    return _supports(cast(Any, type(store)), WritesInParts)
 
 
 def erases(store: Any) -> TypeGuard[Erases]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Final, cast
 
+from agent_memory import part_flows
 from agent_memory._paging import Markers
 from agent_memory.backend import (
     ABSENT,
@@ -25,11 +26,20 @@ from agent_memory.errors import (
     AgentMemoryFileNotFoundError,
     ConflictError,
     FileAlreadyExistsError,
+    FileTooLargeError,
     InvalidPathError,
     UnsupportedOperationError,
     WriteError,
 )
-from agent_memory.flows import Effect, as_much_time_again, checks_capabilities, erases, exists, moves_trees
+from agent_memory.flows import (
+    Effect,
+    as_much_time_again,
+    checks_capabilities,
+    erases,
+    exists,
+    moves_files,
+    moves_trees,
+)
 from agent_memory.key import RULES, Key
 from agent_memory.runners import Run
 
@@ -72,9 +82,9 @@ async def copy(store: Backend, run: Run, source: Key, target: Key) -> Effect:
 async def rename(store: Backend, run: Run, source: Key, target: Key) -> Effect:
     """Move a file, or a directory file by file, to a name that must be free.
 
-    A file is copied if the target is absent, then exactly the copied version is deleted; if the source
-    changed meanwhile, the copy is withdrawn. A crash may leave both names, never neither. A directory moves in
-    one step where the backend can.
+    Both move in one step where the backend can. Else a file is copied if the target is absent, then exactly the
+    copied version is deleted; if the source changed meanwhile, the copy is withdrawn. A crash may leave both names,
+    never neither.
     """
     try:
         _refuse_into_itself(source, target)
@@ -155,25 +165,44 @@ async def _refuse_taken(store: Backend, run: Run, target: Key) -> None:
 
 
 async def _copy_file(store: Backend, run: Run, source: Key, target: Key) -> Effect:
-    snapshot = await run.call(store.read, source)
+    return (await _copied(store, run, source, target))[0]
+
+
+async def _copied(store: Backend, run: Run, source: Key, target: Key) -> tuple[Effect, Callable[[], Version]]:
+    """Copy a file, in parts if one call does not carry it; also returns what tells the version that was copied."""
+    try:
+        snapshot = await run.call(store.read, source)
+    except FileTooLargeError:
+        return await part_flows.copy(store, run, source, target)
     version = await run.call(store.write, target, snapshot.data, when=ABSENT)
-    return Effect(size=snapshot.size, sha256=content_sha256(snapshot.data, version), version=version, files=1)
+    digest = content_sha256(snapshot.data, version)
+    return Effect(size=snapshot.size, sha256=digest, version=version, files=1), lambda: snapshot.version
 
 
 async def _rename_file(store: Backend, run: Run, source: Key, target: Key) -> Effect:
+    size = await _file_moved_in_one_step(store, run, source, target)
+    if size is not None:
+        return Effect(size=size, files=1)
     await _refuse_without_conditional_delete(store, run, source)
-    snapshot = await run.call(store.read, source)
-    version = await run.call(store.write, target, snapshot.data, when=ABSENT)
+    effect, copied = await _copied(store, run, source, target)
+    version = cast(Version, effect.version)
     try:
-        await run.call(store.delete, source, when=snapshot.version)
+        with as_much_time_again(run) if cast(int, effect.size) > store.max_bytes else nullcontext():
+            await run.call(store.delete, source, when=copied())
     except (WriteError, UnsupportedOperationError):
         await _withdraw(store, run, target, version)
         raise
     except (ConflictError, AgentMemoryFileNotFoundError) as error:
         await _withdraw(store, run, target, version)
         raise ConflictError(f"{source.path!r}: the file changed while it was renamed; it stays where it is") from error
-    digest = content_sha256(snapshot.data, version)
-    return Effect(size=snapshot.size, sha256=digest, before_sha256=digest, version=version, files=1)
+    effect.before_sha256 = effect.sha256
+    return effect
+
+
+async def _file_moved_in_one_step(store: Backend, run: Run, source: Key, target: Key) -> int | None:
+    if not moves_files(store):
+        return None
+    return await run.call(cast("Callable[[Key, Key], Awaitable[int | None]]", store.move_file), source, target)
 
 
 async def _refuse_without_conditional_delete(store: Backend, run: Run, source: Key) -> None:

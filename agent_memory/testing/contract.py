@@ -8,6 +8,7 @@ from agent_memory.testing._listing import ListingContract
 from agent_memory.testing._moving import MovingContract
 from agent_memory.testing._names import NamesContract
 from agent_memory.testing._operations import OperationsContract
+from agent_memory.testing._parts import MovingFilesContract, PartsContract, PartsRaceContract
 from agent_memory.testing._reading import ReadingContract
 from agent_memory.testing._writing import DeletingContract, WritingContract
 from agent_memory.testing.races import RaceContract
@@ -22,6 +23,8 @@ class FunctionalContract(
     AppendingContract,
     ListingContract,
     MovingContract,
+    MovingFilesContract,
+    PartsContract,
     ErasingContract,
     NamesContract,
     OperationsContract,
@@ -29,7 +32,7 @@ class FunctionalContract(
     """The contract without its races, for a stand-in that is not atomic; a backend's users get `BackendContract`."""
 
 
-class BackendContract(FunctionalContract, RaceContract):
+class BackendContract(FunctionalContract, PartsRaceContract, RaceContract):
     """The contract for implementers, as a test class: subclass it and give it the fixture ``backend``.
 
     ``backend`` is an empty `Backend` or `BlockingBackend`, a new one for each test; whoever makes it closes

@@ -32,7 +32,7 @@ from agent_memory.backend import (
     hookimpl,
     named,
     not_found,
-    refuse_larger,
+    refuse_larger_read,
     require,
 )
 from agent_memory.errors import (
@@ -81,7 +81,7 @@ class FsspecBackend(BlockingBackend):
 
     def read(self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY) -> Snapshot:
         with self._operation(key, ReadError):
-            refuse_larger(key, len(range(*slice(start, end).indices(self._info(key)["size"]))), self.max_bytes)
+            refuse_larger_read(key, len(range(*slice(start, end).indices(self._info(key)["size"]))), self.max_bytes)
             whole: bytes = self._fs.cat_file(self._path(key))  # also for a range: versions are of whole files
         snapshot = Snapshot(whole[start:end], lambda: content_version(whole), len(whole))
         require(key, lambda: snapshot.version, when)

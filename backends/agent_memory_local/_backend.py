@@ -25,8 +25,9 @@ from agent_memory.backend import (
     Version,
     WriteWhen,
     content_version,
+    digest_version,
     may_try_later,
-    refuse_larger,
+    refuse_larger_read,
     require,
     storage_failure,
     translating,
@@ -42,9 +43,11 @@ from agent_memory.errors import (
 )
 from agent_memory.key import Key
 from agent_memory_local import _files, _trees
+from agent_memory_local._files import Prepared
 from agent_memory_local._hollow import remove_empty
 from agent_memory_local._links import refuse_other_names
 from agent_memory_local._locks import Moved, close, patiently, settled_size
+from agent_memory_local._parts import LocalParts
 from agent_memory_local._place import STATE, Place, state_version
 from agent_memory_local._scan import scan
 from agent_memory_local._tree_locks import TreeLocks
@@ -123,11 +126,7 @@ class LocalBackend(BlockingBackend):
         return Entry(key, size, found.st_mtime)
 
     def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
-        try:
-            self._change(key, WriteError, lambda: self._write(key, data, when))
-        except AgentMemoryFileNotFoundError:
-            require(key, None, when)  # for a version nothing is made: the file's directory is gone
-            raise
+        self._written(key, when, lambda: self._write(key, data, when))
         return content_version(data)
 
     def append(self, key: Key, data: bytes, *, separator: bytes = b"", when: AppendWhen = ANY) -> Appended:
@@ -149,6 +148,14 @@ class LocalBackend(BlockingBackend):
             finally:
                 close(directory)
         return builder.page(after, limit)
+
+    def write_in_parts(self, key: Key, size: int, when: WriteWhen = ANY) -> LocalParts:
+        staged = self._written(key, when, lambda: self._staged(key, size, when))
+        return LocalParts(key, staged, self.part_bytes, partial(self._complete, key, when), partial(self._tidy, key))
+
+    def move_file(self, source: Key, target: Key) -> int | None:
+        with translating(source, WriteError, OSError):
+            return patiently(source, WriteError, partial(_trees.move_file, self._walker, source, target, self._sync))
 
     def move_tree(self, source: Key, target: Key) -> int | None:
         with translating(source, WriteError, OSError):
@@ -175,15 +182,26 @@ class LocalBackend(BlockingBackend):
         self._locks.forget()
         self._walker.close()
 
+    def _written(self, key: Key, when: WriteWhen, attempt: Callable[[], T]) -> T:
+        try:
+            return self._change(key, WriteError, attempt)
+        except AgentMemoryFileNotFoundError:
+            require(key, None, when)  # for a version nothing is made: the file's directory is gone
+            raise
+
     def _change(self, key: Key, error: type[FileOperationError], attempt: Callable[[], T]) -> T:
         try:
             return patiently(key, error, attempt)
         except BaseException as failure:
             if not isinstance(failure, AgentMemoryFileNotFoundError | TryLater):  # it is tried again
-                remove_empty(self._walker, key.segments[:-1], key)  # what was made for it
+                self._tidy(key)
             if isinstance(failure, OSError) and not isinstance(failure, AgentMemoryError):
                 raise storage_failure(key, error, failure) from failure
             raise
+
+    def _tidy(self, key: Key) -> None:
+        """Remove the directories that were made for a file which is not there."""
+        remove_empty(self._walker, key.segments[:-1], key)
 
     def _walked(self, key: Key) -> int:
         """A descriptor of a file to read, walked to; the caller closes it."""
@@ -221,7 +239,7 @@ class LocalBackend(BlockingBackend):
     def _snapshot(self, key: Key, file: int, start: int | None, end: int | None, when: ReadWhen) -> Snapshot:
         found, size = self._settled(key, file)
         span = range(*slice(start, end).indices(size))
-        refuse_larger(key, len(span), self.max_bytes)
+        refuse_larger_read(key, len(span), self.max_bytes)
         data = _files.read_range(file, span.start, span.stop)
         whole = len(data) == size
         if isinstance(when, Version) and (when.token.startswith(STATE) or size > self.max_bytes):
@@ -235,6 +253,29 @@ class LocalBackend(BlockingBackend):
             found = place.open_file(WriteError)
             require(key, found and (lambda: self._version(place)), when)
             self._put(place, data, WriteError)
+
+    def _staged(self, key: Key, size: int, when: WriteWhen) -> Prepared:
+        with self._place(key, make=not isinstance(when, Version)) as place:
+            found = place.open_file(WriteError)
+            require(key, found and (lambda: self._version(place)), when)
+            return place.staged(size, nameless=True)
+
+    def _complete(self, key: Key, when: WriteWhen, new: Prepared, sha256: str) -> Version:
+        if self._sync:
+            with translating(key, WriteError, OSError):
+                new.sync()
+        return self._written(key, when, lambda: self._named(key, when, new, sha256))
+
+    def _named(self, key: Key, when: WriteWhen, new: Prepared, sha256: str) -> Version:
+        with self._place(key, make=not isinstance(when, Version)) as place:
+            found = place.open_file(WriteError)
+            require(key, found and (lambda: self._version(place)), when)
+            place.give_name(new)
+            _files.sync_written(place.directory, self._sync)
+            if new.size > self.max_bytes:
+                with suppress(OSError):  # it is written, and a version that equals none is a version, too
+                    return state_version(new.state, new.size)
+        return digest_version(sha256)
 
     def _append(self, key: Key, data: bytes, separator: bytes, when: AppendWhen) -> int:
         with self._place(key, make=when is ANY) as place:
@@ -302,7 +343,7 @@ class LocalBackend(BlockingBackend):
             if len(data) == size:
                 return Snapshot(data, lambda: content_version(data), size)
         size = self._settled(key, file)[1]  # large, or being changed: its end is to be found with more care
-        refuse_larger(key, size, self.max_bytes)
+        refuse_larger_read(key, size, self.max_bytes)
         data = _files.read_range(file, 0, size)
         return Snapshot(data, lambda: content_version(data), size)
 

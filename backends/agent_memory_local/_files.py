@@ -13,11 +13,12 @@ import secrets
 import stat
 import sys
 from contextlib import suppress
+from typing import Final
 
 from agent_memory.backend import Uncopied
 from agent_memory.errors import OutcomeUnknownError
 from agent_memory.key import TEMPORARY_SUFFIX
-from agent_memory_local._descriptor import LockedDescriptor
+from agent_memory_local._descriptor import Descriptor, LockedDescriptor
 from agent_memory_local._locks import Busy, Moved, close, leave_file, take_file, take_new_file
 
 FILE_MODE = 0o600
@@ -32,48 +33,75 @@ _NO_FULL_SYNC = {errno.ENOTSUP, errno.EINVAL, errno.ENOTTY}
 _TEMPORARY = re.compile(rf"\.[0-9a-f]{{16}}{re.escape(TEMPORARY_SUFFIX)}\Z")
 
 
+def _temporary_name() -> str:
+    return f".{secrets.token_hex(8)}{TEMPORARY_SUFFIX}"
+
+
 def is_temporary(name: str) -> bool:
     """Whether a name is one that `Prepared` gives."""
     return name.endswith(TEMPORARY_SUFFIX) and _TEMPORARY.match(name) is not None
 
 
 class Prepared(Uncopied):
-    """A new file with all its content, in a directory but without the name it is to have.
+    """A new file of ``size`` bytes, in a directory but without the name it is to have.
 
-    It has no name at all where the system knows such files and only one name is to be given (`create`);
-    otherwise that of a temporary, which is gone afterwards whatever happens.
+    It has no name at all if it is to be ``nameless`` and the system knows such files; otherwise that of a temporary,
+    which is gone afterwards whatever happens.
     """
 
-    def __init__(self, directory: int, data: bytes, sync: bool, *, nameless: bool) -> None:
+    def __init__(self, directory: Descriptor, size: int, *, nameless: bool) -> None:
+        self.size: Final = size
         self._directory = directory
         self._temporary: str | None = None
         try:
-            file = (_nameless(directory) if nameless else None) or self._named()
+            file = (_nameless(directory.number) if nameless else None) or self._named()
             self._file = LockedDescriptor(file)
-            take_new_file(file, len(data))
-            _write_all(file, data)
-            if sync:
-                sync_file(file)
+            take_new_file(file, size)
         except BaseException as error:
             self.close()
             if isinstance(error, Busy):
                 raise Moved from None  # a sweeper was here before the lock was
             raise
 
-    def create(self, name: str) -> None:
+    @property
+    def state(self) -> os.stat_result:
+        """What the file is now."""
+        return os.fstat(self._file.number)
+
+    def write(self, data: bytes) -> None:
+        """Write the next bytes."""
+        _write_all(self._file.number, data)
+
+    def sync(self) -> None:
+        """Bring the content to the disk."""
+        sync_file(self._file.number)
+
+    def create(self, name: str, directory: int) -> None:
         """Give the file a name that is free, or raise `FileExistsError`."""
         if self._temporary is None:
-            os.link(f"{_OWN_FILES}/{self._file.number}", name, dst_dir_fd=self._directory, follow_symlinks=True)
+            os.link(f"{_OWN_FILES}/{self._file.number}", name, dst_dir_fd=directory, follow_symlinks=True)
         else:
-            here = self._directory
-            os.link(self._temporary, name, src_dir_fd=here, dst_dir_fd=here, follow_symlinks=False)
+            here = self._directory.number
+            os.link(self._temporary, name, src_dir_fd=here, dst_dir_fd=directory, follow_symlinks=False)
             self._remove_temporary()
 
-    def replace(self, name: str) -> None:
+    def replace(self, name: str, directory: int) -> None:
         """Give the file its name, in the place of the file that has it."""
-        assert self._temporary  # noqa: S101 - `nameless` and `replace` exclude each other
-        os.replace(self._temporary, name, src_dir_fd=self._directory, dst_dir_fd=self._directory)
-        self._temporary = None
+        if self._temporary is None:
+            self._replace_nameless(name, directory)
+        else:
+            os.replace(self._temporary, name, src_dir_fd=self._directory.number, dst_dir_fd=directory)
+            self._temporary = None
+
+    def _replace_nameless(self, name: str, directory: int) -> None:
+        temporary = _temporary_name()  # a link replaces nothing
+        self.create(temporary, directory)
+        try:
+            os.replace(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(temporary, dir_fd=directory)
+            raise
 
     def close(self) -> None:
         """Remove the temporary name, if there still is one, and let others at the file."""
@@ -88,12 +116,12 @@ class Prepared(Uncopied):
     def _remove_temporary(self) -> None:
         assert self._temporary  # noqa: S101
         with suppress(OSError):  # gone already, or a sweeper will remove it
-            os.unlink(self._temporary, dir_fd=self._directory)
+            os.unlink(self._temporary, dir_fd=self._directory.number)
         self._temporary = None
 
     def _named(self) -> int:
-        self._temporary = f".{secrets.token_hex(8)}{TEMPORARY_SUFFIX}"
-        return os.open(self._temporary, _NEW, FILE_MODE, dir_fd=self._directory)
+        self._temporary = _temporary_name()
+        return os.open(self._temporary, _NEW, FILE_MODE, dir_fd=self._directory.number)
 
 
 def _nameless(directory: int) -> int | None:

@@ -58,13 +58,18 @@ class Place(Uncopied):
     @property
     def directory(self) -> int:
         """The descriptor of the directory, walked to when it is first needed, made if it is missing."""
+        return self.open_directory.number
+
+    @property
+    def open_directory(self) -> Descriptor:
+        """The same, for a holder that outlives this place."""
         if self._directory is None:
             above = self.key.segments[:-1]
             if self._make:
                 self._directory = Descriptor(self.walker.made_directory(above, self.key, self._sync))
             else:
                 self._directory = Descriptor(self.walker.directory(above, self.key))
-        return self._directory.number
+        return self._directory
 
     def open_file(self, error: type[FileOperationError], *, must_exist: bool = False) -> os.stat_result | None:
         """Open and lock the key's file, to be closed with the place, and return what it is; None if there is none.
@@ -103,9 +108,21 @@ class Place(Uncopied):
         return self._file.number
 
     def prepared(self, data: bytes, sync: bool) -> Prepared:
-        """A new file for this directory."""
+        """A new file for this directory, with all its content."""
+        new = self.staged(len(data), nameless=self.found is None)
         try:
-            return Prepared(self.directory, data, sync, nameless=self.found is None)
+            new.write(data)
+            if sync:
+                new.sync()
+        except BaseException:
+            new.close()
+            raise
+        return new
+
+    def staged(self, size: int, *, nameless: bool) -> Prepared:
+        """A new file for this directory, to be written."""
+        try:
+            return Prepared(self.open_directory, size, nameless=nameless)
         except FileNotFoundError:
             raise Moved from None
 
@@ -115,11 +132,12 @@ class Place(Uncopied):
         Raises:
             Moved: the directory is gone, or somebody was faster with the name.
         """
+        directory = self.directory
         try:
             if self.found is None:
-                new.create(self.name)
+                new.create(self.name, directory)
             else:
-                new.replace(self.name)
+                new.replace(self.name, directory)
         except (FileNotFoundError, FileExistsError, IsADirectoryError):
             raise Moved from None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from collections.abc import Iterable
 from itertools import groupby
 from typing import Self
@@ -20,14 +21,23 @@ from agent_memory.backend import (
     storage_failure,
     taken_name,
 )
-from agent_memory.errors import AgentMemoryError, AgentMemoryFileNotFoundError, OutcomeUnknownError, WriteError
+from agent_memory.errors import (
+    AgentMemoryError,
+    AgentMemoryFileNotFoundError,
+    FileAlreadyExistsError,
+    OutcomeUnknownError,
+    WriteError,
+)
 from agent_memory.key import Key
 from agent_memory_local._descriptor import LockedDescriptor
 from agent_memory_local._files import sync_written
 from agent_memory_local._hollow import remove_empty, remove_hollow
 from agent_memory_local._locks import Busy, Moved, ask_for_tree, close, leave_tree, patiently, take_tree
+from agent_memory_local._rename import rename_to_free
 from agent_memory_local._scan import scan
-from agent_memory_local._walk import Walker, on_disk, segments_of
+from agent_memory_local._walk import Walker, on_disk, require_regular, segments_of, symlink
+
+_ACROSS = {errno.EXDEV, errno.EBUSY}
 
 
 class Tree(Uncopied):
@@ -90,6 +100,84 @@ class Tree(Uncopied):
         self._directory.close()
 
 
+def move_file(walker: Walker, source: Key, target: Key, sync: bool) -> int | None:
+    """See `agent_memory.backend.MovesFiles`; the lock of the whole tree keeps out a writer that has the file open."""
+    with Tree(walker, source) as tree:
+        old = tree.open(source.parent)
+        try:
+            found = _file(walker, old, source)
+            if found.st_nlink > 1:
+                return None  # a file with a second name stays where it is, or is copied
+            try:
+                if not _move_file(walker, tree, old, source, target, sync):
+                    return None
+            except BaseException:
+                remove_empty(walker, target.segments[:-1], target)
+                raise
+        finally:
+            close(old)
+    remove_empty(walker, source.segments[:-1], source)
+    return found.st_size
+
+
+def _file(walker: Walker, directory: int, key: Key) -> os.stat_result:
+    walker.refuse_other_case(directory, on_disk(key.name), key)
+    try:
+        found = os.stat(on_disk(key.name), dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        raise not_found(key) from None
+    require_regular(key, found, WriteError)
+    return found
+
+
+def _move_file(walker: Walker, tree: Tree, old: int, source: Key, target: Key, sync: bool) -> bool:
+    """False if the two names are on different disks, or layers of one."""
+    new = tree.make(target.parent, sync)
+    try:
+        _require_free(walker, new, target)
+        if not _renamed(old, source, new, target):
+            return False
+        sync_written(new, sync)
+        sync_written(old, sync)
+        return True
+    finally:
+        close(new)
+
+
+def _renamed(old: int, source: Key, new: int, target: Key) -> bool:
+    try:
+        rename_to_free(on_disk(source.name), on_disk(target.name), source_directory=old, target_directory=new)
+    except FileNotFoundError:
+        raise Moved from None  # another program's doing
+    except FileExistsError:
+        raise _exists(target) from None
+    except OSError as error:
+        if error.errno in _ACROSS:
+            return False
+        raise
+    return True
+
+
+def _require_free(walker: Walker, directory: int, key: Key) -> None:
+    name = on_disk(key.name)
+    if walker.taken_by_other_case(directory, name):
+        raise taken_name(key)
+    try:
+        found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return
+    if stat.S_ISLNK(found.st_mode):
+        raise symlink(key)
+    if not stat.S_ISDIR(found.st_mode):
+        raise _exists(key)
+    if not remove_hollow(directory, name):
+        raise taken_name(key)
+
+
+def _exists(key: Key) -> FileAlreadyExistsError:
+    return FileAlreadyExistsError(f"{key.path!r}: the file exists")
+
+
 def move_tree(walker: Walker, source: Key, target: Key, sync: bool) -> int | None:
     """See `agent_memory.backend.MovesTrees.move_tree`."""
     with Tree(walker, source) as tree:
@@ -142,7 +230,7 @@ def _move(tree: Tree, source: Key, target: Key, sync: bool) -> bool:
         except FileNotFoundError:
             raise Moved from None  # a writer that failed removed the empty directory
         except OSError as error:
-            if error.errno in (errno.EXDEV, errno.EBUSY):
+            if error.errno in _ACROSS:
                 return False
             raise
         sync_written(new, sync)

@@ -19,6 +19,7 @@ from weakref import WeakSet
 from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
 
 from agent_memory.backend import (
+    ABSENT,
     ANY,
     PRESENT,
     Appended,
@@ -38,7 +39,7 @@ from agent_memory.backend import (
     content_version,
     hookimpl,
     not_found,
-    refuse_larger,
+    refuse_larger_read,
     require,
     taken_name,
 )
@@ -125,7 +126,7 @@ class MemoryBackend(BlockingBackend):
         with self._changes.lock:
             file = self._file(key)
             span = range(*slice(start, end).indices(file.size))
-            refuse_larger(key, len(span), self.max_bytes)
+            refuse_larger_read(key, len(span), self.max_bytes)
             partial = _partial_version(file)
             whole = file.getvalue()
         if isinstance(when, Version) and when.token.startswith(_PARTIAL):
@@ -175,6 +176,23 @@ class MemoryBackend(BlockingBackend):
     def _delete(self, key: Key, when: ReadWhen) -> None:
         require(key, self._state(key), PRESENT, when)
         del self._fs.store[self._path(key)]
+
+    def write_in_parts(self, key: Key, size: int, when: WriteWhen = ANY) -> _Parts:  # noqa: ARG002 - not needed here
+        with self._changes.lock:
+            self._refuse_taken(key)
+            require(key, self._state(key), when)
+        return _Parts(self, key, when)
+
+    def move_file(self, source: Key, target: Key) -> int:
+        return self._changes.run(source, lambda: self._move_file(source, target))
+
+    def _move_file(self, source: Key, target: Key) -> int:
+        file = self._file(source)
+        require(target, self._state(target), ABSENT)
+        self._refuse_taken(target)
+        self._move([(self._path(source), self._path(target))])
+        size: int = file.size
+        return size
 
     def move_tree(self, source: Key, target: Key) -> int | None:
         return self._changes.run(source, lambda: self._move_tree(source, target))
@@ -249,6 +267,31 @@ class MemoryBackend(BlockingBackend):
             raise taken_name(key)
         if path not in self._fs.store and any(other.startswith(path + "/") for other in self._fs.store):
             raise taken_name(key)
+
+
+class _Parts(Uncopied):
+    """See `agent_memory.backend.Parts`."""
+
+    def __init__(self, backend: MemoryBackend, key: Key, when: WriteWhen) -> None:
+        self.part_bytes = backend.part_bytes
+        self._backend = backend
+        self._key = key
+        self._when: WriteWhen = when
+        self._held: list[bytes] = []
+
+    def add(self, data: bytes) -> None:
+        self._held.append(data)
+
+    def add_copy(self, source: Key, start: int, end: int, version: Version) -> bool:  # noqa: ARG002
+        return False
+
+    def complete(self) -> Version:
+        data = b"".join(self._held)
+        self._held.clear()
+        return self._backend.write(self._key, data, self._when)
+
+    def abort(self) -> None:
+        self._held.clear()
 
 
 def _partial_version(file: Any) -> Version:

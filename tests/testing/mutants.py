@@ -33,7 +33,7 @@ from agent_memory.backend import (
 from agent_memory.errors import AgentMemoryFileNotFoundError, ConflictError, FileAlreadyExistsError
 from agent_memory.key import RESERVED, Key
 from agent_memory.testing import BackendContract
-from agent_memory_memory import MemoryBackend
+from agent_memory_memory import MemoryBackend, _Parts
 
 
 def _let_others_run() -> None:
@@ -445,6 +445,60 @@ class PromisesLessThanItDoes(_Mutant):
 
     caught_by = "test_what_is_not_promised_is_refused_and_changes_nothing"
     capabilities = replace(MemoryBackend().capabilities, compare_and_swap=False, conditional_delete=False)
+
+
+class _WrittenAtOnce(_Parts):
+    def add(self, data: bytes) -> None:
+        super().add(data)
+        self._backend.write(self._key, b"".join(self._held))
+
+
+class PartsThatAreSeen(_Mutant):
+    caught_by = "test_a_file_written_in_parts_is_there_when_it_is_complete"
+
+    def write_in_parts(self, key: Key, size: int, when: WriteWhen = ANY) -> _Parts:
+        super().write_in_parts(key, size, when)
+        return _WrittenAtOnce(self, key, ANY)
+
+
+class PartsThatForgetTheirCondition(_Mutant):
+    """It is looked at when the write begins, and not when it ends."""
+
+    caught_by = "test_a_write_in_parts_creates_no_file_that_is_there"
+
+    def write_in_parts(self, key: Key, size: int, when: WriteWhen = ANY) -> _Parts:
+        super().write_in_parts(key, size, when)
+        return _Parts(self, key, ANY)
+
+
+class PartsThatForgetTheirVersion(_Mutant):
+    caught_by = "test_a_write_in_parts_on_a_version_replaces_no_other"
+
+    def write_in_parts(self, key: Key, size: int, when: WriteWhen = ANY) -> _Parts:
+        super().write_in_parts(key, size, when)
+        return _Parts(self, key, when if when is ABSENT else ANY)
+
+
+class _Kept(_Parts):
+    def abort(self) -> None:
+        self._backend.write(self._key, b"".join(self._held))
+
+
+class PartsThatAreKept(_Mutant):
+    caught_by = "test_a_write_in_parts_that_is_aborted_leaves_nothing"
+
+    def write_in_parts(self, key: Key, size: int, when: WriteWhen = ANY) -> _Parts:
+        super().write_in_parts(key, size, when)
+        return _Kept(self, key, when)
+
+
+class MoveOverAFile(_Mutant):
+    caught_by = "test_a_file_moves_over_nothing"
+
+    def move_file(self, source: Key, target: Key) -> int:
+        if self.content(target) is not None and source != target:
+            self.delete(target)
+        return super().move_file(source, target)
 
 
 def _subclasses(base: type[_Mutant]) -> list[type[_Mutant]]:
