@@ -6,7 +6,7 @@ import random
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
+from typing import Literal, TypeVar, cast
 
 from agent_memory._deadline import DEFAULT_SECONDS
 from agent_memory.backend import (
@@ -32,9 +32,7 @@ from agent_memory.backend import (
 from agent_memory.errors import (
     AppendError,
     ConflictError,
-    FileAlreadyExistsError,
     FileOperationError,
-    OutcomeUnknownError,
     ReadError,
     UnsupportedOperationError,
     WriteError,
@@ -45,15 +43,13 @@ from agent_memory.object_store._between_loops import TurnsBetweenLoops
 from agent_memory.object_store._bucket import Bucket, changed
 from agent_memory.object_store._cleanup import Cleanup
 from agent_memory.object_store._composing import TAIL_BYTES, Composer
-from agent_memory.object_store._conditions import ADVICE, Condition, Conditions, SingleWriterStore, Trial
+from agent_memory.object_store._conditions import ADVICE, Condition, Conditions, Trial
 from agent_memory.object_store._directories import Directories, KnownDirectories
 from agent_memory.object_store._erasing import erase
 from agent_memory.object_store._kept import Kept
-from agent_memory.object_store._store import (
-    NotSatisfiable,
-    Object,
-    ObjectStore,
-)
+from agent_memory.object_store._parts import MOST_PARTS, UPLOAD_SECONDS, Begun, UploadInParts, exists, unknown
+from agent_memory.object_store._single_writer import SingleWriterStore
+from agent_memory.object_store._store import Composes, NotSatisfiable, Object, ObjectStore
 from agent_memory.object_store._write import BeatenError, State, Write
 from agent_memory.object_store._writers import ON_IO_LOOP, Stamped, Table, Writer
 
@@ -71,7 +67,13 @@ _CAPABILITIES = Capabilities(
 )
 _SINGLE_WRITER = replace(_CAPABILITIES, atomic_create=False, compare_and_swap=False, conditional_delete=False)
 _TO_APPEND = ("create", "swap")
-_REQUESTS = {"create": "If-None-Match of a PUT", "swap": "If-Match of a PUT", "delete": "If-Match of a DELETE"}
+_REQUESTS = {
+    "create": "If-None-Match of a PUT",
+    "swap": "If-Match of a PUT",
+    "delete": "If-Match of a DELETE",
+    "create_upload": "If-None-Match of a completed upload",
+    "swap_upload": "If-Match of a completed upload",
+}
 
 
 class ObjectStoreBackend(Backend):
@@ -179,6 +181,46 @@ class ObjectStoreBackend(Backend):
             version = await self._swap(key, write, data, when)
         self._keep(key, write, version, data)
         return version
+
+    async def write_in_parts(self, key: Key, size: int, when: WriteWhen = ANY) -> UploadInParts:
+        """See `agent_memory.backend.WritesInParts`: an upload in parts, completed on the condition."""
+        if not isinstance(when, Version):
+            await self._directories.claim(key)
+        return await self._changing(key, WriteError, partial(self._begin, key, size, when), ())
+
+    async def _begin(self, key: Key, size: int, when: WriteWhen, write: Write) -> UploadInParts:
+        await self._require_new_parts(key, when, write.attempts)
+        store = self._store
+        if not isinstance(store, Composes):
+            raise UnsupportedOperationError(
+                f"{key.path!r}: {size:,} bytes are more than the {self.max_bytes:,} one call may carry, and this "
+                "engine sends nothing in parts"
+            )
+        base = None if when is ANY else await self._state_to_replace(key, when, write)
+        entry = self._writer.entry(self._store.now() + UPLOAD_SECONDS)
+        table = await write.stamped(base, entry)
+        begin = partial(store.begin_upload, self._bucket.name(key), table.metadata)
+        begun = Begun(await write.attempts.until_answered(begin), when, base, entry, table)
+        part_bytes = max(self.part_bytes, store.least_part, -(-size // MOST_PARTS))
+
+        async def changing(change: Callable[[Write], Awaitable[Stamped]]) -> Stamped:
+            async def forgetting(write: Write) -> Stamped:
+                self._kept.begin(self._bucket.name(key), write)
+                return await change(write)
+
+            return await self._changing(key, WriteError, forgetting, ())
+
+        return UploadInParts(key, begun, part_bytes, store, self._bucket, self._composer, self._cleanup, changing)
+
+    async def _state_to_replace(self, key: Key, when: WriteWhen, write: Write) -> State | None:
+        """The state that an upload is conditional on; refused at once if there is another now."""
+        seen = await write.look(whole=False)
+        if when is ABSENT:
+            if seen:
+                raise exists(key)
+        elif seen is None or seen.etag != cast(Version, when).token:
+            raise changed(key) if seen else ConflictError(f"{key.path!r}: the file is gone")
+        return seen
 
     async def append(self, key: Key, data: bytes, *, separator: bytes = b"", when: AppendWhen = ANY) -> Appended:
         """Append by compare-and-swap: a new object is made of the old one; see `agent_memory.backend.Appends`."""
@@ -291,6 +333,17 @@ class ObjectStoreBackend(Backend):
             conditions = await self._trial.of_deletes(self._bucket.name(key), attempts)
         self._require(key, conditions, needed)
 
+    async def _require_new_parts(self, key: Key, when: WriteWhen, attempts: Attempts) -> None:
+        if when is ANY:
+            return
+        kind: Literal["create", "swap"] = "create" if when is ABSENT else "swap"
+        await self._require_kept(key, attempts, (kind,))
+        if not isinstance(self._store, SingleWriterStore):
+            async with self._writer.turns.turn(self, attempts.deadline.at):
+                found = await self._trial.of_new_parts(self._bucket.name(key), attempts, kind)
+            if isinstance(self._store, Composes):
+                self._require(key, found, (f"{kind}_upload",))
+
     def _require(self, key: Key, conditions: Conditions, needed: tuple[str, ...]) -> None:
         """Raise `UnsupportedOperationError` unless the server keeps what a change relies on."""
         for name in needed:
@@ -303,8 +356,8 @@ class ObjectStoreBackend(Backend):
             return await self._send_new(key, write, data)
         except BeatenError as beaten:
             if beaten.certain:
-                raise FileAlreadyExistsError(f"{key.path!r}: the file exists") from beaten
-            raise _unknown(key) from beaten
+                raise exists(key) from beaten
+            raise unknown(key) from beaten
 
     async def _append_to(self, key: Key, write: Write, whole: bytes, base: State | None) -> Stamped:
         if base is not None:
@@ -329,7 +382,7 @@ class ObjectStoreBackend(Backend):
             return await write.send(data, base)
         except BeatenError as beaten:
             if not beaten.certain:
-                raise _unknown(key) from beaten
+                raise unknown(key) from beaten
             raise changed(key) if beaten.seen else ConflictError(f"{key.path!r}: the file is gone") from beaten
 
     def _keep(self, key: Key, write: Write, version: Stamped, data: bytes, before: int = 0) -> None:
@@ -362,10 +415,3 @@ def _version(found: Object) -> Stamped:
 
 def _snapshot(found: Object) -> Snapshot:
     return Snapshot(found.data, lambda: _version(found), found.size)
-
-
-def _unknown(key: Key) -> OutcomeUnknownError:
-    return OutcomeUnknownError(
-        f"{key.path!r}: an answer was lost, and the file is not the one that was sent; "
-        "whether that was written before could not be found out"
-    )

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 
 from agent_memory._uncopied import Uncopied
-from agent_memory.backend import not_found, refuse_larger, taken_name
+from agent_memory.backend import not_found, refuse_larger, refuse_larger_read, taken_name
 from agent_memory.errors import (
     AgentMemoryError,
     ConflictError,
@@ -151,7 +151,7 @@ class Operation(AbstractContextManager[Attempts]):
         if isinstance(raised, Refused | Racing):
             raise changed(self._key) from raised
         if isinstance(raised, TooLarge):
-            refuse_larger(self._key, raised.size, raised.most)
+            (refuse_larger_read if self._error is ReadError else refuse_larger)(self._key, raised.size, raised.most)
         if isinstance(raised, TimeoutError):  # not of a request: that is `Unanswered`
             waited = f"waited {self._attempts.deadline.seconds:g} s for other writers of this process"
             raise self._error(f"{self._subject}: {waited}; nothing was written") from None

@@ -8,11 +8,12 @@ to a repetition is settled by a look at the scratch object, which has no other w
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
+from typing import Literal
 
 from agent_memory._uncopied import Uncopied
 from agent_memory.errors import UnsupportedOperationError
@@ -24,10 +25,8 @@ from agent_memory.object_store._store import (
     Broken,
     Composes,
     Failed,
-    KeepsVersions,
     KeptItem,
     Missing,
-    Object,
     ObjectStore,
     Racing,
     Refused,
@@ -57,7 +56,9 @@ class Conditions:
         swap: a PUT with ``If-Match``.
         delete: a DELETE with ``If-Match``.
         copy: the copy of a part with ``x-amz-copy-source-if-match``.
-        complete: the completion of an upload in parts with ``If-Match``.
+        complete: the completion of an upload in parts with ``If-Match``; tried with copied parts.
+        create_upload: the completion of an upload of new parts with ``If-None-Match: *``.
+        swap_upload: the same with ``If-Match``.
     """
 
     create: Condition = Condition.NOT_TRIED
@@ -65,6 +66,8 @@ class Conditions:
     delete: Condition = Condition.NOT_TRIED
     copy: Condition = Condition.NOT_TRIED
     complete: Condition = Condition.NOT_TRIED
+    create_upload: Condition = Condition.NOT_TRIED
+    swap_upload: Condition = Condition.NOT_TRIED
 
     @property
     def keeps_uploads(self) -> bool:
@@ -108,7 +111,7 @@ class Trial(Uncopied):
         if self.known.now.swap is Condition.NOT_TRIED:
             trusted = await attempts.until_answered(self._store.is_trusted)
             found = self._trusted() if trusted else await self._tried(name, attempts)
-            self.known.now = replace(found, copy=self.known.now.copy, complete=self.known.now.complete)
+            self.known.now = replace(self.known.now, create=found.create, swap=found.swap, delete=found.delete)
         return self.known.now
 
     async def of_deletes(self, name: str, attempts: Attempts) -> Conditions:
@@ -140,6 +143,59 @@ class Trial(Uncopied):
             copy, complete = kept if trusted else await self._tried_uploads(store, name, attempts)
             self.known.now = replace(self.known.now, copy=copy, complete=complete)
         return self.known.now
+
+    async def of_new_parts(self, name: str, attempts: Attempts, condition: Literal["create", "swap"]) -> Conditions:
+        """What the server does with an upload of new parts that is completed on one kind of condition.
+
+        Args:
+            name: an object in whose directory the scratch object lies.
+            attempts: the time there is.
+            condition: ``If-None-Match: *``, or ``If-Match``.
+        """
+        store, field = self._store, f"{condition}_upload"
+        if getattr(self.known.now, field) is Condition.NOT_TRIED and isinstance(store, Composes):
+            trusted = await attempts.until_answered(store.is_trusted)
+            found = Condition.KEPT if trusted else await self._tried_new_parts(store, name, attempts, condition)
+            self.known.now = replace(self.known.now, **{field: found})
+        return self.known.now
+
+    async def _tried_new_parts(self, store: Composes, name: str, attempts: Attempts, condition: str) -> Condition:
+        async with self._scratch(name, attempts) as scratch:
+            takes = partial(self._takes_completion, store, scratch, attempts)
+            try:
+                if condition == "create":
+                    if not await takes(absent=True):
+                        return Condition.NEVER_MET
+                    return Condition.IGNORED if await takes(absent=True) else Condition.KEPT
+                await scratch.takes(lambda: scratch.put(b"1"))
+                if await takes(if_match=NO_ETAG):
+                    return Condition.IGNORED
+                return Condition.KEPT if await takes(if_match=scratch.etag) else Condition.NEVER_MET
+            except Broken:
+                raise
+            except (UnsupportedOperationError, Failed):
+                return Condition.NOT_TAKEN
+
+    async def _takes_completion(
+        self,
+        store: Composes,
+        scratch: _Scratch,
+        attempts: Attempts,
+        *,
+        if_match: str | None = None,
+        absent: bool = False,
+    ) -> bool:
+        """Whether an upload of one small part is completed on a condition; each has a content of its own."""
+        upload = await attempts.until_answered(partial(store.begin_upload, scratch.name, {}))
+        abort = partial(store.abort_upload, KeptItem(scratch.name, upload))
+        async with self._cleanup.on_failure(abort, attempts):
+            data = secrets.token_bytes(8)
+            part = await attempts.until_answered(partial(store.put_part, scratch.name, upload, 1, data))
+            complete = partial(store.complete_upload, scratch.name, upload, [part], if_match=if_match, absent=absent)
+            made = await scratch.takes(complete)
+        if not made:
+            await self._cleanup.run(abort, attempts)
+        return made
 
     def _trusted(self) -> Conditions:
         kept = Condition.KEPT
@@ -301,46 +357,3 @@ async def _copied(copy: Callable[[], Awaitable[str]], attempts: Attempts) -> str
             await attempts.lose()
         except (Refused, Missing):
             return None
-
-
-class SingleWriterStore:
-    """A store whose preconditions are looked at before the request, because there is no other writer."""
-
-    def __init__(self, store: ObjectStore) -> None:
-        self._store = store
-        if isinstance(store, KeepsVersions):
-            self.list_versions, self.delete_version = store.list_versions, store.delete_version
-            self.list_uploads, self.abort_upload = store.list_uploads, store.abort_upload
-        self.resends = store.resends
-        self.conditional_delete = True
-        self.bare_etags = store.bare_etags
-        self.most_listed = store.most_listed
-        self.identity = store.identity
-        self.is_trusted = store.is_trusted
-        self.get = store.get
-        self.head = store.head
-        self.list = store.list
-        self.now = store.now
-        self.ahead_by = store.ahead_by
-        self.aclose = store.aclose
-
-    async def put(
-        self, name: str, data: bytes, metadata: Mapping[str, str], *, if_match: str | None = None, absent: bool = False
-    ) -> str:
-        if absent or if_match is not None:
-            await self._require(name, if_match)
-        return await self._store.put(name, data, metadata)
-
-    async def delete(self, name: str, *, if_match: str | None = None) -> None:
-        if if_match is not None:
-            await self._require(name, if_match)
-        await self._store.delete(name)
-
-    async def _require(self, name: str, etag: str | None) -> None:
-        found: Object | None
-        try:
-            found = await self._store.head(name)
-        except Missing:
-            found = None
-        if (found and found.etag) != etag:
-            raise Refused if found else Missing

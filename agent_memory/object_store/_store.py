@@ -171,8 +171,10 @@ class Composes(ObjectStore, Protocol):
         """Send a part, and return its ETag."""
         ...
 
-    async def complete_upload(self, name: str, upload: str, parts: Sequence[str], *, if_match: str) -> str:
-        """Put the parts, by their ETags, in the object's place, if it is in that version; returns the new ETag."""
+    async def complete_upload(
+        self, name: str, upload: str, parts: Sequence[str], *, if_match: str | None = None, absent: bool = False
+    ) -> str:
+        """Put the parts, by their ETags, in the object's place, on a condition as `put`; returns the new ETag."""
         ...
 
     async def abort_upload(self, upload: KeptItem) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
@@ -10,6 +11,8 @@ from typing import NamedTuple
 from agent_memory.object_store._attempts import Attempts
 from agent_memory.object_store._composing import TAIL_BYTES, Composer
 from agent_memory.object_store._store import (
+    Answer,
+    Failed,
     Missing,
     NotSatisfiable,
     Object,
@@ -27,6 +30,9 @@ _RESOLUTION_SECONDS = 1.0
 """Of the time when an object was last written."""
 _LINGER_SECONDS = 10.0
 """How long an entry is kept after its operation is over, for the clocks of others."""
+
+
+_ABORTED = "the upload in parts is not there any more"
 
 
 class State(NamedTuple):
@@ -75,6 +81,10 @@ class Write:
         self._most = most
         self._stamp: Entry | None = None
 
+    def carry(self, entry: Entry) -> None:
+        """Use an entry that was sent already, with the upload that this write completes."""
+        self._stamp = entry
+
     @property
     def _entry(self) -> Entry:
         """Made when it is first sent: what was read before has told the store's clock."""
@@ -105,19 +115,58 @@ class Write:
             OutOfTimeError: the deadline is over; `Attempts.lost` tells whether the write may have taken effect.
         """
         while True:
-            table = await self._stamped(base)
+            table = await self.stamped(base, self._entry)
             try:
                 return Stamped(await self._sent(data, table, base), table)
             except Unanswered as failure:
                 await self.attempts.back_off(failure)
             except (Refused, Racing, Missing) as answer:
-                seen = await self._look_again(whole)
+                if found := await self._settled(answer, base, whole):
+                    return found
+
+    async def complete(self, request: Callable[[], Awaitable[str]], table: Table, base: State | None) -> Stamped:
+        """Send the completion of an upload that carries this write's entry and is conditional on a state.
+
+        Raises:
+            BeatenError, OutOfTimeError: as `send`.
+            Failed: somebody has aborted the upload.
+        """
+        while True:
+            try:
+                return Stamped(await self.attempts.write_once(request), table)
+            except Unanswered as failure:
+                await self.attempts.back_off(failure)
+            except (Refused, Racing, Missing) as answer:
+                if found := await self._settled(answer, base, whole=False):
+                    return found
+                if isinstance(answer, Missing):
+                    raise Failed(_ABORTED) from answer
+
+    async def complete_over(self, request: Callable[[], Awaitable[str]], table: Table) -> Stamped:
+        """The same on no condition."""
+        while True:
+            try:
+                return Stamped(await self.attempts.write_once(request), table)
+            except Unanswered as failure:
+                await self.attempts.back_off(failure)
+            except Racing:
+                await self.attempts.lose()
+            except Missing as answer:  # it is complete, or somebody has aborted it
+                seen = await self._look_again(whole=False)
                 if seen and seen.table.has(self._entry):
                     return self._found(seen)
-                in_the_way = base is None and isinstance(answer, Refused) and answer.keeps_directories
-                if not _same(seen, base) or in_the_way:
-                    raise self._beaten(seen, base) from answer
-                await self.attempts.lose()  # nothing stands in its way: the store could not decide
+                raise Failed(_ABORTED) from answer
+
+    async def _settled(self, answer: Answer, base: State | None, whole: bool) -> Stamped | None:
+        """What a refused write came to: it took effect, it was beaten, or (None) the store could not decide."""
+        seen = await self._look_again(whole)
+        if seen and seen.table.has(self._entry):
+            return self._found(seen)
+        in_the_way = base is None and isinstance(answer, Refused) and answer.keeps_directories
+        if not _same(seen, base) or in_the_way:
+            raise self._beaten(seen, base) from answer
+        await self.attempts.lose()  # nothing stands in its way
+        return None
 
     async def delete(self, etag: str | None, *, conditional: bool) -> bool:
         """Delete the object, or exactly the version ``etag`` of it; False if there is none.
@@ -182,9 +231,10 @@ class Write:
         etag = base.etag if base else None
         return await self._store.put(self._name, data, table.metadata, if_match=etag, absent=base is None)
 
-    async def _stamped(self, base: State | None) -> Table:
+    async def stamped(self, base: State | None, entry: Entry) -> Table:
+        """The table of a state with one more entry, as soon as there is room for it."""
         table = base.table if base else Table.new(self._store.now())
-        while (stamped := table.stamped(self._entry, self._store.now())) is None:
+        while (stamped := table.stamped(entry, self._store.now())) is None:
             await self.attempts.wait_for_room()
         return stamped
 

@@ -22,13 +22,14 @@ from agent_memory.backend import (
     DeletedTree,
     Entry,
     Page,
+    Parts,
     ReadWhen,
     Snapshot,
     Version,
     WriteWhen,
     hookimpl,
 )
-from agent_memory.errors import BackendNotAvailableError
+from agent_memory.errors import BackendNotAvailableError, UnsupportedOperationError
 from agent_memory.key import Key
 from agent_memory.object_store import ObjectStoreBackend, bucket_and_prefix, take_single_writer
 from agent_memory_obstore._client import ObstoreStore
@@ -68,6 +69,7 @@ class ObstoreBackend(Backend):
         if not _PREFIX.match(prefix.strip("/")):
             raise ValueError("a prefix is of names that obstore can read: none is empty, '.' or '..', or has controls")
         store = open_store(bucket, options)
+        self._instead = "; without the storage option engine=obstore it works" if store.called == "S3" else ""
         self._on_io_loop = ObjectStoreBackend(store, prefix, allow_single_writer=allow)
         self._has_home = not allow  # a single writer's turns are of one loop
         self._at_home = self._on_io_loop.on_another_loop(HOME.writer, HOME.turns)
@@ -92,6 +94,13 @@ class ObstoreBackend(Backend):
 
     async def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
         return await self._here().write(key, data, when)
+
+    async def write_in_parts(self, key: Key, size: int, when: WriteWhen = ANY) -> Parts:  # noqa: ARG002 - refused
+        """See `agent_memory.backend.WritesInParts`; obstore completes no upload in parts on a condition."""
+        raise UnsupportedOperationError(
+            f"{key.path!r}: {size:,} bytes are more than the {self.max_bytes:,} one call may carry, and obstore sends "
+            f"nothing in parts on a condition{self._instead}"
+        )
 
     async def append(self, key: Key, data: bytes, *, separator: bytes = b"", when: AppendWhen = ANY) -> Appended:
         """See `agent_memory.backend.Appends`."""

@@ -40,7 +40,8 @@ from agent_memory_s3._replies import LISTING, UPLOADS, content_of, entries, leng
 _CONFIG = {"connect_timeout": 5, "read_timeout": 15, "max_pool_connections": 64}
 _ONE_TRY = {"retries": {"total_max_attempts": 1, "mode": "standard"}}
 _CONDITIONS = {"PutObject": {"IfMatch", "IfNoneMatch"}, "DeleteObject": {"IfMatch"}, "GetObject": {"IfMatch"},
-               "UploadPartCopy": {"CopySourceIfMatch"}, "CompleteMultipartUpload": {"IfMatch"}}  # fmt: skip
+               "UploadPartCopy": {"CopySourceIfMatch"},
+               "CompleteMultipartUpload": {"IfMatch", "IfNoneMatch"}}  # fmt: skip
 _ETAGS = {"IfMatch", "CopySourceIfMatch"}
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 _LEAST_PART = 5 << 20
@@ -178,10 +179,13 @@ class S3Store(Uncopied):
     async def put_part(self, name: str, upload: str, number: int, data: bytes) -> str:
         return _etag(await self._call("upload_part", Key=name, UploadId=upload, PartNumber=number, Body=data))
 
-    async def complete_upload(self, name: str, upload: str, parts: Sequence[str], *, if_match: str) -> str:
+    async def complete_upload(
+        self, name: str, upload: str, parts: Sequence[str], *, if_match: str | None = None, absent: bool = False
+    ) -> str:
         listed = [{"ETag": etag, "PartNumber": number} for number, etag in enumerate(parts, 1)]
         where = {"Key": name, "UploadId": upload, "MultipartUpload": {"Parts": listed}}
-        return _etag(await self._call("complete_multipart_upload", **where, IfMatch=if_match))
+        conditions = _given(IfMatch=if_match, IfNoneMatch="*" if absent else None)
+        return _etag(await self._call("complete_multipart_upload", **where, **conditions))
 
     async def aclose(self) -> None:
         if self._process == os.getpid():  # else they are the parent's, who would not hear of answers any more

@@ -31,7 +31,7 @@ def test_a_seed_makes_the_same_schedule_again() -> None:
 
 
 async def a_refusal_is_a_conflict(self: Any, data: bytes, base: Any, *, whole: bool = False) -> Stamped:
-    table = await self._stamped(base)
+    table = await self.stamped(base, self._entry)
     while True:
         try:
             return Stamped(await self.attempts.write_once(lambda: self._put(data, table, base)), table)

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Any, Final
 
@@ -119,12 +120,12 @@ class SimulatedStore:
         self._upload(upload).parts[number] = data
         return _etag(data)
 
-    def complete_upload(self, upload: str, parts: Sequence[str], if_match: str) -> str:
+    def complete_upload(self, upload: str, parts: Sequence[str], if_match: str | None, absent: bool) -> str:
         whole = self._upload(upload)
         ordered = [whole.parts[number] for number in range(1, len(parts) + 1)]
         assert [_etag(part) for part in ordered] == list(parts)
         assert all(len(part) >= LEAST_PART for part in ordered[:-1]), "S3 would refuse so small a part"
-        etag = self.put(whole.name, b"".join(ordered), whole.metadata, if_match, absent=False)
+        etag = self.put(whole.name, b"".join(ordered), whole.metadata, if_match, absent)
         del self.uploads[upload]
         return etag
 
@@ -277,8 +278,18 @@ class ComposingClient(SimulatedClient):
         etag: str = await self._sent(lambda: self._store.put_part(upload, number, data), conditional=False)
         return etag
 
-    async def complete_upload(self, name: str, upload: str, parts: Sequence[str], *, if_match: str) -> str:  # noqa: ARG002
-        etag: str = await self._sent(lambda: self._store.complete_upload(upload, parts, if_match), conditional=True)
+    async def complete_upload(
+        self,
+        name: str,  # noqa: ARG002 - the id will do
+        upload: str,
+        parts: Sequence[str],
+        *,
+        if_match: str | None = None,
+        absent: bool = False,
+    ) -> str:
+        conditional = absent or if_match is not None
+        complete = partial(self._store.complete_upload, upload, parts, if_match, absent)
+        etag: str = await self._sent(complete, conditional=conditional)
         return etag
 
     async def abort_upload(self, upload: KeptItem) -> None:
