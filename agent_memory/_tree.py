@@ -17,11 +17,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple, TypeVar, cast
 
-from agent_memory import flows, tree_flows
+from agent_memory import flows, part_flows, tree_flows
 from agent_memory._acting import NOBODY, Acting, acting
 from agent_memory._protected import ProtectedNames
 from agent_memory._uncopied import Uncopied
-from agent_memory.backend import ANY, PRESENT, AnyBackend, AppendWhen, Backend, Deadline, Entry, deadline
+from agent_memory.backend import ABSENT, ANY, PRESENT, AnyBackend, AppendWhen, Backend, Deadline, Entry, deadline
 from agent_memory.errors import (
     AgentMemoryError,
     InvalidContentError,
@@ -249,6 +249,22 @@ class Tree(Uncopied):
     async def create(self, run: Run, path: str, content: Content) -> WriteResult:
         return await self._write(run, "create", path, lambda c: flows.create(c.store, c.run, c.key, c.data), content)
 
+    async def write_blocks(self, run: Run, path: str, blocks: part_flows.Blocks, create: bool) -> WriteResult:
+        if not self._goes_in_parts(blocks.size):
+            content = await run.offload(lambda: _collected(blocks))
+            return await (self.create(run, path, content) if create else self.write(run, path, content, None))
+
+        def flow(c: Call) -> Awaitable[Effect]:
+            return part_flows.write(c.store, c.run, c.key, blocks, ABSENT if create else ANY)
+
+        return await self._write(run, "create" if create else "write", path, flow, unseen=blocks.size)
+
+    def _goes_in_parts(self, size: int) -> bool:
+        """Whether a content is written in parts: one call does not carry it, or nothing needs it in memory."""
+        if size > self.backend.max_bytes:
+            return True
+        return size > self.backend.part_bytes and not self.hooks.need_content and flows.writes_in_parts(self.backend)
+
     async def append(
         self, run: Run, path: str, content: Content, separator: Content, must_exist: bool, expected: str | None
     ) -> WriteResult:
@@ -302,9 +318,16 @@ class Tree(Uncopied):
         return TreeResult(self._path(self.top.join(new_path)), effect.files or 0, effect.skipped)
 
     async def _write(
-        self, run: Run, kind: OperationKind, path: str, flow: Flow, content: Content | None = None
+        self,
+        run: Run,
+        kind: OperationKind,
+        path: str,
+        flow: Flow,
+        content: Content | None = None,
+        *,
+        unseen: int | None = None,
     ) -> WriteResult:
-        effect = await self._operate(run, kind, path, flow, content)
+        effect = await self._operate(run, kind, path, flow, content, unseen=unseen)
         key = self.top.join(path)
         return WriteResult(self._path(key) if self.top.path else key.path, effect.size or 0, effect.sha256 or "")
 
@@ -318,8 +341,12 @@ class Tree(Uncopied):
         *,
         directory: bool = False,
         new_path: str | None = None,
+        unseen: int | None = None,
     ) -> Effect:
-        """The choke point: every operation of every surface passes here, exactly once."""
+        """The choke point: every operation of every surface passes here, exactly once.
+
+        ``unseen`` is the bytes of a content that is written in parts, which no plugin can be given.
+        """
         try:
             key = self.top.join_prefix(path) if directory else self.top.join(path)
             target = None if new_path is None else self.top.join(new_path)
@@ -328,7 +355,7 @@ class Tree(Uncopied):
             await run.offload(lambda: self.hooks.key_rejected(self.agent, refused, self.by.actor))
             raise
         data, fault = _encoded(content) if content else (b"", None)
-        size = None if fault or content is None else len(data)
+        size = unseen if fault or content is None else len(data)
         call = Call(self, cast(Backend, self.backend), run, kind, key, target, size, data, time.time())
         started = run.now()
         failed: BaseException | None = None
@@ -336,7 +363,7 @@ class Tree(Uncopied):
         # A signal's handler may raise wherever a function begins or has been called. So what was done is told from
         # within this function, which had begun before, and a report that an interrupt broke off is taken up again.
         try:
-            await self._perform(call, flow, fault, has_content=content is not None)
+            await self._perform(call, flow, fault, has_content=content is not None, unseen=unseen)
         except GeneratorExit as error:
             if isinstance(run, AsyncRun | ThreadedRun):
                 raise  # the caller's event loop was given up: nothing is awaited there, and this may be any thread
@@ -358,7 +385,9 @@ class Tree(Uncopied):
                 failed = raised = None  # they hold this frame
         return cast(Effect, call.effect)
 
-    async def _perform(self, call: Call, flow: Flow, fault: InvalidContentError | None, *, has_content: bool) -> None:
+    async def _perform(
+        self, call: Call, flow: Flow, fault: InvalidContentError | None, *, has_content: bool, unseen: int | None
+    ) -> None:
         self._permit(call)
         if fault:
             raise fault
@@ -366,6 +395,8 @@ class Tree(Uncopied):
             await call.run.offload(lambda: call.ask(lambda: self.hooks.before(call.operation)))
         if has_content:
             call.data = await self._passed(call, call.data)
+        if unseen is not None:
+            await call.run.offload(lambda: call.ask(lambda: self.hooks.pass_unseen(call.operation, unseen)))
         call.at_work = True
         call.effect = await (flow(call) if self.timeout is None else self._in_time(self.timeout, flow, call))
 
@@ -432,6 +463,20 @@ def _encoded(content: Content) -> tuple[bytes, InvalidContentError | None]:
         return content(), None
     except InvalidContentError as error:
         return b"", error
+
+
+def _collected(blocks: part_flows.Blocks) -> Content:
+    """A content that one call carries; what is wrong with it is told within the operation."""
+    try:
+        data = blocks.whole()
+    except InvalidContentError as error:
+        refused = error
+
+        def refuse() -> bytes:
+            raise refused
+
+        return refuse
+    return lambda: data
 
 
 def _digest(expected: str | None) -> str | None:

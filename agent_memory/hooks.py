@@ -41,11 +41,14 @@ class Hooks(Uncopied):
         self._before = _implementations(hook.agent_memory_before_operation)
         self._filter = _implementations(hook.agent_memory_filter_content)
         self._check = _implementations(hook.agent_memory_check_content)
+        self._size = _implementations(hook.agent_memory_check_size)
         self._after = _implementations(hook.agent_memory_after_operation)
         self._rejected = _implementations(hook.agent_memory_key_rejected)
         self._checkpoint = _implementations(hook.agent_memory_audit_checkpoint)
         self.guards = bool(self._before)
         self.see_content = bool(self._filter or self._check)
+        by_size = [each.plugin for each in self._size]
+        self.need_content = [each.plugin for each in (*self._filter, *self._check) if each.plugin not in by_size]
         observers = [implementation.plugin for implementation in self._after]
         self.observers = bool(observers)
         self._ask = tuple(getattr(plugin, "listening", _always) for plugin in observers)
@@ -76,6 +79,19 @@ class Hooks(Uncopied):
             content = _filtered(each, operation, content)
         _ask(self._check, {"operation": operation, "content": content})
         return content
+
+    def pass_unseen(self, operation: Operation, size: int) -> None:
+        """Ask the guards of sizes about a content that no plugin can be given.
+
+        Raises:
+            OperationDenied: one refused, or one failed, or a plugin has to see the content.
+        """
+        if self.need_content:
+            raise OperationDenied(
+                f"{operation.path!r}: {size:,} bytes are more than one call may carry, so the plugin "
+                f"{_label(self.need_content[0])!r} cannot be given the content; nothing was written"
+            )
+        _ask(self._size, {"operation": operation, "size": size})
 
     def hear_successes(self) -> bool:
         """Whether an observer wants to be told of an operation that did what it was asked, and nothing else.

@@ -118,6 +118,15 @@ def agent_memory_check_content(operation: Operation, content: bytes) -> None:
 
 
 @hookspec
+def agent_memory_check_size(operation: Operation, size: int) -> None:
+    """Called instead of the two hooks above with the bytes of a content that is written in parts; raise to veto.
+
+    Such a content is never in memory as a whole, so no filter and no guard sees it. A plugin that implements one of
+    those hooks and not this one refuses it.
+    """
+
+
+@hookspec
 def agent_memory_after_operation(operation: Operation, outcome: Outcome) -> None:
     """Called exactly once per operation: on success, failure or cancellation.
 

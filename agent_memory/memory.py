@@ -21,6 +21,7 @@ from agent_memory.filesystem import AgentMemoryFileSystem
 from agent_memory.flows import raw_bytes, text_bytes
 from agent_memory.hooks import Hooks
 from agent_memory.key import Key
+from agent_memory.part_flows import Blocks
 from agent_memory.plugins.logging import LoggingPlugin
 from agent_memory.reader import Reader
 from agent_memory.registry import open_backend
@@ -138,7 +139,7 @@ class AgentMemory(_View):
         Raises:
             AgentMemoryFileNotFoundError: no such file.
             ReadError: the file is not UTF-8; `read_bytes` still works.
-            FileTooLargeError: over the backend's ``max_bytes`` (50 MB unless configured).
+            FileTooLargeError: over the backend's ``max_bytes`` (50 MB unless configured); `scan` reads it.
         """
         return step(self._tree.read_text(self._run, path))
 
@@ -187,6 +188,26 @@ class AgentMemory(_View):
     def write_bytes(self, path: str, content: bytes, *, expected_sha256: str | None = None) -> WriteResult:
         """Replace or create a file of any bytes; as `write`."""
         return step(self._tree.write(self._run, path, _bytes(content), expected_sha256))
+
+    def write_blocks(self, path: str, blocks: Iterable[bytes], size: int, *, create: bool = False) -> WriteResult:
+        """Replace or create a file of any size in one atomic step, in bounded memory; as `write`.
+
+        Over 5 MiB (the backend's ``part_bytes``) the content is written in parts, where the backend can and no plugin
+        has to see it; over ``max_bytes`` always.
+
+        Args:
+            path: the file.
+            blocks: its content, in blocks of any size; read once, by an async twin in a thread.
+            size: how many bytes they are in all.
+            create: the file must not exist yet: of racing creators exactly one wins.
+
+        Raises:
+            FileAlreadyExistsError: ``create``, and the name is taken.
+            InvalidContentError: the blocks are not bytes, or not ``size`` bytes in all; nothing was written.
+            OperationDenied: over ``max_bytes``, and a plugin has to see the content.
+            UnsupportedOperationError: over ``max_bytes``, and the backend writes no file in parts.
+        """
+        return step(self._tree.write_blocks(self._run, path, Blocks(blocks, size), create))
 
     def append(
         self,
@@ -294,8 +315,8 @@ class AgentMemory(_View):
     def rename(self, path: str, new_path: str) -> TreeResult:
         """Move a file or a directory to a name that is free; never overwrites.
 
-        A file is at its new name before it leaves the old one: a crash may leave both, never neither. A
-        directory goes file by file.
+        On local disk and in memory one step, whatever the size. Elsewhere a file is at its new name before it leaves
+        the old one, so a crash may leave both, never neither, and a directory goes file by file.
 
         Raises:
             AgentMemoryFileNotFoundError: no such file or directory.
@@ -378,6 +399,9 @@ class AsyncAgentMemory(_View):
 
     async def write_bytes(self, path: str, content: bytes, *, expected_sha256: str | None = None) -> WriteResult:
         return await self._do(lambda run: self._tree.write(run, path, _bytes(content), expected_sha256))
+
+    async def write_blocks(self, path: str, blocks: Iterable[bytes], size: int, *, create: bool = False) -> WriteResult:
+        return await self._do(lambda run: self._tree.write_blocks(run, path, Blocks(blocks, size), create))
 
     async def append(
         self,

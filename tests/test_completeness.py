@@ -36,7 +36,8 @@ from agent_memory.tools import AgentMemoryTools, FileSystemManager, MemorySearch
 from agent_memory.tools._toolset import TOOLS
 from agent_memory_memory import MemoryBackend
 
-PRIMITIVES = ("read", "stat", "write", "delete", "list", "append", "move_tree", "delete_tree", "erase")
+PRIMITIVES = ("read", "stat", "write", "delete", "list", "append", "move_tree", "delete_tree", "erase", "move_file",
+              "write_in_parts")  # fmt: skip
 Args = tuple[Any, ...]
 
 

@@ -105,6 +105,7 @@ ON_A_TREE = {
     "list": case("list", "dir"),
     "write": case("write", "a.md", "new", size=3, content=b"new"),
     "write_bytes": case("write", "a.md", b"\xff\0", size=2, content=b"\xff\0"),
+    "write_blocks": case("write", "a.md", [b"\xff", b"\0"], 2, size=2, content=b"\xff\0"),
     "create": case("create", "new.md", "\u00e9", size=2, content="\u00e9".encode()),
     "create_bytes": case("create", "new.md", b"\xff", size=1, content=b"\xff"),
     "append": case("append", "a.md", "new", size=3, content=b"new"),
@@ -208,13 +209,16 @@ class Counting(MemoryBackend):
         return super().list(prefix, recursive=recursive, after=after, limit=limit)
 
 
+BROKEN = {"read", "stat", "write", "append", "delete", "delete_tree", "erase", "list", "move_file"}
+
+
 class Broken(Counting):
     """Fails at every request, once it is broken."""
 
     broken = False
 
     def __getattribute__(self, name: str) -> Any:
-        if name in ("read", "stat", "write", "append", "delete", "delete_tree", "erase", "list") and self.broken:
+        if name in BROKEN and self.broken:
             return self._fail
         return super().__getattribute__(name)
 
@@ -894,6 +898,7 @@ def test_the_hooks_and_their_arguments_are_the_documented_ones() -> None:
         "agent_memory_before_operation": ["operation"],
         "agent_memory_filter_content": ["operation", "content"],
         "agent_memory_check_content": ["operation", "content"],
+        "agent_memory_check_size": ["operation", "size"],
         "agent_memory_after_operation": ["operation", "outcome"],
         "agent_memory_key_rejected": ["agent", "text", "reason", "actor"],
         "agent_memory_audit_checkpoint": ["checkpoint"],

@@ -59,7 +59,8 @@ OF_ONE_CALL = set(
     object_store._write.Write plugins.redaction._Decoded reader.Reader tools._toolset.Toolset tools.search._FileSearch
     _paging.Markers _patterns._Example _waiting.trying_later agent_memory_s3._answers.Request hooks.Report
     mcp_server._connections.Connection mcp_server._sessions.Sessions mcp_server._stdio._Client mcp_server._stdio._Line
-    object_store._conditions._Scratch runners._Threaded agent_memory_s3._session._NoRedirects
+    agent_memory_memory._Parts object_store._conditions._Scratch object_store._parts.UploadInParts part_flows.Blocks
+    runners._Threaded agent_memory_s3._session._NoRedirects
     """.split()  # noqa: SIM905
 )
 """Made and dropped within one call of ours, where no code of others sees them."""
@@ -78,7 +79,7 @@ VALUES = set(
 NOT_HERE = {
     "agent_memory_obstore._azure.AzureStore": "an ObstoreStore",
     "audit.log.BatchedLog": "for stores without append, which are tried in tests/audit",
-    "object_store._conditions.SingleWriterStore": "a store of a server that ignores conditions",
+    "object_store._single_writer.SingleWriterStore": "a store of a server that ignores conditions",
 }
 HELPERS = ("agent_memory.testing.", "agent_memory.cli.")
 
@@ -141,9 +142,11 @@ def _of_the_disk(service: AgentMemoryService, stack: ExitStack) -> Iterator[obje
     with Tree(backend._walker, key) as tree:
         yield tree
     place = stack.enter_context(Place(backend._walker, backend._locks, key, make=True, sync=False))
-    new = Prepared(place.directory, b"x", sync=False, nameless=False)
+    new = Prepared(place.open_directory, 1, nameless=False)
     stack.callback(new.close)
-    yield from (place, new)
+    parts = backend.write_in_parts(key, 1)
+    stack.callback(parts.abort)
+    yield from (place, new, parts)
 
 
 def _name(cls: type) -> str:

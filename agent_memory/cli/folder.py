@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import Self, TypeAlias
 
 from agent_memory._uncopied import Uncopied
-from agent_memory.errors import FileAlreadyExistsError, FileTooLargeError, InvalidPathError, UnsupportedOperationError
+from agent_memory.errors import FileAlreadyExistsError, InvalidPathError, UnsupportedOperationError
 from agent_memory.key import MAX_SEGMENTS, RESERVED, RULES, TEMPORARY_SUFFIX
 
 Blocks: TypeAlias = Callable[[], Iterable[bytes]]
+BLOCK = 4 << 20
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
 
@@ -89,26 +90,24 @@ class Folder(Uncopied):
         found.files.sort()
         return found
 
-    def read(self, path: str, limit: int) -> bytes:
-        """A regular file's bytes.
+    @contextmanager
+    def reading(self, path: str) -> Iterator[tuple[int, Blocks]]:
+        """A regular file's size, and its content as `put` takes it; what is appended meanwhile is left out.
 
         Raises:
             InvalidPathError: the file, or a directory above it, has become a link or something special.
-            FileTooLargeError: more than ``limit`` bytes.
         """
         with self._parent(path, make=False) as directory:
             with _no_link(path):
                 descriptor = _open_to_read(directory, _name(path))
             try:
                 size = _regular(path, os.fstat(descriptor)).st_size
-                if size > limit:
-                    raise FileTooLargeError(f"{path!r}: {size:,} bytes are more than the {limit:,} a file may have")
-                return _read_all(descriptor)
+                yield size, lambda: _blocks(descriptor, size)
             finally:
                 os.close(descriptor)
 
     def sha256(self, path: str) -> str:
-        """The SHA-256 of a regular file, in hexadecimal digits; errors as `read`."""
+        """The SHA-256 of a regular file, in hexadecimal digits; errors as `reading`."""
         with self._parent(path, make=False) as directory, _no_link(path):
             descriptor = _open_to_read(directory, _name(path))
         with os.fdopen(descriptor, "rb") as file:
@@ -262,9 +261,11 @@ def _same(directory: int, path: str, size: int, blocks: Blocks) -> bool | None:
         os.close(descriptor)
 
 
-def _read_all(descriptor: int) -> bytes:
-    with os.fdopen(descriptor, "rb", closefd=False) as file:
-        return file.read()
+def _blocks(descriptor: int, size: int) -> Iterator[bytes]:
+    at = 0
+    while block := os.pread(descriptor, min(BLOCK, size - at), at):
+        yield block
+        at += len(block)
 
 
 def _place(directory: int, path: str, blocks: Blocks, overwrite: bool) -> None:

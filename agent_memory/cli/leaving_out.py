@@ -95,7 +95,8 @@ def exported(folder: Folder) -> Mapping[str, str]:
     A folder may come from elsewhere: a file of it is told by its content, so a manifest takes in nothing else.
     """
     try:
-        found = json.loads(folder.read(_MANIFEST, _MOST_BYTES))["files"]
+        with folder.reading(_MANIFEST) as (size, blocks):
+            found = json.loads(b"".join(blocks()))["files"] if size <= _MOST_BYTES else {}
     except (AgentMemoryError, OSError, ValueError, KeyError, TypeError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}

@@ -5,16 +5,20 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from agent_memory.cli.folder import Blocks
 from agent_memory.cli.output import Exit, code_of, document_of, message_of, progress
 from agent_memory.errors import AgentMemoryError, FileAlreadyExistsError, FileOperationError, UnsupportedOperationError
 from agent_memory.memory import AgentMemory
+from agent_memory.reader import Reader
 
 T = TypeVar("T")
 _AT_ONCE = 8
 _MOST_FAILURES = 20
+_LARGE = 5 << 20
 
 
 @dataclass(frozen=True)
@@ -120,24 +124,37 @@ class Target:
     def __init__(self, memory: AgentMemory, *, overwrite: bool) -> None:
         self._memory = memory
         self._overwrite = overwrite
+        self._large = threading.Lock()
         self._sizes = {entry.path: entry.size for entry in memory.list()}
 
-    def put(self, path: str, data: bytes) -> bool:
-        """Write a file; False if it is there with the same content.
+    def put(self, path: str, size: int, blocks: Blocks) -> bool:
+        """Write a file of so many bytes; False if it is there with the same content.
+
+        ``blocks`` gives the content, anew each time it is called: to compare, and to write. One large file is written
+        at a time, so that the memory this takes does not grow with the number of threads.
 
         Raises:
             FileAlreadyExistsError: it is there with other content, and may not be overwritten.
         """
-        size = self._sizes.get(path)
-        if size == len(data) and self._memory.read_bytes(path) == data:
-            return False
-        if self._overwrite:
-            self._memory.write_bytes(path, data)
-        elif size is None:
-            self._memory.create_bytes(path, data)
-        else:
-            raise FileAlreadyExistsError(f"{path!r}: there is a file of other content")
-        return True
+        with self._large if size > _LARGE else nullcontext():
+            known = self._sizes.get(path)
+            if known == size and self._is_there(path, blocks):
+                return False
+            if known is not None and not self._overwrite:
+                raise FileAlreadyExistsError(f"{path!r}: there is a file of other content")
+            self._memory.write_blocks(path, blocks(), size, create=not self._overwrite)
+            return True
+
+    def _is_there(self, path: str, blocks: Blocks) -> bool:
+        async def same(reader: Reader) -> bool:
+            at = 0
+            for block in blocks():
+                if await reader.read(at, at + len(block)) != block:
+                    return False
+                at += len(block)
+            return at == reader.size
+
+        return self._memory.scan(path, same)
 
 
 def failure(path: str, reason: str) -> Left:

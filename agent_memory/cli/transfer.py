@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
 
 import click
 
-from agent_memory.cli.folder import Folder, Found, link_refused
+from agent_memory.cli.folder import BLOCK, Blocks, Folder, Found, link_refused
 from agent_memory.cli.inspection import agents_of
 from agent_memory.cli.leaving_out import Sieve, ignored_by_git, note_exported
 from agent_memory.cli.moving import Left, Moved, Target, failure, line_of, move_all
@@ -34,13 +35,13 @@ from agent_memory.errors import (
     OperationDenied,
 )
 from agent_memory.key import RESERVED, RULES
+from agent_memory.memory import AgentMemory
 from agent_memory.reader import Reader
 from agent_memory.runners import step
 from agent_memory.service import AgentMemoryService
 
 F = TypeVar("F", bound=Callable[..., Any])
 _MOST_LINES = 100
-_BLOCK = 4 << 20
 
 
 def _overwriting(command: F) -> F:
@@ -84,10 +85,10 @@ def import_(
         found = found.where(sieve.takes)
         memory = store.service.agent(settings.agent)
         target = Target(memory.read_only() if dry_run else memory, overwrite=overwrite)
-        limit = store.backend.max_bytes
 
         def put(path: str) -> bool:
-            return target.put(path, folder.read(path, limit))
+            with folder.reading(path) as (size, blocks):
+                return target.put(path, size, blocks)
 
         would_write: list[str] = []
         moved = move_all("Importing", found.files, _dry(put, would_write) if dry_run else put, lambda path: path)
@@ -127,11 +128,7 @@ def export(settings: Settings, directory: str, overwrite: bool) -> None:
         paths = [entry.path for entry in memory.list()]
 
         def put(path: str) -> bool:
-            async def copy(reader: Reader) -> bool:
-                first = await reader.read(0, _BLOCK)
-                return folder.put(path, reader.size, lambda: _blocks(reader, first), overwrite=overwrite)
-
-            return memory.scan(path, copy)
+            return _copied_file(memory, path, lambda size, blocks: folder.put(path, size, blocks, overwrite=overwrite))
 
         moved = move_all("Exporting", paths, put, lambda path: path)
         left = {each.path for each in moved.left}
@@ -188,10 +185,20 @@ def copy(
     _finish(settings, "copied", moved)
 
 
+def _copied_file(memory: AgentMemory, path: str, put: Callable[[int, Blocks], bool]) -> bool:
+    """Put a file of a memory somewhere else, in blocks of one state of it."""
+
+    async def copy(reader: Reader) -> bool:
+        first = await reader.read(0, BLOCK)
+        return put(reader.size, lambda: _blocks(reader, first))
+
+    return memory.scan(path, copy)
+
+
 def _blocks(reader: Reader, first: bytes) -> Iterator[bytes]:
     yield first
-    for start in range(len(first), reader.size, _BLOCK):
-        yield step(reader.read(start, start + _BLOCK))
+    for start in range(len(first), reader.size, BLOCK):
+        yield step(reader.read(start, start + BLOCK))
 
 
 def _copied(source: AgentMemoryService, target: AgentMemoryService, overwrite: bool, agent: str | None) -> Moved:
@@ -201,7 +208,7 @@ def _copied(source: AgentMemoryService, target: AgentMemoryService, overwrite: b
 
     def put(file: tuple[str, str]) -> bool:
         agent, path = file
-        return targets[agent].put(path, source.agent(agent).read_bytes(path))
+        return _copied_file(source.agent(agent), path, partial(targets[agent].put, path))
 
     return move_all("Copying", files, put, "/".join)
 

@@ -164,15 +164,23 @@ class Transfers(Confined):
         mode: str = "overwrite",
         **kwargs: Any,
     ) -> None:
-        """Copy a local file into the tree: one write, or with ``mode="create"`` one create."""
+        """Copy a local file into the tree, in bounded memory: one write, or with ``mode="create"`` one create.
+
+        In a transaction the file is read at once, and written at its end.
+        """
         local = Path(lpath)
         if local.is_dir():
             self.makedirs(rpath, exist_ok=True)
             return
-        data = local.read_bytes()
-        callback.set_size(len(data))
-        self.pipe_file(rpath, data, mode)
-        callback.relative_update(len(data))
+        with local.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            callback.set_size(size)
+            path = self._strip_protocol(rpath)
+            if self._intrans or path == "" or mode not in ("overwrite", "create"):
+                self.pipe_file(rpath, file.read(), mode)
+            else:
+                self._memory.write_blocks(path, iter(lambda: file.read(BLOCK), b""), size, create=mode == "create")
+        callback.relative_update(size)
 
     def _pairs(
         self, source: Any, target: Any, recursive: bool, maxdepth: int | None, is_directory: Callable[[str], bool]

@@ -89,10 +89,15 @@ class LimitsPlugin(Uncopied):
     @hookimpl
     def agent_memory_check_content(self, operation: Operation, content: bytes) -> None:
         """Refuse what is over the limits."""
-        if self._sizes and (size := self._sizes.excess(operation, len(content))) is not None:
-            raise OperationDenied(f"{operation.path!r}: {size:,} bytes; a file may have {self.max_file_bytes:,}")
+        self.agent_memory_check_size(operation, len(content))
+
+    @hookimpl
+    def agent_memory_check_size(self, operation: Operation, size: int) -> None:
+        """The same for a content that is written in parts."""
+        if self._sizes and (most := self._sizes.excess(operation, size)) is not None:
+            raise OperationDenied(f"{operation.path!r}: {most:,} bytes; a file may have {self.max_file_bytes:,}")
         if self._usage:
-            self._usage.permit(operation, len(content))
+            self._usage.permit(operation, size)
 
     @hookimpl
     def agent_memory_after_operation(self, operation: Operation, outcome: Outcome) -> None:

@@ -24,12 +24,14 @@ class RecordingPlugin:
     Attributes:
         before: the operations the guards were asked about.
         checked: the content they were asked about, with its operation.
+        sizes: the sizes they were asked about of content that is written in parts, with its operation.
         after: the operations that ended, with how.
         rejected: the names that were refused.
     """
 
     before: list[Operation] = field(default_factory=list)
     checked: list[tuple[Operation, bytes]] = field(default_factory=list)
+    sizes: list[tuple[Operation, int]] = field(default_factory=list)
     after: list[tuple[Operation, Outcome]] = field(default_factory=list)
     rejected: list[Rejected] = field(default_factory=list)
 
@@ -55,6 +57,10 @@ class RecordingPlugin:
     @hookimpl
     def agent_memory_check_content(self, operation: Operation, content: bytes) -> None:
         self.checked.append((operation, content))
+
+    @hookimpl
+    def agent_memory_check_size(self, operation: Operation, size: int) -> None:
+        self.sizes.append((operation, size))
 
     @hookimpl
     def agent_memory_after_operation(self, operation: Operation, outcome: Outcome) -> None:

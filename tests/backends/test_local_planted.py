@@ -18,6 +18,7 @@ from agent_memory import (
     PathTraversalError,
     TreeResult,
 )
+from agent_memory_local import LocalBackend
 from tests.backends.planted import (
     AS_A_TARGET,
     EVERY,
@@ -48,6 +49,11 @@ QUESTIONS = {
 def _never_hangs() -> Iterator[None]:
     with watched(20):
         yield
+
+
+@pytest.fixture(autouse=True)
+def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LocalBackend, "part_bytes", 1)
 
 
 @pytest.fixture

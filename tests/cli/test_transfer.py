@@ -146,10 +146,14 @@ def test_what_has_no_counterpart_is_mentioned(run: Run, source: Path) -> None:
     assert ".agent-memory" in document["notes"][1]
 
 
-def test_a_file_that_cannot_be_read_does_not_stop_the_others(run: Run, source: Path) -> None:
+def test_a_large_file_that_a_plugin_has_to_see_stays_out_and_stops_no_other(
+    run: Run, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AGENT_MEMORY_PLUGINS", '{"redaction": {}}')
     os.truncate(source / "README.md", 51_000_000)
     document = documented(run("import", str(source), "--json"))
-    assert [(each["path"], each["kind"]) for each in document["left"]] == [("README.md", "file_too_large")]
+    assert [(each["path"], each["kind"]) for each in document["left"]] == [("README.md", "operation_denied")]
+    assert "the plugin 'RedactionPlugin' cannot be given the content" in document["left"][0]["message"]
     assert document["written"] == len(TREE) - 1
 
 
@@ -225,14 +229,14 @@ def test_a_directory_that_becomes_a_link_is_not_entered(tmp_path: Path) -> None:
         assert opened.find().files == ["a/x.md"]
         (folder / "a").rename(folder / "b")
         (folder / "a").symlink_to(outside)
-        with pytest.raises(InvalidPathError):
-            opened.read("a/x.md", 100)
+        with pytest.raises(InvalidPathError), opened.reading("a/x.md"):
+            pytest.fail("the file outside was opened")
         with pytest.raises(InvalidPathError):
             opened.put("a/y.md", 1, lambda: [b"x"], overwrite=True)
         (folder / "b/x.md").unlink()
         (folder / "b/x.md").symlink_to(outside / "x.md")
-        with pytest.raises(AgentMemoryError):
-            opened.read("b/x.md", 100)
+        with pytest.raises(AgentMemoryError), opened.reading("b/x.md"):
+            pytest.fail("the file outside was opened")
     assert on_disk(outside) == {"x.md": b"outside"}
 
 

@@ -77,6 +77,14 @@ def _products(states: Iterable[Iterable[Tree]], beside: Tree) -> tuple[Tree, ...
     )
 
 
+def _in_parts(path: str, *, create: bool) -> Callable[[AgentMemory], object]:
+    def run(memory: AgentMemory) -> None:
+        memory._tree.backend.part_bytes = len(NEW) // 2
+        memory.write_blocks(path, [NEW.encode()], len(NEW), create=create)
+
+    return run
+
+
 _BESIDE = {"other.md": OTHER}
 _TREE = {"d/a.md": OLD, "d/e/b.md": NEW}
 _MOVED = {name.replace("d/", "n/", 1): text for name, text in _TREE.items()}
@@ -97,6 +105,10 @@ OPERATIONS = {
             {**_BESIDE, "d/a.md": OLD},
             lambda m: m.write("d/a.md", NEW, expected_sha256=sha256(OLD.encode()).hexdigest()),
             {**_BESIDE, "d/a.md": NEW},
+        ),
+        Operation("create, in parts", _BESIDE, _in_parts("n/a.md", create=True), {**_BESIDE, "n/a.md": NEW}),
+        Operation(
+            "write, in parts", {**_BESIDE, "d/a.md": OLD}, _in_parts("d/a.md", create=False), {**_BESIDE, "d/a.md": NEW}
         ),
         Operation(
             "append, a new file",
@@ -139,7 +151,6 @@ OPERATIONS = {
             {**_BESIDE, "d/a.md": OLD},
             lambda m: m.rename("d/a.md", "n/b.md"),
             {**_BESIDE, "n/b.md": OLD},
-            between=({**_BESIDE, "d/a.md": OLD, "n/b.md": OLD},),
         ),
         Operation(
             "rename, a directory",

@@ -75,12 +75,20 @@ OPERATIONS = (
         {"d/a.md": LARGE + NEW},
         lambda m: (m.write("d/large ready.md", LARGE), m.append("d/large ready.md", NEW)),
     ),
+    Operation(
+        "create, in parts",
+        lambda m: m.write_blocks("d/b.md", [LARGE.encode()], len(LARGE), create=True),
+        _HAVE,
+        {**_HAVE, "d/b.md": LARGE},
+        lambda m: m.write_blocks("d/large ready.md", [LARGE.encode()], len(LARGE), create=True),
+    ),
     Operation("edit", lambda m: m.edit("d/a.md", lambda text: text + NEW), _HAVE, {"d/a.md": OLD + NEW}),
     Operation("delete", lambda m: m.delete("d/a.md"), _HAVE, {}),
     Operation("rename", lambda m: m.rename("d/a.md", "d/b.md"), _HAVE, {"d/b.md": OLD}),
 )
-ENGINES = {"s3fs": OPERATIONS, "obstore": [each for each in OPERATIONS if each.name != "rename"]}
-"""What each engine promises; obstore refuses to rename."""
+_NOT_BY_OBSTORE = {"rename", "create, in parts"}
+ENGINES = {"s3fs": OPERATIONS, "obstore": [each for each in OPERATIONS if each.name not in _NOT_BY_OBSTORE]}
+"""What each engine promises; obstore refuses to rename, and sends nothing in parts."""
 
 
 @contextmanager

@@ -42,6 +42,7 @@ def sync_api(path: Path) -> None:
     assert_type(memory.edit("a", str.upper), WriteResult)
     assert_type(memory.read_bytes("a"), bytes)
     assert_type(memory.append_bytes("a", b"b"), WriteResult)
+    assert_type(memory.write_blocks("a", [b"b"], 1, create=True), WriteResult)
     assert_type(memory.filesystem(), AgentMemoryFileSystem)
     assert_type(memory.rename("a", "b"), TreeResult)
     assert_type(memory.list("a", recursive=False), tuple[Entry, ...])

@@ -1,0 +1,209 @@
+"""A file that one call does not carry, on its way through the commands: byte for byte, and in bounded memory.
+
+The peak of each process is what Linux says of it alone (``VmHWM``): ``ru_maxrss`` of a child begins with its parent's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from agent_memory import AgentMemoryService
+from tests.s3.proxy import Fault, Proxy
+from tests.servers import Root, S3Server
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the peak is read in /proc")
+MOST_MEGABYTES = 128
+SMALL, LARGE = 12_000_001, 200_000_003
+_PROCESS = """
+import sys
+from pathlib import Path
+from agent_memory.backend import Backend, BlockingBackend
+from agent_memory.cli.app import app
+
+Backend.max_bytes = BlockingBackend.max_bytes = int(sys.argv.pop(1))
+code = 0
+try:
+    app(sys.argv[1:], standalone_mode=True)
+except SystemExit as end:
+    code = end.code or 0
+status = Path("/proc/self/status").read_text()
+print(int(status.partition("VmHWM:")[2].split()[0]) // 1024, file=sys.stderr)
+sys.exit(code)
+"""
+
+
+class Journey(NamedTuple):
+    """A large file in a folder, and what runs commands, each in a process of its own."""
+
+    folder: Path
+    size: int
+    digest: str
+    at: Path
+
+    def command(self, *args: str, root: Root | None = None) -> list[str]:
+        options = (f"-o{name}={value}" for name, value in (root.options if root else {}).items())
+        most = 5_000_000 if self.size == SMALL else 50_000_000
+        where = ["--url", root.url, *options] if root else []
+        return [sys.executable, "-c", _PROCESS, str(most), *where, *args]
+
+    def run(self, *args: str, root: Root | None = None, bounded: bool = True) -> str:
+        done = subprocess.run(
+            self.command(*args, root=root), capture_output=True, text=True, cwd=self.at, check=False, timeout=600
+        )
+        assert done.returncode == 0, done.stderr
+        peak = int(done.stderr.split()[-1])
+        assert peak < MOST_MEGABYTES or not bounded
+        return done.stdout
+
+    def holds(self, root: Root, path: str) -> bool:
+        """Whether a store has the file by this name."""
+        found = hashlib.sha256()
+        out = self.at / f"out-{os.urandom(4).hex()}"
+        self.run("export", str(out), root=root)
+        with (out / path).open("rb") as file:
+            while block := file.read(1 << 20):
+                found.update(block)
+        return found.hexdigest() == self.digest
+
+
+@pytest.fixture(params=[SMALL, pytest.param(LARGE, marks=pytest.mark.long)], ids=["12 MB", "200 MB"])
+def journey(request: pytest.FixtureRequest, tmp_path: Path) -> Journey:
+    folder, size, digest = tmp_path / "folder", request.param, hashlib.sha256()
+    folder.mkdir()
+    with (folder / "large.bin").open("wb") as file:
+        left = size
+        while left:
+            block = os.urandom(min(1 << 20, left))
+            file.write(block)
+            digest.update(block)
+            left -= len(block)
+    return Journey(folder, size, digest.hexdigest(), tmp_path)
+
+
+@pytest.fixture(params=["ministack", pytest.param("seaweedfs", marks=pytest.mark.long)])
+def server(request: pytest.FixtureRequest) -> S3Server:
+    found: S3Server = request.getfixturevalue(request.param)
+    return found
+
+
+def on_disk(journey: Journey, name: str) -> Root:
+    return Root(str(journey.at / name), {})
+
+
+def paths(root: Root) -> list[str]:
+    with AgentMemoryService(root.url, storage_options=root.options) as service:
+        return [entry.path for entry in service.agent("default").list()]
+
+
+def test_a_large_file_travels_from_a_folder_to_disk_to_s3_to_disk_and_out(journey: Journey, server: S3Server) -> None:
+    first, bucket, second = (
+        on_disk(journey, "first"),
+        Root(server.new_url(), server.options),
+        on_disk(journey, "second"),
+    )
+    to = [f"--to-option={name}={value}" for name, value in bucket.options.items()]
+    of = [f"--from-option={name}={value}" for name, value in bucket.options.items()]
+    assert "imported 1 file" in journey.run("import", "folder", root=first)
+    assert "copied 1 file" in journey.run("copy", first.url, bucket.url, *to)
+    assert "copied 1 file" in journey.run("copy", bucket.url, second.url, *of)
+    assert journey.holds(second, "large.bin")
+    assert "1 were there already" in journey.run("import", "folder", root=first)
+    assert "1 were there already" in journey.run("copy", first.url, bucket.url, *to)
+
+
+def test_a_large_file_is_renamed_and_copied_in_place_on_s3(journey: Journey, server: S3Server) -> None:
+    bucket = Root(server.new_url(), server.options)
+    journey.run("import", "folder", root=bucket)
+    with Proxy(server.endpoint) as proxy:
+        through = Root(bucket.url, server.through(proxy))
+        journey.run("cp", "large.bin", "copied.bin", root=through)
+        journey.run("mv", "large.bin", "moved.bin", root=through)
+        assert proxy.sent < 100_000
+        assert proxy.received < journey.size  # a read that finds the file too large is broken off
+    assert paths(bucket) == ["copied.bin", "moved.bin"]
+    assert journey.holds(bucket, "copied.bin")
+    assert journey.holds(bucket, "moved.bin")
+
+
+def test_a_large_file_is_renamed_and_copied_in_place_on_disk(journey: Journey) -> None:
+    root = on_disk(journey, "root")
+    journey.run("import", "folder", root=root)
+    journey.run("cp", "large.bin", "copied.bin", root=root)
+    journey.run("mv", "large.bin", "moved.bin", root=root)
+    assert paths(root) == ["copied.bin", "moved.bin"]
+    assert journey.holds(root, "copied.bin")
+    assert journey.holds(root, "moved.bin")
+
+
+def killed(process: subprocess.Popen[bytes], proxy: Proxy, seen: Callable[[], bool]) -> None:
+    """Kill a process once the proxy has seen so much of it."""
+    end = time.monotonic() + 120
+    while not seen():
+        assert process.poll() is None, "it ended before it was killed"
+        assert time.monotonic() < end, f"it hangs: {proxy.counts}"
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+
+
+def after(passing: int, operation: str) -> Callable[[str], Fault | None]:
+    """The first requests of a kind pass, the others get no answer."""
+    met: list[str] = []
+
+    def choose(name: str) -> Fault | None:
+        met.extend([name] if name == operation else [])
+        return "hangs" if name == operation and len(met) > passing else None
+
+    return choose
+
+
+def test_an_import_killed_in_the_middle_shows_nothing_and_runs_again(journey: Journey, server: S3Server) -> None:
+    bucket = Root(server.new_url(), server.options)
+    with Proxy(server.endpoint) as proxy:
+        proxy.choose = after(3, "PUT PART")  # two are of the trial of the server
+        command = journey.command("import", "folder", root=Root(bucket.url, server.through(proxy)))
+        process = subprocess.Popen(command, cwd=journey.at, stderr=subprocess.DEVNULL)
+        killed(process, proxy, lambda: proxy.counts["PUT PART"] > 3)
+    assert paths(bucket) == []
+    assert "imported 1 file" in journey.run("import", "folder", root=bucket)
+    assert journey.holds(bucket, "large.bin")
+
+
+def test_a_copy_to_disk_killed_in_the_middle_shows_nothing_and_runs_again(journey: Journey, server: S3Server) -> None:
+    bucket, disk = Root(server.new_url(), server.options), on_disk(journey, "disk")
+    journey.run("import", "folder", root=bucket)
+    with Proxy(server.endpoint) as proxy:
+        proxy.choose = after(1, "GET")
+        options = [f"--from-option={name}={value}" for name, value in server.through(proxy).items()]
+        process = subprocess.Popen(
+            journey.command("copy", bucket.url, disk.url, *options), cwd=journey.at, stderr=subprocess.DEVNULL
+        )
+        killed(process, proxy, lambda: proxy.counts["GET"] > 1)
+    assert paths(disk) == []
+    options = [f"--from-option={name}={value}" for name, value in server.options.items()]
+    assert "copied 1 file" in journey.run("copy", bucket.url, disk.url, *options)
+    assert journey.holds(disk, "large.bin")
+    assert not list((journey.at / "disk").rglob("*.agent-memory-tmp"))
+
+
+def test_a_large_file_in_memory_is_copied_and_renamed(journey: Journey) -> None:
+    with AgentMemoryService("memory://") as service:
+        memory = service.agent("default")
+        memory._tree.backend.max_bytes = 1_000_000
+        with (journey.folder / "large.bin").open("rb") as file:
+            memory.write_blocks("large.bin", iter(lambda: file.read(1 << 20), b""), journey.size)
+        memory.copy("large.bin", "copied.bin")
+        memory.rename("large.bin", "moved.bin")
+        memory._tree.backend.max_bytes = journey.size
+        for path in ("copied.bin", "moved.bin"):
+            assert hashlib.sha256(memory.read_bytes(path)).hexdigest() == journey.digest
