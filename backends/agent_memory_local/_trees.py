@@ -102,7 +102,13 @@ class Tree(Uncopied):
 
 def move_file(walker: Walker, source: Key, target: Key, sync: bool) -> int | None:
     """See `agent_memory.backend.MovesFiles`; the lock of the whole tree keeps out a writer that has the file open."""
-    with Tree(walker, source) as tree:
+    try:
+        locked = Tree(walker, source)
+    except OSError as error:
+        if error.errno == errno.EBADF:
+            return None  # NFS locks no directory exclusively
+        raise
+    with locked as tree:
         old = tree.open(source.parent)
         try:
             found = _file(walker, old, source)

@@ -410,6 +410,17 @@ def test_every_directory_made_for_the_root_is_private_and_synced_into_its_parent
     assert {stat.S_IMODE(path.stat().st_mode) for path in (root, root.parent, root.parent.parent)} == {0o700}
 
 
+def test_a_file_is_renamed_where_no_directory_can_be_locked(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(_: int) -> None:
+        raise OSError(errno.EBADF, "as NFS says")
+
+    memory = AgentMemory.open(root)
+    memory.write("a.md", "x")
+    monkeypatch.setattr("agent_memory_local._trees.take_tree", refused)
+    memory.rename("a.md", "d/b.md")
+    assert [entry.path for entry in memory.list()] == ["d/b.md"]
+
+
 def test_a_rename_whose_delete_fails_takes_its_copy_back(root: Path) -> None:
     class Undeletable(LocalBackend):
         def move_file(self, source: Key, target: Key) -> int | None:  # noqa: ARG002 - as across two disks
