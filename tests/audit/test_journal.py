@@ -203,13 +203,14 @@ def objects(url: str, server: S3Server) -> list[str]:
     return [each["Key"] for each in found.get("Contents", [])]
 
 
-def test_on_s3_records_are_batched_until_the_log_is_closed(ministack: S3Server) -> None:
+def test_on_s3_records_are_batched_until_the_service_is_closed(ministack: S3Server) -> None:
     url = ministack.new_url()
     with AuditPlugin(url, storage_options=ministack.options) as audit:
         with AgentMemoryService("memory://", plugins=[audit]) as service:
             for turn in range(20):
                 service.append_to_memory_file("bob", "log.md", f"{turn}\n")
-        assert objects(url, ministack) == []
+            assert objects(url, ministack) == []
+        assert len(objects(url, ministack)) == 1
     assert len(objects(url, ministack)) == 1
     assert intact(url, ministack).records == 21
 
