@@ -21,7 +21,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from xdist.scheduler import LoadScopeScheduling
@@ -50,15 +50,19 @@ def pytest_configure(config: pytest.Config) -> None:
         FunctionalContract.rounds, FunctionalContract.model_examples = 20, 10
 
 
-class PagesTogether(LoadScopeScheduling):  # type: ignore[misc]  # of no known type
-    """Gives each process one test after the other, and all tests of a page to one process, which writes it."""
+class Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # of no known type
+    """Gives each process one test after the other.
+
+    All tests of a page go to one process, which writes it, and all tests on Ceph to one: two clusters are too much.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
-        return next((page for page in _PAGES if nodeid.startswith(page)), nodeid)
+        page = next((page for page in _PAGES if nodeid.startswith(page)), nodeid)
+        return "ceph" if "ceph" in nodeid.lower() else page
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> PagesTogether:
-    return PagesTogether(config, log)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
+    return Scheduling(config, log)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -150,7 +154,7 @@ def ceph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
         try:
             command = running.enter_context(cluster(directory))
         except RuntimeError as error:
-            pytest.exit(f"ceph does not start: {error}", returncode=1)
+            _give_up(f"ceph does not start: {error}")
         yield from _serving("radosgw", command, directory)
 
 
@@ -194,11 +198,18 @@ def _serving(
             process.wait()
 
 
+def _give_up(fault: str) -> NoReturn:
+    """End the run. The process that starts the workers is not told why, so standard error is."""
+    assert sys.__stderr__ is not None
+    sys.__stderr__.write(f"\n{fault}\n")
+    pytest.exit(fault, returncode=1)
+
+
 def _until(ready: Callable[[], bool], fault: str, log: Path) -> None:
     deadline = time.monotonic() + _SECONDS_TO_START
     while not ready():
         if time.monotonic() > deadline:
-            pytest.exit(f"{fault}; its log:\n{log.read_text(errors='replace')[-5000:]}", returncode=1)
+            _give_up(f"{fault}; its log:\n{log.read_text(errors='replace')[-5000:]}")
         time.sleep(0.05)
 
 

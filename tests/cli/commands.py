@@ -45,7 +45,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "view": ("plan.md",),
     "write": ("plan.md", "new"),
 }
-MOMENT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(\.\d+)?(\+00:00)?")
+MOMENT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(\.\d+)?(\+00:00)?|(?<=in )\d+(?= replacements)")
 
 
 def commands(group: click.Group, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -67,7 +67,7 @@ def seed(tmp_path: Path) -> None:
 
 
 def done(run: Run, tmp_path: Path, *args: str) -> tuple[int, str, dict[str, bytes]]:
-    """What a command line ends with, prints and leaves in a fresh copy of the store; without moments in time."""
+    """What a command line ends with, prints and leaves in a fresh copy of the store; without what depends on time."""
     for made in ("store", "other", "folder"):
         shutil.rmtree(tmp_path / made, ignore_errors=True)
     shutil.copytree(tmp_path / "seed", tmp_path / "store")

@@ -68,7 +68,7 @@ def test_what_a_guard_and_the_grammar_refuse_is_recorded(run: Run, monkeypatch: 
     monkeypatch.setenv("AGENT_MEMORY_PLUGINS", '{"readonly": {"patterns": ["a.md"]}}')
     assert run("rm", "a.md").exit_code == 5
     refused, denied = records(run)[1:]
-    assert (refused["rule"], denied["error"]) == ("parent", "operation_denied")
+    assert (refused["rule"], denied["outcome"]) == ("parent", "denied")
 
 
 @pytest.mark.parametrize("how", [["--no-audit"], []])
