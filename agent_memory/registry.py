@@ -11,6 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from fsspec.registry import available_protocols
+
 from agent_memory.backend import AnyBackend, Backend, BlockingBackend
 from agent_memory.errors import BackendNotAvailableError
 from agent_memory.hooks import Hooks, manager_with
@@ -20,6 +22,7 @@ GROUP = "agent_memory"
 FALLBACK = "*"
 _DISK = ("file", "local")  # never by the fallback: what follows links is not confined
 _PASSWORD = re.compile(r"[^/]*://[^/:@]*:(?!\d+(/|\Z))[^@]*@", re.DOTALL)  # a password may hold slashes; no port
+_HALF_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)(:/?(?!/)|//)")
 _log = logging.getLogger("agent_memory")
 
 
@@ -36,7 +39,7 @@ def open_backend(
     Raises:
         BackendNotAvailableError: no plugin knows the URL's scheme, or what it needs is not installed.
         TypeError: ``root`` is of another type, or options were given beside a backend.
-        ValueError: the URL holds a password, which errors and logs would show.
+        ValueError: the URL holds a password, which errors and logs would show; or its ``://`` is mistyped.
     """
     if isinstance(root, Backend | BlockingBackend):
         if storage_options:
@@ -68,7 +71,18 @@ def _as_url(root: str | os.PathLike[str]) -> str:
         raise TypeError("root is a str path, not bytes")
     if not text:
         raise ValueError("root is empty; '.' is the current directory")
-    return text if isinstance(root, str) and "://" in text else Path(text).expanduser().absolute().as_uri()
+    if isinstance(root, str):
+        if "://" in text:
+            return text
+        _refuse_half_url(text)
+    return Path(text).expanduser().absolute().as_uri()
+
+
+def _refuse_half_url(text: str) -> None:
+    """Raise for a URL with a mistyped ``://``, which would be a directory of this host."""
+    found = _HALF_URL.match(text)
+    if found and found[1].lower() in (installed_backends() if found[2] == "//" else available_protocols()):
+        raise ValueError(f"the root begins like a URL: {found[1]}://; a directory of this name is ./{found[0]}")
 
 
 def _factory(scheme: str, engine: object, hooks: Hooks | None) -> BackendFactory:

@@ -62,7 +62,7 @@ def test_a_scheme_that_another_engine_opens_names_it(monkeypatch: pytest.MonkeyP
 
 def test_a_profile_that_does_not_exist_is_named_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
-    with pytest.raises(BackendNotAvailableError, match=r"there is no profile 'team' in the AWS configuration$"):
+    with pytest.raises(ValueError, match=r"^there is no profile 'team' in the AWS configuration$"):
         AgentMemory.open("s3://bucket/memories", storage_options={"profile": "team"})
 
 

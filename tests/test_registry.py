@@ -333,3 +333,23 @@ def test_a_url_without_a_password_is_opened(url: str) -> None:
 def test_a_path_with_a_colon_and_an_at_is_a_path(tmp_path: Path) -> None:
     open_backend(tmp_path / "a:b@c")
     open_backend((tmp_path / "a:b@c").as_uri())
+
+
+@pytest.mark.parametrize(
+    "root", ["s3:/bucket/x", "s3:bucket", "S3:/b", "memory:", "file:/tmp/x", "s3//bucket/x", "memory//"]
+)
+def test_a_url_whose_separator_is_mistyped_is_no_directory(
+    root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="the root begins like a URL"):
+        AgentMemory.open(root)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("root", ["./s3:/x", "notes:2026", "s3/x", "./s3//x", "a//b"])
+def test_a_directory_may_have_a_colon_in_its_name(root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with AgentMemory.open(root) as memory:
+        memory.write("a.md", "x")
+    assert (tmp_path / root / "a.md").read_text() == "x"

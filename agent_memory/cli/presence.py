@@ -7,6 +7,7 @@ import shlex
 from pathlib import Path
 from urllib.parse import unquote_to_bytes, urlsplit
 
+from agent_memory.audit.log import DIRECTORY
 from agent_memory.backend import AnyBackend
 from agent_memory.cli.inspection import first_page
 from agent_memory.errors import AgentMemoryFileNotFoundError, FileOperationError
@@ -45,7 +46,7 @@ def _holds_something(backend: AnyBackend, agent: str | None) -> bool:
     if agent is not None and _is_listed(backend, Key.agent(agent)):
         return True
     try:
-        return _is_listed(backend, Key.tree())
+        return _is_listed(backend, Key.tree()) or _is_listed(backend, Key.internal(DIRECTORY))
     except FileOperationError:
         if agent is None:
             raise

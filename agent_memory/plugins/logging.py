@@ -53,6 +53,7 @@ def _line(operation: Operation, outcome: Outcome) -> str:
         "attempts": outcome.attempts if outcome.attempts > 1 else None,
         "actor": None if operation.actor is None else ascii(operation.actor),
         "ms": f"{outcome.duration * 1000:.1f}",
-        "outcome": ascii_field(outcome.error or outcome.status),
+        "outcome": outcome.status,
+        "error": None if outcome.error is None else ascii_field(outcome.error),
     }
     return " ".join([operation.kind, *(f"{name}={value}" for name, value in facts.items() if value is not None)])

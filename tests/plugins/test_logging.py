@@ -91,7 +91,8 @@ def test_ordinary_answers_are_information_and_the_rest_are_warnings(
     log: pytest.LogCaptureFixture, outcome: Outcome, level: int
 ) -> None:
     told = line(log, outcome=outcome)
-    assert told.endswith(f"outcome={outcome.error or outcome.status}")
+    error = "" if outcome.error is None else f" error={outcome.error}"
+    assert told.endswith(f"outcome={outcome.status}{error}")
     assert log.records[0].levelno == level
 
 
@@ -145,7 +146,14 @@ def test_every_outcome_of_a_real_operation_is_one_line_without_content(log: pyte
         with pytest.raises(error):
             call()
     outcomes = [record.getMessage().rpartition("outcome=")[2] for record in log.records]
-    assert outcomes == ["ok", "ok", "ok", "file_exists", "conflict", "denied", "read"]
+    assert outcomes == [
+        "ok",
+        "ok",
+        "ok",
+        *(f"error error={kind}" for kind in ("file_exists", "conflict")),
+        "denied",
+        "error error=read",
+    ]
     assert "secret" not in log.text
 
 

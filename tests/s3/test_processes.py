@@ -212,8 +212,9 @@ def test_a_cancelled_call_leaves_a_memory_that_works(ministack: S3Server) -> Non
 
 def test_a_process_that_ends_amid_requests_ends_without_warnings(ministack: S3Server) -> None:
     code = (
-        "import asyncio, sys, json\n"
+        "import asyncio, sys, json, logging\n"
         "from agent_memory import AsyncAgentMemory\n"
+        "logging.basicConfig(level=logging.ERROR)\n"  # interrupted appends are warnings
         "async def main():\n"
         "    memory = AsyncAgentMemory.open(sys.argv[1], storage_options=json.loads(sys.argv[2]))\n"
         "    await memory.write('a.md', 'x')\n"

@@ -12,9 +12,10 @@ import pytest
 from tests.servers import S3Server
 
 ENDS = """
-import asyncio, gc, json, sys, time, weakref
+import asyncio, gc, json, logging, sys, time, weakref
 from agent_memory import AgentMemory, AsyncAgentMemory
 from agent_memory_obstore import _home
+logging.basicConfig(level=logging.ERROR)  # interrupted appends are warnings
 memory = AsyncAgentMemory.open(sys.argv[1], storage_options=json.loads(sys.argv[2]))
 same = AgentMemory.open(memory._tree.backend)
 
