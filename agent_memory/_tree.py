@@ -38,6 +38,7 @@ from agent_memory.reader import Reader
 from agent_memory.runners import AsyncRun, Run, ThreadedRun, aclose_backend, close_backend, in_thread
 
 _READING = frozenset({"read", "stat", "exists", "list", "agent_ids"})
+_OF_DIRECTORIES = frozenset({"delete_tree", "forget", "rename", "copy"})
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 _MOST_SEPARATOR = 64
 """Bytes: what goes between two records, and not past the guards of content."""
@@ -393,6 +394,8 @@ class Tree(Uncopied):
             raise fault
         if self.hooks.guards:
             await call.run.offload(lambda: call.ask(lambda: self.hooks.before(call.operation)))
+        if self.protected and call.kind in _OF_DIRECTORIES:
+            await self._permit_below(call)
         if has_content:
             call.data = await self._passed(call, call.data)
         if unseen is not None:
@@ -403,6 +406,12 @@ class Tree(Uncopied):
     async def _in_time(self, seconds: float, flow: Flow, call: Call) -> Effect:
         with deadline(Deadline(seconds, call.run.now() + seconds)):
             return await flow(call)
+
+    async def _permit_below(self, call: Call) -> None:
+        """Refuse to move, copy or delete a directory with a protected name below it, which a listing tells."""
+        below = await tree_flows.list_all(call.store, call.run, call.key, recursive=True)
+        if any(names.holds(entry.key) for entry in below.entries for names in self.protected):
+            raise OperationDenied(f"{call.key.path!r} holds what a conversation keeps: tools do not move or delete it")
 
     def _permit(self, call: Call) -> None:
         changes = call.kind not in _READING

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -12,7 +12,7 @@ import click
 
 from agent_memory import flows
 from agent_memory._fields import field
-from agent_memory.audit import LogLocation, Salts, facts_of, head, log_at, verify
+from agent_memory.audit import Finding, LogLocation, Salts, facts_of, head, log_at, verify
 from agent_memory.cli.auditing import CHANGING, log_of_store
 from agent_memory.cli.output import Exit, counted, note, printable, show_json
 from agent_memory.cli.paths import memory_path
@@ -83,13 +83,25 @@ def verify_(
         found = [finding._asdict() for finding in verdict.findings]
         show_json({**verdict._asdict(), "findings": found, "intact": verdict.is_intact})
     else:
-        for finding in verdict.findings:
-            click.echo(printable(str(finding)))
+        for line in _lines(verdict.findings, anchored=bool(kept)):
+            click.echo(printable(line))
         summary = Counter(finding.kind for finding in verdict.findings)
         told = ", ".join(f"{number} {kind}" for kind, number in summary.items()) or "nothing found"
         click.echo(f"{counted(verdict.records, 'record')} of {counted(verdict.writers, 'writer')}: {told}")
     if not verdict.is_intact:
         raise click.exceptions.Exit(Exit.FAILED)
+
+
+def _lines(findings: Sequence[Finding], *, anchored: bool) -> Iterator[str]:
+    """A line for each finding; without checkpoints one for all writers whose records none vouches for."""
+    unanchored = [finding for finding in findings if finding.kind == "unanchored"]
+    folded = len(unanchored) > 1 and not anchored
+    yield from (str(finding) for finding in findings if not folded or finding.kind != "unanchored")
+    if folded:
+        yield (
+            f"unanchored: no checkpoint vouches for the last records of {len(unanchored):,} writers;"
+            " without --checkpoints nothing tells whether an end was cut off"
+        )
 
 
 @audit.command()
@@ -111,6 +123,8 @@ def show(
     until: datetime | None,
 ) -> None:
     """Print the records of an audit log: of --agent, by --actor, about a path, of a content, of a time."""
+    if settings.chosen_agent is not None:
+        Key.agent(settings.chosen_agent)
     wanted = _by_name(path) if path is not None else None
     digest = None if content is None else _digest(settings, target, content)
 

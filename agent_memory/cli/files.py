@@ -108,9 +108,8 @@ def append(
     text = given_text(content, file)
     separator = "\n" if newline else ""
     with settings.memory(Access.MAKE) as memory:
-        show_written(
-            settings, "appended to", memory.append(path, text, expected_sha256=expected_sha256, separator=separator)
-        )
+        result = memory.append(path, text, expected_sha256=expected_sha256, separator=separator)
+        show_written(settings, "appended to", result, grown=True)
 
 
 @click.command(cls=ContentCommand)
@@ -222,12 +221,12 @@ def decoded(data: bytes, source: str) -> str:
         raise InvalidContentError(f"{source}: not UTF-8 text: byte {error.start}; nothing was written") from None
 
 
-def show_written(settings: Settings, done: str, result: WriteResult) -> None:
-    """Print what a writing command did."""
+def show_written(settings: Settings, done: str, result: WriteResult, *, grown: bool = False) -> None:
+    """Print what a writing command did; the size is the whole file's, also where it has ``grown``."""
     if settings.json:
         show_json({"path": result.path, "size": result.size, "sha256": result.sha256})
     else:
-        click.echo(f"{done} {result.path} ({counted(result.size, 'byte')})")
+        click.echo(f"{done} {result.path} ({counted(result.size, 'byte')}{' now' if grown else ''})")
 
 
 def _show_done(settings: Settings, done: str, result: TreeResult) -> None:

@@ -17,6 +17,7 @@ from agent_memory.cli.paths import memory_path
 from agent_memory.cli.presence import require_store
 from agent_memory.cli.settings import Command, Settings, open_store, pass_settings
 from agent_memory.errors import AgentMemoryError
+from agent_memory.key import Key
 from agent_memory.memory import TreeResult
 from agent_memory.plugins.audit import AuditPlugin
 from agent_memory.runners import close_backend
@@ -33,8 +34,10 @@ def forget(settings: Settings, path: str | None, yes: bool, target: str | None, 
 
     That is earlier versions and incomplete uploads on S3 too. The audit log keeps its records, with digests that
     nobody can check any more, and gets a receipt. A store that may keep more than it shows is refused. May be run
-    again; exits with 1 if it found nothing.
+    again; exits with 1 if it found nothing. The salt of the agent goes in any case, also where PATH is mistyped;
+    that of a log elsewhere only if --log names it.
     """
+    Key.agent(settings.agent)
     path = _named(settings, path)
     with (
         settings.configured() as configured,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 import click
 
 from agent_memory._fields import field
 from agent_memory.cli.files import ContentCommand, content_argument, given_text
 from agent_memory.cli.output import Exit, counted, note, printable, show_json
+from agent_memory.cli.paths import memory_path
 from agent_memory.cli.settings import Access, Command, Group, Settings, pass_settings
 from agent_memory.conversation import ConversationMemory, Match, Message, Skipped
 from agent_memory.conversation.memory import HISTORY
@@ -24,13 +26,30 @@ def history() -> None:
     """Show, append to and search the agent's conversations."""
 
 
+_in_directory = click.option(
+    "--directory",
+    type=memory_path,
+    default="",
+    metavar="DIR",
+    help="Where the conversation is kept.  [default: the top]",
+)
+
+
+@contextmanager
+def _conversation(settings: Settings, access: Access, directory: str) -> Iterator[ConversationMemory]:
+    """The conversation of ``--agent`` that is kept in a directory of its memory."""
+    with settings.memory(access) as memory:
+        yield ConversationMemory(memory.subtree(directory) if directory else memory, system_messages=True)
+
+
 @history.command(cls=Command)
 @click.option(
     "-n", "last", type=click.IntRange(min=0), metavar="N", help=f"The last so many messages.  [default: {_LAST}]"
 )
 @click.option("--all", "everything", is_flag=True, help="All messages.")
+@_in_directory
 @pass_settings
-def show(settings: Settings, last: int | None, everything: bool) -> None:
+def show(settings: Settings, last: int | None, everything: bool, directory: str) -> None:
     """Print the last messages, oldest first.
 
     As TIME [CHANNEL / SENDER] ROLE: TEXT; with --json one JSON object a line, the fields as they are stored. Lines
@@ -38,16 +57,19 @@ def show(settings: Settings, last: int | None, everything: bool) -> None:
     """
     if everything and last is not None:
         raise click.UsageError("-n and --all exclude each other")
-    skipped = Skipped()
-    with settings.memory(Access.READ) as memory:
-        conversation = ConversationMemory(memory, system_messages=True)
+    skipped, shown = Skipped(), False
+    with _conversation(settings, Access.READ, directory) as conversation:
         messages = conversation.iter_history(skipped) if everything else _last(conversation, last, skipped)
         for message in messages:
+            shown = True
             if settings.json:
                 show_json(message.to_mapping())
             else:
                 click.echo(_line(message))
     _mention(settings, skipped)
+    if not (shown or last == 0 or skipped.count or settings.json):
+        place = directory or "the top of its memory"
+        note(f"agent {settings.agent!r} has no messages at {place}; --directory names another place")
 
 
 def _last(conversation: ConversationMemory, last: int | None, skipped: Skipped) -> Iterable[Message]:
@@ -79,17 +101,24 @@ def _mention(settings: Settings, skipped: Skipped) -> None:
 @click.option("--role", required=True, help="Who speaks: user, assistant, ...")
 @click.option("--channel", help="Where it is said.")
 @click.option("--sender", help="Who says it there.")
+@_in_directory
 @pass_settings
 def append(
-    settings: Settings, content: str | None, file: str | None, role: str, channel: str | None, sender: str | None
+    settings: Settings,
+    content: str | None,
+    file: str | None,
+    role: str,
+    channel: str | None,
+    sender: str | None,
+    directory: str,
 ) -> None:
     """Append one message, of this moment.
 
     Its text is CONTENT, what --file holds, or with neither (or "-") what stdin holds.
     """
     message = Message(role, given_text(content, file), channel=channel, sender_id=sender)
-    with settings.memory(Access.MAKE) as memory:
-        ConversationMemory(memory).append_message(message)
+    with _conversation(settings, Access.MAKE, directory) as conversation:
+        conversation.append_message(message)
     if settings.json:
         show_json(message.to_mapping())
     else:
@@ -106,8 +135,9 @@ def append(
     metavar="N",
     help=f"The earliest matches, 1 to {MAX_RESULTS}.  [default: {RESULTS}]",
 )
+@_in_directory
 @pass_settings
-def search(settings: Settings, query: str, days: int, max_results: int) -> None:
+def search(settings: Settings, query: str, days: int, max_results: int, directory: str) -> None:
     """Find the earliest messages that hold a text, in any case.
 
     Prints what the tool search_history answers a model: messages of users and assistants, each with the one before
@@ -115,8 +145,8 @@ def search(settings: Settings, query: str, days: int, max_results: int) -> None:
     """
     if not (query := query.strip()):
         raise click.UsageError("QUERY is blank")
-    with settings.memory(Access.READ) as memory:
-        matches = ConversationMemory(memory).search(query, since=since(days), max_results=max_results)
+    with _conversation(settings, Access.READ, directory) as conversation:
+        matches = conversation.search(query, since=since(days), max_results=max_results)
     if settings.json:
         show_json({"matches": [_document(match) for match in matches]})
     else:

@@ -11,7 +11,8 @@ from agent_memory._fields import field
 from agent_memory.backend import Entry
 from agent_memory.cli.output import counted, draw, iso_moment, moment, note, show_json
 from agent_memory.cli.paths import memory_path
-from agent_memory.cli.settings import Access, Command, Settings, pass_settings
+from agent_memory.cli.presence import without_files
+from agent_memory.cli.settings import Access, Command, Settings, Store, pass_settings
 from agent_memory.memory import AgentMemory
 
 if TYPE_CHECKING:
@@ -24,8 +25,9 @@ if TYPE_CHECKING:
 @pass_settings
 def ls(settings: Settings, path: str, recursive: bool) -> None:
     """List a directory: size in bytes, time of change, name."""
-    with settings.memory(Access.READ) as memory:
-        entries = below(memory, path, recursive)
+    with settings.store(Access.READ, settings.agent) as store:
+        entries = below(store.service.agent(settings.agent), path, recursive)
+        mention_no_files(settings, store, entries)
     if settings.json:
         show_json({"entries": [_document(entry) for entry in entries], "skipped": settings.skipped.count})
         return
@@ -38,8 +40,9 @@ def ls(settings: Settings, path: str, recursive: bool) -> None:
 @pass_settings
 def tree(settings: Settings, path: str) -> None:
     """Draw a directory and all that lies below it."""
-    with settings.memory(Access.READ) as memory:
-        entries = below(memory, path, recursive=True)
+    with settings.store(Access.READ, settings.agent) as store:
+        entries = below(store.service.agent(settings.agent), path, recursive=True)
+        mention_no_files(settings, store, entries)
     size = sum(entry.size for entry in entries)
     if settings.json:
         found = [_document(entry) for entry in entries]
@@ -102,6 +105,12 @@ def _drawn(name: str, entries: Sequence[Entry]) -> Tree:
         label = Text.assemble(field(last), (f"  {entry.size}  {moment(entry.modified)}", "dim"))
         directories[tuple(above)].add(label)
     return top
+
+
+def mention_no_files(settings: Settings, store: Store, found: Sequence[object]) -> None:
+    """Tell that an agent has no files at all, where nothing was found."""
+    if not (found or settings.json or settings.skipped.count):
+        note(without_files(store.service, store.backend, settings.agent))
 
 
 def mention_skipped(settings: Settings) -> None:

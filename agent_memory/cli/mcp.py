@@ -14,7 +14,9 @@ import click
 
 from agent_memory.cli.files import given_text
 from agent_memory.cli.output import Exit
+from agent_memory.cli.paths import memory_path
 from agent_memory.cli.settings import Access, Command, Settings, open_store, pass_settings
+from agent_memory.memory import AsyncAgentMemory
 from agent_memory.service import AsyncAgentMemoryService
 
 if TYPE_CHECKING:
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 @click.option("--port", type=click.IntRange(0, 65535), metavar="N", help="0 is any free port.  [default: 0]")
 @click.option("--token-env", metavar="NAME", help="The environment variable that holds the token.")
 @click.option("--token-file", metavar="FILE", help="The file of this host that holds the token.")
+@click.option("--directory", type=memory_path, default="", metavar="DIR", help="Serve this directory alone.")
+@click.option("--read-only", is_flag=True, help="Refuse every change.")
 @click.option("--history", is_flag=True, help="Let clients read, and never change, what a conversation keeps.")
 @pass_settings
 def mcp(
@@ -38,6 +42,8 @@ def mcp(
     port: int | None,
     token_env: str | None,
     token_file: str | None,
+    directory: str,
+    read_only: bool,
     history: bool,
 ) -> None:
     """Serve the memory of --agent to MCP clients.
@@ -51,7 +57,12 @@ def mcp(
         serve = _over_http(settings, host or "127.0.0.1", port or 0, _token(token_env, token_file))
     else:
         serve = _over_stdio()
-    _run(settings, serve, history)
+
+    def narrowed(memory: AsyncAgentMemory) -> AsyncAgentMemory:
+        memory = memory.subtree(directory) if directory else memory
+        return memory.read_only() if read_only else memory
+
+    _run(settings, serve, narrowed, history)
 
 
 def _over_stdio() -> Serve:
@@ -86,7 +97,9 @@ def _token(variable: str | None, file: str | None) -> str | None:
     return variable and os.environ[variable]
 
 
-def _run(settings: Settings, serve: Serve, history: bool) -> None:
+def _run(
+    settings: Settings, serve: Serve, narrowed: Callable[[AsyncAgentMemory], AsyncAgentMemory], history: bool
+) -> None:
     from agent_memory.mcp_server import mcp_server
 
     options = settings.storage_options()
@@ -95,7 +108,7 @@ def _run(settings: Settings, serve: Serve, history: bool) -> None:
         open_store(settings.url, options, settings) as store,
     ):
         service = AsyncAgentMemoryService(store.backend, plugins=plugins, actor=settings.actor)
-        memory = service.agent(settings.agent)
+        memory = narrowed(service.agent(settings.agent))
         try:
             asyncio.run(serve(mcp_server(memory, actor=settings.actor, history=history)))
         except ValueError as error:

@@ -12,6 +12,9 @@ from agent_memory.backend import AnyBackend
 from agent_memory.cli.inspection import first_page
 from agent_memory.errors import AgentMemoryFileNotFoundError, FileOperationError
 from agent_memory.key import Key
+from agent_memory.service import AgentMemoryService
+
+_MOST_AGENTS = 5
 
 
 def require_store(backend: AnyBackend, url: str, agent: str | None = None) -> None:
@@ -28,6 +31,19 @@ def require_store(backend: AnyBackend, url: str, agent: str | None = None) -> No
         raise AgentMemoryFileNotFoundError(
             f"there is no store at {url!r}; the first write makes one, --url or AGENT_MEMORY_URL names another"
         )
+
+
+def without_files(service: AgentMemoryService, backend: AnyBackend, agent: str) -> str:
+    """What to say of an agent that has no files: which agents have, since its name may be mistyped."""
+    try:
+        agents = service.agent_ids()
+        others = agents == () and _is_listed(backend, Key.tree())
+    except FileOperationError:  # credentials may be allowed to list the agent's own tree alone
+        return f"agent {agent!r} has no files"
+    more = f", ... ({len(agents):,})" if len(agents) > _MOST_AGENTS else ""
+    has = f"there are files of {', '.join(agents[:_MOST_AGENTS])}{more}" if agents else "no agent has"
+    outside = "; a tree without agents (AgentMemory.open) is not shown" if others else ""
+    return f"agent {agent!r} has no files; {has}{outside}"
 
 
 def _is_missing(backend: AnyBackend, url: str, agent: str | None) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Final
 
+from agent_memory._fields import field
 from agent_memory._uncopied import Uncopied
 from agent_memory.conversation.memory import AsyncConversationMemory, Conversation, ConversationMemory
 from agent_memory.conversation.messages import Message
@@ -19,6 +20,8 @@ _log = logging.getLogger("agent_memory")
 _LAST_N = 80
 _UNREAD: Final = "memory could not be read (%s); the model is called without it"
 _UNSTORED: Final = "the exchange could not be remembered (%s)"
+_LABELS: Final = frozenset({"owner", "assistant"})
+"""Labels that no sender has bare; one that calls itself so stands in quotes."""
 _NUMBER: Final = re.compile(r"\d+(?:\.\d+)?")
 _MOST_TOLD: Final = 100
 _told: set[tuple[int, str, str]] = set()
@@ -73,12 +76,14 @@ class _Context(Uncopied):
     def _labelled(self, message: Message) -> Message:
         if message.channel is None:
             return message
-        label = message.sender_id or "unknown"
+        sender = message.sender_id or "unknown"
         if message.role == "assistant":
             label = "assistant"
         elif message.sender_id in self._owner:
             label = "owner"
-        return replace(message, content=f"[{message.channel} / {label}]\n{message.content}")
+        else:
+            label = repr(sender) if sender.casefold() in _LABELS else field(sender)
+        return replace(message, content=f"[{field(message.channel)} / {label}]\n{message.content}")
 
 
 def _tell(message: str, error: Exception) -> None:

@@ -55,7 +55,7 @@ class AgentMemoryTool(Uncopied, BetaAbstractMemoryTool):
             max_view_characters=max_view_characters,
             history=history,
         )
-        self._memory = for_tools(memory, history=False)
+        self._memory = for_tools(AgentMemory, memory, history=False)
 
     def call(self, input: object) -> str:  # noqa: A002 - the SDK's name
         """Run the tool's input as it came: the SDK would not check it."""
@@ -94,7 +94,7 @@ class AsyncAgentMemoryTool(Uncopied, BetaAsyncAbstractMemoryTool):
             max_view_characters=max_view_characters,
             history=history,
         )
-        self._memory = for_tools(memory, history=False)
+        self._memory = for_tools(AsyncAgentMemory, memory, history=False)
 
     async def call(self, input: object) -> str:  # noqa: A002 - the SDK's name
         """Run the tool's input as it came: the SDK would not check it."""

@@ -67,7 +67,7 @@ def mcp_server(
     Raises:
         TypeError: ``actor`` is neither a str nor None, or ``history`` is no bool.
     """
-    return _MemoryServer(for_tools(memory, history), name, actor, history)
+    return _MemoryServer(for_tools(AsyncAgentMemory, memory, history), name, actor, history)
 
 
 class _MemoryServer(Uncopied, MCPServer[Any]):

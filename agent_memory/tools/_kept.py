@@ -12,14 +12,16 @@ KEPT: Final = (HISTORY, JOBS, "jobs.json")  # the last one: a tool may serve the
 M = TypeVar("M", AgentMemory, AsyncAgentMemory)
 
 
-def for_tools(memory: M, history: bool) -> M:
+def for_tools(kind: type[M], memory: M, history: bool) -> M:
     """A view for what a model calls: it never changes `KEPT`, and reads them only with ``history``.
 
     A model that could write the history would put words into the mouths of users and of the program.
 
     Raises:
-        TypeError: ``history`` is no bool.
+        TypeError: ``history`` is no bool, or ``memory`` is of another ``kind``: the async twin's, or the sync one's.
     """
+    if not isinstance(memory, kind):
+        raise TypeError(f"this tool takes an {kind.__name__}, not {type(memory).__name__}; its twin takes that")
     if not isinstance(history, bool):
         raise TypeError(f"history is True or False, not {history!r}")
     return memory._protecting(KEPT, readable=history)

@@ -46,7 +46,7 @@ class Toolset(Uncopied):
     """The tools over one memory, which is ``/memories``; ``history`` is as of `MemoryTool`."""
 
     def __init__(self, memory: AsyncAgentMemory, history: bool = False) -> None:
-        self._memory = for_tools(memory, history)
+        self._memory = for_tools(AsyncAgentMemory, memory, history)
         self._tool = AsyncMemoryTool(memory, history=history)
         self._paths = Paths(memory, STRINGS["docs"])
 

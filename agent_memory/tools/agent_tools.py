@@ -141,7 +141,7 @@ class AgentMemoryTools(Uncopied):
     """
 
     def __init__(self, memory: AgentMemory, *, history: bool = False) -> None:
-        self._tools = _Tools(awaitable(for_tools(memory, history)))
+        self._tools = _Tools(awaitable(for_tools(AgentMemory, memory, history)))
 
     def call(self, name: str, arguments: Arguments) -> ToolResult:
         """Run one tool by its name; ``data`` of the result is its payload, ``output`` the same as JSON.
@@ -163,7 +163,7 @@ class AsyncAgentMemoryTools(Uncopied):
     """`AgentMemoryTools` for async callers."""
 
     def __init__(self, memory: AsyncAgentMemory, *, history: bool = False) -> None:
-        self._tools = _Tools(for_tools(memory, history))
+        self._tools = _Tools(for_tools(AsyncAgentMemory, memory, history))
 
     async def call(self, name: str, arguments: Arguments) -> ToolResult:
         return await self._tools.call(name, arguments)

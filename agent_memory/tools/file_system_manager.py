@@ -86,7 +86,7 @@ class FileSystemManager(Uncopied):
     """
 
     def __init__(self, memory: AgentMemory, *, suffixes: Collection[str] = _MARKDOWN) -> None:
-        self._manager = _Manager(awaitable(for_tools(memory, history=False)), suffixes)
+        self._manager = _Manager(awaitable(for_tools(AgentMemory, memory, history=False)), suffixes)
 
     @classmethod
     def for_repository(cls, root: str | os.PathLike[str], *, suffixes: Collection[str] = _MARKDOWN) -> Self:
@@ -118,7 +118,7 @@ class AsyncFileSystemManager(Uncopied):
     """`FileSystemManager` for async callers."""
 
     def __init__(self, memory: AsyncAgentMemory, *, suffixes: Collection[str] = _MARKDOWN) -> None:
-        self._manager = _Manager(for_tools(memory, history=False), suffixes)
+        self._manager = _Manager(for_tools(AsyncAgentMemory, memory, history=False), suffixes)
 
     @classmethod
     def for_repository(cls, root: str | os.PathLike[str], *, suffixes: Collection[str] = _MARKDOWN) -> Self:

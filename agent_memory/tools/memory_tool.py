@@ -212,7 +212,8 @@ class MemoryTool(Uncopied):
         max_view_characters: int = MAX_VIEW_CHARACTERS,
         history: bool = False,
     ) -> None:
-        self._tool = _Tool(awaitable(for_tools(memory, history)), on_existing, strings, max_view_characters)
+        view = awaitable(for_tools(AgentMemory, memory, history))
+        self._tool = _Tool(view, on_existing, strings, max_view_characters)
 
     @classmethod
     def for_project(cls, start: str | os.PathLike[str] = ".") -> Self:
@@ -258,7 +259,7 @@ class AsyncMemoryTool(Uncopied):
         max_view_characters: int = MAX_VIEW_CHARACTERS,
         history: bool = False,
     ) -> None:
-        self._tool = _Tool(for_tools(memory, history), on_existing, strings, max_view_characters)
+        self._tool = _Tool(for_tools(AsyncAgentMemory, memory, history), on_existing, strings, max_view_characters)
 
     @classmethod
     def for_project(cls, start: str | os.PathLike[str] = ".") -> Self:

@@ -335,7 +335,7 @@ class MemorySearch(Uncopied):
     """
 
     def __init__(self, memory: AgentMemory, *, history: bool = False) -> None:
-        self._search = _Search(awaitable(for_tools(memory, history)), memory._at_once)
+        self._search = _Search(awaitable(for_tools(AgentMemory, memory, history)), memory._at_once)
 
     def search(
         self,
@@ -376,7 +376,7 @@ class AsyncMemorySearch(Uncopied):
     """`MemorySearch` for async callers."""
 
     def __init__(self, memory: AsyncAgentMemory, *, history: bool = False) -> None:
-        self._search = _Search(for_tools(memory, history), memory._at_once)
+        self._search = _Search(for_tools(AsyncAgentMemory, memory, history), memory._at_once)
 
     async def search(
         self,

@@ -66,6 +66,19 @@ async def test_a_client_reads_the_history_with_the_option_alone_and_never_change
         assert service.read_memory_file("default", "history.jsonl") == "said\n"
 
 
+@pytest.mark.asyncio
+async def test_a_directory_is_served_alone_and_nothing_is_changed_if_it_is_said_so(script: str, errors: TextIO) -> None:
+    with AgentMemoryService("root") as service:
+        service.write_memory_file("default", "notes/a.md", "noted\n")
+        service.write_memory_file("default", "plan.md", "planned\n")
+    async with over_stdio([script, "--url", "root", "mcp", "--directory", "notes", "--read-only"], errors) as client:
+        assert "noted" in (await called(client, "view", path="/memories/a.md")).text
+        assert (await called(client, "view", path="/memories/plan.md")).is_error
+        assert (await called(client, "append", path="/memories/a.md", text="x")).is_error
+    with AgentMemoryService("root") as service:
+        assert service.read_memory_file("default", "notes/a.md") == "noted\n"
+
+
 @pytest.mark.long
 @pytest.mark.asyncio
 async def test_forty_inserts_of_clients_over_stdio_and_http_at_once_keep_forty_lines(
