@@ -18,7 +18,7 @@ Fill = Callable[[Parts], Awaitable[str | None]]
 
 
 class Blocks:
-    """A content that comes in blocks of any size, of which ``size`` bytes are expected in all."""
+    """A content that comes in blocks of any size; ``size`` is how many bytes all of them have."""
 
     def __init__(self, blocks: Iterable[bytes], size: int) -> None:
         if isinstance(size, bool) or not isinstance(size, int) or size < 0:
@@ -87,7 +87,7 @@ async def write(store: Backend, run: Run, key: Key, blocks: Blocks, when: WriteW
 async def copy(store: Backend, run: Run, source: Key, target: Key) -> tuple[Effect, Callable[[], Version]]:
     """Copy a file in parts to a name that must be free; also returns what tells the version of the source.
 
-    An append to the source meanwhile does not disturb; the copy is of what was there before.
+    An append to the source does not disturb: the copy has the bytes that were there before.
     """
     _supporting(store, source)  # before anything is read
     reader = Reader(store, run, source)

@@ -36,7 +36,7 @@ DIGEST = hashlib.sha256(DATA).hexdigest()
 
 @pytest.fixture
 def backend(root: Root) -> AnyBackend:
-    """An empty store of which one call carries a megabyte."""
+    """An empty store whose calls carry a megabyte at most."""
     found = open_backend(root.url, root.options)
     found.max_bytes, found.part_bytes = 1_000_000, PART
     return found

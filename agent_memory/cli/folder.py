@@ -92,7 +92,7 @@ class Folder(Uncopied):
 
     @contextmanager
     def reading(self, path: str) -> Iterator[tuple[int, Blocks]]:
-        """A regular file's size, and its content as `put` takes it; what is appended meanwhile is left out.
+        """A regular file's size, and its content as `put` takes it, without bytes that are appended later.
 
         Raises:
             InvalidPathError: the file, or a directory above it, has become a link or something special.

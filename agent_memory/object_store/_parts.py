@@ -1,4 +1,4 @@
-"""`UploadInParts`: a file of any size as an upload in parts, which nobody sees until the server completes it."""
+"""`UploadInParts`: a file of any size as an upload in parts, invisible until the server completes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`SingleWriterStore`: preconditions without the server, for a bucket that nobody else writes to."""
+"""`SingleWriterStore`: preconditions without the server, for a bucket with no other writer."""
 
 from __future__ import annotations
 

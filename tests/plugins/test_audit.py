@@ -266,7 +266,7 @@ def test_an_observer_that_ends_the_program_does_not_keep_a_record_out_of_the_log
 
 
 def test_the_records_of_a_service_are_in_the_log_once_it_is_closed(root: Root, log: Path) -> None:
-    audit = AuditPlugin(log)  # which nobody closes
+    audit = AuditPlugin(log)  # it is never closed
     with AgentMemoryService(root.url, storage_options=root.options, plugins=[audit]) as service:
         service.write_memory_file("bob", "notes.md", "one\n")
     assert [record["operation"] for record in records(log)] == ["write"]

@@ -26,7 +26,7 @@ PAGE = b"<!DOCTYPE html>\n<html><body>Log in</body></html>"
 
 
 class Listener:
-    """A listening socket that talks to whoever connects, in threads of its own.
+    """A listening socket that talks to its clients, in threads of its own.
 
     Attributes:
         address: host and port.
@@ -92,7 +92,7 @@ def page(status: str = "200 OK", body: bytes = PAGE, *headers: str) -> bytes:
 
 
 def certificate(directory: Path) -> ssl.SSLContext:
-    """A server's TLS with a certificate that nobody trusts."""
+    """A server's TLS with a certificate that no client trusts."""
     private = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
     now = datetime.now(UTC)

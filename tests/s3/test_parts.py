@@ -1,4 +1,4 @@
-"""Files that are written in parts: what travels, what is left, and what a lost answer does."""
+"""Files that are written in parts: the requests, the uploads that are left, and lost answers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def uploads(server: S3Server, url: str) -> int:
 
 
 def opened(server: S3Server, proxy: Proxy, url: str, **options: float) -> AgentMemory:
-    """A memory of which one call carries a megabyte."""
+    """A memory whose calls carry a megabyte at most."""
     backend = open_backend(url, server.through(proxy))
     backend.max_bytes = 1_000_000
     memory = AgentMemory.open(backend, **options)  # type: ignore[arg-type]
