@@ -58,11 +58,11 @@ class ErasingContract(ContractBase):
         assert erase(name) == DeletedTree(0, 0)
         assert store.names() == (("file",) if name else ())
 
-    def test_a_name_is_free_again(self, store: Store, erase: Erase) -> None:
-        store.write("a/b", b"one")
+    def test_a_name_is_free_again(self, changing: Store, erase: Erase) -> None:
+        changing.write("a/b", b"one")
         erase("a")
-        store.append("a", b"two")
-        assert store.holds("a") == b"two"
+        changing.append("a", b"two")
+        assert changing.holds("a") == b"two"
         erase("a")
-        store.append("a", b"three")
-        assert store.holds("a") == b"three"
+        changing.append("a", b"three")
+        assert changing.holds("a") == b"three"
