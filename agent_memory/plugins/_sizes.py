@@ -60,6 +60,7 @@ class FileSizes(Uncopied):
         self._changes: dict[File, dict[str, Change]] = {}
         self._began: dict[str, float] = {}
         self._transfers: dict[str, tuple[File, File]] = {}
+        self._lowered: dict[str, dict[File, int]] = {}  # by transfer: sources whose bounds fell while it was under way
         self._evicted: dict[int, int] = {}  # the largest bound by a hash of the file: of bounded size, as the rest
         self._last_evicted = 0.0
         self._lock = threading.RLock()  # a signal's handler may change files, too
@@ -70,7 +71,7 @@ class FileSizes(Uncopied):
         transferred = [new for files in self._transfers.values() for _, new in self._images(*files)]
         for file in [*self._changes, *transferred]:
             self._known[file] = Known(self._largest(file), time.monotonic())
-        self._changes, self._transfers, self._began = {}, {}, {}
+        self._changes, self._transfers, self._lowered, self._began = {}, {}, {}, {}
 
     def begin(self, operation: Operation) -> None:
         """An operation is under way."""
@@ -110,6 +111,7 @@ class FileSizes(Uncopied):
                 self._observe([file], outcome.size, began)
             elif operation.kind in _SEEING | {"edit", "delete"} and _is_missing(operation, outcome):
                 self._observe([file], 0, began)
+            self._lowered.pop(operation.id, None)
             self._transfers.pop(operation.id, None)  # at last: an interrupt before leaves bounds too large
             self._began.pop(operation.id, None)
 
@@ -132,8 +134,16 @@ class FileSizes(Uncopied):
             changed = self._changed(file)
             if began <= changed:
                 continue
+            self._keep_for_transfers(file)
             self._settle(file, began)
             self._learn(file, size, changed)
+
+    def _keep_for_transfers(self, file: File) -> None:
+        """Before a bound falls: a transfer under way may have taken the file while it was larger."""
+        for name, (source, _) in self._transfers.items():
+            if file[0] == source[0] and f"{file[1]}/".startswith(f"{source[1]}/"):
+                lowered = self._lowered.setdefault(name, {})
+                lowered[file] = max(self._largest(file), lowered.get(file, 0))
 
     def _settle(self, file: File, now: float | None = None) -> None:
         """Count changes that were left without a known end as made, once they cannot take effect any more."""
@@ -149,7 +159,7 @@ class FileSizes(Uncopied):
         done = outcome.status == "ok"
         agent, target = operation.agent, operation.target or ""
         for file, new in self._images((agent, operation.path), (agent, target)):
-            size = self._moved_size(file, outcome, began)
+            size = max(self._moved_size(file, outcome, began), self._lowered_by(operation.id, file))
             fresh = done and began > self._changed(new)
             self._learn(new, size if fresh else max(size, self._floor(new)), time.monotonic())
             if not done:
@@ -157,6 +167,9 @@ class FileSizes(Uncopied):
                 self._changes.setdefault(new, {})[operation.id] = late
             elif operation.kind == "rename":
                 self._observe([file], 0, began)
+
+    def _lowered_by(self, transfer: str, file: File) -> int:
+        return self._lowered.get(transfer, {}).get(file, 0)
 
     def _moved_size(self, file: File, outcome: Outcome, began: float) -> int:
         """The most that a file can have had while it was copied."""
@@ -183,7 +196,7 @@ class FileSizes(Uncopied):
         for name, ((agent, source), (_, target)) in self._transfers.items():
             if file[0] == agent and (file[1] + "/").startswith(target + "/"):
                 original = agent, source + file[1][len(target) :]
-                size = self._largest(original, seen)
+                size = max(self._largest(original, seen), self._lowered_by(name, original))
                 yield size if self._began.get(name, 0.0) > self._changed(original) else max(size, self._limit)
 
     def _floor(self, file: File) -> int:

@@ -258,7 +258,9 @@ class Usage(Uncopied):
         if agent.counted is None and not agent.sizes:
             self._count(agent, operation.agent)
         names = operation.path, operation.target or ""
-        planned = agent.with_images(agent.doubled(*names))
+        moved = agent.images(*names)
+        taken_along = agent.with_images(moved)[len(moved) :]  # by transfers under way of a directory above the new name
+        planned = [*agent.with_images(agent.doubled(*names)), *taken_along]
         if planned:
             self._require(agent, operation, planned)
         agent.begin(operation.id, agent.paths(*names), planned, names)
