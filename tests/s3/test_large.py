@@ -170,7 +170,7 @@ with AgentMemory.open(url, storage_options=options) as memory:
     for number in range(appends):
         memory.append("history.jsonl", Message("user", f"number {number}: " + "y" * 900).to_line() + "\\n")
     tail = len(ConversationMemory(memory).load_history(80))
-    found = len(MemorySearch(memory).search("number 0:").matches)
+    found = len(MemorySearch(memory, history=True).search("number 0:").matches)
     read = memory.scan("history.jsonl", size_of)
     print(json.dumps([peak() - imported, tail, found, read]))
 """
