@@ -8,7 +8,7 @@ from agent_memory.memory import AgentMemory, AsyncAgentMemory
 
 HISTORY: Final = "history.jsonl"
 JOBS: Final = "cron/jobs.json"
-KEPT: Final = (HISTORY, JOBS, "jobs.json")  # the last one: a tool may serve the directory `cron`, or a tree above it
+KEPT: Final = (HISTORY, JOBS)  # by their last segments, in any directory
 M = TypeVar("M", AgentMemory, AsyncAgentMemory)
 
 
