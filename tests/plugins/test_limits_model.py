@@ -16,7 +16,7 @@ from agent_memory import Operation, OperationDenied, Outcome
 from agent_memory.backend import Entry, Page
 from agent_memory.hookspecs import OperationKind
 from agent_memory.key import Key
-from agent_memory.plugins import _sizes, _usage
+from agent_memory.plugins import _agent_usage, _sizes, _usage
 from agent_memory.plugins.limits import LimitsPlugin
 from agent_memory_memory import MemoryBackend
 
@@ -162,8 +162,8 @@ class Model:
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> tuple[World, Clock]:
     clock = Clock()
-    monkeypatch.setattr(_sizes, "time", clock)
-    monkeypatch.setattr(_usage, "time", clock)
+    for module in (_sizes, _usage, _agent_usage):
+        monkeypatch.setattr(module, "time", clock)
     return World(), clock
 
 

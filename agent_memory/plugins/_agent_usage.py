@@ -1,0 +1,221 @@
+"""The most files and bytes that one agent can have, from a listing and from the operations under way.
+
+The rule: the figure may be too large, never too small. Operations that are under way at the same time can take effect
+in any order. A write, an append and a copy make files; a rename makes none, but leaves its source free, so an operation
+that changes a file of the source may make a second one.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from agent_memory._uncopied import Uncopied
+from agent_memory.plugins._sizes import LATE_SECONDS
+
+
+class Planned(NamedTuple):
+    """What an operation that is under way may make of a file: this size, or with ``added`` so much more."""
+
+    path: str
+    size: int
+    added: bool = False
+
+
+@dataclass(slots=True)
+class Change:
+    """An operation under way.
+
+    ``planned``: what a write or an append makes of ``path``. ``target`` and ``copies``: of a rename or a copy.
+    ``seen``: the files below the source of a transfer at any time since it began, each with its largest size.
+    ``left``: when its caller left it without a known end, by the clock of `time.monotonic`; None while it waits.
+    """
+
+    path: str
+    planned: Planned | None = None
+    target: str | None = None
+    copies: bool = False
+    seen: dict[str, int] = field(default_factory=dict)
+    left: float | None = None
+
+    def results(self) -> Iterator[Planned]:
+        """The files that there can be by this change, under the names that they have then."""
+        if self.planned is not None:
+            yield self.planned
+        if self.target is not None:
+            for path, size in self.seen.items():
+                yield Planned(self.target + path[len(self.path) :], size)
+
+    def touches(self, other: Change) -> bool:
+        """Whether both can change one file."""
+        mine, others = ([name for name in (each.path, each.target) if name is not None] for each in (self, other))
+        return any(is_below(one, two) or is_below(two, one) for one in mine for two in others)
+
+
+class AgentUsage(Uncopied):
+    """One agent's files with their sizes, and the operations that change them at the moment."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()  # a signal's handler may change files, too
+        self.users = 0
+        self.counted: float | None = None
+        self.was_counted = False
+        self._sizes: dict[str, int] = {}
+        self._uncertain: set[str] = set()  # files that may be smaller, or not there
+        self._total = 0
+        self._under_way: dict[str, Change] = {}
+        self._overlapping: set[str] = set()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether a later listing tells everything: nothing is under way, or left and able to take effect."""
+        latest = time.monotonic() - LATE_SECONDS
+        return not self.users and all(each.left is not None and each.left < latest for each in self._under_way.values())
+
+    @property
+    def is_changing(self) -> bool:
+        """Whether any operation is under way."""
+        return bool(self._under_way)
+
+    def count(self, listed: Mapping[str, int], began: float) -> None:
+        """Take sizes as they were listed from a moment on.
+
+        A listing can miss a file that is renamed at the same time, so such a file keeps its size.
+        """
+        self._settle(began)
+        sizes = dict(listed)
+        names = [name for each in self._transfers(self._under_way) for name in (each.path, each.target or "")]
+        moving = {path for path in self._sizes if any(is_below(path, name) for name in names)}
+        for path in moving:
+            sizes[path] = max(self._sizes[path], sizes.get(path, 0))
+        self._sizes, self._total, self._uncertain = sizes, sum(sizes.values()), moving
+        self.counted, self.was_counted = time.monotonic(), True
+
+    def _settle(self, now: float) -> None:
+        late = [name for name, each in self._under_way.items() if each.left and each.left + LATE_SECONDS < now]
+        for name in late:
+            self.cancel(name)
+
+    def usage_with(self, change: Change) -> tuple[int, int]:
+        """The most files and bytes there can be, once this change and all that is under way is done."""
+        return self._usage(self._with("", change))
+
+    def grows(self, change: Change, *, by_files: bool) -> bool:
+        """Whether a change can make a new file, or a file larger than it is; False only where that is certain."""
+        others = [each for each in self._under_way.values() if each.touches(change)]
+        if change.planned is None or any(each.target is not None for each in others):
+            return change.copies or bool(others)
+        path, size, added = change.planned
+        if path not in self._sizes or path in self._uncertain:
+            return by_files or size > 0
+        return not by_files and size > (0 if added else self._sizes[path])
+
+    def begin(self, operation: str, change: Change) -> None:
+        """An operation is under way."""
+        for other, each in self._under_way.items():
+            if each.touches(change):
+                self._overlapping |= {operation, other}
+        self._under_way = self._with(operation, change)
+
+    def leave(self, operation: str) -> None:
+        """Its caller left it, and it can still take effect: it stays until a listing that began later."""
+        if each := self._under_way.get(operation):
+            each.left = time.monotonic()
+
+    def withdraw(self, operation: str) -> None:
+        """What an operation plans is planned anew."""
+        self._under_way.pop(operation, None)
+
+    def cancel(self, operation: str) -> None:
+        """It is not under way any more, and did nothing."""
+        self._under_way.pop(operation, None)
+        self._overlapping.discard(operation)
+
+    def end(self, operation: str) -> bool:
+        """It is not under way any more; whether no other one was on its files meanwhile.
+
+        If one was, their order is unknown: the results stay as large as they can be until a listing.
+        """
+        alone = operation not in self._overlapping
+        change = self._under_way.get(operation)
+        if change is not None and not alone:
+            for plan in list(change.results()):
+                self.put(plan.path, _largest(self._sizes.get(plan.path, 0), [plan]))
+                self._uncertain.add(plan.path)
+        self.cancel(operation)
+        return alone
+
+    def put(self, path: str, size: int) -> None:
+        """A file has this size now."""
+        self.drop(path)
+        self._sizes[path] = size
+        self._total += size
+
+    def drop(self, path: str) -> None:
+        """A file is gone."""
+        self._total -= self._sizes.pop(path, 0)
+        self._uncertain.discard(path)
+
+    def rename(self, path: str, target: str) -> None:
+        """A file, or all files below a directory, have another name now."""
+        for name in [name for name in self._sizes if is_below(name, path)]:
+            self.put(target + name[len(path) :], self._sizes[name])
+            self.drop(name)
+
+    def _usage(self, changes: Mapping[str, Change]) -> tuple[int, int]:
+        files, total = len(self._sizes), self._total
+        by_path: dict[str, list[Planned]] = {}
+        for change in changes.values():
+            for plan in change.results() if change.planned or change.copies else ():
+                by_path.setdefault(plan.path, []).append(plan)
+        left_free = [each.path for each in self._transfers(changes) if not each.copies]
+        for path, plans in by_path.items():
+            if any(is_below(path, source) for source in left_free):
+                files += len(plans)
+                total += sum(plan.size for plan in plans)
+            else:
+                known = self._sizes.get(path)
+                files += known is None
+                total += _largest(known or 0, plans) - (known or 0)
+        return files, total
+
+    def _with(self, operation: str, change: Change) -> dict[str, Change]:
+        """What is under way and this change; each transfer has seen what the others can make of its source."""
+        changes = {name: replace(each, seen=dict(each.seen)) for name, each in self._under_way.items()}
+        changes[operation] = change = replace(change)
+        transfers = list(self._transfers(changes))
+        for _ in transfers:  # a file can pass through all of them
+            for each in transfers:
+                others = [other for other in changes.values() if other is not each]
+                for path, size in self._below(each.path, others).items():
+                    each.seen[path] = max(size, each.seen.get(path, 0))
+        return changes
+
+    def _below(self, source: str, changes: Iterable[Change]) -> dict[str, int]:
+        """The files at and below a name, each as large as these changes can make it."""
+        plans: dict[str, list[Planned]] = {name: [] for name in self._sizes if is_below(name, source)}
+        for change in changes:
+            for plan in change.results():
+                if is_below(plan.path, source):
+                    plans.setdefault(plan.path, []).append(plan)
+        return {path: _largest(self._sizes.get(path, 0), found) for path, found in plans.items()}
+
+    @staticmethod
+    def _transfers(changes: Mapping[str, Change]) -> Iterator[Change]:
+        return (each for each in changes.values() if each.target is not None)
+
+
+def is_below(path: str, top: str) -> bool:
+    """Whether a path is at or below another."""
+    return not top or f"{path}/".startswith(f"{top}/")
+
+
+def _largest(known: int, plans: Iterable[Planned]) -> int:
+    """The most bytes of a file of a known size after these plans, in any order."""
+    whole, added = known, 0
+    for plan in plans:
+        whole, added = (whole, added + plan.size) if plan.added else (max(whole, plan.size), added)
+    return whole + added
