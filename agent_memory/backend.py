@@ -127,17 +127,9 @@ class _Common(Uncopied, ABC):
 
 
 class Backend(_Common):
-    """A backend whose storage is asynchronous; its coroutines run on fsspec's I/O loop, or where it says they may."""
+    """A backend whose storage is asynchronous; its coroutines run on fsspec's I/O loop."""
 
     colour: ClassVar[Literal["async"]] = "async"
-
-    def may_run_here(self) -> bool:
-        """Whether the verbs of an async caller's operation may run on the caller's own event loop, the running one.
-
-        Asked before each operation, in any thread; those of sync callers run on fsspec's I/O loop all the same, so a
-        backend that says yes is used on several loops at once. No, unless a backend knows better.
-        """
-        return False
 
     @abstractmethod
     async def read(self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY) -> Snapshot:

@@ -4,8 +4,8 @@
 caller        blocking backend                     async backend
 ============  ===================================  ==============================================
 sync          stepped in the caller's thread       the same; each primitive hops onto the I/O loop
-async         in threads of our executor, but for  in the caller's loop; each primitive hops, unless the
-              waits, which are in the caller's     backend says that it may run there
+async         in threads of our executor, but for  in the caller's loop; each primitive hops
+              waits, which are in the caller's
               loop and hold no thread
 ============  ===================================  ==============================================
 
@@ -43,7 +43,6 @@ import fsspec.asyn
 
 from agent_memory._deadline import deadline_or_default
 from agent_memory._fork import renewed_in_child
-from agent_memory._hop import on_loop
 from agent_memory._together import together
 from agent_memory._turns import ThreadTurns
 from agent_memory.backend import (
@@ -221,7 +220,10 @@ class AsyncRun(_Clock):
     """Runs a flow over an async backend in the caller's own event loop."""
 
     async def call(self, primitive: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await on_loop(_io_loop(caller_waits=False), primitive(*args, **kwargs))
+        loop = _io_loop(caller_waits=False)
+        return await asyncio.wrap_future(
+            asyncio.run_coroutine_threadsafe(_as_coroutine(primitive(*args, **kwargs)), loop)
+        )
 
     async def offload(self, function: Callable[[], T]) -> T:
         return await asyncio.shield(in_thread(function))  # a cancelled caller does not unsay a hook
@@ -245,13 +247,6 @@ class AsyncRun(_Clock):
                 turn = _turns.turn((id(store), key), deadline_or_default(self.now()).at)
                 await stack.enter_async_context(turn)
             yield
-
-
-class HereRun(AsyncRun):
-    """Runs a flow over an async backend in the caller's own event loop, primitives included."""
-
-    async def call(self, primitive: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await primitive(*args, **kwargs)
 
 
 def step(flow: Coroutine[Any, Any, T]) -> T:
@@ -279,7 +274,7 @@ def run_async(backend: AnyBackend, start: Callable[[Run], Coroutine[Any, Any, T]
     """Run a flow for an async caller, on whose event loop this is called."""
     if backend.colour == "blocking":
         return _Threaded(start).run()
-    return start(_HERE if backend.may_run_here() else _ASYNC)
+    return start(_ASYNC)
 
 
 def close_backend(backend: AnyBackend) -> None:
@@ -396,7 +391,6 @@ _thread_turns = ThreadTurns()
 _BLOCKING = BlockingRun()
 _HOPPING = HoppingRun()
 _ASYNC = AsyncRun()
-_HERE = HereRun()
 _THREADED = ThreadedRun()
 _waiting = _Waiting()
 _depth: ContextVar[int] = ContextVar("agent_memory_executor", default=0)

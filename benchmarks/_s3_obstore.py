@@ -67,7 +67,7 @@ class Clients:
 
     async def forget(self) -> None:
         """Make both of ours processes that have appended nothing yet."""
-        self.backend._at_home._kept = Kept()
+        self.backend._kept = Kept()
         await self.bench.forget()
 
 

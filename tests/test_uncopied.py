@@ -50,12 +50,11 @@ BACKENDS: dict[str, dict[str, object]] = {
 }
 OF_ONE_CALL = set(
     """
-    _deadline.deadline _hop._Hop _hop._Mailbox _hop._Visit _pages.PageBuilder _tree.Call _turns._Queue _turns._Turn
+    _deadline.deadline _pages.PageBuilder _tree.Call _turns._Queue _turns._Turn
     agent_memory_obstore._answers.Request audit.verify.Verifier audit.verify._Chain conversation.search.Search
     conversation.stream.Batch filesystem._confined._OneTransaction filesystem._files._Unclosed
     mcp_server._http._Guarded mcp_server._stdio._Writer needle.Needle object_store._attempts.Attempts
-    object_store._between_loops.Hold object_store._between_loops.Turn object_store._between_loops._Place
-    object_store._bucket.Operation object_store._erasing._Erasing object_store._limits._Limit
+    object_store._bucket.Operation object_store._erasing._Erasing
     object_store._write.Write plugins.redaction._Decoded reader.Reader tools._toolset.Toolset tools.search._FileSearch
     _paging.Markers _patterns._Example _waiting.trying_later agent_memory_s3._answers.Request hooks.Report
     mcp_server._connections.Connection mcp_server._sessions.Sessions mcp_server._stdio._Client mcp_server._stdio._Line
@@ -66,8 +65,7 @@ OF_ONE_CALL = set(
 """Made and dropped within one call of ours, where no code of others sees them."""
 OF_A_MODULE = set(
     """
-    _turns.ThreadTurns agent_memory_obstore._home.Home object_store._limits._Limits runners.AsyncRun runners.HereRun
-    runners.HoppingRun runners.ThreadedRun runners._Waiting
+    _turns.ThreadTurns runners.AsyncRun runners.HoppingRun runners.ThreadedRun runners._Waiting
     """.split()  # noqa: SIM905
 )
 """One for the process, in a module's variable."""

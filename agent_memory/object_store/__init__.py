@@ -6,7 +6,6 @@ settle lost answers, one retry policy with a deadline, queues within the process
 """
 
 from agent_memory.object_store._backend import ObjectStoreBackend
-from agent_memory.object_store._between_loops import TurnsBetweenLoops
 from agent_memory.object_store._http import (
     NO_OBJECT,
     NO_TLS,
@@ -65,7 +64,6 @@ __all__ = [
     "Racing",
     "Refused",
     "TooLarge",
-    "TurnsBetweenLoops",
     "Unanswered",
     "Unreachable",
     "Writer",

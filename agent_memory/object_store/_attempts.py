@@ -10,8 +10,6 @@ from typing import TypeVar
 
 from agent_memory._deadline import Deadline, deadline_or_default
 from agent_memory.errors import AgentMemoryError
-from agent_memory.object_store._between_loops import Turn
-from agent_memory.object_store._limits import until
 from agent_memory.object_store._store import Answer, Broken, Failed, Garbled, Unanswered, Unreachable
 
 _FIRST, _LONGEST = 0.02, 2.0
@@ -50,7 +48,6 @@ class Attempts:
         lost: whether a write that may have taken effect was left without an answer.
         deadline: when the operation has to be over, by the event loop's clock.
         sent: whether a write was.
-        turn: to write, between event loops, if there are several.
     """
 
     def __init__(self, jitter: Callable[[], float], subject: str) -> None:
@@ -62,7 +59,6 @@ class Attempts:
         self.lost = False
         self.sent = False
         self._first_sent = self._first_lost = math.inf
-        self.turn: Turn | None = None
         self._requests = 0
         self._failures = 0
         self._races = 0
@@ -118,7 +114,8 @@ class Attempts:
         self._requests += 1
         self._first_request = min(self._first_request, self._loop.time())
         try:
-            return await until(self.deadline.at, request)
+            async with asyncio.timeout_at(self.deadline.at):
+                return await request()
         except TimeoutError:
             raise Unanswered("no answer in time") from None
         except (Answer, AgentMemoryError, MemoryError, RecursionError):
@@ -153,12 +150,10 @@ class Attempts:
             _log.warning("%s: %s; it is asked again for up to %.0f s", self._subject, failure, left)
 
     async def lose(self) -> None:
-        """Wait after a lost race, and for one's turn if others went on without waiting; raises as `back_off`."""
+        """Wait after a lost race; raises as `back_off`."""
         self._races += 1
         self._last = f"{self._races} lost races"
         await self._wait(self._jitter() * _window(_FIRST_RACE, self._races, _LONGEST_RACE), races=not self._failures)
-        if self.turn:
-            await self.turn.again()
 
     async def wait_for_room(self) -> None:
         """Wait until entries of other writers are over; raises as `back_off`."""

@@ -39,12 +39,11 @@ from agent_memory.errors import (
 )
 from agent_memory.key import Key
 from agent_memory.object_store._attempts import Attempts
-from agent_memory.object_store._between_loops import TurnsBetweenLoops
 from agent_memory.object_store._bucket import Bucket, changed
 from agent_memory.object_store._cleanup import Cleanup
 from agent_memory.object_store._composing import TAIL_BYTES, Composer
 from agent_memory.object_store._conditions import ADVICE, Condition, Conditions, Trial
-from agent_memory.object_store._directories import Directories, KnownDirectories
+from agent_memory.object_store._directories import Directories
 from agent_memory.object_store._erasing import erase
 from agent_memory.object_store._kept import Kept
 from agent_memory.object_store._parts import MOST_PARTS, UPLOAD_SECONDS, Begun, UploadInParts, exists, unknown
@@ -103,30 +102,16 @@ class ObjectStoreBackend(Backend):
         self._cleanup = Cleanup()
         self._trial = Trial(store, self._cleanup)
         self._writer = writer
-        self._between_loops: TurnsBetweenLoops | None = None
         self._kept = Kept()
         self._composer = Composer(store, self._trial, self._cleanup)
-        self._directories = Directories(self._bucket, writer.turns, KnownDirectories())
-
-    def on_another_loop(self, writer: Writer, between: TurnsBetweenLoops) -> ObjectStoreBackend:
-        """The same, for another event loop, by a writer of that loop's, where the store may be asked there too.
-
-        Both know the same directories and last versions, and take turns. Not of a single writer, whose turns are those
-        of one loop.
-        """
-        other = ObjectStoreBackend(self._store, self._bucket.prefix, writer=writer, jitter=self._bucket.jitter)
-        other._directories.known = self._directories.known
-        other._kept = self._kept
-        other._trial.known = self._trial.known
-        other._between_loops = self._between_loops = between
-        return other
+        self._directories = Directories(self._bucket, writer.turns)
 
     @property
     def capabilities(self) -> Capabilities:  # type: ignore[override]  # not to be set
         """What the server keeps; until it was tried (`check_capabilities`), what the engine can ask it to keep."""
         if isinstance(self._store, SingleWriterStore):
             return _SINGLE_WRITER
-        known, untried = self._trial.known.now, (Condition.KEPT, Condition.NOT_TRIED)
+        known, untried = self._trial.known, (Condition.KEPT, Condition.NOT_TRIED)
         return replace(
             _CAPABILITIES,
             atomic_create=known.create in untried,
@@ -253,7 +238,7 @@ class ObjectStoreBackend(Backend):
 
     async def delete(self, key: Key, when: ReadWhen = ANY) -> None:
         if when is not ANY and not self._store.conditional_delete:  # refused without a request
-            self._require(key, self._trial.known.now, ("delete",))
+            self._require(key, self._trial.known, ("delete",))
         needed = () if when is ANY else ("delete",)
         await self._changing(key, WriteError, partial(self._delete, key, when), needed)
 
@@ -308,10 +293,7 @@ class ObjectStoreBackend(Backend):
                 if needed:
                     await self._require_kept(key, attempts, needed)
                 write = Write(self._store, self._composer, name, self._writer, attempts, self.max_bytes)
-                if self._between_loops is None:
-                    return await change(write)
-                async with self._between_loops.turn(place, attempts.deadline.at) as attempts.turn:
-                    return await change(write)
+                return await change(write)
 
     @property
     def _store(self) -> ObjectStore:
@@ -319,13 +301,13 @@ class ObjectStoreBackend(Backend):
 
     async def _conditions(self, key: Key, attempts: Attempts) -> Conditions:
         """What the server does with preconditions; it is tried once."""
-        if self._trial.known.now.swap is Condition.NOT_TRIED:
+        if self._trial.known.swap is Condition.NOT_TRIED:
             async with self._writer.turns.turn(self, attempts.deadline.at):
                 found = await self._trial.of_writes(self._bucket.name(key), attempts)
             kept = found.create is found.swap is Condition.KEPT
             if self._allow_single_writer and not kept and not isinstance(self._store, SingleWriterStore):
                 self._bucket.store = SingleWriterStore(self._store)
-        return self._trial.known.now
+        return self._trial.known
 
     async def _require_kept(self, key: Key, attempts: Attempts, needed: tuple[str, ...]) -> None:
         conditions = await self._conditions(key, attempts)

@@ -43,11 +43,11 @@ class Composer(Uncopied):
     @property
     def least(self) -> int | None:
         """From how many bytes on an object is appended to in parts; None if that is not known to be safe here."""
-        return self._store.least_part if self._store and self._trial.known.now.keeps_uploads else None
+        return self._store.least_part if self._store and self._trial.known.keeps_uploads else None
 
     def most_to_read(self, most: int) -> int:
         """How many bytes of an object to read at most, before it is clear whether it needs to be read."""
-        return min(most, self._store.least_part - 1) if self._store and self._trial.known.now.may_keep_uploads else most
+        return min(most, self._store.least_part - 1) if self._store and self._trial.known.may_keep_uploads else most
 
     async def is_safe(self, name: str, attempts: Attempts) -> bool:
         """Whether the server keeps the preconditions of uploads in parts; ``name`` is an object of the least size."""

@@ -80,26 +80,22 @@ class Conditions:
         return self.keeps_uploads or self.complete is Condition.NOT_TRIED
 
 
-@dataclass
-class KnownConditions:
-    """The `Conditions` of a server, shared by the backends that use one store on several event loops."""
-
-    now: Conditions
-
-
 class Trial(Uncopied):
     """The trial of one server, part by part, each before the first operation that relies on it.
 
     Args:
         store: the engine.
         cleanup: removes a scratch object if the trial fails.
+
+    Attributes:
+        known: what the trial has told so far.
     """
 
     def __init__(self, store: ObjectStore, cleanup: Cleanup) -> None:
         self._store = store
         self._cleanup = cleanup
         unsent = {} if store.conditional_delete else {"delete": Condition.NOT_SENT}
-        self.known = KnownConditions(Conditions(**unsent))
+        self.known = Conditions(**unsent)
 
     async def of_writes(self, name: str, attempts: Attempts) -> Conditions:
         """What the server does with conditional PUTs and DELETEs.
@@ -108,11 +104,11 @@ class Trial(Uncopied):
             name: an object in whose directory the scratch object lies, so that the same permissions apply.
             attempts: the time there is.
         """
-        if self.known.now.swap is Condition.NOT_TRIED:
+        if self.known.swap is Condition.NOT_TRIED:
             trusted = await attempts.until_answered(self._store.is_trusted)
             found = self._trusted() if trusted else await self._tried(name, attempts)
-            self.known.now = replace(self.known.now, create=found.create, swap=found.swap, delete=found.delete)
-        return self.known.now
+            self.known = replace(self.known, create=found.create, swap=found.swap, delete=found.delete)
+        return self.known
 
     async def of_deletes(self, name: str, attempts: Attempts) -> Conditions:
         """The same after `of_writes`, which leaves DELETE untried where the credentials may not delete.
@@ -120,11 +116,11 @@ class Trial(Uncopied):
         Raises:
             Failed: they still may not.
         """
-        if self.known.now.delete is Condition.NOT_TRIED:
+        if self.known.delete is Condition.NOT_TRIED:
             async with self._scratch(name, attempts) as scratch:
                 await scratch.takes(lambda: scratch.put(b"1"))
-                self.known.now = replace(self.known.now, delete=await self._tried_delete(scratch, NO_ETAG))
-        return self.known.now
+                self.known = replace(self.known, delete=await self._tried_delete(scratch, NO_ETAG))
+        return self.known
 
     async def of_uploads(self, name: str, attempts: Attempts) -> Conditions:
         """What the server does with conditional uploads in parts.
@@ -137,12 +133,12 @@ class Trial(Uncopied):
             Missing: there is no such object any more.
         """
         store = self._store
-        if self.known.now.complete is Condition.NOT_TRIED and isinstance(store, Composes):
+        if self.known.complete is Condition.NOT_TRIED and isinstance(store, Composes):
             kept = (Condition.KEPT, Condition.KEPT)
             trusted = await attempts.until_answered(store.is_trusted)
             copy, complete = kept if trusted else await self._tried_uploads(store, name, attempts)
-            self.known.now = replace(self.known.now, copy=copy, complete=complete)
-        return self.known.now
+            self.known = replace(self.known, copy=copy, complete=complete)
+        return self.known
 
     async def of_new_parts(self, name: str, attempts: Attempts, condition: Literal["create", "swap"]) -> Conditions:
         """What the server does with an upload of new parts that is completed on one kind of condition.
@@ -153,11 +149,11 @@ class Trial(Uncopied):
             condition: ``If-None-Match: *``, or ``If-Match``.
         """
         store, field = self._store, f"{condition}_upload"
-        if getattr(self.known.now, field) is Condition.NOT_TRIED and isinstance(store, Composes):
+        if getattr(self.known, field) is Condition.NOT_TRIED and isinstance(store, Composes):
             trusted = await attempts.until_answered(store.is_trusted)
             found = Condition.KEPT if trusted else await self._tried_new_parts(store, name, attempts, condition)
-            self.known.now = replace(self.known.now, **{field: found})
-        return self.known.now
+            self.known = replace(self.known, **{field: found})
+        return self.known
 
     async def _tried_new_parts(self, store: Composes, name: str, attempts: Attempts, condition: str) -> Condition:
         async with self._scratch(name, attempts) as scratch:

@@ -6,12 +6,10 @@ that race, or one that returns to a directory another has changed, may still mak
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from itertools import pairwise
 from typing import TypeAlias
 
-from agent_memory._fork import renewed_in_child
 from agent_memory._uncopied import Uncopied
 from agent_memory.backend import Turns, taken_name
 from agent_memory.errors import WriteError
@@ -28,57 +26,45 @@ class KnownDirectories(Uncopied):
 
     Those are asked for when this process first writes a file into the directory itself; None before that. A directory
     is known to the trees of one base, by its path there, and is among the subdirectories of those above that are known.
-    Backends on several event loops, hence in several threads, may have the same.
     """
 
     def __init__(self) -> None:
         self._children: OrderedDict[Place, set[str] | None] = OrderedDict()
-        self.renew()
-        _all.add(self)
-
-    def renew(self) -> None:
-        """After a fork: a thread that is gone may have been at work."""
-        self._lock = threading.RLock()  # a coroutine that is cleared away while it is held may ask, too
 
     def __contains__(self, place: Place) -> bool:
         return place in self._children
 
     def children(self, place: Place) -> set[str] | None:
         """The subdirectories, if they are known."""
-        with self._lock:
-            if (children := self._children.get(place)) is not None:
-                self._children.move_to_end(place)
-            return children
+        if (children := self._children.get(place)) is not None:
+            self._children.move_to_end(place)
+        return children
 
     def add(self, place: Place) -> None:
         """Remember that it is no file."""
-        with self._lock:
-            self._remember(place, self._children.get(place))
+        self._remember(place, self._children.get(place))
 
     def add_children(self, place: Place, found: set[str]) -> set[str]:
         """Remember what was found below, and what this process writes into, whether or not a file is there yet."""
-        with self._lock:
-            children = found | self._known_below(place)
-            self._remember(place, children)
-            return children
+        children = found | self._known_below(place)
+        self._remember(place, children)
+        return children
 
     def add_to_parents(self, places: list[Place]) -> None:
         """Remember each of these, from the top down, below the one before."""
-        with self._lock:
-            for above, (_, path) in pairwise(places):
-                if (children := self._children.get(above)) is not None:
-                    children.add(path.rpartition("/")[2])
+        for above, (_, path) in pairwise(places):
+            if (children := self._children.get(above)) is not None:
+                children.add(path.rpartition("/")[2])
 
     def forget(self, place: Place) -> None:
         """Forget a directory that has been emptied, with what was below, and that it was below another."""
         base, path = place
         above, _, name = path.rpartition("/")
-        with self._lock:
-            if (children := self._children.get((base, above))) is not None:
-                children.discard(name)
-            for other in list(self._children):
-                if other[0] == base and f"{other[1]}/".startswith(f"{path}/"):
-                    self._children.pop(other, None)
+        if (children := self._children.get((base, above))) is not None:
+            children.discard(name)
+        for other in list(self._children):
+            if other[0] == base and f"{other[1]}/".startswith(f"{path}/"):
+                self._children.pop(other, None)
 
     def _known_below(self, place: Place) -> set[str]:
         base, directory = place
@@ -93,16 +79,13 @@ class KnownDirectories(Uncopied):
             self._children.popitem(last=False)
 
 
-_all = renewed_in_child(KnownDirectories.renew)
-
-
 class Directories(Uncopied):
     """Asks for what is not known."""
 
-    def __init__(self, bucket: Bucket, turns: Turns, known: KnownDirectories) -> None:
+    def __init__(self, bucket: Bucket, turns: Turns) -> None:
         self._bucket = bucket
         self._turns = turns
-        self.known = known
+        self._known = KnownDirectories()
 
     async def claim(self, key: Key) -> None:
         """Make sure the name can be a file.
@@ -112,7 +95,7 @@ class Directories(Uncopied):
         """
         path, _, name = key.path.rpartition("/")
         directory = (key.base, path)
-        children = self.known.children(directory)
+        children = self._known.children(directory)
         if children is None:
             with self._bucket.operation(key, WriteError) as attempts:
                 async with self._turns.turn((self, directory), attempts.deadline.at):  # others ask nothing meanwhile
@@ -120,20 +103,20 @@ class Directories(Uncopied):
         if name in children:
             if await self._bucket.is_directory(key):
                 raise taken_name(key)
-            self.known.forget((key.base, key.path))  # it has been emptied since
+            self._known.forget((key.base, key.path))  # it has been emptied since
 
     async def _looked_up(self, key: Key) -> set[str]:
         parents = _parents(key)
         places = [(parent.base, parent.path) for parent in parents]
         for parent, place in zip(parents[1:], places[1:], strict=True):
-            if place not in self.known:
+            if place not in self._known:
                 if await self._bucket.is_file(parent):
                     raise taken_name(key)
-                self.known.add(place)
-        children = self.known.children(places[-1])
+                self._known.add(place)
+        children = self._known.children(places[-1])
         if children is None:
-            children = self.known.add_children(places[-1], await self._bucket.subdirectories(parents[-1]))
-        self.known.add_to_parents(places)  # which a claim may have forgotten meanwhile
+            children = self._known.add_children(places[-1], await self._bucket.subdirectories(parents[-1]))
+        self._known.add_to_parents(places)  # which a claim may have forgotten meanwhile
         return children
 
 

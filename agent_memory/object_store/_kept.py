@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from weakref import WeakValueDictionary
 
-from agent_memory._fork import renewed_in_child
 from agent_memory._uncopied import Uncopied
 from agent_memory.object_store._write import State, Write
 
@@ -18,8 +16,7 @@ class Kept(Uncopied):
     """States by name; the one longest unused goes first.
 
     A file whose last version turned out not to be current any more is **shared**: until a version of it is found where
-    it was left, to remember one would cost a refused request at every append. Backends on several event loops, hence in
-    several threads, may have the same.
+    it was left, to remember one would cost a refused request at every append.
     """
 
     def __init__(self) -> None:
@@ -27,36 +24,28 @@ class Kept(Uncopied):
         self._shared: OrderedDict[str, str] = OrderedDict()
         self._begun: WeakValueDictionary[str, Write] = WeakValueDictionary()
         self._bytes = 0
-        self.renew()
-        _all.add(self)
-
-    def renew(self) -> None:
-        """After a fork: a thread that is gone may have been at work."""
-        self._lock = threading.RLock()
 
     def begin(self, name: str, write: Write) -> State | None:
         """The state of a name as a write begins, which is forgotten with this."""
-        with self._lock:
-            self._begun[name] = write
-            state = self._states.get(name)
-            self.forget(name)
-            return state
+        self._begun[name] = write
+        state = self._states.get(name)
+        self.forget(name)
+        return state
 
     def keep(self, name: str, state: State, write: Write) -> None:
         """Remember what a write left, with its data, unless they would take more than a quarter of the room.
 
         Nothing is known, if another one began meanwhile, which did not wait: its state may be the last one, or neither.
         """
-        with self._lock:
-            self.forget(name)
-            if self._begun.get(name) is not write:
-                return
-            self._shared.pop(name, None)
-            if len(state.data) <= MOST_BYTES // 4:
-                self._states[name] = state
-                self._bytes += _cost(name, state)
-            while self._bytes > MOST_BYTES and self._states:
-                self.forget(next(iter(self._states)))
+        self.forget(name)
+        if self._begun.get(name) is not write:
+            return
+        self._shared.pop(name, None)
+        if len(state.data) <= MOST_BYTES // 4:
+            self._states[name] = state
+            self._bytes += _cost(name, state)
+        while self._bytes > MOST_BYTES and self._states:
+            self.forget(next(iter(self._states)))
 
     def is_shared(self, name: str, found: State | None) -> bool:
         """Whether others have written a file since this process last did, as far as a read has told."""
@@ -65,29 +54,23 @@ class Kept(Uncopied):
 
     def share(self, name: str, etag: str) -> None:
         """Others write the file too; ``etag`` is the version this process left."""
-        with self._lock:
-            self.forget(name)
-            self._shared[name] = etag
-            self._shared.move_to_end(name)
-            if len(self._shared) > _MOST_SHARED:
-                self._shared.popitem(last=False)
+        self.forget(name)
+        self._shared[name] = etag
+        self._shared.move_to_end(name)
+        if len(self._shared) > _MOST_SHARED:
+            self._shared.popitem(last=False)
 
     def forget_all(self, name: str, top: str) -> None:
         """Forget a name, and all that begin with another, with what is being written there."""
-        with self._lock:
-            for known in [*self._states, *self._begun]:
-                if known == name or known.startswith(top):
-                    self.forget(known)
-                    self._begun.pop(known, None)
+        for known in [*self._states, *self._begun]:
+            if known == name or known.startswith(top):
+                self.forget(known)
+                self._begun.pop(known, None)
 
     def forget(self, name: str) -> None:
         """What is known of a name is not true any more."""
-        with self._lock:
-            if (state := self._states.pop(name, None)) is not None:
-                self._bytes -= _cost(name, state)
-
-
-_all = renewed_in_child(Kept.renew)
+        if (state := self._states.pop(name, None)) is not None:
+            self._bytes -= _cost(name, state)
 
 
 def _cost(name: str, state: State) -> int:

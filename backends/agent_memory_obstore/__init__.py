@@ -10,30 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
-from agent_memory.backend import (
-    ANY,
-    Appended,
-    AppendWhen,
-    Backend,
-    BackendFactory,
-    Capabilities,
-    DeletedTree,
-    Entry,
-    Page,
-    Parts,
-    ReadWhen,
-    Snapshot,
-    Version,
-    WriteWhen,
-    hookimpl,
-)
+from agent_memory.backend import ANY, BackendFactory, WriteWhen, hookimpl
 from agent_memory.errors import BackendNotAvailableError, UnsupportedOperationError
 from agent_memory.key import Key
 from agent_memory.object_store import ObjectStoreBackend, bucket_and_prefix, take_single_writer
 from agent_memory_obstore._client import ObstoreStore
-from agent_memory_obstore._home import HOME
 from agent_memory_obstore._opening import azure_store, s3_store
 
 __all__ = ["ObstoreBackend", "agent_memory_register_backends"]
@@ -42,7 +25,7 @@ Open: TypeAlias = Callable[[str, Mapping[str, Any]], ObstoreStore]
 _PREFIX = re.compile(r"(?:(?!\.{1,2}(?:/|\Z))[^/\x00-\x1f\x7f\ud800-\udfff]+(?:/|\Z))*\Z")
 
 
-class ObstoreBackend(Backend):
+class ObstoreBackend(ObjectStoreBackend):
     """Objects below ``prefix`` in a bucket, or a container of Azure, by obstore.
 
     Args:
@@ -54,8 +37,6 @@ class ObstoreBackend(Backend):
             renames work.
         open_store: by which of obstore's stores.
     """
-
-    timeout = ObjectStoreBackend.timeout
 
     def __init__(
         self,
@@ -70,60 +51,14 @@ class ObstoreBackend(Backend):
             raise ValueError("a prefix is of names that obstore can read: none is empty, '.' or '..', or has controls")
         store = open_store(bucket, options)
         self._instead = "; without the storage option engine=obstore it works" if store.called == "S3" else ""
-        self._on_io_loop = ObjectStoreBackend(store, prefix, allow_single_writer=allow)
-        self._has_home = not allow  # a single writer's turns are of one loop
-        self._at_home = self._on_io_loop.on_another_loop(HOME.writer, HOME.turns)
+        super().__init__(store, prefix, allow_single_writer=allow)
 
-    @property
-    def capabilities(self) -> Capabilities:  # type: ignore[override]  # not to be set
-        """As `ObjectStoreBackend` has them, whichever event loop tried the server."""
-        return self._on_io_loop.capabilities
-
-    async def check_capabilities(self, key: Key) -> Capabilities:
-        """See `agent_memory.backend.ChecksCapabilities`."""
-        return await self._here().check_capabilities(key)
-
-    def may_run_here(self) -> bool:
-        return self._has_home and HOME.claim()
-
-    async def read(self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY) -> Snapshot:
-        return await self._here().read(key, start, end, when)
-
-    async def stat(self, key: Key) -> Entry:
-        return await self._here().stat(key)
-
-    async def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
-        return await self._here().write(key, data, when)
-
-    async def write_in_parts(self, key: Key, size: int, when: WriteWhen = ANY) -> Parts:  # noqa: ARG002 - refused
+    async def write_in_parts(self, key: Key, size: int, when: WriteWhen = ANY) -> NoReturn:  # noqa: ARG002 - refused
         """See `agent_memory.backend.WritesInParts`; obstore completes no upload in parts on a condition."""
         raise UnsupportedOperationError(
             f"{key.path!r}: {size:,} bytes are more than the {self.max_bytes:,} one call may carry, and obstore sends "
             f"nothing in parts on a condition{self._instead}"
         )
-
-    async def append(self, key: Key, data: bytes, *, separator: bytes = b"", when: AppendWhen = ANY) -> Appended:
-        """See `agent_memory.backend.Appends`."""
-        return await self._here().append(key, data, separator=separator, when=when)
-
-    async def delete(self, key: Key, when: ReadWhen = ANY) -> None:
-        await self._here().delete(key, when)
-
-    async def list(self, prefix: Key, *, recursive: bool = True, after: str | None = None, limit: int = 1000) -> Page:
-        return await self._here().list(prefix, recursive=recursive, after=after, limit=limit)
-
-    async def erase(self, prefix: Key) -> DeletedTree:
-        """See `agent_memory.backend.Erases`."""
-        return await self._here().erase(prefix)
-
-    async def aclose(self) -> None:
-        await self._here().aclose()
-
-    def _here(self) -> ObjectStoreBackend:
-        """The one of the running loop."""
-        backend = self._at_home if self._has_home and HOME.is_here() else self._on_io_loop
-        backend.max_bytes = self.max_bytes
-        return backend
 
 
 def _open(open_store: Open, url: str, options: Mapping[str, object]) -> ObstoreBackend:

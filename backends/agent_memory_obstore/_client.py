@@ -1,7 +1,6 @@
 """`ObstoreStore`: one bucket through obstore, one request per call, none tried twice.
 
-Conditions go to obstore's store itself: its fsspec adapter drops them. A request is a Rust future whose result comes
-back to the event loop that awaits it.
+Conditions go to obstore's store itself: its fsspec adapter drops them.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import atexit
 import os
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -111,7 +109,6 @@ class ObstoreStore(Uncopied):
         self._booted = time.time() - time.monotonic()
         self._ahead_by = _CLOCKS_DIFFER
         self._own = _OwnWrite()
-        self._learning = threading.RLock()  # the clock, of answers to two event loops
 
     @property
     def identity(self) -> str:
@@ -124,10 +121,8 @@ class ObstoreStore(Uncopied):
         now = time.time()
         booted = now - time.monotonic()  # by the host's clock; a machine that slept seems to be set
         if abs(booted - self._booted) > _STEP_SECONDS:  # the host's clock was set: nothing is known again
-            with self._learning:
-                if abs(booted - self._booted) > _STEP_SECONDS:  # not yet by another thread
-                    self._booted, self._ahead, self._own = booted, 0.0, _OwnWrite()
-                    self._ahead_by = _CLOCKS_DIFFER
+            self._booted, self._ahead, self._own = booted, 0.0, _OwnWrite()
+            self._ahead_by = _CLOCKS_DIFFER
         return now + self._ahead
 
     def ahead_by(self) -> float:
@@ -283,13 +278,11 @@ class ObstoreStore(Uncopied):
 
         It is not behind an object's time, which is of whole seconds; and between sending and answer it wrote ours.
         """
-        with self._learning:
-            self._ahead = max(self.now(), found.modified) - time.time()
-            own = self._own  # the answer to a write may come to another thread meanwhile
-            if own.is_in(found, name):
-                earliest, latest = found.modified - own.answered, found.modified + 1 - own.sent
-                self._ahead = min(max(self._ahead, earliest), latest)
-                self._ahead_by = min(self._ahead_by, latest - earliest)
+        self._ahead = max(self.now(), found.modified) - time.time()
+        if self._own.is_in(found, name):
+            earliest, latest = found.modified - self._own.answered, found.modified + 1 - self._own.sent
+            self._ahead = min(max(self._ahead, earliest), latest)
+            self._ahead_by = min(self._ahead_by, latest - earliest)
 
 
 def _named(attributes: Mapping[str, str]) -> dict[str, str]:

@@ -5,22 +5,16 @@ Short runs meet SeaweedFS in the races of `tests.test_concurrency` and in the po
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections.abc import Callable, Iterator
-from random import Random
 from typing import TYPE_CHECKING
 
-import fsspec.asyn
 import pytest
 
-from agent_memory import runners
 from agent_memory.backend import ABSENT, AnyBackend
 from agent_memory.errors import WriteError
 from agent_memory.registry import open_backend
 from agent_memory.runners import close_backend
 from agent_memory.testing import BackendContract, FunctionalContract
-from agent_memory_obstore._home import HOME
 
 if TYPE_CHECKING:
     from agent_memory.testing._store import Store
@@ -126,28 +120,6 @@ class TestObstore(_OnS3, BackendContract):
     @pytest.fixture
     def server(self, ministack: S3Server) -> S3Server:
         return ministack.by("obstore")
-
-
-class TestObstoreOnSeveralLoops(TestObstore):
-    """The same, with every request on the I/O loop or on a caller's own, as chance has it."""
-
-    @pytest.fixture(autouse=True)
-    def _loops(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-        own = asyncio.new_event_loop()
-        thread = threading.Thread(target=own.run_forever)
-        thread.start()
-        loops, random = (own, fsspec.asyn.get_loop()), Random(1)
-        monkeypatch.setattr(runners, "_io_loop", lambda: random.choice(loops))
-        HOME.forget()
-        assert asyncio.run_coroutine_threadsafe(_claim(), own).result(60)
-        yield
-        own.call_soon_threadsafe(own.stop)
-        thread.join(60)
-        own.close()
-
-
-async def _claim() -> bool:
-    return HOME.claim()
 
 
 @pytest.mark.long

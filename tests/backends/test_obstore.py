@@ -165,10 +165,10 @@ def test_a_process_ends_in_peace(server: S3Server) -> None:
 
 def test_credentials_are_shown_nowhere(server: S3Server, backend: ObstoreBackend) -> None:
     memory = AgentMemory.open(server.new_url(), storage_options=server.options)
-    bucket = backend._on_io_loop._bucket
+    bucket = backend._bucket
     assert SECRET not in f"{memory!r} {backend!r} {vars(backend)} {vars(bucket)} {vars(bucket.store)}"
     with pytest.raises(TypeError, match="cannot be pickled"):
-        pickle.dumps(backend._on_io_loop._bucket.store)
+        pickle.dumps(backend._bucket.store)
     memory.close()
 
 
@@ -284,9 +284,7 @@ def pages(backend: ObstoreBackend, prefix: str, delimited: bool, limit: int) -> 
         names: list[str] = []
         after: str | None = None
         for _ in range(20):
-            page = await run.call(
-                backend._on_io_loop._bucket.store.list, prefix, delimited=delimited, limit=limit, after=after
-            )
+            page = await run.call(backend._bucket.store.list, prefix, delimited=delimited, limit=limit, after=after)
             assert len(page.objects) + len(page.prefixes) <= limit
             names += [*(each.name for each in page.objects), *page.prefixes]
             after = page.next
@@ -302,8 +300,8 @@ def pages(backend: ObstoreBackend, prefix: str, delimited: bool, limit: int) -> 
 def test_a_folder_marker_of_a_console_ends_no_listing(
     server: S3Server, backend: ObstoreBackend, limit: int, in_order: bool
 ) -> None:
-    assert isinstance(backend._on_io_loop._bucket.store, ObstoreStore)
-    backend._on_io_loop._bucket.store._in_order = in_order  # as on AWS, or as elsewhere
+    assert isinstance(backend._bucket.store, ObstoreStore)
+    backend._bucket.store._in_order = in_order  # as on AWS, or as elsewhere
     prefix = server.new_url().removeprefix("s3://memories/") + "/d/"
     with closing(server.client("s3")) as s3:
         for name in ("", "a", "sub/", "sub/b", "z"):
@@ -317,7 +315,7 @@ def test_a_directory_that_a_server_keeps_is_not_mistaken_for_a_file(backend: Obs
     with AgentMemory.open(backend) as memory:
         memory.write("d", "x")
         with pytest.raises(Failed):
-            run_sync(backend, lambda run: run.call(backend._on_io_loop._bucket.store.delete, "d/"))
+            run_sync(backend, lambda run: run.call(backend._bucket.store.delete, "d/"))
         assert memory.read("d") == "x"
 
 
@@ -333,7 +331,7 @@ def test_a_name_it_cannot_read_is_a_clear_error(server: S3Server) -> None:
 
 
 def test_the_clock_of_the_store_is_learned_from_what_was_written(backend: ObstoreBackend) -> None:
-    store = backend._on_io_loop._bucket.store
+    store = backend._bucket.store
     assert isinstance(store, ObstoreStore)
     with AgentMemory.open(backend) as memory:
         for wrong in (3_600.0, -3_600.0):
@@ -350,7 +348,7 @@ def test_the_clock_of_the_store_is_learned_from_what_was_written(backend: Obstor
 def test_what_was_learned_of_the_clock_is_forgotten_when_the_hosts_is_set(
     backend: ObstoreBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = backend._on_io_loop._bucket.store
+    store = backend._bucket.store
     true, wrong = time.time, lambda: true() - 3_600
     with AgentMemory.open(backend) as memory:
         monkeypatch.setattr(time, "time", wrong)
@@ -366,7 +364,7 @@ def test_what_was_learned_of_the_clock_is_forgotten_when_the_hosts_is_set(
 def test_a_host_whose_clock_is_set_back_amid_a_write_learns_nothing_wrong_of_the_stores(
     backend: ObstoreBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = backend._on_io_loop._bucket.store
+    store = backend._bucket.store
     true, wrong, etag = time.time, lambda: true() + 3_600, _client._etag
 
     def set_back(reply: Any) -> str:
@@ -386,9 +384,9 @@ def test_a_host_whose_clock_is_set_back_amid_a_write_learns_nothing_wrong_of_the
 
 def test_the_same_content_by_somebody_else_is_no_own_write(server: S3Server) -> None:
     one, two = opened(server), opened(server)
-    two._on_io_loop._bucket.prefix = one._on_io_loop._bucket.prefix
-    two._on_io_loop._writer = Writer()
-    store = one._on_io_loop._bucket.store
+    two._bucket.prefix = one._bucket.prefix
+    two._writer = Writer()
+    store = one._bucket.store
     assert isinstance(store, ObstoreStore)
     with AgentMemory.open(one) as mine, AgentMemory.open(two) as others:
         mine.write("state.md", "x")
@@ -399,7 +397,7 @@ def test_the_same_content_by_somebody_else_is_no_own_write(server: S3Server) -> 
 
 
 def test_an_own_write_that_took_long_tells_no_more_than_when_it_was_sent_and_answered(backend: ObstoreBackend) -> None:
-    store = backend._on_io_loop._bucket.store
+    store = backend._bucket.store
     assert isinstance(store, ObstoreStore)
     with AgentMemory.open(backend) as memory:
         memory.write("own.md", "x")

@@ -31,7 +31,6 @@ from agent_memory.object_store import (
     Writer,
     _attempts,
 )
-from agent_memory.object_store._limits import until
 from agent_memory.object_store._store import Answer
 from agent_memory.testing.simulation import ComposingClient, Faults, SimulatedStore
 from agent_memory.testing.simulation._loop import VirtualLoop
@@ -142,14 +141,16 @@ for _name in REQUESTS:
 def noted(monkeypatch: pytest.MonkeyPatch) -> None:
     """What `Attempts` sends knows that it does."""
 
-    async def inside(at: float, request: Callable[[], Awaitable[T]]) -> T:
+    once = _attempts.Attempts.once
+
+    async def inside(self: _attempts.Attempts, request: Callable[[], Awaitable[T]]) -> T:
         token = _inside.set(True)
         try:
-            return await until(at, request)
+            return await once(self, request)
         finally:
             _inside.reset(token)
 
-    monkeypatch.setattr(_attempts, "until", inside)
+    monkeypatch.setattr(_attempts.Attempts, "once", inside)
 
 
 class Operation(NamedTuple):

@@ -85,7 +85,7 @@ def test_a_write_that_gets_no_answer_at_all_is_sent_again(ministack: S3Server) -
         options = {**ministack.options, "endpoint_url": f"http://127.0.0.1:{server.getsockname()[1]}"}
         options["config_kwargs"] = {"read_timeout": 0.5}
         backend = S3Backend("memories", "p", options)
-        backend._directories.known.add_children(("", ""), set())  # nothing to ask before the write
+        backend._directories._known.add_children(("", ""), set())  # nothing to ask before the write
         memory = AgentMemory.open(backend, timeout=6)
         with pytest.raises(OutcomeUnknownError):
             memory.write("a.md", "x")
