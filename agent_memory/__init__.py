@@ -5,8 +5,8 @@ an async twin. The contract for backends is in `agent_memory.backend`, the hooks
 `agent_memory.hookspecs`.
 """
 
-from agent_memory._acting import acting_as
 from agent_memory.backend import Capabilities, Entry
+from agent_memory.core.actor import acting_as
 from agent_memory.errors import (
     AgentMemoryError,
     AgentMemoryFileNotFoundError,

@@ -1,6 +1,6 @@
 """The hooks: what a plugin may implement, and the frozen facts it is given.
 
-Hooks are called in one place (`agent_memory.hooks`), once per operation, never inside a backend and never
+Hooks are called in one place (`agent_memory.core.hooks`), once per operation, never inside a backend and never
 per request. They are plain functions marked with ``hookimpl``; wrappers and ``async def`` are refused when
 the plugin is registered. A hook costs no request and no second read.
 """

@@ -12,21 +12,20 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Self, TypeVar
 
-from agent_memory._acting import Acting
-from agent_memory._protected import ProtectedNames
-from agent_memory._tree import Tree, TreeResult, WriteResult, checked_timeout
-from agent_memory._uncopied import Uncopied
-from agent_memory.backend import AnyBackend, BlockingBackend, Capabilities, Entry
+from agent_memory.backend import AnyBackend, BlockingBackend, Capabilities, Entry, Uncopied
+from agent_memory.core.actor import Acting
+from agent_memory.core.flows import raw_bytes, text_bytes
+from agent_memory.core.hooks import Hooks
+from agent_memory.core.part_flows import Blocks
+from agent_memory.core.protected_names import ProtectedNames
+from agent_memory.core.tree import Tree, TreeResult, WriteResult, checked_timeout
+from agent_memory.core.tree_flows import AT_ONCE
 from agent_memory.filesystem import AgentMemoryFileSystem
-from agent_memory.flows import raw_bytes, text_bytes
-from agent_memory.hooks import Hooks
 from agent_memory.key import Key
-from agent_memory.part_flows import Blocks
 from agent_memory.plugins.logging import LoggingPlugin
-from agent_memory.reader import Reader
+from agent_memory.reading.reader import Reader
 from agent_memory.registry import open_backend
-from agent_memory.runners import AsyncRun, Run, run_async, step, sync_run
-from agent_memory.tree_flows import AT_ONCE
+from agent_memory.runtime.runners import AsyncRun, Run, run_async, step, sync_run
 
 __all__ = ["AgentMemory", "AsyncAgentMemory", "TreeResult", "WriteResult"]
 

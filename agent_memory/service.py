@@ -9,17 +9,16 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Generic, Self, TypeVar
 
-from agent_memory._acting import Acting, acting
-from agent_memory._tree import Tree, TreeResult, WriteResult, checked_timeout
-from agent_memory._uncopied import Uncopied
-from agent_memory.backend import AnyBackend, BlockingBackend, Capabilities, Entry
+from agent_memory.backend import AnyBackend, BlockingBackend, Capabilities, Entry, Uncopied
+from agent_memory.core.actor import Acting, acting
+from agent_memory.core.hooks import Hooks
+from agent_memory.core.tree import Tree, TreeResult, WriteResult, checked_timeout
 from agent_memory.errors import AgentMemoryFileNotFoundError, FileOperationError, InvalidAgentIdError, InvalidPathError
-from agent_memory.hooks import Hooks
 from agent_memory.key import AGENTS, Key
 from agent_memory.memory import AgentMemory, AsyncAgentMemory
 from agent_memory.plugins.logging import LoggingPlugin
 from agent_memory.registry import open_backend
-from agent_memory.runners import run_async, run_sync
+from agent_memory.runtime.runners import run_async, run_sync
 
 M = TypeVar("M", AgentMemory, AsyncAgentMemory)
 

@@ -55,11 +55,11 @@ from agent_memory.backend import (
     Version,
     WriteWhen,
 )
-from agent_memory.hooks import Hooks
+from agent_memory.core.hooks import Hooks
 from agent_memory.key import Key
 from agent_memory.plugins.limits import LimitsPlugin
-from agent_memory.reader import Reader
-from agent_memory.runners import in_thread
+from agent_memory.reading.reader import Reader
+from agent_memory.runtime.runners import in_thread
 from agent_memory.testing import RecordingPlugin
 from agent_memory_memory import MemoryBackend
 
@@ -1155,8 +1155,8 @@ def test_a_report_that_waits_for_a_thread_is_not_lost_when_its_operation_is_canc
         def agent_memory_after_operation(self) -> None:
             self.told.set()
 
-    monkeypatch.setattr("agent_memory.runners._THREADS", 1)
-    monkeypatch.setattr("agent_memory.runners._pools", {})
+    monkeypatch.setattr("agent_memory.runtime.runners._THREADS", 1)
+    monkeypatch.setattr("agent_memory.runtime.runners._pools", {})
     observer, gate, busy = Observer(), AsyncGate(), Slow()
     memory = AsyncAgentMemory.open(gate, plugins=[observer])
 
@@ -1265,7 +1265,7 @@ def test_listening_that_is_no_method_is_refused_at_once() -> None:
 def test_a_plugin_that_is_slow_in_a_hook_is_named(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("agent_memory.hooks.SLOW_SECONDS", 0.0)
+    monkeypatch.setattr("agent_memory.core.hooks.SLOW_SECONDS", 0.0)
     with AgentMemory.open("memory://", plugins=[Recorder()]) as memory:
         memory.write("a.md", "x")
     slow = [record.getMessage() for record in caplog.records if "took" in record.getMessage()]

@@ -23,8 +23,8 @@ import pytest
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
-from agent_memory import InvalidPathError, PathTraversalError, _grammar
-from agent_memory.key import AGENTS, RESERVED, RULES, TEMPORARY_SUFFIX, Key
+from agent_memory import InvalidPathError, PathTraversalError
+from agent_memory.key import AGENTS, RESERVED, RULES, TEMPORARY_SUFFIX, Key, _grammar
 
 TREE = Key.tree()
 MISREAD = {"POSSESSIVE_REPEAT", "ATOMIC_GROUP"}

@@ -24,7 +24,7 @@ from agent_memory import (
 from agent_memory.backend import AnyBackend
 from agent_memory.plugins.limits import LimitsPlugin
 from agent_memory.plugins.redaction import RedactionPlugin
-from agent_memory.reader import Reader
+from agent_memory.reading.reader import Reader
 from agent_memory.registry import open_backend
 from agent_memory.testing import RecordingPlugin
 from tests.servers import Root

@@ -9,8 +9,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from agent_memory import AgentMemory
-from agent_memory.lines import BLOCK, MAX_LINE, Lines, backwards, forwards
-from agent_memory.reader import Reader
+from agent_memory.reading.lines import BLOCK, MAX_LINE, Lines, backwards, forwards
+from agent_memory.reading.reader import Reader
 from agent_memory_memory import MemoryBackend
 
 Walk = Callable[[Reader], AsyncIterator[Lines]]

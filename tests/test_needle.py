@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from agent_memory import needle
-from agent_memory.needle import Needle
+from agent_memory.reading import prefilter
+from agent_memory.reading.prefilter import Needle
 from tests.conversation.strategies import FAMILIES, spelled
 
 words = st.sampled_from(FAMILIES).flatmap(lambda letters: st.tuples(*[st.text(letters, max_size=8)] * 2))
@@ -82,13 +82,13 @@ def test_a_block_without_the_query_is_passed_over(is_json: bool) -> None:
 
 
 def test_no_character_from_the_last_cased_one_on_has_another_lower_case() -> None:
-    assert max(map(ord, cased())) < needle._LAST_CASED
+    assert max(map(ord, cased())) < prefilter._LAST_CASED
 
 
 @pytest.mark.parametrize("is_json", [True, False])
 def test_a_query_longer_than_what_is_looked_at_is_found(is_json: bool) -> None:
-    query = "k" * needle._LOOKED_AT + "\U00010428"
+    query = "k" * prefilter._LOOKED_AT + "\U00010428"
     for text in (query, query.upper(), query.replace("k", "\u212a")):
         assert offsets(query, b"\n" + text.encode(), is_json=is_json) == [1]
         assert query.lower() in text.lower()
-    assert offsets(query, query[: needle._LOOKED_AT - 1].encode(), is_json=is_json) == []
+    assert offsets(query, query[: prefilter._LOOKED_AT - 1].encode(), is_json=is_json) == []

@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 
 from agent_memory import AgentMemory, AgentMemoryFileNotFoundError, AsyncAgentMemory, ConflictError, InvalidPathError
-from agent_memory.reader import Reader
+from agent_memory.reading.reader import Reader
 from agent_memory.testing import RecordingPlugin
 from tests.servers import Root
 

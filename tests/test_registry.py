@@ -14,7 +14,7 @@ import pytest
 
 from agent_memory import AgentMemory, AgentMemoryService, BackendNotAvailableError, hookimpl, registry
 from agent_memory.backend import AnyBackend
-from agent_memory.hooks import Hooks
+from agent_memory.core.hooks import Hooks
 from agent_memory.hookspecs import BackendFactory
 from agent_memory.registry import broken_plugins, installed_backends, open_backend
 from agent_memory_local import LocalBackend

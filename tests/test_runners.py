@@ -14,7 +14,7 @@ import pytest
 
 from agent_memory import AgentMemory, AsyncAgentMemory, Outcome, UnsupportedOperationError, hookimpl
 from agent_memory.registry import open_backend
-from agent_memory.runners import Run, in_thread, run_async, run_sync, step
+from agent_memory.runtime.runners import Run, in_thread, run_async, run_sync, step
 from tests.servers import S3Server
 
 

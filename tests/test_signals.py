@@ -202,7 +202,7 @@ def test_a_cancelled_call_is_told_after_the_hook_that_was_running(again: int) ->
 def test_a_call_for_which_no_thread_can_be_started_does_nothing_later_either(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from agent_memory import runners
+    from agent_memory.runtime import runners
 
     async def main() -> None:
         monkeypatch.setattr(runners, "_pools", {})

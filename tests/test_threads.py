@@ -20,8 +20,8 @@ from agent_memory import (
     Operation,
     Outcome,
     hookimpl,
-    runners,
 )
+from agent_memory.runtime import runners
 from agent_memory_local import _locks
 from agent_memory_memory import MemoryBackend
 from tests.backends.test_local_locks import end, held_by_another_process

@@ -8,7 +8,7 @@ import weakref
 
 import pytest
 
-from agent_memory.backend import Turns
+from agent_memory.runtime.queues import Turns
 
 
 def test_turns_are_taken_in_the_order_of_asking() -> None:

@@ -16,11 +16,11 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-from agent_memory._fork import renewed_in_child
-from agent_memory._uncopied import Uncopied
 from agent_memory.audit.log import Batch, Log
 from agent_memory.audit.record import START, encode, head
+from agent_memory.backend import Uncopied
 from agent_memory.errors import AgentMemoryError, AppendError, OutcomeUnknownError
+from agent_memory.runtime.fork import renewed_in_child
 
 MOST_WAITING: Final = 10_000
 """Records that wait to be written; more are refused, and counted by a record once there is room."""

@@ -16,16 +16,15 @@ from operator import itemgetter
 from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple, Protocol, cast
 
-from agent_memory import flows, tree_flows
-from agent_memory._uncopied import Uncopied
 from agent_memory.audit.record import head
-from agent_memory.backend import AnyBackend, Backend, BlockingBackend
+from agent_memory.backend import AnyBackend, Backend, BlockingBackend, Uncopied
+from agent_memory.core import flows, tree_flows
 from agent_memory.errors import AgentMemoryFileNotFoundError, FileAlreadyExistsError, ReadError
 from agent_memory.key import Key
-from agent_memory.lines import lines_at
-from agent_memory.reader import Reader
+from agent_memory.reading.lines import lines_at
+from agent_memory.reading.reader import Reader
 from agent_memory.registry import open_backend
-from agent_memory.runners import run_sync, step, sync_run
+from agent_memory.runtime.runners import run_sync, step, sync_run
 
 DIRECTORY: Final = "audit"
 MAX_BYTES: Final = 64_000_000

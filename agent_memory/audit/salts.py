@@ -15,13 +15,12 @@ import time
 from collections import OrderedDict
 from typing import Final, cast
 
-from agent_memory import flows, tree_flows
-from agent_memory._uncopied import Uncopied
 from agent_memory.audit.log import LogLocation
-from agent_memory.backend import Backend
+from agent_memory.backend import Backend, Uncopied
+from agent_memory.core import flows, tree_flows
 from agent_memory.errors import AgentMemoryFileNotFoundError, FileAlreadyExistsError, ReadError
 from agent_memory.key import Key
-from agent_memory.runners import run_sync
+from agent_memory.runtime.runners import run_sync
 
 _DIRECTORY: Final = "salts"
 _NO_AGENT: Final = "-"

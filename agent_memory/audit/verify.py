@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from agent_memory._fields import field
 from agent_memory.audit.log import LogLocation
 from agent_memory.audit.record import START, Head, facts_of, head, torn_from
 from agent_memory.audit.salts import Salts
+from agent_memory.key.quoting import field
 
 FindingKind: TypeAlias = Literal[
     "edited", "missing", "reordered", "duplicated", "truncated", "foreign", "salt", "torn", "unanchored"

@@ -10,18 +10,18 @@ from typing import Any, Final, TypeAlias
 
 import click
 
-from agent_memory import flows
-from agent_memory._fields import field
 from agent_memory.audit import Finding, LogLocation, Salts, facts_of, head, log_at, verify
 from agent_memory.cli.auditing import CHANGING, log_of_store
 from agent_memory.cli.output import Exit, counted, note, printable, show_json
 from agent_memory.cli.paths import memory_path
 from agent_memory.cli.presence import require_store
 from agent_memory.cli.settings import Group, Settings, pass_settings
+from agent_memory.core import flows
 from agent_memory.hookspecs import AuditCheckpoint
 from agent_memory.key import Key
+from agent_memory.key.quoting import field
 from agent_memory.plugins.checkpoints import checkpoints_in
-from agent_memory.runners import close_backend
+from agent_memory.runtime.runners import close_backend
 
 Record: TypeAlias = Mapping[str, Any]
 _NO_LOG: Final = (

@@ -15,7 +15,7 @@ from agent_memory.hookspecs import AuditCheckpoint, Operation, Outcome, hookimpl
 from agent_memory.key import Key
 from agent_memory.plugins.audit import AuditPlugin
 from agent_memory.registry import open_backend
-from agent_memory.runners import close_backend
+from agent_memory.runtime.runners import close_backend
 
 CHANGING: Final = ("write", "create", "append", "edit", "delete", "delete_tree", "rename", "copy", "forget")
 """The kinds of operations that are recorded; reads are not."""

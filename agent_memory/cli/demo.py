@@ -29,7 +29,7 @@ from agent_memory.errors import UnsupportedOperationError
 from agent_memory.key import Key
 from agent_memory.memory import AgentMemory
 from agent_memory.plugins.audit import AuditPlugin
-from agent_memory.runners import run_sync
+from agent_memory.runtime.runners import run_sync
 from agent_memory.service import AgentMemoryService
 
 AGENT: Final = "demo"

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from agent_memory._deadline import default_seconds
-from agent_memory.backend import AnyBackend, Capabilities
+from agent_memory.backend import AnyBackend, Capabilities, default_seconds
 from agent_memory.cli.contract import report_contract
 from agent_memory.cli.inspection import Agents, AgentTree, LogSize, agents_of, log_size, tree_of
 from agent_memory.cli.output import Exit, counted, draw, show_json

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import click
 
-from agent_memory._fields import field
 from agent_memory.audit import LogLocation, Salts
 from agent_memory.cli.audit import key_option, location_of, log_option
 from agent_memory.cli.output import Exit, counted, note, printable, show_json
@@ -18,9 +17,10 @@ from agent_memory.cli.presence import require_store
 from agent_memory.cli.settings import Command, Settings, open_store, pass_settings
 from agent_memory.errors import AgentMemoryError
 from agent_memory.key import Key
+from agent_memory.key.quoting import field
 from agent_memory.memory import TreeResult
 from agent_memory.plugins.audit import AuditPlugin
-from agent_memory.runners import close_backend
+from agent_memory.runtime.runners import close_backend
 
 
 @click.command(cls=Command)

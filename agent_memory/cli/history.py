@@ -7,7 +7,6 @@ from contextlib import contextmanager
 
 import click
 
-from agent_memory._fields import field
 from agent_memory.cli.files import ContentCommand, content_argument, given_text
 from agent_memory.cli.output import Exit, counted, note, printable, show_json
 from agent_memory.cli.paths import memory_path
@@ -16,6 +15,7 @@ from agent_memory.conversation import ConversationMemory, Match, Message, Skippe
 from agent_memory.conversation.memory import HISTORY
 from agent_memory.conversation.search import formatted
 from agent_memory.conversation.tools import MAX_RESULTS, RESULTS, since
+from agent_memory.key.quoting import field
 
 _LAST = 20
 _INDENT = "\n    "

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, cast
 
-from agent_memory._paging import Markers
 from agent_memory.audit.log import DIRECTORY
-from agent_memory.backend import AnyBackend, Backend, Entry, Page
+from agent_memory.backend import AnyBackend, Backend, Entry, Markers, Page
 from agent_memory.key import AGENTS, Key, is_agent_id
-from agent_memory.runners import run_sync
+from agent_memory.runtime.runners import run_sync
 
 _LIMIT: Final = 100_000
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from agent_memory._fields import field
 from agent_memory.backend import Entry
 from agent_memory.cli.output import counted, draw, iso_moment, moment, note, show_json
 from agent_memory.cli.paths import memory_path
 from agent_memory.cli.presence import without_files
 from agent_memory.cli.settings import Access, Command, Settings, Store, pass_settings
+from agent_memory.key.quoting import field
 from agent_memory.memory import AgentMemory
 
 if TYPE_CHECKING:

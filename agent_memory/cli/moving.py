@@ -13,7 +13,7 @@ from agent_memory.cli.folder import Blocks
 from agent_memory.cli.output import Exit, code_of, document_of, message_of, progress
 from agent_memory.errors import AgentMemoryError, FileAlreadyExistsError, FileOperationError, UnsupportedOperationError
 from agent_memory.memory import AgentMemory
-from agent_memory.reader import Reader
+from agent_memory.reading.reader import Reader
 
 T = TypeVar("T")
 _AT_ONCE = 8

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import click
 
-from agent_memory._grammar import FORMAT
 from agent_memory.errors import (
     AgentMemoryError,
     AgentMemoryFileNotFoundError,
@@ -27,6 +26,7 @@ from agent_memory.errors import (
     PartialOperationError,
     UnsupportedOperationError,
 )
+from agent_memory.key._grammar import FORMAT
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -20,7 +20,7 @@ from agent_memory.errors import (
     UnsupportedOperationError,
 )
 from agent_memory.key import Key
-from agent_memory.runners import run_sync
+from agent_memory.runtime.runners import run_sync
 
 T = TypeVar("T")
 Seen = Literal["yes", "no", "refused", "failed"]

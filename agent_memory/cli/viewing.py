@@ -7,12 +7,12 @@ from dataclasses import asdict, replace
 
 import click
 
-from agent_memory._patterns import require_possible
 from agent_memory.cli.files import ContentCommand
 from agent_memory.cli.listing import below, mention_skipped
 from agent_memory.cli.output import Exit, note, printable, show_json
 from agent_memory.cli.paths import memory_path
 from agent_memory.cli.settings import Access, Command, Settings, pass_settings
+from agent_memory.key.patterns import require_possible
 from agent_memory.memory import AgentMemory
 from agent_memory.tools import MemorySearch, MemoryTool
 from agent_memory.tools.memory_tool import ROOT

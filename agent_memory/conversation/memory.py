@@ -10,17 +10,17 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import suppress
 from typing import Final
 
-from agent_memory._uncopied import Uncopied
-from agent_memory.colours import awaitable
+from agent_memory.backend import Uncopied
 from agent_memory.conversation.jobs import CronJob, dump_jobs, load_jobs
 from agent_memory.conversation.messages import History, Message, Skipped
 from agent_memory.conversation.search import Match, Search
 from agent_memory.conversation.stream import Batch, next_batch
+from agent_memory.core.sync_facade import awaitable
 from agent_memory.errors import AgentMemoryFileNotFoundError, FileAlreadyExistsError
-from agent_memory.lines import backwards, forwards
 from agent_memory.memory import AgentMemory, AsyncAgentMemory, WriteResult
-from agent_memory.reader import Reader
-from agent_memory.runners import step
+from agent_memory.reading.lines import backwards, forwards
+from agent_memory.reading.reader import Reader
+from agent_memory.runtime.runners import step
 from agent_memory.tools._kept import HISTORY as HISTORY
 from agent_memory.tools._kept import JOBS as JOBS
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, NoReturn
 
 from agent_memory.errors import InvalidContentError
-from agent_memory.lines import MAX_LINE
+from agent_memory.reading.lines import MAX_LINE
 
 _OPTIONAL: Final = ("tool_calls", "tool_call_id", "reasoning_content", "channel", "sender_id")
 _FIELDS: Final = ("role", "content", "timestamp", *_OPTIONAL)

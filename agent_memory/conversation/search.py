@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from agent_memory.conversation.messages import Message, parse
-from agent_memory.lines import BLOCK, Lines, backwards, forwards
-from agent_memory.needle import Needle
-from agent_memory.reader import Reader
+from agent_memory.reading.lines import BLOCK, Lines, backwards, forwards
+from agent_memory.reading.prefilter import Needle
+from agent_memory.reading.reader import Reader
 
 SEARCHABLE_ROLES: Final = ("user", "assistant")
 _SHOWN = 300

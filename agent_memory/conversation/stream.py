@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from agent_memory.conversation.messages import Message, Skipped
 from agent_memory.errors import AgentMemoryFileNotFoundError, ConflictError
-from agent_memory.lines import lines_at
 from agent_memory.memory import AsyncAgentMemory
-from agent_memory.reader import Reader
+from agent_memory.reading.lines import lines_at
+from agent_memory.reading.reader import Reader
 
 _MARK = 1024
 

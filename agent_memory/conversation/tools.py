@@ -8,10 +8,10 @@ from copy import deepcopy
 from itertools import accumulate
 from typing import Final
 
-from agent_memory._uncopied import Uncopied
+from agent_memory.backend import Uncopied
 from agent_memory.conversation.memory import MEMORY, AsyncConversationMemory, Conversation, ConversationMemory
 from agent_memory.conversation.search import Match, Search, formatted
-from agent_memory.runners import step
+from agent_memory.runtime.runners import step
 from agent_memory.tools.arguments import Arguments, Parameter, as_mapping, object_schema
 from agent_memory.tools.results import MAX_CHARACTERS, Malformed, Refused, ToolResult, answered
 

@@ -13,10 +13,9 @@ from fsspec.spec import AbstractFileSystem
 from fsspec.transaction import Transaction
 from fsspec.utils import stringify_path
 
-from agent_memory._uncopied import Uncopied
-from agent_memory.backend import Entry
+from agent_memory.backend import Entry, Uncopied
 from agent_memory.errors import AgentMemoryFileNotFoundError
-from agent_memory.reader import Reader
+from agent_memory.reading.reader import Reader
 
 T = TypeVar("T")
 

@@ -12,11 +12,10 @@ from typing import Any, NamedTuple, cast
 from fsspec.compression import compr
 from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
 
-from agent_memory._uncopied import Uncopied
-from agent_memory.backend import Version
+from agent_memory.backend import Uncopied, Version
 from agent_memory.errors import AgentMemoryFileNotFoundError, ConflictError
 from agent_memory.filesystem._confined import Memory
-from agent_memory.reader import Reader
+from agent_memory.reading.reader import Reader
 
 BLOCK = 4 * 2**20
 """The most bytes one request of a read in ranges asks for."""

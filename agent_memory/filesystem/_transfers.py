@@ -17,7 +17,7 @@ from fsspec.utils import isfilelike, other_paths, stringify_path
 from agent_memory.errors import AgentMemoryFileNotFoundError, FileAlreadyExistsError, PathTraversalError
 from agent_memory.filesystem._confined import Confined, is_a_directory, is_path
 from agent_memory.filesystem._files import BLOCK
-from agent_memory.reader import Reader
+from agent_memory.reading.reader import Reader
 
 
 class Transfers(Confined):

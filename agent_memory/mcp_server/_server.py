@@ -29,11 +29,11 @@ from mcp.types import (
 )
 from pydantic import ValidationError
 
-from agent_memory._uncopied import Uncopied
+from agent_memory.backend import Uncopied
 from agent_memory.errors import AgentMemoryError, AgentMemoryFileNotFoundError, InvalidPathError
 from agent_memory.mcp_server._definitions import INSTRUCTIONS, definitions
 from agent_memory.memory import AsyncAgentMemory
-from agent_memory.reader import Reader
+from agent_memory.reading.reader import Reader
 from agent_memory.tools._kept import for_tools
 from agent_memory.tools._paths import ROOT
 from agent_memory.tools._toolset import TOOLS, Toolset

@@ -5,19 +5,8 @@ settle lost answers, one retry policy with a deadline, queues within the process
 ``agent_memory_obstore`` are two.
 """
 
-from agent_memory.object_store._backend import ObjectStoreBackend
-from agent_memory.object_store._http import (
-    NO_OBJECT,
-    NO_TLS,
-    REDIRECTED,
-    REFUSED,
-    UNKNOWN_HOST,
-    UNTRUSTED,
-    FirstContact,
-    refusal_of,
-)
-from agent_memory.object_store._opening import bucket_and_prefix, require_endpoint, take_single_writer
-from agent_memory.object_store._store import (
+from agent_memory.object_store.backend import ObjectStoreBackend
+from agent_memory.object_store.engine import (
     Broken,
     Composes,
     Failed,
@@ -37,7 +26,18 @@ from agent_memory.object_store._store import (
     Unanswered,
     Unreachable,
 )
-from agent_memory.object_store._writers import Writer
+from agent_memory.object_store.options import bucket_and_prefix, require_endpoint, take_single_writer
+from agent_memory.object_store.responses import (
+    NO_OBJECT,
+    NO_TLS,
+    REDIRECTED,
+    REFUSED,
+    UNKNOWN_HOST,
+    UNTRUSTED,
+    FirstContact,
+    refusal_of,
+)
+from agent_memory.object_store.write_log import Writer
 
 __all__ = [
     "NO_OBJECT",

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
-from agent_memory._uncopied import Uncopied
+from agent_memory.backend import Uncopied
 from agent_memory.hookspecs import Operation, Outcome
 
 LATE_SECONDS: Final = 60.0

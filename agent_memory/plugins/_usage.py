@@ -8,15 +8,14 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final, cast
 
-from agent_memory import tree_flows
-from agent_memory._uncopied import Uncopied
-from agent_memory.backend import AnyBackend, Backend
+from agent_memory.backend import AnyBackend, Backend, Uncopied
+from agent_memory.core import tree_flows
 from agent_memory.errors import OperationDenied
 from agent_memory.hookspecs import Operation, Outcome
 from agent_memory.key import Key
 from agent_memory.plugins._agent_usage import AgentUsage, Change, Planned
 from agent_memory.plugins._sizes import unknown
-from agent_memory.runners import run_sync
+from agent_memory.runtime.runners import run_sync
 
 RECOUNT_SECONDS: Final = 300.0
 LEAST_SECONDS: Final = 5.0

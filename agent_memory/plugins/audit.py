@@ -18,14 +18,14 @@ from multiprocessing.util import Finalize, register_after_fork
 from pathlib import Path
 from typing import Final, Self
 
-from agent_memory._fork import renewed_in_child
-from agent_memory._uncopied import Uncopied
 from agent_memory.audit import Entry, Journal, LogLocation, Position, Salts, log_at, open_log
 from agent_memory.audit.log import MAX_BYTES
+from agent_memory.backend import Uncopied
 from agent_memory.errors import AppendError
 from agent_memory.hookspecs import AuditCheckpoint, Operation, Outcome, hookimpl
 from agent_memory.plugins._checking import require_whole
-from agent_memory.runners import close_backend
+from agent_memory.runtime.fork import renewed_in_child
+from agent_memory.runtime.runners import close_backend
 
 FLUSH_SECONDS: Final = 2.0
 """How long a record that is not required may wait for others."""

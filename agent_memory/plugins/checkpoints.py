@@ -13,13 +13,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import cast
 
-from agent_memory import flows
-from agent_memory._uncopied import Uncopied
-from agent_memory.backend import Backend
+from agent_memory.backend import Backend, Uncopied
+from agent_memory.core import flows
 from agent_memory.hookspecs import AuditCheckpoint, hookimpl
 from agent_memory.key import Key
 from agent_memory.registry import open_backend
-from agent_memory.runners import close_backend, run_sync
+from agent_memory.runtime.runners import close_backend, run_sync
 
 _log = logging.getLogger("agent_memory.audit")
 

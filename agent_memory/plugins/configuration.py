@@ -18,8 +18,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from agent_memory.core.hooks import manager_with
 from agent_memory.errors import AgentMemoryError
-from agent_memory.hooks import manager_with
 
 GROUP: Final = "agent_memory.plugins"
 CONFIG_VARIABLE: Final = "AGENT_MEMORY_CONFIG"

@@ -6,16 +6,15 @@ import os
 from collections.abc import Mapping
 from typing import Self
 
-from agent_memory._fork import renewed_in_child
-from agent_memory._uncopied import Uncopied
-from agent_memory.backend import AnyBackend
+from agent_memory.backend import AnyBackend, Uncopied
 from agent_memory.errors import OperationDenied
 from agent_memory.hookspecs import Operation, Outcome, hookimpl
 from agent_memory.plugins._checking import require_whole
 from agent_memory.plugins._sizes import FileSizes
 from agent_memory.plugins._usage import Usage
 from agent_memory.registry import open_backend
-from agent_memory.runners import close_backend
+from agent_memory.runtime.fork import renewed_in_child
+from agent_memory.runtime.runners import close_backend
 
 
 class LimitsPlugin(Uncopied):

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import logging
 
-from agent_memory._fields import ascii_field
 from agent_memory.hookspecs import Operation, Outcome, hookimpl
+from agent_memory.key.quoting import ascii_field
 
 _ORDINARY = ("file_not_found", "file_exists", "conflict")
 _log = logging.getLogger("agent_memory")

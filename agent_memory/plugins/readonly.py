@@ -7,10 +7,10 @@ from fnmatch import fnmatchcase
 from itertools import product
 from typing import Final, TypeAlias
 
-from agent_memory._patterns import require_possible
 from agent_memory.errors import OperationDenied
 from agent_memory.hookspecs import Operation, hookimpl
 from agent_memory.key import Key
+from agent_memory.key.patterns import require_possible
 
 _ON_A_FILE: Final = frozenset({"write", "create", "append", "edit", "delete"})
 _ON_ALL_BELOW: Final = frozenset({"delete_tree", "rename", "copy", "forget"})

@@ -8,10 +8,10 @@ from typing import cast
 import pytest
 
 from agent_memory.backend import DeletedTree
+from agent_memory.core.flows import erases
 from agent_memory.errors import UnsupportedOperationError
-from agent_memory.flows import erases
 from agent_memory.key import Key
-from agent_memory.runners import run_sync
+from agent_memory.runtime.runners import run_sync
 from agent_memory.testing._store import ContractBase, Store, key
 
 Erase = Callable[[str], DeletedTree]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 
+from agent_memory.core.flows import text_bytes
 from agent_memory.errors import (
     AgentMemoryFileNotFoundError,
     ConflictError,
@@ -13,7 +14,6 @@ from agent_memory.errors import (
     InvalidPathError,
     ReadError,
 )
-from agent_memory.flows import text_bytes
 from agent_memory.key import Key
 from agent_memory.memory import TreeResult, WriteResult
 

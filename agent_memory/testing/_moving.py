@@ -9,15 +9,15 @@ from typing import cast
 import pytest
 
 from agent_memory.backend import DeletedTree, MovesTrees
+from agent_memory.core.flows import moves_trees
 from agent_memory.errors import (
     AgentMemoryError,
     AgentMemoryFileNotFoundError,
     FileAlreadyExistsError,
     InvalidPathError,
 )
-from agent_memory.flows import moves_trees
 from agent_memory.key import Key
-from agent_memory.runners import run_sync
+from agent_memory.runtime.runners import run_sync
 from agent_memory.testing._store import ContractBase, Store, key
 from agent_memory.testing._threads import race
 

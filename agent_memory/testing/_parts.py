@@ -8,8 +8,9 @@ from typing import cast
 
 import pytest
 
-from agent_memory import part_flows
 from agent_memory.backend import ABSENT, ANY, Backend, Key, Parts, Version, WritesInParts, WriteWhen
+from agent_memory.core import part_flows
+from agent_memory.core.flows import moves_files, writes_in_parts
 from agent_memory.errors import (
     AgentMemoryError,
     AgentMemoryFileNotFoundError,
@@ -17,8 +18,7 @@ from agent_memory.errors import (
     FileAlreadyExistsError,
     UnsupportedOperationError,
 )
-from agent_memory.flows import moves_files, writes_in_parts
-from agent_memory.runners import run_sync
+from agent_memory.runtime.runners import run_sync
 from agent_memory.testing._store import ContractBase, Store, key
 from agent_memory.testing._threads import race, watch, winners
 

@@ -8,7 +8,6 @@ from typing import ClassVar, cast
 
 import pytest
 
-from agent_memory import flows
 from agent_memory.backend import (
     ANY,
     AnyBackend,
@@ -22,10 +21,11 @@ from agent_memory.backend import (
     Version,
     WriteWhen,
 )
+from agent_memory.core import flows
 from agent_memory.errors import AgentMemoryFileNotFoundError
 from agent_memory.key import Key
 from agent_memory.memory import AgentMemory
-from agent_memory.runners import run_sync
+from agent_memory.runtime.runners import run_sync
 
 _MOST_PAGES = 100_000
 _WRITERS = 16

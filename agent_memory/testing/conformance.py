@@ -16,13 +16,12 @@ from unittest.mock import patch
 import pytest
 from hypothesis import Phase, settings
 
-from agent_memory import tree_flows
-from agent_memory._deadline import default_seconds
-from agent_memory.backend import AnyBackend, Backend
+from agent_memory.backend import AnyBackend, Backend, default_seconds
+from agent_memory.core import tree_flows
 from agent_memory.errors import AgentMemoryError, FileOperationError, UnsupportedOperationError
 from agent_memory.key import Key
 from agent_memory.registry import open_backend
-from agent_memory.runners import close_backend, run_sync
+from agent_memory.runtime.runners import close_backend, run_sync
 from agent_memory.testing.contract import BackendContract
 
 _MODULE = "from agent_memory.testing.conformance import under_test\nTestContract = under_test()\n"

@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_a
 from agent_memory.backend import AnyBackend, Entry
 from agent_memory.errors import AgentMemoryError
 from agent_memory.memory import AgentMemory
-from agent_memory.runners import close_backend
+from agent_memory.runtime.runners import close_backend
 from agent_memory.service import AgentMemoryService
 from agent_memory.testing._model import DictMemory, sha256
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from agent_memory._uncopied import Uncopied
+from agent_memory.backend import Uncopied
 from agent_memory.errors import InvalidPathError, PathTraversalError
 from agent_memory.key import RULES
 from agent_memory.memory import AsyncAgentMemory

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from agent_memory._uncopied import Uncopied
+from agent_memory.backend import Uncopied
 from agent_memory.errors import FileAlreadyExistsError, InvalidPathError
 from agent_memory.memory import AsyncAgentMemory
 from agent_memory.tools._kept import for_tools

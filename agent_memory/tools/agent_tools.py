@@ -7,12 +7,12 @@ import json
 from pathlib import PurePosixPath
 from typing import Final
 
-from agent_memory._uncopied import Uncopied
-from agent_memory.colours import awaitable
+from agent_memory.backend import Uncopied
+from agent_memory.core.sync_facade import awaitable
 from agent_memory.errors import AgentMemoryFileNotFoundError
 from agent_memory.memory import AgentMemory, AsyncAgentMemory
-from agent_memory.reader import Reader
-from agent_memory.runners import step
+from agent_memory.reading.reader import Reader
+from agent_memory.runtime.runners import step
 from agent_memory.tools._kept import for_tools
 from agent_memory.tools.arguments import Arguments, Parameter, Parameters, Values, as_mapping, checked, object_schema
 from agent_memory.tools.results import MAX_CHARACTERS, Malformed, ToolResult, answered

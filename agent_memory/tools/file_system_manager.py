@@ -6,8 +6,8 @@ import os
 from collections.abc import Collection
 from typing import Final, Self
 
-from agent_memory._uncopied import Uncopied
-from agent_memory.colours import awaitable
+from agent_memory.backend import Uncopied
+from agent_memory.core.sync_facade import awaitable
 from agent_memory.errors import (
     AgentMemoryFileNotFoundError,
     FileAlreadyExistsError,
@@ -17,7 +17,7 @@ from agent_memory.errors import (
 )
 from agent_memory.key import Key
 from agent_memory.memory import AgentMemory, AsyncAgentMemory, WriteResult
-from agent_memory.runners import step
+from agent_memory.runtime.runners import step
 from agent_memory.tools._kept import for_tools
 
 _MARKDOWN: Final = (".md",)

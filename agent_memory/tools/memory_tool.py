@@ -10,8 +10,8 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Literal, Self, cast
 
-from agent_memory._uncopied import Uncopied
-from agent_memory.colours import awaitable
+from agent_memory.backend import Uncopied
+from agent_memory.core.sync_facade import awaitable
 from agent_memory.errors import (
     AgentMemoryFileNotFoundError,
     FileAlreadyExistsError,
@@ -19,7 +19,7 @@ from agent_memory.errors import (
     ReadError,
 )
 from agent_memory.memory import AgentMemory, AsyncAgentMemory, TreeResult
-from agent_memory.runners import step
+from agent_memory.runtime.runners import step
 from agent_memory.tools import _edits, _views
 from agent_memory.tools._kept import for_tools
 from agent_memory.tools._paths import ROOT as ROOT

@@ -13,16 +13,15 @@ from functools import partial
 from math import inf
 from typing import Any, Final
 
-from agent_memory._patterns import require_possible
-from agent_memory._uncopied import Uncopied
-from agent_memory.backend import Entry
-from agent_memory.colours import awaitable
+from agent_memory.backend import Entry, Uncopied
+from agent_memory.core.sync_facade import awaitable
 from agent_memory.errors import AgentMemoryFileNotFoundError, ConflictError
-from agent_memory.lines import Lines, forwards
+from agent_memory.key.patterns import require_possible
 from agent_memory.memory import AgentMemory, AsyncAgentMemory
-from agent_memory.needle import Needle
-from agent_memory.reader import Reader
-from agent_memory.runners import step
+from agent_memory.reading.lines import Lines, forwards
+from agent_memory.reading.prefilter import Needle
+from agent_memory.reading.reader import Reader
+from agent_memory.runtime.runners import step
 from agent_memory.tools._kept import for_tools
 from agent_memory.tools.arguments import Arguments, Parameter, Values, as_mapping, checked, object_schema
 from agent_memory.tools.results import MAX_CHARACTERS, Malformed, ToolResult, answered

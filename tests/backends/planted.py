@@ -15,7 +15,7 @@ import pytest
 from agent_memory import AgentMemory
 from agent_memory.backend import Page
 from agent_memory.key import Key
-from agent_memory.reader import Reader
+from agent_memory.reading.reader import Reader
 from agent_memory_local import LocalBackend
 from tests.outside import SECRET
 

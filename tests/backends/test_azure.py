@@ -13,7 +13,7 @@ from agent_memory.backend import AnyBackend
 from agent_memory.conversation import ConversationMemory, Message
 from agent_memory.object_store import Refused, refusal_of
 from agent_memory.registry import open_backend
-from agent_memory.runners import close_backend
+from agent_memory.runtime.runners import close_backend
 from agent_memory.testing import BackendContract
 from agent_memory_obstore._opening import azure_store
 from tests.azurite import ACCOUNT, KEY, running

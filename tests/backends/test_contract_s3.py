@@ -13,7 +13,7 @@ import pytest
 from agent_memory.backend import ABSENT, AnyBackend
 from agent_memory.errors import WriteError
 from agent_memory.registry import open_backend
-from agent_memory.runners import close_backend
+from agent_memory.runtime.runners import close_backend
 from agent_memory.testing import BackendContract, FunctionalContract
 
 if TYPE_CHECKING:

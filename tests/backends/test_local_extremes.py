@@ -17,7 +17,7 @@ from agent_memory import (
     FileTooLargeError,
 )
 from agent_memory.key import MAX_SEGMENTS
-from agent_memory.reader import Reader
+from agent_memory.reading.reader import Reader
 from tests.backends.planted import page_of, watched
 
 _GIANT = 64 << 30

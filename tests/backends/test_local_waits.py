@@ -25,7 +25,7 @@ from agent_memory import (
 from agent_memory.backend import BlockingBackend
 from agent_memory.mcp_server import mcp_server, serve_http
 from agent_memory.registry import open_backend
-from agent_memory.runners import _THREADS, in_thread
+from agent_memory.runtime.runners import _THREADS, in_thread
 from agent_memory_local import _locks
 from tests.backends.test_local_locks import end, held_by_another_process
 from tests.mcp_clients import called, over_http

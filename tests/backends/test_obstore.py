@@ -24,7 +24,7 @@ from agent_memory import (
     UnsupportedOperationError,
 )
 from agent_memory.object_store import Failed, Missing, NotSatisfiable, Racing, Refused, Unanswered, Writer
-from agent_memory.runners import Run, run_sync
+from agent_memory.runtime.runners import Run, run_sync
 from agent_memory_obstore import ObstoreBackend, _client, _opening
 from agent_memory_obstore._answers import translated
 from agent_memory_obstore._client import ObstoreStore

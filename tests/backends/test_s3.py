@@ -42,7 +42,7 @@ from agent_memory import (
 from agent_memory.backend import Snapshot
 from agent_memory.key import Key
 from agent_memory.object_store import Unanswered, refusal_of
-from agent_memory.runners import Run, run_sync
+from agent_memory.runtime.runners import Run, run_sync
 from agent_memory_s3 import S3Backend
 from agent_memory_s3._answers import translated
 from agent_memory_s3._client import _require_conditions

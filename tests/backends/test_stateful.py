@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agent_memory.runners import close_backend
+from agent_memory.runtime.runners import close_backend
 from agent_memory.testing import check_against_model
 from agent_memory_local import LocalBackend
 from agent_memory_memory import MemoryBackend

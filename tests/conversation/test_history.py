@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from agent_memory import AgentMemory, ConflictError
 from agent_memory.conversation import ConversationMemory, History, Message
 from agent_memory.conversation.messages import Skipped
-from agent_memory.lines import BLOCK, TAIL
+from agent_memory.reading.lines import BLOCK, TAIL
 from agent_memory.testing import RecordingPlugin
 from agent_memory_memory import MemoryBackend
 from tests.conversation import naive

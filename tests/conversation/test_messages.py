@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from agent_memory import AgentMemory, InvalidContentError
 from agent_memory.conversation import ConversationMemory, CronJob, MemoryContext, Message, SearchHistoryTool
 from agent_memory.conversation.messages import parse
-from agent_memory.lines import MAX_LINE
+from agent_memory.reading.lines import MAX_LINE
 from tests.conversation import naive
 from tests.conversation.histories import HISTORY, JOBS, MEMORY, NOON, contents, line, opened
 from tests.servers import Root

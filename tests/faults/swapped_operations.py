@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from agent_memory import AgentMemory, AgentMemoryError, AgentMemoryService
 from agent_memory.backend import Entry
-from agent_memory.reader import Reader
+from agent_memory.reading.reader import Reader
 from tests.outside import SECRET
 
 AGENT = "swapped"

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from agent_memory.cli.doctor import Finding, diagnosed
 from agent_memory.registry import open_backend
-from agent_memory.runners import close_backend
+from agent_memory.runtime.runners import close_backend
 from agent_memory.testing.conformance import Promise, conform
 from tests.filesystems.places import KINDS, Kind
 

@@ -24,7 +24,7 @@ from agent_memory import (
     OutcomeUnknownError,
 )
 from agent_memory.audit import Salts, log_at, verify
-from agent_memory.hooks import Hooks
+from agent_memory.core.hooks import Hooks
 from agent_memory.hookspecs import hookimpl
 from agent_memory.plugins import audit as audit_module
 from agent_memory.plugins.audit import AuditPlugin

@@ -13,10 +13,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agent_memory import AgentMemory, AgentMemoryService, InvalidPathError
-from agent_memory._patterns import MAX_PATTERN, require_possible
 from agent_memory.cli.app import app
 from agent_memory.hookspecs import Operation
 from agent_memory.key import Key
+from agent_memory.key.patterns import MAX_PATTERN, require_possible
 from agent_memory.plugins.limits import LimitsPlugin
 from agent_memory.plugins.readonly import ReadOnlyPlugin, from_configuration
 from agent_memory.tools import FileSystemManager, MemorySearch

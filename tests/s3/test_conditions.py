@@ -16,7 +16,7 @@ from agent_memory import AgentMemory, AsyncAgentMemory, ConflictError, Unsupport
 from agent_memory.backend import AnyBackend
 from agent_memory.cli.app import app
 from agent_memory.registry import open_backend
-from agent_memory.runners import close_backend
+from agent_memory.runtime.runners import close_backend
 from agent_memory.testing import FunctionalContract
 from tests.s3.proxy import Proxy, Treatment, at_random
 from tests.servers import S3Server, by_both_engines

@@ -8,7 +8,7 @@ from itertools import chain
 
 import pytest
 
-from agent_memory.backend import Deadline, deadline
+from agent_memory.backend import Deadline, deadline_scope
 from agent_memory.errors import FileOperationError, OutcomeUnknownError
 from agent_memory.key import Key
 from agent_memory.object_store import ObjectStoreBackend
@@ -41,7 +41,7 @@ def test_who_has_less_time_than_whoever_asked_first_is_told_at_the_end_of_it(
     async def ended_after(key: Key, seconds: float) -> float:
         loop = asyncio.get_running_loop()
         began = loop.time()
-        with deadline(Deadline(seconds, began + seconds)), pytest.raises(FileOperationError):
+        with deadline_scope(Deadline(seconds, began + seconds)), pytest.raises(FileOperationError):
             await change(backend, key)
         return loop.time() - began
 

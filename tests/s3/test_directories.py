@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent_memory.object_store._directories import KnownDirectories
+from agent_memory.object_store.directories import KnownDirectories
 
 
 def test_a_directory_emptied_is_forgotten_with_all_that_was_below() -> None:

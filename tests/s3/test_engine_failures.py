@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import pytest
 
-from agent_memory.backend import ABSENT, PRESENT, Deadline, deadline
+from agent_memory.backend import ABSENT, PRESENT, Deadline, deadline_scope
 from agent_memory.errors import AgentMemoryError, FileOperationError, OutcomeUnknownError
 from agent_memory.key import TEMPORARY_SUFFIX, Key
 from agent_memory.object_store import (
@@ -29,9 +29,9 @@ from agent_memory.object_store import (
     Unanswered,
     Unreachable,
     Writer,
-    _attempts,
 )
-from agent_memory.object_store._store import Answer
+from agent_memory.object_store.engine import Answer
+from agent_memory.object_store.retry import Attempts
 from agent_memory.testing.simulation import ComposingClient, Faults, SimulatedStore
 from agent_memory.testing.simulation._loop import VirtualLoop
 from agent_memory.testing.simulation._network import LEAST_PART
@@ -141,16 +141,16 @@ for _name in REQUESTS:
 def noted(monkeypatch: pytest.MonkeyPatch) -> None:
     """What `Attempts` sends knows that it does."""
 
-    once = _attempts.Attempts.once
+    once = Attempts.once
 
-    async def inside(self: _attempts.Attempts, request: Callable[[], Awaitable[T]]) -> T:
+    async def inside(self: Attempts, request: Callable[[], Awaitable[T]]) -> T:
         token = _inside.set(True)
         try:
             return await once(self, request)
         finally:
             _inside.reset(token)
 
-    monkeypatch.setattr(_attempts.Attempts, "once", inside)
+    monkeypatch.setattr(Attempts, "once", inside)
 
 
 class Operation(NamedTuple):
@@ -203,7 +203,7 @@ def ended(operation: Operation, fails: Callable[[int], Failure | None], cancelle
     engine = StandIn(store)
 
     async def play() -> tuple[BaseException | None, bool]:
-        with deadline(Deadline(SECONDS, asyncio.get_running_loop().time() + SECONDS)):
+        with deadline_scope(Deadline(SECONDS, asyncio.get_running_loop().time() + SECONDS)):
             if operation.before is not None:
                 await ObjectStoreBackend(engine, writer=Writer(), jitter=Random(1).random).write(KEY, operation.before)
             engine.requests.clear()

@@ -6,9 +6,9 @@ from typing import cast
 
 import pytest
 
-from agent_memory.object_store._kept import MOST_BYTES, Kept
-from agent_memory.object_store._write import State, Write
-from agent_memory.object_store._writers import Table
+from agent_memory.object_store.conditional_write import State, Write
+from agent_memory.object_store.recent_writes import MOST_BYTES, Kept
+from agent_memory.object_store.write_log import Table
 
 NAME = "prefix/log.md"
 STATE = State('"etag"', Table.new(0.0))

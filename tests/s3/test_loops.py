@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from agent_memory import AgentMemory, AsyncAgentMemory, FileAlreadyExistsError, OutcomeUnknownError, ReadError
-from agent_memory.object_store._kept import Kept
+from agent_memory.object_store.recent_writes import Kept
 from agent_memory.registry import open_backend
 from tests.s3.proxy import Proxy, at_random
 from tests.s3.test_faulty_network import FAULTS, SHARE

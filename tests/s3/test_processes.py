@@ -27,7 +27,7 @@ from agent_memory import (
     OutcomeUnknownError,
     UnsupportedOperationError,
 )
-from agent_memory.object_store._writers import Table
+from agent_memory.object_store.write_log import Table
 from agent_memory_s3 import S3Backend
 from tests.s3.proxy import Proxy
 from tests.servers import SECRET, S3Server

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 
 import pytest
 
-from agent_memory.backend import ABSENT, Deadline, deadline
+from agent_memory.backend import ABSENT, Deadline, deadline_scope
 from agent_memory.errors import (
     AppendError,
     ConflictError,
@@ -20,7 +20,7 @@ from agent_memory.errors import (
 )
 from agent_memory.key import Key
 from agent_memory.object_store import ObjectStoreBackend, Refused, Unanswered, Writer
-from agent_memory.object_store._writers import MOST_BYTES, Entry, Table
+from agent_memory.object_store.write_log import MOST_BYTES, Entry, Table
 from agent_memory.testing.simulation import ComposingClient, Faults, SimulatedStore
 from agent_memory.testing.simulation._loop import VirtualLoop
 
@@ -132,7 +132,7 @@ class Scene:
 
     def play(self, play: Callable[[], Awaitable[T]], seconds: float = 30.0) -> T:
         async def in_time() -> T:
-            with deadline(Deadline(seconds, asyncio.get_running_loop().time() + seconds)):
+            with deadline_scope(Deadline(seconds, asyncio.get_running_loop().time() + seconds)):
                 return await play()
 
         return VirtualLoop().run(in_time())  # type: ignore[abstract]  # what is missing is never called
@@ -255,7 +255,7 @@ def test_a_create_of_an_old_file_exists_even_if_an_answer_was_lost() -> None:
         await two.write(KEY, b"theirs\n")
         await asyncio.sleep(1000)
         await two.append(KEY, b"just now\n")
-        with deadline(Deadline(30, asyncio.get_running_loop().time() + 30)):
+        with deadline_scope(Deadline(30, asyncio.get_running_loop().time() + 30)):
             client.answers = then(lost_before, done, done)
             await one.write(KEY, b"mine\n", ABSENT)
 
@@ -360,7 +360,7 @@ def test_a_full_table_waits_until_the_oldest_writer_is_done() -> None:
     async def play() -> None:
         for _ in range(200):
             backend, _client = scene.writer()
-            with deadline(Deadline(60, asyncio.get_running_loop().time() + 60)):
+            with deadline_scope(Deadline(60, asyncio.get_running_loop().time() + 60)):
                 await backend.append(KEY, b"x")
             await asyncio.sleep(0.2)  # as quickly as a shell starts processes
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from agent_memory.object_store import Missing, Racing, Refused, Unanswered
-from agent_memory.object_store._attempts import Attempts
-from agent_memory.object_store._composing import Composer
-from agent_memory.object_store._write import BeatenError, Write
-from agent_memory.object_store._writers import Entry, Stamped, Table
+from agent_memory.object_store.conditional_write import BeatenError, Write
+from agent_memory.object_store.multipart import Composer
+from agent_memory.object_store.retry import Attempts
+from agent_memory.object_store.write_log import Entry, Stamped, Table
 from agent_memory.testing.simulation import failures, run_schedule
 from agent_memory.testing.simulation._history import File, Step, explained
 

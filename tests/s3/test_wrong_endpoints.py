@@ -13,7 +13,7 @@ import pytest
 
 from agent_memory import AgentMemory, FileOperationError, OutcomeUnknownError
 from agent_memory.object_store import Failed, FirstContact, Unanswered, Unreachable
-from agent_memory.object_store._attempts import Attempts, OutOfTimeError
+from agent_memory.object_store.retry import Attempts, OutOfTimeError
 from agent_memory.testing.simulation._loop import VirtualLoop
 from tests.s3.listeners import PAGE, certificate, listening, options, page
 from tests.servers import KEY, SECRET, by_both_engines, free_port

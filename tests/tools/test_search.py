@@ -15,9 +15,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from agent_memory import AgentMemory, AsyncAgentMemory, InvalidPathError
-from agent_memory import lines as lines_module
-from agent_memory.lines import BLOCK, forwards
-from agent_memory.reader import Reader
+from agent_memory.reading import lines as lines_module
+from agent_memory.reading.lines import BLOCK, forwards
+from agent_memory.reading.reader import Reader
 from agent_memory.tools import AsyncMemorySearch, MemorySearch
 from agent_memory.tools import search as search_module
 from agent_memory.tools.search import LineMatch, SearchResult

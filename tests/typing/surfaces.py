@@ -19,7 +19,7 @@ from agent_memory.conversation import (
     Message,
     SearchHistoryTool,
 )
-from agent_memory.reader import Reader
+from agent_memory.reading.reader import Reader
 from agent_memory.tools import (
     AgentMemoryTools,
     AsyncFileSystemManager,

@@ -11,8 +11,8 @@ from functools import partial
 from random import Random
 from typing import Any, Final, ParamSpec, TypeVar
 
-from agent_memory import flows
-from agent_memory.backend import Backend, Deadline, Turns, deadline
+from agent_memory.backend import Backend, Deadline, deadline_scope
+from agent_memory.core import flows
 from agent_memory.errors import (
     AgentMemoryError,
     AgentMemoryFileNotFoundError,
@@ -20,6 +20,7 @@ from agent_memory.errors import (
 )
 from agent_memory.key import Key
 from agent_memory.object_store import ObjectStoreBackend, Writer
+from agent_memory.runtime.queues import Turns
 from agent_memory.testing.simulation._history import File, Kind, Step, explained
 from agent_memory.testing.simulation._loop import VirtualLoop
 from agent_memory.testing.simulation._network import ComposingClient, Faults, SimulatedClient, SimulatedStore
@@ -154,7 +155,7 @@ class _Writer:
         if kind == "swap":
             seen = known
         try:
-            with deadline(Deadline(SECONDS, began + SECONDS)):
+            with deadline_scope(Deadline(SECONDS, began + SECONDS)):
                 found = await self._operate(kind, line, known)
         except AgentMemoryFileNotFoundError as error:
             if kind == "read":

@@ -4,7 +4,7 @@ import pytest
 from agent_memory_office_hours import OfficeHours
 
 from agent_memory import AgentMemoryService, OperationDenied
-from agent_memory.hooks import Hooks
+from agent_memory.core.hooks import Hooks
 from agent_memory.hookspecs import Operation
 
 

@@ -1,0 +1,72 @@
+"""`PageBuilder`: listings made of the names a backend found; `agent_memory.backend` is where to import it from."""
+
+from __future__ import annotations
+
+from functools import partial
+from operator import attrgetter
+
+from agent_memory.backend._types import Entry, Page, Version
+from agent_memory.key import RESERVED, TEMPORARY_SUFFIX, Key
+
+_entry = partial(tuple.__new__, Entry)  # the same as Entry(...), at half the price: a listing makes thousands
+by_path = attrgetter("key.storage")
+"""The order of listings: code points, which is the order of UTF-8 bytes."""
+
+
+class PageBuilder:
+    """Makes a page of the names a backend found below a prefix: parses, skips, counts, orders.
+
+    Names are relative to the prefix, as storage has them. This package's own data and temporary files are
+    left out in silence; names the grammar refuses are left out and counted. With ``recursive=False`` a file
+    further down stands for the directory it is in.
+    """
+
+    def __init__(self, prefix: Key, recursive: bool = True) -> None:
+        self._prefix = prefix
+        self._recursive = recursive
+        self._stored = prefix.stored
+        self._directories: set[str] = set()
+        self._found: list[Entry] = []
+        self._add = self._found.append
+        self.skipped = 0
+
+    def file(self, name: str, size: int, modified: float, version: Version | None = None) -> None:
+        """Add a file."""
+        if not self._recursive and "/" in name:
+            self.directory(name.partition("/")[0])
+        elif key := self._stored(name):
+            self._add(_entry((key, size, modified, version, False)))
+        else:
+            self._count(name)
+
+    def directory(self, name: str) -> None:
+        """Add a directory name (for ``recursive=False``), once however often it is found."""
+        if name not in self._directories:
+            self._directories.add(name)
+            if key := self._stored(name):
+                self._found.append(Entry(key, 0, 0.0, None, True))
+            else:
+                self._count(name)
+
+    def page(self, after: str | None, limit: int) -> Page:
+        """The names after ``after``, cut at ``limit``, of a backend that always finds all of them."""
+        found = self._found if after is None else [e for e in self._found if e.key.storage > after]
+        found = sorted(found, key=by_path)
+        more = len(found) > limit
+        if after is not None:
+            self.skipped = 0  # counted on the first page
+        return self._page(found[:limit], found[limit - 1].key.storage if more else None)
+
+    def whole_page(self, next_token: str | None) -> Page:
+        """Everything added, for a storage that pages by itself."""
+        return self._page(sorted(self._found, key=by_path), next_token)
+
+    def _page(self, found: list[Entry], next_token: str | None) -> Page:
+        if not self._directories:
+            return Page(tuple(found), (), next_token, self.skipped)
+        files = tuple([e for e in found if not e.is_directory])
+        return Page(files, tuple([e.key for e in found if e.is_directory]), next_token, self.skipped)
+
+    def _count(self, name: str) -> None:
+        ours = name.endswith(TEMPORARY_SUFFIX) or (not self._prefix.storage and name.partition("/")[0] == RESERVED)
+        self.skipped += not ours

@@ -1,0 +1,332 @@
+"""The logic of every operation, written once for sync and async callers.
+
+A flow is an async function over the contract and a `Run`. It awaits nothing but the backend's primitives
+and its run, so it can be stepped without an event loop, and a simulator can interleave many at every
+primitive. Losing a race is normal: it is retried in one place (`_until_won`), bounded in time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, TypeGuard, TypeVar, cast
+
+from agent_memory.backend import (
+    ABSENT,
+    ANY,
+    PRESENT,
+    Appended,
+    Appends,
+    AppendWhen,
+    Backend,
+    ChecksCapabilities,
+    Entry,
+    Erases,
+    MovesFiles,
+    MovesTrees,
+    Snapshot,
+    Version,
+    WritesInParts,
+    content_sha256,
+    deadline_or_default,
+    joined,
+    not_found,
+    refuse_larger,
+)
+from agent_memory.errors import (
+    AgentMemoryError,
+    AgentMemoryFileNotFoundError,
+    AppendError,
+    ConflictError,
+    FileAlreadyExistsError,
+    InvalidContentError,
+    ReadError,
+    WriteError,
+)
+from agent_memory.key import Key
+from agent_memory.runtime.runners import Run
+
+T = TypeVar("T")
+Passed = Callable[[bytes], Awaitable[bytes]]
+
+_FIRST_DELAY = 0.01
+_LONGEST_DELAY = 0.5
+_MOST_CLASHES = 2
+
+
+@dataclass(slots=True)  # not frozen: that would triple the price of one, and every operation makes one
+class Effect:
+    """What an operation did, as far as it learned it anyway: sizes in bytes, digests as hexadecimal SHA-256.
+
+    ``before_sha256`` is of what was there before, where the operation read it; ``sha256`` of what it wrote.
+    """
+
+    size: int | None = None
+    sha256: str | None = None
+    before_sha256: str | None = None
+    version: Version | None = None
+    attempts: int = 1
+    data: bytes = b""
+    text: str = ""
+    entries: tuple[Entry, ...] = ()
+    files: int | None = None
+    skipped: int = 0
+
+
+async def read(store: Backend, run: Run, key: Key) -> Effect:
+    """Read a whole file."""
+    snapshot = await run.call(store.read, key)
+    return Effect(data=snapshot.data, size=snapshot.size)
+
+
+async def read_text(store: Backend, run: Run, key: Key) -> Effect:
+    """Read a whole file that has to be UTF-8."""
+    snapshot = await run.call(store.read, key)
+    return Effect(text=_decode(key, snapshot.data), size=snapshot.size)
+
+
+async def stat(store: Backend, run: Run, key: Key) -> Effect:
+    """One file's entry."""
+    entry = await run.call(store.stat, key)
+    return Effect(entries=(entry,), size=entry.size, version=entry.version)
+
+
+async def exists(store: Backend, run: Run, key: Key) -> Effect:
+    """One file's entry, or none."""
+    try:
+        return await stat(store, run, key)
+    except AgentMemoryFileNotFoundError:
+        return Effect()
+
+
+async def write(store: Backend, run: Run, key: Key, data: bytes, expected: str | None) -> Effect:
+    """Replace or create a file; with ``expected``, only if its content has that SHA-256."""
+    refuse_larger(key, len(data), store.max_bytes)
+    if expected is None:
+        version = await run.call(store.write, key, data)
+        return Effect(size=len(data), sha256=content_sha256(data, version), version=version)
+    snapshot = await _read_expected(store, run, key, expected, missing=ConflictError)
+    version = await run.call(store.write, key, data, when=snapshot.version)
+    return Effect(size=len(data), sha256=content_sha256(data, version), before_sha256=expected, version=version)
+
+
+async def create(store: Backend, run: Run, key: Key, data: bytes) -> Effect:
+    """Write a file that must not exist."""
+    refuse_larger(key, len(data), store.max_bytes)
+    version = await run.call(store.write, key, data, when=ABSENT)
+    return Effect(size=len(data), sha256=content_sha256(data, version), version=version)
+
+
+async def append(
+    store: Backend,
+    run: Run,
+    key: Key,
+    data: bytes,
+    *,
+    separator: bytes = b"",
+    when: AppendWhen = ANY,
+    expected: str | None = None,
+) -> Effect:
+    """Append to a file: in place where the backend can, by compare-and-swap where it cannot."""
+    refuse_larger(key, len(data), store.max_bytes)
+    if expected is not None:
+        return await _append_once(store, run, key, data, separator, expected)
+    if appends(store):
+        in_place = cast("Callable[..., Awaitable[Appended]]", store.append)  # quoted: else made anew each time
+        appended = await run.call(in_place, key, data, separator=separator, when=when)
+        return Effect(size=appended.size, sha256=sha256(data), version=appended.version)
+
+    try:
+        return await _append_by_swapping(store, run, key, data, separator, when)
+    except (ReadError, WriteError) as error:
+        raise AppendError(str(error)) from error
+
+
+def appends(store: Any) -> TypeGuard[Appends]:
+    """Whether a backend appends in place."""
+    return _supports(cast(Any, type(store)), Appends)
+
+
+def checks_capabilities(store: Any) -> TypeGuard[ChecksCapabilities]:
+    """Whether a backend tries what its server keeps."""
+    return _supports(cast(Any, type(store)), ChecksCapabilities)
+
+
+def moves_trees(store: Any) -> TypeGuard[MovesTrees]:
+    """Whether a backend moves and deletes whole directories."""
+    return _supports(cast(Any, type(store)), MovesTrees)
+
+
+def moves_files(store: Any) -> TypeGuard[MovesFiles]:
+    """Whether a backend renames a file in one step."""
+    return _supports(cast(Any, type(store)), MovesFiles)
+
+
+def writes_in_parts(store: Any) -> TypeGuard[WritesInParts]:
+    """Whether a backend writes a file of any size."""
+    return _supports(cast(Any, type(store)), WritesInParts)
+
+
+def erases(store: Any) -> TypeGuard[Erases]:
+    """Whether a backend erases what it keeps besides what it shows."""
+    return _supports(cast(Any, type(store)), Erases)
+
+
+@cache  # asking a protocol is slow
+def _supports(backend: Any, protocol: Any) -> bool:
+    return issubclass(backend, protocol)
+
+
+async def _append_by_swapping(
+    store: Backend, run: Run, key: Key, data: bytes, separator: bytes, when: AppendWhen
+) -> Effect:
+    clashes = 0
+
+    async def attempt() -> Effect:
+        nonlocal clashes
+        before = await _read_if_present(store, run, key)
+        if before is None and when is PRESENT:
+            raise not_found(key)
+        try:
+            return await _write_appended(store, run, key, before, data, separator)
+        except FileAlreadyExistsError as error:  # another creator was faster, or the name is a directory
+            clashes += not (await exists(store, run, key)).entries
+            if clashes > _MOST_CLASHES:
+                raise
+            raise ConflictError(f"{key.path!r}: created meanwhile") from error
+
+    return await _until_won(store, run, key, attempt)
+
+
+async def _append_once(store: Backend, run: Run, key: Key, data: bytes, separator: bytes, expected: str) -> Effect:
+    before = await _read_expected(store, run, key, expected, missing=ConflictError)
+    return await _write_appended(store, run, key, before, data, separator)
+
+
+async def _write_appended(
+    store: Backend, run: Run, key: Key, before: Snapshot | None, data: bytes, separator: bytes
+) -> Effect:
+    old = before.data if before else b""
+    whole = joined(old, separator, data)
+    refuse_larger(key, len(whole), store.max_bytes)
+    version = await run.call(store.write, key, whole, when=before.version if before else ABSENT)
+    return Effect(
+        size=len(whole),
+        sha256=sha256(data),
+        before_sha256=sha256(old) if before else None,
+        version=version,
+    )
+
+
+async def edit(
+    store: Backend, run: Run, key: Key, change: Callable[[str], str], passed: Passed, expected: str | None
+) -> Effect:
+    """Replace a file's text by a pure function of it, again on the new text if somebody else was faster."""
+
+    async def attempt() -> Effect:
+        before = await _read_expected(store, run, key, expected, missing=AgentMemoryFileNotFoundError)
+        digest = sha256(before.data)
+        text = _decode(key, before.data)
+        try:
+            changed = change(text)
+        except ConflictError as error:  # the caller's own: not a race of ours
+            raise _ChangeRaisedError(error) from error
+        unchanged = Effect(size=before.size, sha256=digest, before_sha256=digest, version=before.version)
+        if changed == text:
+            return unchanged
+        data = await passed(text_bytes(changed))
+        if data == before.data:
+            return unchanged
+        refuse_larger(key, len(data), store.max_bytes)
+        version = await run.call(store.write, key, data, when=before.version)
+        return Effect(size=len(data), sha256=content_sha256(data, version), before_sha256=digest, version=version)
+
+    try:
+        return await (_until_won(store, run, key, attempt) if expected is None else attempt())
+    except _ChangeRaisedError as carrier:
+        raise carrier.error from None
+
+
+class _ChangeRaisedError(Exception):
+    def __init__(self, error: ConflictError) -> None:
+        super().__init__()
+        self.error = error
+
+
+async def delete(store: Backend, run: Run, key: Key, expected: str | None) -> Effect:
+    """Delete a file; with ``expected``, only if its content has that SHA-256."""
+    if expected is None:
+        await run.call(store.delete, key)
+        return Effect(files=1)
+    snapshot = await _read_expected(store, run, key, expected, missing=AgentMemoryFileNotFoundError)
+    await run.call(store.delete, key, when=snapshot.version)
+    return Effect(files=1, before_sha256=expected)
+
+
+async def _until_won(store: Backend, run: Run, key: Key, attempt: Callable[[], Awaitable[Effect]]) -> Effect:
+    """Try again after each lost race: back-off doubles up to its cap, with full jitter, until the deadline."""
+    end = deadline_or_default(run.now()).at
+    tries = 1
+    async with run.turn(store, key):
+        while True:
+            try:
+                return replace(await attempt(), attempts=tries)
+            except ConflictError:
+                delay = run.random() * min(_LONGEST_DELAY, _FIRST_DELAY * 2 ** min(tries, 32))
+                if run.now() + delay >= end:
+                    raise
+            await run.sleep(delay)
+            tries += 1
+
+
+async def _read_if_present(store: Backend, run: Run, key: Key) -> Snapshot | None:
+    try:
+        return await run.call(store.read, key)
+    except AgentMemoryFileNotFoundError:
+        return None
+
+
+async def _read_expected(
+    store: Backend, run: Run, key: Key, expected: str | None, missing: type[AgentMemoryError]
+) -> Snapshot:
+    snapshot = await _read_if_present(store, run, key)
+    if snapshot is None:
+        raise missing(f"{key.path!r}: no such file")
+    if expected is not None and sha256(snapshot.data) != expected:
+        raise ConflictError(f"{key.path!r}: the content is not what was expected; nothing was written")
+    return snapshot
+
+
+def text_bytes(content: object) -> bytes:
+    """A text's UTF-8 bytes.
+
+    Raises:
+        InvalidContentError: not a str, or it holds a lone surrogate.
+    """
+    if not isinstance(content, str):
+        raise InvalidContentError(f"content is a str, not {type(content).__name__}")
+    try:
+        return content.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidContentError(f"content is not valid Unicode: a lone surrogate at position {error.start}") from None
+
+
+def raw_bytes(content: object) -> bytes:
+    """The bytes of a bytes-like object; errors as `text_bytes`."""
+    if not isinstance(content, bytes | bytearray | memoryview):
+        raise InvalidContentError(f"content is bytes, not {type(content).__name__}")
+    return bytes(content)
+
+
+def _decode(key: Key, data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise ReadError(f"{key.path!r}: not UTF-8 text: byte {error.start}; read_bytes() still works") from None
+
+
+def sha256(data: bytes) -> str:
+    """The digest as hexadecimal digits."""
+    return hashlib.sha256(data).hexdigest()

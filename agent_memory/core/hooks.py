@@ -1,0 +1,341 @@
+"""Calls the hooks of one service's plugins, with the failure policy of each hook.
+
+Guards fail closed: an exception in a guard refuses the operation. Observers fail open: an exception in an
+observer is logged, unless its plugin is required.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final, NamedTuple, NoReturn
+
+import pluggy
+
+from agent_memory import hookspecs
+from agent_memory.backend import Uncopied
+from agent_memory.errors import AgentMemoryError, InvalidPathError, OperationDenied, OutcomeUnknownError
+from agent_memory.hookspecs import AuditCheckpoint, BackendFactory, Operation, Outcome
+
+SLOW_SECONDS: Final = 1.0
+"""A plugin that takes so long in a hook is named in the log."""
+MOST_CALLS: Final = 3
+"""How often a required observer is called that interrupts keep from ending."""
+_log = logging.getLogger("agent_memory")
+
+
+class Hooks(Uncopied):
+    """One service's plugins, registered in order; the last registered is called first.
+
+    Raises:
+        pluggy.PluginValidationError: a plugin misspells a hook or its arguments, or implements one as a
+            wrapper or as ``async def``.
+    """
+
+    def __init__(self, plugins: Iterable[object] = ()) -> None:
+        self._manager = manager_with(plugins)
+        hook = self._manager.hook
+        self._before = _implementations(hook.agent_memory_before_operation)
+        self._filter = _implementations(hook.agent_memory_filter_content)
+        self._check = _implementations(hook.agent_memory_check_content)
+        self._size = _implementations(hook.agent_memory_check_size)
+        self._after = _implementations(hook.agent_memory_after_operation)
+        self._rejected = _implementations(hook.agent_memory_key_rejected)
+        self._checkpoint = _implementations(hook.agent_memory_audit_checkpoint)
+        self.guards = bool(self._before)
+        self.see_content = bool(self._filter or self._check)
+        by_size = [each.plugin for each in self._size]
+        self.need_content = [each.plugin for each in (*self._filter, *self._check) if each.plugin not in by_size]
+        observers = [implementation.plugin for implementation in self._after]
+        self.observers = bool(observers)
+        self._ask = tuple(getattr(plugin, "listening", _always) for plugin in observers)
+        for plugin, ask in zip(observers, self._ask, strict=True):
+            if not callable(ask):
+                raise pluggy.PluginValidationError(plugin, f"{_label(plugin)!r}: listening is a method, not {ask!r}")
+        plugins = self._manager.get_plugins()
+        self._flushes = [(plugin, flush) for plugin in plugins if callable(flush := getattr(plugin, "flush", None))]
+        for plugin in plugins:
+            if send_to := getattr(plugin, "send_checkpoints_to", None):
+                send_to(self.checkpoint)
+
+    def register_backends(self, register: Callable[[str, BackendFactory], None]) -> None:
+        """Let the plugins add backends."""
+        self._manager.hook.agent_memory_register_backends(register=register)
+
+    def before(self, operation: Operation) -> None:
+        """Ask the guards.
+
+        Raises:
+            OperationDenied: one refused, or one failed.
+        """
+        _ask(self._before, {"operation": operation})
+
+    def passed(self, operation: Operation, content: bytes) -> bytes:
+        """What the filters make of a content, if the guards of content let it pass; errors as `before`."""
+        for each in self._filter:
+            content = _filtered(each, operation, content)
+        _ask(self._check, {"operation": operation, "content": content})
+        return content
+
+    def pass_unseen(self, operation: Operation, size: int) -> None:
+        """Ask the guards of sizes about a content that no plugin can be given.
+
+        Raises:
+            OperationDenied: one refused, or one failed, or a plugin has to see the content.
+        """
+        if self.need_content:
+            raise OperationDenied(
+                f"{operation.path!r}: {size:,} bytes are more than one call may carry, so the plugin "
+                f"{_label(self.need_content[0])!r} cannot be given the content; nothing was written"
+            )
+        _ask(self._size, {"operation": operation, "size": size})
+
+    def hear_successes(self) -> bool:
+        """Whether an observer wants to be told of an operation that did what it was asked, and nothing else.
+
+        An observer that does not always want it has a method ``listening() -> bool``.
+        """
+        try:
+            for listening in self._ask:
+                if listening():
+                    return True
+        except Exception:  # noqa: BLE001 - an observer may fail in any way
+            _log.exception("a plugin failed in listening()")
+            return True
+        return False
+
+    def report(self, operation: Operation, outcome: Outcome) -> Report:
+        """What tells every observer of an operation once it is called."""
+        return Report(self._after, {"operation": operation, "outcome": outcome}, insist=True)
+
+    def after(self, operation: Operation, outcome: Outcome) -> None:
+        """Tell every observer of an operation; errors as of `Report`."""
+        self.report(operation, outcome)()
+
+    def key_rejected(self, agent: str | None, error: InvalidPathError, actor: str | None) -> None:
+        """Tell every observer that a name was refused; the caller raises ``error`` whatever they do."""
+        try:
+            facts = {"agent": agent, "text": error.refused, "reason": error.rule, "actor": actor}
+            Report(self._rejected, facts)()
+        except OutcomeUnknownError as unreported:
+            error.add_note(f"and it could not be reported: {unreported}")
+
+    def checkpoint(self, checkpoint: AuditCheckpoint) -> None:
+        """Tell every plugin that keeps checkpoints of an audit log; errors as of `Report`."""
+        Report(self._checkpoint, {"checkpoint": checkpoint})()
+
+    def flush(self) -> None:
+        """Have every plugin with a method ``flush`` write what it holds back; a failure is logged."""
+        for plugin, flush in self._flushes:
+            try:
+                flush()
+            except Exception:  # noqa: BLE001 - a plugin may fail in any way
+                _log.exception("the plugin %r failed in flush()", _label(plugin))
+
+
+class _Implementation(NamedTuple):
+    """One plugin's implementation of one hook."""
+
+    plugin: object
+    hook: str
+    function: Callable[..., object]
+    arguments: tuple[str, ...]
+
+    def __call__(self, facts: Mapping[str, object]) -> object:
+        began = time.perf_counter()
+        try:
+            return self.function(*(facts[name] for name in self.arguments))
+        finally:
+            if (took := time.perf_counter() - began) >= SLOW_SECONDS:
+                _log.warning("the plugin %r took %.1f s in %s", _label(self.plugin), took, self.hook)
+
+
+def _implementations(caller: pluggy.HookCaller) -> tuple[_Implementation, ...]:
+    """The implementations of a hook in the order they are called: the plugin registered last first."""
+    found = reversed(caller.get_hookimpls())
+    return tuple(_Implementation(each.plugin, caller.name, each.function, tuple(each.argnames)) for each in found)
+
+
+class Report:
+    """Tells observers of one thing that happened: each of them, whatever the others raise.
+
+    An interrupt is an exception that is no `Exception`. If one ends a call of this object outside of the observers,
+    the next call goes on with the observers that are left. With ``insist`` a required observer that was interrupted is
+    called again, at most `MOST_CALLS` times in all.
+
+    Attributes:
+        untold: the observers that are left, the next one last.
+
+    Raises:
+        OutcomeUnknownError: when called: a required observer failed.
+        BaseException: when called: the first interrupt that an observer raised, after all were told; it has a note
+            if a required observer failed.
+    """
+
+    def __init__(
+        self, observers: Iterable[_Implementation], facts: Mapping[str, object], *, insist: bool = False
+    ) -> None:
+        self.untold = [*observers][::-1]
+        self._facts = facts
+        self._most = MOST_CALLS if insist else 1
+        self._calls = 0
+        self._failures: list[tuple[_Implementation, BaseException]] = []
+        self._interrupt: BaseException | None = None
+
+    def __call__(self) -> None:
+        while self.untold:
+            self._calls += 1
+            try:
+                self.untold[-1](self._facts)
+            except Exception as failure:  # noqa: BLE001 - an observer may fail in any way
+                self._failures.append((self.untold[-1], failure))
+            except BaseException as interrupt:  # noqa: BLE001 - it is raised when all were told
+                self._interrupt = self._interrupt or interrupt
+                if self._calls < self._most and _is_required(self.untold[-1]):
+                    continue
+                self._failures.append((self.untold[-1], interrupt))
+            del self.untold[-1]  # no signal is looked for between the observer's return and this
+            self._calls = 0
+        self._end()
+
+    def _end(self) -> None:
+        failures, self._failures = self._failures, []
+        interrupt, self._interrupt = self._interrupt, None
+        missed = next((each for each in failures if _is_required(each[0])), None)
+        try:
+            for observer, failure in failures:
+                if failure is not interrupt:
+                    label = _label(observer.plugin)
+                    _log.error("the plugin %r failed in %s", label, observer.hook, exc_info=failure)
+        finally:
+            if missed or interrupt:
+                _raise(missed, interrupt)
+
+
+def _raise(missed: tuple[_Implementation, BaseException] | None, interrupt: BaseException | None) -> NoReturn:
+    name = _label(missed[0].plugin) if missed else ""
+    if interrupt is not None:
+        if missed:
+            interrupt.add_note(f"and the required plugin {name!r} could not report it")
+        raise interrupt
+    message = f"the storage did its part, but the required plugin {name!r} could not report it"
+    raise OutcomeUnknownError(message) from (missed[1] if missed else None)
+
+
+def _is_required(observer: _Implementation) -> bool:
+    return bool(getattr(observer.plugin, "required", False))
+
+
+def _always() -> bool:
+    return True
+
+
+def manager_with(plugins: Iterable[object]) -> pluggy.PluginManager:
+    """A plugin manager with these plugins, each found valid.
+
+    Raises:
+        pluggy.PluginValidationError: a plugin none of whose hooks would ever be called, or as `Hooks`.
+    """
+    manager = pluggy.PluginManager(hookspecs.PROJECT)
+    manager.add_hookspecs(hookspecs)
+    for plugin in plugins:
+        _refuse_unmarked(plugin)
+        _register(manager, plugin)
+        _refuse_hookless(manager, plugin)
+        _refuse_colours(manager, plugin)
+    return manager
+
+
+def _register(manager: pluggy.PluginManager, plugin: object) -> None:
+    """Register a plugin; what is wrong with it is told by its name, where pluggy shows a number."""
+    if manager.is_registered(plugin):
+        raise ValueError(f"the plugin {_label(plugin)!r} is given twice")
+    try:
+        manager.register(plugin)
+    except pluggy.PluginValidationError as error:
+        said = " ".join(str(error).split("\n")[1:]) or str(error)
+        raise pluggy.PluginValidationError(plugin, f"the plugin {_label(plugin)!r}: {said}") from error
+    try:
+        manager.check_pending()
+    except pluggy.PluginValidationError as error:
+        said = str(error).partition(" in plugin ")[0]
+        raise pluggy.PluginValidationError(plugin, f"the plugin {_label(plugin)!r}: {said}") from error
+
+
+def _refuse_unmarked(plugin: object) -> None:
+    if inspect.isclass(plugin):
+        name = plugin.__name__
+        raise pluggy.PluginValidationError(plugin, f"{name!r} is a class; a plugin is an instance: {name}()")
+    for name in dir(plugin):
+        method = getattr(plugin, name, None) if name.startswith(f"{hookspecs.PROJECT}_") else None
+        if inspect.isroutine(method) and not hasattr(method, f"{hookspecs.PROJECT}_impl"):
+            raise pluggy.PluginValidationError(
+                plugin, f"the plugin {_label(plugin)!r} defines {name} without @hookimpl, so it would never be called"
+            )
+
+
+def _refuse_hookless(manager: pluggy.PluginManager, plugin: object) -> None:
+    callers = manager.get_hookcallers(plugin) or ()
+    if all(caller.name.startswith("_") for caller in callers):  # those check_pending passes over: a method's __func__
+        advice = "pass an object or a module whose functions are marked @hookimpl"
+        if isinstance(plugin, str):
+            advice += "; plugins by their names are made by plugins_from() of a configuration"
+        message = f"{_label(plugin)!r} has no hook and would never be called: {advice}"
+        raise pluggy.PluginValidationError(plugin, message)
+
+
+def _label(plugin: object) -> str:
+    return str(getattr(plugin, "__name__", type(plugin).__name__))
+
+
+def _refuse_colours(manager: pluggy.PluginManager, plugin: object) -> None:
+    for caller in manager.get_hookcallers(plugin) or ():
+        for implementation in caller.get_hookimpls():
+            if implementation.plugin is plugin and (fault := _fault(implementation)):
+                message = f"the plugin {_label(plugin)!r} implements {caller.name} as {fault}"
+                raise pluggy.PluginValidationError(plugin, message)
+
+
+def _fault(implementation: Any) -> str | None:
+    if implementation.wrapper or implementation.hookwrapper:
+        return "a wrapper, which could change results; hooks only observe or refuse"
+    if inspect.iscoroutinefunction(implementation.function) or inspect.isasyncgenfunction(implementation.function):
+        return "async def, which nobody would await; write a plain function"
+    if inspect.isgeneratorfunction(implementation.function):
+        return "a generator, which nobody would run; write a plain function"
+    return None
+
+
+def _filtered(implementation: _Implementation, operation: Operation, content: bytes) -> bytes:
+    with _failing_closed("a filter"):
+        answer = implementation({"operation": operation, "content": content})
+        if type(answer) is not bytes and isinstance(answer, bytes):
+            answer = bytes(memoryview(answer))  # a subclass may say another length than it has
+    if answer is None:
+        return content
+    if not isinstance(answer, bytes):
+        raise OperationDenied("refused: a filter returned something that is not bytes")
+    return answer
+
+
+@contextmanager
+def _failing_closed(who: str) -> Iterator[None]:
+    try:
+        yield
+    except OperationDenied:
+        raise
+    except AgentMemoryError as error:
+        raise OperationDenied(f"refused: {error}") from error
+    except Exception as error:
+        raise OperationDenied(f"refused: {who} failed with {type(error).__name__}") from error
+
+
+def _ask(guards: Iterable[_Implementation], facts: Mapping[str, object]) -> None:
+    for guard in guards:
+        with _failing_closed("a guard"):
+            answer = guard(facts)
+        if answer is not None:  # `return False` was meant as a veto, or a coroutine is never awaited: fail closed
+            raise OperationDenied("refused: a guard returned something; guards raise to refuse and return nothing")

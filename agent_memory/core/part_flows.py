@@ -1,0 +1,172 @@
+"""The flows of files that are written in parts, because one call does not carry them or need not hold them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final, cast
+
+from agent_memory.backend import (
+    ABSENT,
+    Backend,
+    Parts,
+    Version,
+    WritesInParts,
+    WriteWhen,
+    content_sha256,
+    renewed_deadline,
+)
+from agent_memory.core.flows import Effect, raw_bytes, writes_in_parts
+from agent_memory.errors import ConflictError, InvalidContentError, UnsupportedOperationError
+from agent_memory.key import Key
+from agent_memory.reading.reader import Reader
+from agent_memory.runtime.runners import Run
+
+_COPIED_AT_ONCE: Final = 256 << 20
+Fill = Callable[[Parts], Awaitable[str | None]]
+
+
+class Blocks:
+    """A content that comes in blocks of any size; ``size`` is how many bytes all of them have."""
+
+    def __init__(self, blocks: Iterable[bytes], size: int) -> None:
+        if isinstance(size, bool) or not isinstance(size, int) or size < 0:
+            raise InvalidContentError(f"size is the number of bytes of the content, not {size!r}")
+        self._blocks = iter(blocks)
+        self._rest = b""
+        self._taken = 0
+        self.size: Final = size
+
+    def part(self, most: int) -> bytes:
+        """The next ``most`` bytes, fewer at the end of what is expected; none after it.
+
+        Raises:
+            InvalidContentError: a block is not bytes, or the content ends before, or goes on.
+        """
+        data = self._take(min(most, self.size - self._taken))
+        self._taken += len(data)
+        if not data and (self._taken != self.size or self._take(1)):
+            found = f"{self._taken:,}" if self._taken < self.size else "more"
+            raise InvalidContentError(f"the content has {found} bytes, not {self.size:,}; nothing was written")
+        return data
+
+    def whole(self) -> bytes:
+        """All of it; raises as `part`."""
+        data = self.part(self.size)
+        return data + self.part(1)
+
+    def _take(self, size: int) -> bytes:
+        pieces: list[bytes] = []
+        while size and (block := self._rest or self._next()):
+            pieces.append(block[:size])
+            self._rest = block[size:]
+            size -= len(pieces[-1])
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _next(self) -> bytes:
+        """The next block that is not empty; an empty one at the end."""
+        return next((data for data in map(raw_bytes, self._blocks) if data), b"")
+
+
+async def write(store: Backend, run: Run, key: Key, blocks: Blocks, when: WriteWhen) -> Effect:
+    """Write a file in parts, or at once where that is not possible and one call carries it.
+
+    The content is read in a thread.
+    """
+
+    async def fill(parts: Parts) -> str:
+        digest = hashlib.sha256()
+        while data := await run.offload(lambda: blocks.part(parts.part_bytes)):
+            digest.update(data)
+            await _add(run, parts, data)
+            del data  # one part at a time is in memory
+        return digest.hexdigest()
+
+    try:
+        parts = await _begun(store, run, key, blocks.size, when)
+    except UnsupportedOperationError:
+        if blocks.size > store.max_bytes:
+            raise
+        data = await run.offload(blocks.whole)
+        version = await run.call(store.write, key, data, when=when)
+        return Effect(size=len(data), sha256=content_sha256(data, version), version=version)
+    return await _filled(run, parts, blocks.size, fill)
+
+
+async def copy(store: Backend, run: Run, source: Key, target: Key) -> tuple[Effect, Callable[[], Version]]:
+    """Copy a file in parts to a name that must be free; also returns what tells the version of the source.
+
+    An append to the source does not disturb: the copy has the bytes that were there before.
+    """
+    _supporting(store, source)  # before anything is read
+    reader = Reader(store, run, source)
+    await reader.read(0, 0)
+    version, size = cast(Version, reader.version), reader.size
+
+    async def fill(parts: Parts) -> str | None:
+        done = 0
+        while done < size and await _copied(run, parts, source, done, min(size, done + _COPIED_AT_ONCE), version):
+            done = min(size, done + _COPIED_AT_ONCE)
+        digest = None if done else hashlib.sha256()
+        while done < size:
+            data = await _read(reader, source, done, min(size, done + parts.part_bytes), store.max_bytes)
+            if digest:
+                digest.update(data)
+            done += len(data)
+            await _add(run, parts, data)
+            del data
+        return digest.hexdigest() if digest else None
+
+    parts = await _begun(store, run, target, size, ABSENT)
+    return await _filled(run, parts, size, fill), lambda: version
+
+
+async def _read(reader: Reader, source: Key, start: int, end: int, most: int) -> bytes:
+    """The bytes of a part, by reads that carry at most so many each."""
+    found: list[bytes] = []
+    while start < end:
+        if not (data := await reader.read(start, min(end, start + most))):
+            raise ConflictError(f"{source.path!r}: the file was rewritten while it was copied")
+        found.append(data)
+        start += len(data)
+    return found[0] if len(found) == 1 else b"".join(found)
+
+
+async def _filled(run: Run, parts: Parts, size: int, fill: Fill) -> Effect:
+    try:
+        digest = await fill(parts)
+        with renewed_deadline(run.now()):
+            version = await run.call(cast("Callable[[], Awaitable[Version]]", parts.complete))
+    except GeneratorExit:
+        raise  # the caller's event loop is gone: nothing can be awaited
+    except BaseException:
+        await run.call(cast("Callable[[], Awaitable[None]]", parts.abort))
+        raise
+    return Effect(size=size, sha256=digest, version=version, files=1)
+
+
+async def _begun(store: Backend, run: Run, key: Key, size: int, when: WriteWhen) -> Parts:
+    begin = cast("Callable[[Key, int, WriteWhen], Awaitable[Parts]]", _supporting(store, key).write_in_parts)
+    with renewed_deadline(run.now()):
+        return await run.call(begin, key, size, when)
+
+
+def _supporting(store: object, key: Key) -> WritesInParts:
+    if not writes_in_parts(store):
+        most = cast(Backend, store).max_bytes
+        raise UnsupportedOperationError(
+            f"{key.path!r}: the file is larger than the {most:,} bytes that one call may carry, "
+            "and this backend writes no file in parts"
+        )
+    return store
+
+
+async def _add(run: Run, parts: Parts, data: bytes) -> None:
+    with renewed_deadline(run.now()):
+        await run.call(cast("Callable[[bytes], Awaitable[None]]", parts.add), data)
+
+
+async def _copied(run: Run, parts: Parts, source: Key, start: int, end: int, version: Version) -> bool:
+    add_copy = cast("Callable[[Key, int, int, Version], Awaitable[bool]]", parts.add_copy)
+    with renewed_deadline(run.now()):
+        return await run.call(add_copy, source, start, end, version)

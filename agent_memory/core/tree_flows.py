@@ -1,0 +1,234 @@
+"""The flows over many files: listings, and directories copied, moved or deleted file by file."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Awaitable, Callable
+from contextlib import nullcontext, suppress
+from typing import Final, cast
+
+from agent_memory.backend import (
+    ABSENT,
+    Backend,
+    DeletedTree,
+    Entry,
+    Markers,
+    Version,
+    by_path,
+    content_sha256,
+    named,
+    not_found,
+    raise_failures,
+    renewed_deadline,
+)
+from agent_memory.core import part_flows
+from agent_memory.core.flows import (
+    Effect,
+    checks_capabilities,
+    erases,
+    exists,
+    moves_files,
+    moves_trees,
+)
+from agent_memory.errors import (
+    AgentMemoryError,
+    AgentMemoryFileNotFoundError,
+    ConflictError,
+    FileAlreadyExistsError,
+    FileTooLargeError,
+    InvalidPathError,
+    UnsupportedOperationError,
+    WriteError,
+)
+from agent_memory.key import RULES, Key
+from agent_memory.runtime.runners import Run
+
+_LIST_LIMIT = 100_000
+_OF_NO_FILE = Version("the version of no file")
+AT_ONCE: Final = 16
+"""How many files are worked on at once, where the storage is a network away."""
+
+
+async def list_all(store: Backend, run: Run, prefix: Key, recursive: bool = True) -> Effect:
+    """Every page of a listing, in the order of the paths' UTF-8 bytes; directories only if not recursive."""
+    found: list[Entry] = []
+    skipped = 0
+    after: str | None = None
+    markers = Markers(prefix)
+    for pages in itertools.count(1):
+        with renewed_deadline(run.now()):
+            page = await run.call(store.list, prefix, recursive=recursive, after=after, limit=_LIST_LIMIT)
+        found += page.entries
+        found += (Entry(key, 0, 0.0, None, True) for key in page.directories)
+        skipped += page.skipped
+        after = page.next
+        if after is None:
+            if pages > 1 or page.directories:
+                found.sort(key=by_path)
+            break
+        markers.go_on(after)
+    return Effect(entries=tuple(found), files=len(found), skipped=skipped)
+
+
+async def copy(store: Backend, run: Run, source: Key, target: Key) -> Effect:
+    """Copy a file, or a directory file by file, to a name that must be free."""
+    try:
+        _refuse_into_itself(source, target)
+        return await _copy_file(store, run, source, target)
+    except AgentMemoryFileNotFoundError:
+        return await _transfer_tree(store, run, source, target, _copy_file)
+
+
+async def rename(store: Backend, run: Run, source: Key, target: Key) -> Effect:
+    """Move a file, or a directory file by file, to a name that must be free.
+
+    Both move in one step where the backend can. Else a file is copied if the target is absent, then exactly the
+    copied version is deleted; if the source changed meanwhile, the copy is withdrawn. A crash may leave both names,
+    never neither.
+    """
+    try:
+        _refuse_into_itself(source, target)
+        return await _rename_file(store, run, source, target)
+    except AgentMemoryFileNotFoundError:
+        files = await _moved_in_one_step(store, run, source, target)
+        if files is not None:
+            return Effect(files=files)
+    return await _transfer_tree(store, run, source, target, _rename_file)
+
+
+async def _moved_in_one_step(store: Backend, run: Run, source: Key, target: Key) -> int | None:
+    if not moves_trees(store):
+        return None
+    return await run.call(cast("Callable[[Key, Key], Awaitable[int | None]]", store.move_tree), source, target)
+
+
+async def delete_tree(store: Backend, run: Run, prefix: Key, missing_ok: bool) -> Effect:
+    """Delete every file below a prefix."""
+    if moves_trees(store):
+        deleted = await run.call(cast("Callable[[Key], Awaitable[DeletedTree]]", store.delete_tree), prefix)
+        if not deleted.files and not missing_ok:
+            raise _nothing_below(prefix)
+        return Effect(files=deleted.files, skipped=deleted.skipped)
+    listing = await list_all(store, run, prefix)
+    if not listing.entries and not missing_ok:
+        raise _nothing_below(prefix)
+
+    async def one(entry: Entry) -> None:
+        try:
+            await run.call(store.delete, entry.key)
+        except AgentMemoryFileNotFoundError:
+            return  # somebody else deleted it: what was asked for is true
+
+    await _each(run, listing.entries, one)
+    return Effect(files=len(listing.entries), skipped=listing.skipped)
+
+
+async def forget(store: Backend, run: Run, prefix: Key) -> Effect:
+    """Erase a file, or every file below a prefix, with all that the storage keeps of them."""
+    if not erases(store):
+        raise UnsupportedOperationError(
+            f"{named(prefix)}: this backend does not promise that nothing is kept of what it deletes"
+        )
+    erased = await run.call(cast("Callable[[Key], Awaitable[DeletedTree]]", store.erase), prefix)
+    return Effect(files=erased.files, skipped=erased.skipped)
+
+
+def _nothing_below(prefix: Key) -> AgentMemoryFileNotFoundError:
+    return AgentMemoryFileNotFoundError(f"{named(prefix)}: no files below that name")
+
+
+Transfer = Callable[[Backend, Run, Key, Key], Awaitable[Effect]]
+
+
+def _refuse_into_itself(source: Key, target: Key) -> None:
+    if target.is_below(source):
+        raise InvalidPathError(f"{source.path!r} to {target.path!r}: {RULES['into-itself']}", "into-itself")
+
+
+async def _transfer_tree(store: Backend, run: Run, source: Key, target: Key, file: Transfer) -> Effect:
+    listing = await list_all(store, run, source)
+    if not listing.entries:
+        raise not_found(source)
+    await _refuse_taken(store, run, target)
+
+    async def one(entry: Entry) -> None:
+        await file(store, run, entry.key, target.join(entry.key.relative_to(source).path))
+
+    await _each(run, listing.entries, one)
+    return Effect(files=len(listing.entries), skipped=listing.skipped)
+
+
+async def _refuse_taken(store: Backend, run: Run, target: Key) -> None:
+    taken = (await exists(store, run, target)).entries
+    if taken or (await run.call(store.list, target, limit=1)).entries:
+        raise FileAlreadyExistsError(f"{target.path!r}: the name is taken")
+
+
+async def _copy_file(store: Backend, run: Run, source: Key, target: Key) -> Effect:
+    return (await _copied(store, run, source, target))[0]
+
+
+async def _copied(store: Backend, run: Run, source: Key, target: Key) -> tuple[Effect, Callable[[], Version]]:
+    """Copy a file, in parts if one call does not carry it; also returns what tells the version that was copied."""
+    try:
+        snapshot = await run.call(store.read, source)
+    except FileTooLargeError:
+        return await part_flows.copy(store, run, source, target)
+    version = await run.call(store.write, target, snapshot.data, when=ABSENT)
+    digest = content_sha256(snapshot.data, version)
+    return Effect(size=snapshot.size, sha256=digest, version=version, files=1), lambda: snapshot.version
+
+
+async def _rename_file(store: Backend, run: Run, source: Key, target: Key) -> Effect:
+    size = await _file_moved_in_one_step(store, run, source, target)
+    if size is not None:
+        return Effect(size=size, files=1)
+    await _refuse_without_conditional_delete(store, run, source)
+    effect, copied = await _copied(store, run, source, target)
+    version = cast(Version, effect.version)
+    try:
+        with renewed_deadline(run.now()) if cast(int, effect.size) > store.max_bytes else nullcontext():
+            await run.call(store.delete, source, when=copied())
+    except (WriteError, UnsupportedOperationError):
+        await _withdraw(store, run, target, version)
+        raise
+    except (ConflictError, AgentMemoryFileNotFoundError) as error:
+        await _withdraw(store, run, target, version)
+        raise ConflictError(f"{source.path!r}: the file changed while it was renamed; it stays where it is") from error
+    effect.before_sha256 = effect.sha256
+    return effect
+
+
+async def _file_moved_in_one_step(store: Backend, run: Run, source: Key, target: Key) -> int | None:
+    if not moves_files(store):
+        return None
+    return await run.call(cast("Callable[[Key, Key], Awaitable[int | None]]", store.move_file), source, target)
+
+
+async def _refuse_without_conditional_delete(store: Backend, run: Run, source: Key) -> None:
+    """Before anything is copied; a backend that is told of a single writer does more than its capabilities say."""
+    asked: object = store
+    if checks_capabilities(asked):
+        await run.call(cast("Callable[[Key], Awaitable[object]]", asked.check_capabilities), source)
+    if not store.capabilities.conditional_delete:
+        with suppress(AgentMemoryFileNotFoundError, ConflictError):
+            await run.call(store.delete, source, when=_OF_NO_FILE)
+
+
+async def _withdraw(store: Backend, run: Run, target: Key, version: Version) -> None:
+    try:
+        await run.call(store.delete, target, when=version)
+    except AgentMemoryError:
+        return  # somebody already made it theirs, or nothing can be deleted here: both names stay
+
+
+async def _each(run: Run, entries: tuple[Entry, ...], one: Callable[[Entry], Awaitable[None]]) -> None:
+    async def attempt(entry: Entry) -> AgentMemoryError | None:
+        try:
+            with renewed_deadline(run.now()):
+                await one(entry)
+        except AgentMemoryError as error:
+            return error
+        return None
+
+    raise_failures(entries, await run.map(attempt, entries, AT_ONCE))

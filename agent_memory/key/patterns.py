@@ -1,0 +1,120 @@
+"""Whether a pattern of paths can match a path at all: its literal parts are judged by the grammar of keys.
+
+A wildcard is replaced by a letter that no rule refuses, and the result is parsed as a `Key`: so there is one grammar.
+The check looks at literal parts only: a pattern that it lets pass may still match nothing, as ``[cC]on`` does.
+"""
+
+from __future__ import annotations
+
+import re
+from fnmatch import fnmatchcase
+from itertools import chain, islice
+from string import ascii_letters, digits
+from typing import Final, NoReturn
+
+from agent_memory.errors import InvalidPathError
+from agent_memory.key import Key
+from agent_memory.key._grammar import RULES, character_rule
+
+MAX_PATTERN: Final = 1000
+"""Characters of a pattern: paths are shorter, and one of 50 MB takes minutes to compile."""
+# As fnmatch reads them; a class without an end is text.
+_WILDCARD: Final = re.compile(r"\*|\?|\[(?:![^/]|[^!/])[^\]/]*\]")
+_SHORT: Final = "q"
+_LETTERS: Final = (
+    "q\u00fe\u00f0\u0111\u0127\u014b"  # in no device name, no hexadecimal digits, not composed with accents
+)
+_OTHER_LETTERS: Final = "".join(map(chr, range(0x4E00, 0x4F00)))
+_TOO_LONG: Final = frozenset({"too-long", "too-deep", "segment-too-long"})
+_SHOWN: Final = 80
+_NO_NAME: Final = "untitled"  # what is suggested where nothing of a name can stay
+
+
+def require_possible(pattern: object, *, of_names: bool = False, called: str = "a pattern") -> None:
+    """Refuse a pattern that matches no path, whatever is stored.
+
+    Args:
+        pattern: with ``*``, ``?`` and ``[...]`` as `fnmatch` has them, and segments ``**`` for any number of segments.
+        of_names: whether it is matched with the last segment of paths alone.
+        called: the name of the option, for messages.
+
+    Raises:
+        ValueError: it is no text or matches no path; the message has the rule, and a pattern near it that can match.
+    """
+    if not isinstance(pattern, str):
+        raise ValueError(f"{called} is a text, not {pattern!r}")
+    if len(pattern) > MAX_PATTERN:
+        raise ValueError(f"{called} has at most {MAX_PATTERN:,} characters")
+    example = _Example(pattern)
+    above = Key.tree().join("x") if of_names else Key.tree()
+    try:
+        key = above.join(example.text)
+    except InvalidPathError as error:
+        if error.rule not in _TOO_LONG or not _fits(above, example.shortest):
+            _refuse(pattern, RULES[error.rule], example.pattern_of(error.suggestion))
+        return
+    if key.relative_to(above).path != example.text:
+        _refuse(pattern, "no segment is empty or '.'", example.pattern_of(key.relative_to(above).path))
+
+
+class _Example:
+    """A path that a pattern matches, if its literal parts are possible."""
+
+    def __init__(self, pattern: str) -> None:
+        letters = islice((each for each in chain(_LETTERS, _OTHER_LETTERS) if each not in pattern), 3)
+        self._pattern = pattern
+        self._star, self._any, self._class = letters
+        self._classes: list[str] = []
+        self.text = _WILDCARD.sub(self._letter, pattern)
+
+    @property
+    def shortest(self) -> str:
+        """The same where each wildcard matches as little as it can."""
+        segments = zip(self._pattern.split("/"), self.text.split("/"), strict=True)
+        needed = [text.replace(self._star, "") or _SHORT for segment, text in segments if segment != "**"]
+        return ("/".join(needed) or _SHORT).replace(self._any, _SHORT).replace(self._class, _SHORT)
+
+    def pattern_of(self, suggestion: str) -> str | None:
+        """The pattern that a path near the example is matched by; None if there is none."""
+        if [suggestion.count(each) for each in self._letters] != [self.text.count(each) for each in self._letters]:
+            return None
+        classes = iter(self._classes)
+        wildcards = {self._star: "*", self._any: "?"}
+        return "".join(next(classes) if each == self._class else wildcards.get(each, each) for each in suggestion)
+
+    @property
+    def _letters(self) -> tuple[str, ...]:
+        return self._star, self._any, self._class
+
+    def _letter(self, wildcard: re.Match[str]) -> str:
+        if wildcard[0] in ("*", "?"):
+            return self._star if wildcard[0] == "*" else self._any
+        members = _members(wildcard[0])
+        if not members:
+            _refuse(self._pattern, f"{wildcard[0]!a} matches no character", None)
+        if len(members) == 1 or not members[0].isalnum():
+            return members[0]
+        self._classes.append(wildcard[0])
+        return self._class
+
+
+def _members(of_class: str) -> list[str]:
+    """Characters that a class matches: some that keys allow, with letters first, or else one that they refuse."""
+    candidates = dict.fromkeys(chain(ascii_letters, digits, of_class[1:-1]))
+    matched = [each for each in candidates if each != "/" and fnmatchcase(each, of_class)]
+    allowed = [each for each in matched if character_rule(f"a{each}a") is None]
+    return sorted(allowed, key=lambda each: (not each.isalnum(), each in " .~")) or matched[:1]
+
+
+def _fits(above: Key, text: str) -> bool:
+    try:
+        above.join(text)
+    except InvalidPathError:
+        return False
+    return True
+
+
+def _refuse(pattern: str, rule: str, suggestion: str | None) -> NoReturn:
+    shown = ascii(pattern[:_SHOWN]) + ("..." if len(pattern) > _SHOWN else "")
+    advice = f"; try {suggestion!a}" if suggestion and suggestion != _NO_NAME and len(suggestion) <= _SHOWN else ""
+    raise ValueError(f"{shown} matches no path: {rule}{advice}")

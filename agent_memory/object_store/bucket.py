@@ -1,0 +1,177 @@
+"""`Bucket`: the requests of one backend, in time, under its prefix, with errors that are ours."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from types import TracebackType
+
+from agent_memory.backend import Uncopied, not_found, refuse_larger, refuse_larger_read, taken_name
+from agent_memory.errors import (
+    AgentMemoryError,
+    ConflictError,
+    FileOperationError,
+    InvalidPathError,
+    OutcomeUnknownError,
+    ReadError,
+    WriteError,
+)
+from agent_memory.key import RULES, Key
+from agent_memory.object_store.engine import (
+    Answer,
+    Failed,
+    Listing,
+    Missing,
+    Object,
+    ObjectStore,
+    Racing,
+    Refused,
+    TooLarge,
+)
+from agent_memory.object_store.retry import Attempts, OutOfTimeError
+
+_MAX_PREFIX_BYTES = 100
+_MAX_KEYS = 1000
+
+
+class Bucket(Uncopied):
+    """Objects below ``prefix``; see `agent_memory.object_store.ObjectStoreBackend` for the arguments."""
+
+    def __init__(self, store: ObjectStore, prefix: str, jitter: Callable[[], float]) -> None:
+        prefix = prefix.strip("/")
+        if len(prefix.encode(errors="surrogatepass")) > _MAX_PREFIX_BYTES:
+            raise InvalidPathError(f"the prefix is too long: {RULES['root-too-long']}", "root-too-long")
+        self.store = store
+        self.prefix = prefix + "/" if prefix else ""
+        self.jitter = jitter
+
+    def operation(self, key: Key, error: type[FileOperationError]) -> Operation:
+        """Time to ask in, and our errors for what the store answers."""
+        subject = self.subject(key)
+        return Operation(key, error, Attempts(self.jitter, subject), subject)
+
+    def subject(self, key: Key) -> str:
+        """What messages are about: a file, if the key is of one, and the bucket it is in."""
+        bucket = f"bucket {self.store.identity!r}"
+        return f"{key.path!r} in {bucket}" if key.path else bucket
+
+    async def head(self, key: Key, attempts: Attempts) -> Object:
+        return await attempts.until_answered(lambda: self.store.head(self.name(key)))
+
+    async def list(
+        self, key: Key, error: type[FileOperationError], top: str, *, deep: bool, limit: int, after: str | None = None
+    ) -> Listing:
+        limit = min(limit, self.store.most_listed)
+        with self.operation(key, error) as attempts:
+            listing = await attempts.until_answered(
+                lambda: self.store.list(top, delimited=not deep, limit=limit, after=after)
+            )
+            if not all(name.startswith(top) for name in (*(each.name for each in listing.objects), *listing.prefixes)):
+                raise Failed("the server lists names outside the prefix it was asked for")
+            return listing
+
+    async def directory_names(self, prefix: Key, top: str, listing: Listing) -> Sequence[str]:
+        """The directories of a listing that hold files."""
+        found = listing.prefixes
+        if listing.keeps_directories:
+            held = await asyncio.gather(*(self.holds_files(prefix, ReadError, name) for name in found))
+            found = [name for name, holds in zip(found, held, strict=True) if holds]
+        return [name[len(top) : -1] for name in found]
+
+    async def holds_files(self, key: Key, error: type[FileOperationError], top: str) -> bool:
+        return bool((await self.list(key, error, top, deep=True, limit=1)).objects)
+
+    async def freed(self, key: Key) -> bool:
+        """Make a name free that a server keeps as an emptied directory; False if a file has it by now.
+
+        Raises:
+            FileAlreadyExistsError: there are files below it.
+        """
+        if await self.is_file(key):
+            return False
+        if await self.is_directory(key):
+            raise taken_name(key)
+        await self._remove_directory(key, self.directory(key))
+        return True
+
+    async def _remove_directory(self, key: Key, top: str) -> None:
+        for below in (await self.list(key, WriteError, top, deep=False, limit=_MAX_KEYS)).prefixes:
+            await self._remove_directory(key, below)
+        with self.operation(key, WriteError) as attempts:
+            await attempts.until_answered(lambda: self.store.delete(top))  # its name ends in "/": never a file
+
+    async def is_file(self, key: Key) -> bool:
+        try:
+            with self.operation(key, WriteError) as attempts:
+                await self.head(key, attempts)
+        except FileNotFoundError:
+            return False
+        return True
+
+    async def is_directory(self, key: Key) -> bool:
+        return await self.holds_files(key, WriteError, self.directory(key))
+
+    async def subdirectories(self, directory: Key) -> set[str]:
+        top = self.directory(directory)
+        listing = await self.list(directory, WriteError, top, deep=False, limit=_MAX_KEYS)
+        return {name[len(top) : -1] for name in listing.prefixes}
+
+    def name(self, key: Key) -> str:
+        return self.prefix + key.storage
+
+    def path(self, name: str, prefix: Key) -> str:
+        """What a name of the bucket is in the tree of a key, whether or not a key can name it."""
+        return name[len(self.prefix) + len(prefix.base) + 1 if prefix.base else len(self.prefix) :]
+
+    def directory(self, prefix: Key) -> str:
+        return self.prefix + prefix.storage + "/" if prefix.storage else self.prefix
+
+
+class Operation(AbstractContextManager[Attempts]):
+    """See `Bucket.operation`; a class, because every request is in one, and a generator costs more."""
+
+    __slots__ = ("_attempts", "_error", "_key", "_subject")
+
+    def __init__(self, key: Key, error: type[FileOperationError], attempts: Attempts, subject: str) -> None:
+        self._key = key
+        self._subject = subject
+        self._error = error
+        self._attempts = attempts
+
+    def __enter__(self) -> Attempts:
+        return self._attempts
+
+    def __exit__(self, kind: type[BaseException] | None, raised: BaseException | None, _: TracebackType | None) -> None:
+        if raised is None:
+            return
+        if isinstance(raised, Missing):
+            raise not_found(self._key) from None
+        if isinstance(raised, Refused | Racing):
+            raise changed(self._key) from raised
+        if isinstance(raised, TooLarge):
+            (refuse_larger_read if self._error is ReadError else refuse_larger)(self._key, raised.size, raised.most)
+        if isinstance(raised, TimeoutError):  # not of a request: that is `Unanswered`
+            waited = f"waited {self._attempts.deadline.seconds:g} s for other writers of this process"
+            raise self._error(f"{self._subject}: {waited}; nothing was written") from None
+        if isinstance(raised, RecursionError) and self._attempts.sent:
+            raise self._unknown("the stack was full") from raised
+        if isinstance(raised, ReadError | WriteError) and self._attempts.lost:  # of what was asked besides
+            raise self._unknown("an answer was lost, and the next one too") from raised
+        if isinstance(raised, Answer | OutOfTimeError):
+            raise self._ended(raised) from raised
+
+    def _ended(self, failure: Answer | OutOfTimeError) -> AgentMemoryError:
+        if self._attempts.lost and self._error is not ReadError:
+            return self._unknown(str(failure))
+        if isinstance(failure, OutOfTimeError) and failure.races:
+            return ConflictError(f"{self._subject}: {failure}; nothing was written")
+        return self._error(f"{self._subject}: {failure}")
+
+    def _unknown(self, because: str) -> OutcomeUnknownError:
+        return OutcomeUnknownError(f"{self._subject}: {because}; whether it was written could not be found out")
+
+
+def changed(key: Key) -> ConflictError:
+    """The error for a file that is in another state than was asked for."""
+    return ConflictError(f"{key.path!r}: the file changed since it was read; nothing was written")

@@ -1,0 +1,274 @@
+"""`Write`: one write of one object, sent until it is settled whether it took effect."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
+from typing import NamedTuple
+
+from agent_memory.object_store.engine import (
+    Answer,
+    Failed,
+    Missing,
+    NotSatisfiable,
+    Object,
+    ObjectStore,
+    Racing,
+    Refused,
+    TooLarge,
+    Unanswered,
+)
+from agent_memory.object_store.multipart import TAIL_BYTES, Composer
+from agent_memory.object_store.retry import Attempts
+from agent_memory.object_store.write_log import Entry, Stamped, Table, Writer
+
+_SKEW_SECONDS = 5.0
+"""How far two writers' clocks may differ by more than the resolution of the ``Date`` header."""
+_RESOLUTION_SECONDS = 1.0
+"""Of the time when an object was last written."""
+_LINGER_SECONDS = 10.0
+"""How long an entry is kept after its operation is over, for the clocks of others."""
+
+
+_ABORTED = "the upload in parts is not there any more"
+
+
+class State(NamedTuple):
+    """One state of an object: what a conditional write compares, what it carries on, and the data if they were read.
+
+    Of a large object only the end is read, if only to append to it; ``before`` is how many bytes there are before.
+    ``modified`` is when it was written, by the store's clock; infinitely late if that is not known.
+    """
+
+    etag: str
+    table: Table
+    data: bytes = b""
+    before: int = 0
+    modified: float = math.inf
+
+
+class BeatenError(Exception):
+    """The object is not in the state the write was conditional on, and does not hold the write.
+
+    Attributes:
+        seen: the state it is in; None if there is no object, or a directory without objects that the server keeps.
+        certain: whether the write never took effect; else it may have, and was overwritten or deleted since.
+    """
+
+    def __init__(self, seen: State | None, certain: bool) -> None:
+        super().__init__()
+        self.seen = seen
+        self.certain = certain
+
+
+class Write:
+    """One logical write: the same entry in every request, so that it is found whichever of them took effect.
+
+    Attributes:
+        attempts: its requests.
+    """
+
+    def __init__(
+        self, store: ObjectStore, composer: Composer, name: str, writer: Writer, attempts: Attempts, most: int
+    ) -> None:
+        self._store = store
+        self._composer = composer
+        self._name = name
+        self._writer = writer
+        self.attempts = attempts
+        self._most = most
+        self._stamp: Entry | None = None
+
+    def carry(self, entry: Entry) -> None:
+        """Use an entry that was sent already, with the upload that this write completes."""
+        self._stamp = entry
+
+    @property
+    def _entry(self) -> Entry:
+        """Made when it is first sent: what was read before has told the store's clock."""
+        if self._stamp is None:
+            left = self.attempts.deadline.seconds - self.attempts.seconds_ago
+            self._stamp = self._writer.entry(self._store.now() + left + _LINGER_SECONDS)
+        return self._stamp
+
+    async def overwrite(self, data: bytes) -> Stamped:
+        """Write whatever is there; raises `OutOfTimeError`."""
+        while True:
+            table = Table.new(self._store.now(), (self._entry,))  # each request is a chain of its own
+            try:
+                etag = await self.attempts.write_once(partial(self._store.put, self._name, data, table.metadata))
+                return Stamped(etag, table)
+            except Unanswered as failure:
+                await self.attempts.back_off(failure)
+            except Racing:
+                await self.attempts.lose()
+
+    async def send(self, data: bytes, base: State | None, *, whole: bool = False) -> Stamped:
+        """Write if the object is still in a state; with ``whole``, its data are read where it is not.
+
+        ``data`` is what follows the bytes ``base.before``, which the server copies.
+
+        Raises:
+            BeatenError: it is not.
+            OutOfTimeError: the deadline is over; `Attempts.lost` tells whether the write may have taken effect.
+        """
+        while True:
+            table = await self.stamped(base, self._entry)
+            try:
+                return Stamped(await self._sent(data, table, base), table)
+            except Unanswered as failure:
+                await self.attempts.back_off(failure)
+            except (Refused, Racing, Missing) as answer:
+                if found := await self._settled(answer, base, whole):
+                    return found
+
+    async def complete(self, request: Callable[[], Awaitable[str]], table: Table, base: State | None) -> Stamped:
+        """Send the completion of an upload that carries this write's entry and is conditional on a state.
+
+        Raises:
+            BeatenError, OutOfTimeError: as `send`.
+            Failed: somebody has aborted the upload.
+        """
+        while True:
+            try:
+                return Stamped(await self.attempts.write_once(request), table)
+            except Unanswered as failure:
+                await self.attempts.back_off(failure)
+            except (Refused, Racing, Missing) as answer:
+                if found := await self._settled(answer, base, whole=False):
+                    return found
+                if isinstance(answer, Missing):
+                    raise Failed(_ABORTED) from answer
+
+    async def complete_over(self, request: Callable[[], Awaitable[str]], table: Table) -> Stamped:
+        """The same on no condition."""
+        while True:
+            try:
+                return Stamped(await self.attempts.write_once(request), table)
+            except Unanswered as failure:
+                await self.attempts.back_off(failure)
+            except Racing:
+                await self.attempts.lose()
+            except Missing as answer:  # it is complete, or somebody has aborted it
+                seen = await self._look_again(whole=False)
+                if seen and seen.table.has(self._entry):
+                    return self._found(seen)
+                raise Failed(_ABORTED) from answer
+
+    async def _settled(self, answer: Answer, base: State | None, whole: bool) -> Stamped | None:
+        """What a refused write came to: it took effect, it was beaten, or (None) the store could not decide."""
+        seen = await self._look_again(whole)
+        if seen and seen.table.has(self._entry):
+            return self._found(seen)
+        in_the_way = base is None and isinstance(answer, Refused) and answer.keeps_directories
+        if not _same(seen, base) or in_the_way:
+            raise self._beaten(seen, base) from answer
+        await self.attempts.lose()  # nothing stands in its way
+        return None
+
+    async def delete(self, etag: str | None, *, conditional: bool) -> bool:
+        """Delete the object, or exactly the version ``etag`` of it; False if there is none.
+
+        Raises:
+            BeatenError: it is in another version.
+            OutOfTimeError: as `send`.
+        """
+        attempts, sent = self.attempts, None
+        while (seen := await self.look(whole=False)) is not None:
+            if attempts.lost and sent and seen.table.chain != sent.table.chain:
+                return True  # what was to be deleted is gone; this is another file
+            attempts.lost = attempts.lost and bool(sent and seen.etag == sent.etag)
+            if etag not in (None, seen.etag):
+                raise BeatenError(seen, not attempts.lost)
+            sent = seen
+            try:
+                await attempts.write_once(
+                    partial(self._store.delete, self._name, if_match=seen.etag if conditional else None)
+                )
+                return True
+            except Unanswered as failure:
+                await attempts.back_off(failure)
+            except (Refused, Racing, Missing):
+                attempts.lost = attempts.lost or self._store.resends
+                await attempts.lose()
+        return attempts.lost
+
+    async def look(self, *, whole: bool) -> State | None:
+        """The object's state now; None if there is none."""
+        try:
+            head = partial(self._store.head, self._name)
+            found = await (self._content() if whole else self.attempts.until_answered(head))
+        except Missing:
+            return None
+        before = found.size - len(found.data) if whole else 0
+        return State(found.etag, Table.of(found.metadata, found.etag), found.data, before, found.modified)
+
+    async def _content(self) -> Object:
+        """All there is, or the end of what is large; of a size where it is either for sure."""
+        get = partial(self._store.get, self._name)
+        tail = partial(get, span=f"bytes=-{TAIL_BYTES}", most=max(TAIL_BYTES, self._most))
+        while True:
+            try:
+                return await self.attempts.until_answered(partial(get, most=self._composer.most_to_read(self._most)))
+            except TooLarge as large:
+                if large.most == self._most:
+                    raise
+            if await self._composer.is_safe(self._name, self.attempts):
+                with suppress(NotSatisfiable):  # it is empty by now
+                    found = await self.attempts.until_answered(tail)
+                    if found.size >= (self._composer.least or 0):
+                        return found
+
+    async def _sent(self, data: bytes, table: Table, base: State | None) -> str:
+        if base is None or not base.before:
+            return await self.attempts.write_once(partial(self._put, data, table, base))
+        new, size = data[len(base.data) :], base.before + len(base.data)
+        return await self._composer.append(self._name, base.etag, size, new, table.metadata, self.attempts)
+
+    async def _put(self, data: bytes, table: Table, base: State | None) -> str:
+        etag = base.etag if base else None
+        return await self._store.put(self._name, data, table.metadata, if_match=etag, absent=base is None)
+
+    async def stamped(self, base: State | None, entry: Entry) -> Table:
+        """The table of a state with one more entry, as soon as there is room for it."""
+        table = base.table if base else Table.new(self._store.now())
+        while (stamped := table.stamped(entry, self._store.now())) is None:
+            await self.attempts.wait_for_room()
+        return stamped
+
+    async def _look_again(self, whole: bool) -> State | None:
+        """Look what refused a write; who goes on with what is read there lets the winners go first."""
+        self.attempts.lost = self.attempts.lost or self._store.resends
+        if whole:
+            await self.attempts.lose()
+        return await self.look(whole=whole)
+
+    def _found(self, seen: State) -> Stamped:
+        if seen.table.entries[-1][:2] == self._entry[:2]:
+            return Stamped(seen.etag, seen.table)
+        return Stamped(f'"superseded:{self._entry}"')  # others wrote since: its own ETag is not known
+
+    def _beaten(self, seen: State | None, base: State | None) -> BeatenError:
+        if seen and self._kept_all(seen, base):
+            self.attempts.lost = False
+        return BeatenError(seen, not self.attempts.lost)
+
+    def _kept_all(self, seen: State, base: State | None) -> bool:
+        """Whether a write of ours that took effect would be seen: the object is of the base's chain, or older.
+
+        It is older if it was last written, or its chain began, before the first write without an answer was sent. The
+        first is by the store's clock alone, of which only `ObjectStore.ahead_by` and the resolution are unknown.
+        """
+        if base is not None and seen.table.chain == base.table.chain:
+            return True
+        sent = self._store.now() - self.attempts.seconds_since_effect(self._store.resends)
+        written = seen.modified + _RESOLUTION_SECONDS + self._store.ahead_by()
+        return written <= sent or seen.table.began + _SKEW_SECONDS < sent
+
+
+def _same(seen: State | None, base: State | None) -> bool:
+    if seen is None or base is None:
+        return seen is base
+    return (seen.etag, seen.table.chain) == (base.etag, base.table.chain)

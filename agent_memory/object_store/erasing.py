@@ -1,0 +1,135 @@
+"""Erasing: every version, deletion mark and incomplete upload of some names, one request each."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
+
+from agent_memory.backend import DeletedTree, Markers, named
+from agent_memory.errors import PartialOperationError, UnsupportedOperationError, WriteError
+from agent_memory.key import TEMPORARY_SUFFIX, Key
+from agent_memory.object_store.bucket import Bucket
+from agent_memory.object_store.engine import KeepsVersions, KeptItem, KeptPage
+
+_AT_ONCE = 16
+_MOST_ROUNDS = 5
+_STILL_THERE = "the server still lists what it said it had deleted"
+_OURS = Key.internal("x").parent
+_NO_FILES = ("/", TEMPORARY_SUFFIX)
+"""How names end that are a console's folder markers, or the scratch objects of a trial of preconditions."""
+ListPage = Callable[[str, tuple[str, str] | None], Awaitable[KeptPage]]
+Drop = Callable[[KeptItem], Awaitable[None]]
+
+
+async def erase(bucket: Bucket, prefix: Key) -> DeletedTree:
+    """See `agent_memory.backend.Erases.erase`; this package's own data are no files of any tree."""
+    store = bucket.store
+    if not isinstance(store, KeepsVersions):
+        raise UnsupportedOperationError(f"{named(prefix)}: this store does not tell which versions it keeps")
+    erasing = _Erasing(bucket, prefix)
+    await erasing.drop_all(store.list_uploads, store.abort_upload)
+    if not await erasing.drop_all(store.list_versions, store.delete_version):
+        await erasing.require_nothing()
+    return erasing.result()
+
+
+class _Erasing:
+    def __init__(self, bucket: Bucket, prefix: Key) -> None:
+        self._bucket = bucket
+        self._prefix = prefix
+        self._top = bucket.directory(prefix)
+        self._name = bucket.name(prefix) if prefix.path else self._top
+        self._found: set[str] = set()
+        self._left: dict[str, WriteError] = {}
+
+    async def drop_all(self, pages: ListPage, drop: Drop) -> bool:
+        """Drop what a listing has of the name, and of all below it, until it has nothing new; whether it had anything.
+
+        All pages are read before anything is dropped: of a name the oldest version goes first and the latest last, so
+        that none comes to light meanwhile. What is left is what the last listing still has, whatever was answered.
+        """
+        tried: set[KeptItem] = set()
+        errors: dict[KeptItem, WriteError] = {}
+        found = await self._listed(pages)
+        for _ in range(_MOST_ROUNDS):  # else whoever goes on writing would keep us for ever
+            if not (new := [kept for kept in found if kept not in tried]):
+                break
+            tried |= set(new)
+            errors |= await self._drop(new, drop)
+            found = await self._listed(pages)
+        told = {kept.name: error for kept, error in errors.items()}
+        for name in dict.fromkeys(kept.name for kept in found if kept in tried):
+            still_there = WriteError(f"{named(self._prefix)}: {_STILL_THERE}")
+            self._left.setdefault(name, told.get(name, still_there))
+        return bool(tried)
+
+    async def require_nothing(self) -> None:
+        """Raise `WriteError` if there is a file although the server listed no version: it does not list them.
+
+        The whole root is not looked at, for our own data may lie there.
+        """
+        bucket, prefix = self._bucket, self._prefix
+        if prefix.storage and (await bucket.is_file(prefix) or await bucket.is_directory(prefix)):
+            raise WriteError(f"{named(prefix)}: the server lists no version of a file that is there")
+
+    def result(self) -> DeletedTree:
+        """How many files were erased; raises if some were not."""
+        if not self._left:
+            return DeletedTree(len(self._found), 0)
+        first = next(iter(self._left.values()))
+        done, left = self._paths(self._found - set(self._left)), self._paths(self._left)
+        if not done:
+            raise first
+        message = f"{named(self._prefix)}: of {len(left)} of {len(self._found)} files something is left: {first}"
+        raise PartialOperationError(message, done, left) from first
+
+    async def _listed(self, pages: ListPage) -> list[KeptItem]:
+        found: list[KeptItem] = []
+        after: tuple[str, str] | None = None
+        markers = Markers(self._prefix, WriteError)
+        while True:
+            with self._bucket.operation(self._prefix, WriteError) as attempts:
+                page = await attempts.until_answered(partial(pages, self._name, after))
+            found += filter(self._is_named, page.found)
+            after = page.next
+            if after is None or (after[0] > self._top and not after[0].startswith(self._top)):
+                return found  # what comes is neither the name nor below it
+            markers.go_on(after)
+
+    def _is_named(self, kept: KeptItem) -> bool:
+        if not self._prefix.storage and kept.name.startswith(self._bucket.directory(_OURS)):
+            return False  # of the whole root, too, our own data are no part
+        return kept.name == self._name or kept.name.startswith(self._top)
+
+    async def _drop(self, those: Sequence[KeptItem], drop: Drop) -> dict[KeptItem, WriteError]:
+        by_name: dict[str, list[KeptItem]] = {}
+        for kept in reversed(those):
+            by_name.setdefault(kept.name, []).append(kept)
+        self._found |= {name for name in by_name if not name.endswith(_NO_FILES)}
+        errors: dict[KeptItem, WriteError] = {}
+        places = asyncio.Semaphore(_AT_ONCE)
+
+        async def drop_of_one(versions: Sequence[KeptItem]) -> None:
+            async with places:
+                await self._drop_in_order(versions, drop, errors)
+
+        await asyncio.gather(*map(drop_of_one, by_name.values()))
+        return errors
+
+    async def _drop_in_order(
+        self, versions: Sequence[KeptItem], drop: Drop, errors: dict[KeptItem, WriteError]
+    ) -> None:
+        """Until one cannot be dropped: were those after it dropped, it would be the file again."""
+        for kept in versions:
+            try:
+                with self._bucket.operation(self._prefix, WriteError) as attempts:
+                    await attempts.until_answered(partial(drop, kept))
+            except FileNotFoundError:
+                continue  # gone already
+            except WriteError as error:
+                errors[kept] = error
+                return
+
+    def _paths(self, names: Iterable[str]) -> tuple[str, ...]:
+        return tuple(sorted(self._bucket.path(name, self._prefix) for name in names))

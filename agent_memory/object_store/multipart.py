@@ -1,0 +1,102 @@
+"""`Composer`: appends to large objects that do not send them again, because the server copies what is there.
+
+An upload in parts: first the object's bytes, copied by the server from exactly the version that was looked at, then the
+new ones; it is completed only if that version is still current. Until then nothing of it is to be seen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Final, cast
+
+from agent_memory.backend import Uncopied
+from agent_memory.object_store.cleanup import Cleanup
+from agent_memory.object_store.engine import Composes, KeptItem, ObjectStore, Unanswered
+from agent_memory.object_store.retry import Attempts
+from agent_memory.object_store.trial import Trial
+from agent_memory.runtime.tasks import together
+
+TAIL_BYTES: Final = 64
+"""How much of a large object an append reads: as much as a separator may have."""
+_COPIED_AT_ONCE: Final = 256 << 20
+_MOST_COPIES: Final = 9_999
+_UNDER_WAY: Final = 8
+
+
+class Composer(Uncopied):
+    """The uploads in parts of one backend.
+
+    Args:
+        store: the engine.
+        trial: tells whether the server keeps the preconditions of uploads.
+        cleanup: aborts uploads that failed.
+    """
+
+    def __init__(self, store: ObjectStore, trial: Trial, cleanup: Cleanup) -> None:
+        self._store = store if isinstance(store, Composes) else None
+        self._trial = trial
+        self._cleanup = cleanup
+
+    @property
+    def least(self) -> int | None:
+        """From how many bytes on an object is appended to in parts; None if that is not known to be safe here."""
+        return self._store.least_part if self._store and self._trial.known.keeps_uploads else None
+
+    def most_to_read(self, most: int) -> int:
+        """How many bytes of an object to read at most, before it is clear whether it needs to be read."""
+        return min(most, self._store.least_part - 1) if self._store and self._trial.known.may_keep_uploads else most
+
+    async def is_safe(self, name: str, attempts: Attempts) -> bool:
+        """Whether the server keeps the preconditions of uploads in parts; ``name`` is an object of the least size."""
+        return (await self._trial.of_uploads(name, attempts)).keeps_uploads
+
+    async def append(
+        self, name: str, etag: str, size: int, data: bytes, metadata: Mapping[str, str], attempts: Attempts
+    ) -> str:
+        """Append to the version ``etag`` of an object, whose bytes are ``size``; returns the new ETag.
+
+        Raises:
+            Refused, Racing, Missing: as a conditional PUT; or somebody has aborted the upload.
+            OutOfTimeError: as `Attempts`.
+        """
+        store = cast(Composes, self._store)  # nothing is large elsewhere
+        async with self._upload(store, name, metadata, attempts) as upload:
+            parts = await _copied(store, name, upload, etag, size, attempts)
+            new = partial(store.put_part, name, upload, len(parts) + 1, data)
+            parts.append(await attempts.until_answered(new))
+            while True:
+                try:
+                    return await attempts.write_once(partial(store.complete_upload, name, upload, parts, if_match=etag))
+                except Unanswered as failure:
+                    await attempts.back_off(failure)
+
+    @asynccontextmanager
+    async def _upload(
+        self, store: Composes, name: str, metadata: Mapping[str, str], attempts: Attempts
+    ) -> AsyncIterator[str]:
+        """An upload that is aborted if it fails: its parts would be kept, and paid for, until somebody does."""
+        upload = await attempts.until_answered(partial(store.begin_upload, name, metadata))
+        async with self._cleanup.on_failure(partial(store.abort_upload, KeptItem(name, upload)), attempts):
+            yield upload
+
+
+async def _copied(store: Composes, name: str, upload: str, etag: str, size: int, attempts: Attempts) -> list[str]:
+    places = asyncio.Semaphore(_UNDER_WAY)
+
+    async def copy(number: int, span: tuple[int, int]) -> str:
+        async with places:
+            return await attempts.until_answered(
+                partial(store.copy_part, name, upload, number, source=name, if_match=etag, span=span)
+            )
+
+    return await together(copy(number, span) for number, span in enumerate(_spans(size), 1))
+
+
+def _spans(size: int) -> Iterator[tuple[int, int]]:
+    """Parts of about the same size, none of them small, each as its first and its last byte."""
+    count = min(_MOST_COPIES, -(-size // _COPIED_AT_ONCE))
+    for number in range(count):
+        yield size * number // count, size * (number + 1) // count - 1

@@ -1,0 +1,148 @@
+"""`UploadInParts`: a file of any size as an upload in parts, invisible until the server completes it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final, NamedTuple
+
+from agent_memory.backend import ABSENT, ANY, Key, Uncopied, Version, WriteWhen
+from agent_memory.errors import ConflictError, FileAlreadyExistsError, OutcomeUnknownError, WriteError
+from agent_memory.object_store.bucket import Bucket, changed
+from agent_memory.object_store.cleanup import Cleanup
+from agent_memory.object_store.conditional_write import BeatenError, State, Write
+from agent_memory.object_store.engine import Composes, Failed, KeptItem, Missing, Racing, Refused
+from agent_memory.object_store.multipart import Composer
+from agent_memory.object_store.write_log import Entry, Stamped, Table
+
+UPLOAD_SECONDS: Final = 86_400.0
+"""How long an upload may take: so long its entry is kept in the object's metadata."""
+MOST_PARTS: Final = 9_999
+
+
+class Begun(NamedTuple):
+    """An upload as it was begun: the state it is conditional on, and the entry and table in its metadata."""
+
+    id: str
+    when: WriteWhen
+    base: State | None
+    entry: Entry
+    table: Table
+
+
+Changing = Callable[[Callable[[Write], Awaitable[Stamped]]], Awaitable[Stamped]]
+
+
+class UploadInParts(Uncopied):
+    """See `agent_memory.backend.Parts`.
+
+    Args:
+        key: the file's.
+        begun: the upload.
+        part_bytes: how many bytes a part has.
+        store: the engine.
+        bucket: gives each request its time.
+        composer: tells whether the server copies parts on a condition.
+        cleanup: aborts the upload.
+        changing: runs the completion behind the other changes of the file.
+    """
+
+    def __init__(
+        self,
+        key: Key,
+        begun: Begun,
+        part_bytes: int,
+        store: Composes,
+        bucket: Bucket,
+        composer: Composer,
+        cleanup: Cleanup,
+        changing: Changing,
+    ) -> None:
+        self.part_bytes = part_bytes
+        self._key = key
+        self._name = bucket.name(key)
+        self._begun = begun
+        self._store = store
+        self._bucket = bucket
+        self._composer = composer
+        self._cleanup = cleanup
+        self._changing = changing
+        self._etags: list[str] = []
+        self._is_complete = False
+
+    async def add(self, data: bytes) -> None:
+        put = partial(self._store.put_part, self._name, self._begun.id, len(self._etags) + 1, data)
+        with self._bucket.operation(self._key, WriteError) as attempts:
+            try:
+                self._etags.append(await attempts.until_answered(put))
+            except Missing as gone:
+                raise Failed("the upload in parts is not there any more") from gone
+
+    async def add_copy(self, source: Key, start: int, end: int, version: Version) -> bool:
+        """See `agent_memory.backend.Parts.add_copy`: False, too, if the server does not keep the copy's condition."""
+        if end - start < self._store.least_part and not start:
+            return False
+        name, number = self._bucket.name(source), len(self._etags) + 1
+        copy = partial(self._store.copy_part, self._name, self._begun.id, number, source=name, if_match=version.token)
+        with self._bucket.operation(source, WriteError) as attempts:
+            try:
+                if not await self._composer.is_safe(name, attempts):
+                    return False
+                self._etags.append(await attempts.until_answered(partial(copy, span=(start, end - 1))))
+            except (Refused, Racing, Missing):
+                return False
+        return True
+
+    async def complete(self) -> Version:
+        if not self._etags:
+            await self.add(b"")  # an upload has a part at least
+        version = await self._changing(self._complete)
+        self._is_complete = True
+        return version
+
+    async def abort(self) -> None:
+        if not self._is_complete:
+            with self._bucket.operation(self._key, WriteError) as attempts:
+                abort = partial(self._store.abort_upload, KeptItem(self._name, self._begun.id))
+                await self._cleanup.run(abort, attempts)
+
+    async def _complete(self, write: Write) -> Stamped:
+        begun = self._begun
+        if self._store.now() + write.attempts.seconds_left > begun.entry.until:
+            raise Failed("the upload in parts took more than a day")
+        write.carry(begun.entry)
+        complete = partial(self._store.complete_upload, self._name, begun.id, self._etags)
+        if begun.when is ANY:
+            return await write.complete_over(complete, begun.table)
+        if begun.when is ABSENT:
+            return await self._created(write, partial(complete, absent=True))
+        try:
+            return await write.complete(partial(complete, if_match=begun.when.token), begun.table, begun.base)
+        except BeatenError as beaten:
+            raise self._unless_unknown(beaten, changed(self._key)) from beaten
+
+    async def _created(self, write: Write, complete: Callable[[], Awaitable[str]]) -> Stamped:
+        while True:
+            try:
+                return await write.complete(complete, self._begun.table, None)
+            except BeatenError as beaten:
+                if beaten.seen or not await self._bucket.freed(self._key):
+                    raise self._unless_unknown(beaten, exists(self._key)) from beaten
+
+    def _unless_unknown(
+        self, beaten: BeatenError, error: ConflictError | FileAlreadyExistsError
+    ) -> ConflictError | FileAlreadyExistsError | OutcomeUnknownError:
+        return error if beaten.certain else unknown(self._key)
+
+
+def exists(key: Key) -> FileAlreadyExistsError:
+    """The error for a name that is to be new."""
+    return FileAlreadyExistsError(f"{key.path!r}: the file exists")
+
+
+def unknown(key: Key) -> OutcomeUnknownError:
+    """The error for a write whose answer was lost, and that the object does not hold."""
+    return OutcomeUnknownError(
+        f"{key.path!r}: an answer was lost, and the file is not the one that was sent; "
+        "whether that was written before could not be found out"
+    )

@@ -1,0 +1,110 @@
+"""Whole lines of a file, forwards and backwards, in blocks of bounded size.
+
+A line ends at ``\\n``; the last one may end with the file. Lines longer than `MAX_LINE` are passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Final, NamedTuple
+
+from agent_memory.reading.reader import Reader
+
+MAX_LINE: Final = 16 * 1024 * 1024
+"""The longest line, in bytes, that is held in memory."""
+BLOCK: Final = 1024 * 1024
+"""Bytes read at once when going forwards."""
+TAIL: Final = 64 * 1024
+"""Bytes read first when going backwards; each next block is twice as large, up to `BLOCK`."""
+
+
+class Lines(NamedTuple):
+    """Whole lines of a file.
+
+    They begin at ``start``; ``end`` is where the next line begins, or for lines read backwards where they end.
+    ``raw`` is the block that was read: from ``start`` on, perhaps past ``end``. ``too_long`` is the beginning of a
+    line that was passed over instead.
+    """
+
+    start: int
+    end: int
+    raw: bytes
+    too_long: bytes = b""
+
+    @property
+    def size(self) -> int:
+        """How many bytes of ``raw`` are the lines'."""
+        return min(len(self.raw), self.end - self.start)
+
+    @property
+    def data(self) -> bytes:
+        """The lines' bytes; a copy if the block that was read goes on."""
+        return self.raw[: self.size]
+
+
+async def forwards(reader: Reader, start: int = 0, block: int = BLOCK) -> AsyncIterator[Lines]:
+    """All lines from the one that begins at ``start``."""
+    found = await lines_at(reader, start, block)
+    while found:
+        yield found
+        found = await lines_at(reader, found.end, block) if found.end < reader.size else None
+
+
+async def lines_at(reader: Reader, start: int, block: int = BLOCK) -> Lines | None:
+    """The next lines from ``start``, one at least; None at the end of the file."""
+    size = block
+    while True:
+        data = await reader.read(start, start + size)
+        if not data:
+            return None
+        at_end = start + len(data) >= reader.size
+        if whole := len(data) if at_end else data.rfind(b"\n") + 1:
+            return Lines(start, start + whole, data)
+        if size > MAX_LINE:
+            return Lines(start, await _next_line(reader, start + len(data)), b"", data[:BLOCK])
+        size = min(2 * size, MAX_LINE + block)
+
+
+async def _next_line(reader: Reader, start: int) -> int:
+    while data := await reader.read(start, start + BLOCK):
+        if at := data.find(b"\n") + 1:
+            return start + at
+        start += len(data)
+    return start
+
+
+async def backwards(reader: Reader, end: int | None = None, block: int = TAIL) -> AsyncIterator[Lines]:
+    """All lines up to ``end``, where one begins (None: the end of the file), the last lines first."""
+    size = block
+    while end is None or end > 0:
+        found = await _lines_before(reader, end, size)
+        if found is None:
+            return
+        yield found
+        end = found.start
+        size = min(2 * size, BLOCK)
+
+
+async def _lines_before(reader: Reader, end: int | None, size: int) -> Lines | None:
+    while True:
+        data = await (reader.read_tail(size) if end is None else reader.read(max(0, end - size), end))
+        end = reader.size if end is None else end
+        start = end - len(data)
+        if not data:
+            return None
+        cut = data.find(b"\n") + 1 if start else 0
+        if not start or 0 < cut < len(data):
+            return Lines(start + cut, end, data[cut:])
+        if size > MAX_LINE:
+            begin = await _line_start(reader, start)
+            return Lines(begin, end, b"", (await reader.read(begin, begin + TAIL)))
+        size = min(2 * size, MAX_LINE + BLOCK)
+
+
+async def _line_start(reader: Reader, end: int) -> int:
+    while end:
+        start = max(0, end - BLOCK)
+        if at := (await reader.read(start, end)).rfind(b"\n") + 1:
+            return start + at
+        end = start
+    return 0

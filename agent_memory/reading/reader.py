@@ -1,0 +1,96 @@
+"""Reading one file in ranges: bounded memory, one state of the file throughout, appends tolerated."""
+
+from __future__ import annotations
+
+from agent_memory.backend import Backend, Snapshot, Uncopied, Version, renewed_deadline
+from agent_memory.errors import ConflictError
+from agent_memory.key import Key
+from agent_memory.runtime.runners import Run
+
+_MARK = 1024
+_MOST_BEGINNINGS = 100
+
+
+class Reader(Uncopied):
+    """One file, read in ranges; what a function given to `agent_memory.AgentMemory.scan` awaits, and nothing else.
+
+    The first read pins the file's state and its size; if it did not reach the end, the last 1,024 bytes are read too.
+    If the file changes afterwards, reading goes on as long as it grew and those bytes, and the first 1,024 of what was
+    read last, are still in their places, as after an append; otherwise `ConflictError`. A file that grew and has the
+    same bytes in both places, though others changed, is not told apart from one appended to.
+    """
+
+    def __init__(self, store: Backend, run: Run, key: Key) -> None:
+        self._store = store
+        self._run = run
+        self._key = key
+        self._last: Snapshot | None = None
+        self._size = 0
+        self._marks: tuple[tuple[int, bytes], ...] = ()
+
+    @property
+    def size(self) -> int:
+        """The file's size in bytes when it was first read; 0 before that."""
+        return self._size
+
+    @property
+    def version(self) -> Version | None:
+        """The version of the state read last, appends included; None before the first read."""
+        return self._last.version if self._last else None
+
+    async def read(self, start: int, end: int) -> bytes:
+        """The bytes ``[start:end]`` of the file, fewer where it ends.
+
+        Raises:
+            AgentMemoryFileNotFoundError: no such file.
+            ConflictError: the file was rewritten since it was first read.
+        """
+        return await self._read(start, end if self._last is None else min(end, self._size))
+
+    async def read_tail(self, size: int) -> bytes:
+        """The last ``size`` bytes of the file; for a first read."""
+        return await self._read(-size, None)
+
+    async def _read(self, start: int, end: int | None) -> bytes:
+        with renewed_deadline(self._run.now()):
+            last = self._last
+            snapshot = await (self._read_first(start, end) if last is None else self._read_on(last, start, end))
+        self._last = snapshot
+        if snapshot.data:
+            at = max(0, start if start >= 0 else self._size + start)
+            self._marks = (self._marks[0], (at, snapshot.data[:_MARK]))
+        return snapshot.data
+
+    async def _read_first(self, start: int, end: int | None) -> Snapshot:
+        for _ in range(_MOST_BEGINNINGS):
+            snapshot = await self._run.call(self._store.read, self._key, start, end)
+            size = snapshot.size
+            at = max(0, size - _MARK)
+            began = min(size, max(0, start if start >= 0 else size + start))
+            try:
+                if began <= at and began + len(snapshot.data) == size:
+                    tail = snapshot.data[at - began :]
+                else:
+                    tail = (await self._run.call(self._store.read, self._key, at, size, when=snapshot.version)).data
+            except ConflictError:
+                continue  # nothing was handed out yet: begin again with what is there now
+            self._size = size
+            self._marks = ((at, tail),)
+            return snapshot
+        raise self._rewritten()
+
+    async def _read_on(self, last: Snapshot, start: int, end: int | None) -> Snapshot:
+        try:
+            return await self._run.call(self._store.read, self._key, start, end, when=last.version)
+        except ConflictError:
+            snapshot = await self._run.call(self._store.read, self._key, start, end)
+        if snapshot.size <= last.size:
+            raise self._rewritten()
+        for at, mark in self._marks:
+            again = await self._run.call(self._store.read, self._key, at, at + len(mark))
+            if again.data != mark:
+                raise self._rewritten()
+        return snapshot
+
+    def _rewritten(self) -> ConflictError:
+        return ConflictError(f"{self._key.path!r}: the file was rewritten while it was read")
