@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Self, TypeVar
 
 from agent_memory.backend import AnyBackend, BlockingBackend, Capabilities, Entry, Uncopied
-from agent_memory.core.actor import Acting
+from agent_memory.core.actor import Actor
 from agent_memory.core.flows import raw_bytes, text_bytes
 from agent_memory.core.hooks import Hooks
 from agent_memory.core.part_flows import Blocks
@@ -34,7 +34,7 @@ U = TypeVar("U")
 
 
 class _View(Uncopied):
-    """What both colours share: the tree seen, and narrower views of it."""
+    """What the sync and the async class share: the tree seen, and narrower views of it."""
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
@@ -63,10 +63,10 @@ class _View(Uncopied):
             TypeError: ``actor`` is neither a str nor None.
             ValueError: ``timeout`` is not a positive number.
         """
-        who = Acting.of(actor)
+        who = Actor.of(actor)
         hooks = Hooks([LoggingPlugin(), *plugins])
         backend = open_backend(root, storage_options, hooks)
-        return cls(Tree(backend, hooks, Key.tree(), acting=who, timeout=checked_timeout(timeout, backend)))
+        return cls(Tree(backend, hooks, Key.tree(), actor=who, timeout=checked_timeout(timeout, backend)))
 
     def subtree(self, path: str) -> Self:
         """A view confined to a directory; its paths are relative to it."""
@@ -87,7 +87,7 @@ class _View(Uncopied):
         Raises:
             TypeError: an argument is neither a str nor None.
         """
-        return type(self)(replace(self._tree, acting=Acting.of(actor, tool_call_id), bound=True))
+        return type(self)(replace(self._tree, actor=Actor.of(actor, tool_call_id), bound=True))
 
     def with_timeout(self, seconds: float | None) -> Self:
         """A view whose calls give up after so many seconds, waits for other writers and retries included.

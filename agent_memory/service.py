@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Generic, Self, TypeVar
 
 from agent_memory.backend import AnyBackend, BlockingBackend, Capabilities, Entry, Uncopied
-from agent_memory.core.actor import Acting, acting
+from agent_memory.core.actor import Actor, current_actor
 from agent_memory.core.hooks import Hooks
 from agent_memory.core.tree import Tree, TreeResult, WriteResult, checked_timeout
 from agent_memory.errors import AgentMemoryFileNotFoundError, FileOperationError, InvalidAgentIdError, InvalidPathError
@@ -24,7 +24,7 @@ M = TypeVar("M", AgentMemory, AsyncAgentMemory)
 
 
 class _Service(Uncopied, Generic[M]):
-    """What both colours share."""
+    """What the sync and the async class share."""
 
     _memory: type[M]
 
@@ -51,7 +51,7 @@ class _Service(Uncopied, Generic[M]):
             InvalidPathError: the root is this package's own source checkout, or too long for its store.
             TypeError: ``actor`` is neither a str nor None.
         """
-        self._acting = Acting.of(actor)
+        self._actor = Actor.of(actor)
         self._hooks = Hooks([LoggingPlugin(), *plugins])
         self._backend = open_backend(root, storage_options, self._hooks)
         self._timeout = checked_timeout(timeout, self._backend)
@@ -66,10 +66,10 @@ class _Service(Uncopied, Generic[M]):
         try:
             top = Key.agent(agent_instance_id)
         except InvalidAgentIdError as error:
-            self._hooks.key_rejected(None, error, acting(self._acting).actor)
+            self._hooks.key_rejected(None, error, current_actor(self._actor).actor)
             raise
         agent = top.base.rpartition("/")[2]  # a str subclass might print as something else
-        return self._memory(Tree(self._backend, self._hooks, top, agent, self._acting, timeout=self._timeout))
+        return self._memory(Tree(self._backend, self._hooks, top, agent, self._actor, timeout=self._timeout))
 
     @property
     def capabilities(self) -> Capabilities:
@@ -78,7 +78,7 @@ class _Service(Uncopied, Generic[M]):
 
     @property
     def _agents(self) -> Tree:
-        return Tree(self._backend, self._hooks, AGENTS, acting=self._acting, timeout=self._timeout)
+        return Tree(self._backend, self._hooks, AGENTS, actor=self._actor, timeout=self._timeout)
 
 
 class AgentMemoryService(_Service[AgentMemory]):

@@ -24,7 +24,7 @@ from _measuring import FILES, ROUNDS, Table, at_once
 from s3fs import S3FileSystem
 
 from agent_memory import AgentMemoryService, AsyncAgentMemoryService
-from agent_memory.object_store.recent_writes import Kept
+from agent_memory.object_store.recent_writes import RecentWrites
 from agent_memory_s3 import S3Backend
 
 TEXT = "x" * 1023 + "\n"
@@ -124,7 +124,7 @@ class Bench:
 
     async def forget(self) -> None:
         """Make ours a process that has appended nothing yet."""
-        self.backend._kept = Kept()
+        self.backend._recent_writes = RecentWrites()
 
     async def overwrite(self) -> None:
         """Be somebody else who writes all of our files."""

@@ -12,7 +12,7 @@ from _s3_clients import DATA, LINE, STAMP, TEXT, Bench, bare_name, hop, our_path
 from obstore.store import S3Store
 
 from agent_memory import AsyncAgentMemoryService
-from agent_memory.object_store.recent_writes import Kept
+from agent_memory.object_store.recent_writes import RecentWrites
 from agent_memory_obstore import ObstoreBackend
 
 Request = Callable[[int], Coroutine[Any, Any, object]]
@@ -67,7 +67,7 @@ class Clients:
 
     async def forget(self) -> None:
         """Make both of ours processes that have appended nothing yet."""
-        self.backend._kept = Kept()
+        self.backend._recent_writes = RecentWrites()
         await self.bench.forget()
 
 

@@ -69,7 +69,7 @@ from _s3_lines import lines_kept
 from _s3_obstore import beside_obstore
 
 from agent_memory import AsyncAgentMemory, AsyncAgentMemoryService
-from agent_memory.object_store.recent_writes import Kept
+from agent_memory.object_store.recent_writes import RecentWrites
 from agent_memory_s3 import S3Backend
 
 LONG_ROUNDS, AWAY_ROUNDS = 75, 9
@@ -255,7 +255,7 @@ class Root:
 
     async def draw(self) -> None:
         """Turn to an agent about whom nothing is known yet."""
-        self.backend._kept = Kept()
+        self.backend._recent_writes = RecentWrites()
         self.memory = self._service.agent(f"agent-{random.randrange(self._agents)}")
 
     async def draw_and_append(self) -> None:

@@ -159,7 +159,7 @@ THE_SDKS = {"execute", *_COMMANDS}  # `AgentMemoryTool.call` by other names
 
 
 def surfaces() -> set[type]:
-    """Every class of ours that is given a memory, or a conversation in one, in both colours."""
+    """Every class of ours that is given a memory, or a conversation in one, in both kinds."""
     named = [getattr(module, name) for module in (tools, conversations) for name in module.__all__]
     found: set[type] = {
         AgentMemoryTool,

@@ -227,7 +227,7 @@ class Broken(Counting):
 
 
 class AsyncTwin(Backend):
-    """A blocking backend in the other colour."""
+    """A blocking backend that is async."""
 
     def __init__(self, twin: BlockingBackend) -> None:
         self.twin = twin
@@ -268,7 +268,7 @@ def opened(cls: type[AnyView], backend: AnyBackend, *plugins: object) -> AnyView
 
 
 def perform(view: object, method: str, *args: Any) -> Any:
-    """Call a method of either colour."""
+    """Call a method of either kind."""
 
     async def awaited() -> Any:
         return await getattr(view, method)(*args)
@@ -284,8 +284,8 @@ def seen(operation: Operation) -> Operation:
 
 
 every_method = pytest.mark.parametrize(("cls", "method"), METHODS, ids=lambda value: getattr(value, "__name__", value))
-both_colours = pytest.mark.parametrize("colour", [lambda store: store, AsyncTwin], ids=["blocking", "async"])
-Colour: TypeAlias = Callable[[BlockingBackend], AnyBackend]
+sync_and_async = pytest.mark.parametrize("kind", [lambda store: store, AsyncTwin], ids=["blocking", "async"])
+Kind: TypeAlias = Callable[[BlockingBackend], AnyBackend]
 
 
 # Once per operation, for every method there is.
@@ -298,10 +298,10 @@ def test_every_public_method_is_known_to_these_tests(cls: type) -> None:
 
 
 @every_method
-@both_colours
-def test_an_operation_that_succeeds_is_told_once(cls: type[AnyView], method: str, colour: Colour) -> None:
+@sync_and_async
+def test_an_operation_that_succeeds_is_told_once(cls: type[AnyView], method: str, kind: Kind) -> None:
     recorder, expected = Recorder(), CASES[cls, method]
-    perform(opened(cls, colour(Counting()), recorder), method, *expected.args)
+    perform(opened(cls, kind(Counting()), recorder), method, *expected.args)
     assert [seen(operation) for operation in recorder.before] == [expected.operation]
     assert [operation for operation, _ in recorder.after] == recorder.before
     assert (recorder.outcome().status, recorder.outcome().error) == ("ok", None)
@@ -310,11 +310,11 @@ def test_an_operation_that_succeeds_is_told_once(cls: type[AnyView], method: str
 
 
 @every_method
-@both_colours
-def test_an_operation_that_fails_is_told_once(cls: type[AnyView], method: str, colour: Colour) -> None:
+@sync_and_async
+def test_an_operation_that_fails_is_told_once(cls: type[AnyView], method: str, kind: Kind) -> None:
     recorder, expected, store = Recorder(), CASES[cls, method], Broken()
-    view = opened(cls, colour(store), recorder)
-    is_derived = expected.operation.kind == "append" and not isinstance(colour(store), Appends)
+    view = opened(cls, kind(store), recorder)
+    is_derived = expected.operation.kind == "append" and not isinstance(kind(store), Appends)
     error = AppendError if is_derived else ReadError
     store.broken = True
     with pytest.raises(error, match="the storage failed"):
@@ -325,9 +325,9 @@ def test_an_operation_that_fails_is_told_once(cls: type[AnyView], method: str, c
 
 
 @every_method
-@both_colours
+@sync_and_async
 def test_an_operation_that_a_guard_vetoes_is_told_once_and_reaches_no_storage(
-    cls: type[AnyView], method: str, colour: Colour
+    cls: type[AnyView], method: str, kind: Kind
 ) -> None:
     class Guard:
         @hookimpl
@@ -335,7 +335,7 @@ def test_an_operation_that_a_guard_vetoes_is_told_once_and_reaches_no_storage(
             raise OperationDenied("not today")
 
     recorder, expected, store = Recorder(), CASES[cls, method], Counting()
-    view = opened(cls, colour(store), recorder, Guard())
+    view = opened(cls, kind(store), recorder, Guard())
     store.requests.clear()
     with pytest.raises(OperationDenied, match="not today"):
         perform(view, method, *expected.args)
@@ -345,12 +345,12 @@ def test_an_operation_that_a_guard_vetoes_is_told_once_and_reaches_no_storage(
 
 
 @every_method
-@both_colours
-def test_plugins_cost_no_request(cls: type[AnyView], method: str, colour: Colour) -> None:
+@sync_and_async
+def test_plugins_cost_no_request(cls: type[AnyView], method: str, kind: Kind) -> None:
     requests = []
     for plugins in ([], [Recorder(), Recorder()]):
         store = Counting()
-        view = opened(cls, colour(store), *plugins)
+        view = opened(cls, kind(store), *plugins)
         store.requests.clear()
         perform(view, method, *CASES[cls, method].args)
         requests.append(store.requests)
@@ -495,15 +495,15 @@ def test_an_edit_is_checked_once_per_attempt_and_told_once() -> None:
 
 
 @pytest.mark.parametrize("method", ["write", "write_bytes", "create", "append", "edit"])
-@both_colours
-def test_a_guard_of_content_stops_the_write(method: str, colour: Colour) -> None:
+@sync_and_async
+def test_a_guard_of_content_stops_the_write(method: str, kind: Kind) -> None:
     class Guard:
         @hookimpl
         def agent_memory_check_content(self, content: bytes) -> None:
             raise OperationDenied(f"{len(content)} bytes are too many")
 
     recorder, store = Recorder(), Counting()
-    view = opened(AgentMemory, colour(store), recorder, Guard())
+    view = opened(AgentMemory, kind(store), recorder, Guard())
     store.requests.clear()
     with pytest.raises(OperationDenied, match="bytes are too many"):
         perform(view, method, *ON_A_TREE[method].args)
@@ -545,7 +545,7 @@ def calls(log: list[str], name: str, error: BaseException | None = None) -> obje
 REJECTED = InvalidPathError("no", "punctuation", "a.md", "'a?.md'")
 GUARDED: list[Callable[[Hooks], object]] = [
     lambda hooks: hooks.before(OPERATION),
-    lambda hooks: hooks.passed(OPERATION, b"x"),
+    lambda hooks: hooks.apply_filters(OPERATION, b"x"),
 ]
 OBSERVED: list[Callable[[Hooks], object]] = [
     lambda hooks: hooks.after(OPERATION, OUTCOME),
@@ -737,12 +737,12 @@ def test_an_observer_that_is_interrupted_silences_no_other_and_the_interrupt_is_
 
 
 @any_interrupt
-@both_colours
+@sync_and_async
 def test_what_an_interrupted_observer_was_told_of_is_done_and_told_to_the_others(
-    interrupt: type[BaseException], colour: Colour
+    interrupt: type[BaseException], kind: Kind
 ) -> None:
     recorder, store = Recorder(), Counting()
-    view = opened(AgentMemory, colour(store), recorder, calls([], "before it", None), Observer(interrupt()))
+    view = opened(AgentMemory, kind(store), recorder, calls([], "before it", None), Observer(interrupt()))
     with pytest.raises(interrupt):
         perform(view, "write", "a.md", "new")
     assert store.read(Key.tree().join("a.md")).data == b"new"
@@ -811,10 +811,10 @@ def test_a_plugin_that_is_interrupted_in_listening_silences_nobody(interrupt: ty
 
 
 @any_interrupt
-@both_colours
+@sync_and_async
 @pytest.mark.parametrize("hook", ["before_operation", "filter_content", "check_content"])
 def test_a_guard_that_is_interrupted_lets_no_write_through_and_observers_are_told(
-    interrupt: type[BaseException], colour: Colour, hook: str
+    interrupt: type[BaseException], kind: Kind, hook: str
 ) -> None:
     class Guard:
         pass
@@ -824,7 +824,7 @@ def test_a_guard_that_is_interrupted_lets_no_write_through_and_observers_are_tol
 
     setattr(Guard, f"agent_memory_{hook}", hookimpl(stop))
     recorder, store = Recorder(), Counting()
-    view = opened(AgentMemory, colour(store), recorder, Guard())
+    view = opened(AgentMemory, kind(store), recorder, Guard())
     store.requests.clear()
     with pytest.raises(interrupt):
         perform(view, "write", "a.md", "new")
@@ -860,10 +860,10 @@ def test_a_required_observer_that_crashes_stops_the_caller_after_the_others_were
 
 
 @pytest.mark.parametrize("cls", [AgentMemory, AsyncAgentMemory])
-@both_colours
-def test_what_a_required_observer_could_not_report_is_done(cls: type[AgentMemory], colour: Colour) -> None:
+@sync_and_async
+def test_what_a_required_observer_could_not_report_is_done(cls: type[AgentMemory], kind: Kind) -> None:
     store = Counting()
-    view = opened(cls, colour(store), Required(ValueError("disk full")))
+    view = opened(cls, kind(store), Required(ValueError("disk full")))
     with pytest.raises(OutcomeUnknownError):
         perform(view, "write", "a.md", "new")
     assert store.read(Key.tree().join("a.md")).data == b"new"

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from agent_memory.reading import prefilter
-from agent_memory.reading.prefilter import Needle
+from agent_memory.reading.prefilter import SearchPrefilter
 from tests.conversation.strategies import FAMILIES, spelled
 
 words = st.sampled_from(FAMILIES).flatmap(lambda letters: st.tuples(*[st.text(letters, max_size=8)] * 2))
@@ -19,7 +19,7 @@ words = st.sampled_from(FAMILIES).flatmap(lambda letters: st.tuples(*[st.text(le
 
 def offsets(query: str, block: bytes, *, is_json: bool) -> list[int]:
     """Every offset that the needle gives, asked for as a search does: on from the end of each one's line."""
-    find = Needle(query.lower(), json=is_json).finder(block)
+    find = SearchPrefilter(query.lower(), json=is_json).finder(block)
     found, at = [], find(0)
     while at >= 0:
         found.append(at)

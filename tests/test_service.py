@@ -1,4 +1,4 @@
-"""The service and its trees: the same in both colours, narrow views, nothing beside what was asked."""
+"""The service and its trees: the same for sync and async callers, narrow views, nothing beside what was asked."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from agent_memory.key import Key
 from agent_memory_memory import MemoryBackend
 from tests.servers import Root
 
-COLOURS = [(AgentMemory, AsyncAgentMemory), (AgentMemoryService, AsyncAgentMemoryService)]
+KINDS = [(AgentMemory, AsyncAgentMemory), (AgentMemoryService, AsyncAgentMemoryService)]
 
 
 def public_methods(cls: type) -> dict[str, inspect.Signature]:
@@ -45,8 +45,8 @@ def public_methods(cls: type) -> dict[str, inspect.Signature]:
     }
 
 
-@pytest.mark.parametrize(("sync", "asynchronous"), COLOURS)
-def test_both_colours_have_the_same_methods_and_arguments(sync: type, asynchronous: type) -> None:
+@pytest.mark.parametrize(("sync", "asynchronous"), KINDS)
+def test_sync_and_async_have_the_same_methods_and_arguments(sync: type, asynchronous: type) -> None:
     here, there = public_methods(sync), public_methods(asynchronous)
     assert here.pop("close").parameters == there.pop("aclose").parameters
     assert here.keys() == there.keys()

@@ -8,12 +8,12 @@ import weakref
 
 import pytest
 
-from agent_memory.runtime.queues import Turns
+from agent_memory.runtime.queues import KeyedLocks
 
 
 def test_turns_are_taken_in_the_order_of_asking() -> None:
     async def main() -> list[int]:
-        turns, order = Turns(), list[int]()
+        turns, order = KeyedLocks(), list[int]()
 
         async def change(number: int) -> None:
             async with turns.turn("file"):
@@ -28,7 +28,7 @@ def test_turns_are_taken_in_the_order_of_asking() -> None:
 
 def test_names_do_not_wait_for_each_other() -> None:
     async def main() -> None:
-        turns = Turns()
+        turns = KeyedLocks()
         async with turns.turn("one"), asyncio.timeout(5), turns.turn("other"):
             pass
 
@@ -38,7 +38,7 @@ def test_names_do_not_wait_for_each_other() -> None:
 @pytest.mark.parametrize("ending", ["in time", "cancelled"])
 def test_who_stops_waiting_stands_in_nobodys_way(ending: str) -> None:
     async def main() -> None:
-        turns, loop = Turns(), asyncio.get_running_loop()
+        turns, loop = KeyedLocks(), asyncio.get_running_loop()
 
         async def wait(until: float | None) -> None:
             async with turns.turn("file", until):
@@ -60,7 +60,7 @@ def test_who_stops_waiting_stands_in_nobodys_way(ending: str) -> None:
 
 def test_a_turn_is_given_back_when_its_owner_fails() -> None:
     async def main() -> None:
-        turns = Turns()
+        turns = KeyedLocks()
         with pytest.raises(ZeroDivisionError):
             async with turns.turn("file"):
                 raise ZeroDivisionError
@@ -73,7 +73,7 @@ def test_a_turn_is_given_back_when_its_owner_fails() -> None:
 @pytest.mark.filterwarnings("ignore:unclosed event loop:ResourceWarning")
 @pytest.mark.parametrize("closed", [True, False])
 def test_a_loop_that_ends_while_turns_are_taken_and_waited_for_is_let_go(closed: bool) -> None:
-    turns = Turns()
+    turns = KeyedLocks()
 
     async def change() -> None:
         async with turns.turn("file", asyncio.get_running_loop().time() + 3_600):

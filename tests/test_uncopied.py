@@ -31,9 +31,9 @@ from agent_memory.plugins import audit, checkpoints, limits, logging, readonly, 
 from agent_memory.registry import open_backend
 from agent_memory_fsspec import FsspecBackend
 from agent_memory_local._descriptor import Descriptor
-from agent_memory_local._files import Prepared
-from agent_memory_local._place import Place
-from agent_memory_local._trees import Tree
+from agent_memory_local._files import StagedFile
+from agent_memory_local._locked_path import LockedPath
+from agent_memory_local._trees import DirectoryTree
 from tests.reaching import our_classes, reached
 
 OWNED = (type(threading.Lock()), type(threading.RLock()), threading.Thread, threading.Condition, Descriptor)
@@ -137,10 +137,10 @@ def _surfaces(memory: AgentMemory, twin: AsyncAgentMemory, stack: ExitStack) -> 
 def _of_the_disk(service: AgentMemoryService, stack: ExitStack) -> Iterator[object]:
     backend: Any = service._backend
     key = service.agent("a")._tree.top.join("kept.md")
-    with Tree(backend._walker, key) as tree:
+    with DirectoryTree(backend._walker, key) as tree:
         yield tree
-    place = stack.enter_context(Place(backend._walker, backend._locks, key, make=True, sync=False))
-    new = Prepared(place.open_directory, 1, nameless=False)
+    place = stack.enter_context(LockedPath(backend._walker, backend._locks, key, make=True, sync=False))
+    new = StagedFile(place.open_directory, 1, nameless=False)
     stack.callback(new.close)
     parts = backend.write_in_parts(key, 1)
     stack.callback(parts.abort)

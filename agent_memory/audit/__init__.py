@@ -6,13 +6,27 @@ can make up another log. `agent_memory.plugins.audit.AuditPlugin` writes it.
 
 from __future__ import annotations
 
-from agent_memory.audit.journal import Entry, Journal, Position
+from agent_memory.audit.journal import Journal, JournalEntry, Position
 from agent_memory.audit.log import Log, LogLocation, log_at, open_log
 from agent_memory.audit.record import encode, facts_of, head
 from agent_memory.audit.salts import Salts
 from agent_memory.audit.verify import Finding, Line, Verdict, Verifier, verify
 
 __all__ = [
-    "Entry", "Finding", "Journal", "Line", "Log", "LogLocation", "Position", "Salts", "Verdict", "Verifier", "encode",
-    "facts_of", "head", "log_at", "open_log", "verify",
+    "Finding",
+    "Journal",
+    "JournalEntry",
+    "Line",
+    "Log",
+    "LogLocation",
+    "Position",
+    "Salts",
+    "Verdict",
+    "Verifier",
+    "encode",
+    "facts_of",
+    "head",
+    "log_at",
+    "open_log",
+    "verify",
 ]  # fmt: skip

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-from agent_memory.audit.log import Batch, Log
+from agent_memory.audit.log import Log, LogBatch
 from agent_memory.audit.record import START, encode, head
 from agent_memory.backend import Uncopied
 from agent_memory.errors import AgentMemoryError, AppendError, OutcomeUnknownError
@@ -36,7 +36,7 @@ class Position(NamedTuple):
     hash: str
 
 
-class Entry(Uncopied):
+class JournalEntry(Uncopied):
     """One record on its way into a journal; it may be added twice, and is written once.
 
     Args:
@@ -104,13 +104,13 @@ class Journal(Uncopied):
         _journals.add(self)
 
     def _begin(self) -> None:
-        self._inbox: deque[Entry] = deque()
+        self._inbox: deque[JournalEntry] = deque()
         self._refused: list[None] = []  # one for each record that was refused: `append` cannot be interrupted
         self._writing = allocate_lock()  # held by the thread that writes
         self._late = allocate_lock()  # held by the thread that will write later
         self._chain = Position(secrets.token_hex(8), 0, START)
         self._lines: list[bytes] = []
-        self._unwritten: Batch | None = None
+        self._unwritten: LogBatch | None = None
         self._end = self._chain
         self._settled = 0
         self._latest = 0.0
@@ -122,7 +122,7 @@ class Journal(Uncopied):
         """How many records are not written yet."""
         return len(self._inbox) + self._chain.seq - self._settled
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: JournalEntry) -> None:
         """Take one more record, to be written by the next `settle`, `flush` or `write_within`.
 
         Raises:
@@ -133,7 +133,7 @@ class Journal(Uncopied):
             raise AppendError("the audit log takes no more: too many records wait to be written")
         self._inbox.append(entry)
 
-    def settle(self, entry: Entry) -> None:
+    def settle(self, entry: JournalEntry) -> None:
         """Wait until a record is written; errors are those of the log's backend and of the record's facts."""
         entry.is_awaited = True
         if sys.is_finalizing():
@@ -147,7 +147,7 @@ class Journal(Uncopied):
         """Write all that waits; where nothing does, nothing is written, and no log is made."""
         if not (self.waiting or self._refused):
             return
-        mark = Entry("", 0, dict)
+        mark = JournalEntry("", 0, dict)
         self._inbox.append(mark)
         self.settle(mark)
 
@@ -202,7 +202,7 @@ class Journal(Uncopied):
         return any(not entry.is_answered for entry in list(self._inbox))
 
     def _work(self) -> BaseException | None:
-        entries: list[Entry] = []
+        entries: list[JournalEntry] = []
         error: BaseException | None = None
         try:
             self.identity = self.identity or self._log.identity()
@@ -220,7 +220,7 @@ class Journal(Uncopied):
             _log.error("an audit record, or a part of it, could not be written", exc_info=each)
         return error
 
-    def _chain_all(self, entries: list[Entry]) -> None:
+    def _chain_all(self, entries: list[JournalEntry]) -> None:
         for _ in range(len(self._inbox)):
             entry = self._inbox[0]
             entries.append(entry)
@@ -235,7 +235,7 @@ class Journal(Uncopied):
             del self._refused[:refused]
             self._chain_one("lost", time.time(), {"records": refused})
 
-    def _chain_entry(self, entry: Entry) -> None:
+    def _chain_entry(self, entry: JournalEntry) -> None:
         facts = dict(entry.facts())
         if entry.more:
             try:
@@ -277,12 +277,12 @@ class Journal(Uncopied):
             self._unwritten = None
             self.written, self._settled = self._end, self._end.seq
 
-    def _batch(self) -> Batch:
+    def _batch(self) -> LogBatch:
         lines, self._lines = self._lines, []
         first = self._chain.seq - len(lines) + 1
         self._latest = max(self._latest, time.time())  # the order of a chain outlives a clock set back
         self._end = self._chain
-        return Batch(self._latest, self._chain.writer, first, b"".join(lines))
+        return LogBatch(self._latest, self._chain.writer, first, b"".join(lines))
 
 
 _journals = renewed_in_child(Journal._begin)

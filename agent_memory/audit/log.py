@@ -38,7 +38,7 @@ _BATCH = re.compile(
 
 
 @dataclass
-class Batch:
+class LogBatch:
     """Lines of one writer to be written together, from number ``seq`` on.
 
     ``doubtful``: they may be there already, under ``key`` where the log has chosen one.
@@ -63,7 +63,7 @@ class Log(Protocol):
         """The last whole record before what is written next, where it can be told at little cost."""
         ...
 
-    def append(self, batch: Batch) -> None:
+    def append(self, batch: LogBatch) -> None:
         """Write, durable to the level of the backend; a doubtful batch only if it is not there yet."""
         ...
 
@@ -72,7 +72,7 @@ class Log(Protocol):
         ...
 
 
-class Place(NamedTuple):
+class LogPosition(NamedTuple):
     """Where a part of a log stands among the others: the day, where it has one, and its number or name."""
 
     base: str
@@ -174,7 +174,7 @@ class LogLocation(NamedTuple):
     def _reader(self, part: Key) -> Reader:
         return Reader(cast(Backend, self.backend), sync_run(self.backend), part)
 
-    def _listed(self) -> dict[Key, Place]:
+    def _listed(self) -> dict[Key, LogPosition]:
         store = cast(Backend, self.backend)
         listing = run_sync(
             self.backend,
@@ -182,7 +182,7 @@ class LogLocation(NamedTuple):
         )
         return {entry.key: place for entry in listing.entries if (place := self.place(entry.key))}
 
-    def _listed_late(self, found: Iterable[Key]) -> dict[Key, Place]:
+    def _listed_late(self, found: Iterable[Key]) -> dict[Key, LogPosition]:
         """Batches that were written behind the back of a listing, before later ones of their writers that it has."""
         latest: dict[str, int] = {}
         for key in found:
@@ -198,19 +198,21 @@ class LogLocation(NamedTuple):
         """How a part is called beside the others."""
         return part.relative_to(self.directory).path
 
-    def place(self, key: Key) -> Place | None:
+    def place(self, key: Key) -> LogPosition | None:
         """Where a part stands among the others; None for what is no part."""
         text = self.name_of(key)
         if self.name is None:
             match = _DAILY.match(text) or _BATCH.match(text)
             groups = match.groupdict() if match else {}
-            return Place(match["base"], int(groups.get("number") or 0), groups.get("batch") or "") if match else None
+            return (
+                LogPosition(match["base"], int(groups.get("number") or 0), groups.get("batch") or "") if match else None
+            )
         name = PurePosixPath(self.name)
         numbered = re.fullmatch(rf"{re.escape(name.stem)}(?:\.(\d{{1,9}}))?{re.escape(name.suffix)}", text)
-        return Place("", int(numbered[1] or 0)) if numbered else None
+        return LogPosition("", int(numbered[1] or 0)) if numbered else None
 
 
-def _in_order(found: Mapping[Key, Place]) -> list[Key]:
+def _in_order(found: Mapping[Key, LogPosition]) -> list[Key]:
     return [key for key, _ in sorted(found.items(), key=itemgetter(1))]
 
 
@@ -264,7 +266,7 @@ class SegmentedLog(Uncopied):
     def last(self) -> bytes | None:
         parts = self._location.parts()
         self._chosen(parts)
-        own = Place(self._base or "", self._number)
+        own = LogPosition(self._base or "", self._number)
         for key in reversed(parts):
             if (self._location.place(key) or own) <= own:
                 for line in reversed(self._tail(key).split(b"\n")):
@@ -272,7 +274,7 @@ class SegmentedLog(Uncopied):
                         return line
         return None
 
-    def append(self, batch: Batch) -> None:
+    def append(self, batch: LogBatch) -> None:
         key = batch.key = batch.key or self._key or self._chosen(self._location.parts())
         if batch.doubtful and batch.data in self._tail(key, len(batch.data) + _TAIL):
             return
@@ -314,7 +316,7 @@ class BatchedLog(Uncopied):
     def last(self) -> bytes | None:
         return None
 
-    def append(self, batch: Batch) -> None:
+    def append(self, batch: LogBatch) -> None:
         moment = datetime.fromtimestamp(batch.seconds, UTC)
         name = f"{moment:%Y-%m-%d}/{moment:%H%M%S.%f}-{batch.writer}-{batch.seq:012d}.jsonl"
         key = self._location.directory.join(name)

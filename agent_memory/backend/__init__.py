@@ -1,6 +1,6 @@
 """The contract for implementers: five verbs, each atomic on its own; `flows` derives everything else.
 
-A backend author implements `BlockingBackend` or `Backend`, whichever is the storage's honest colour, and
+A backend author implements `BlockingBackend` or `Backend`, as the storage's own calls are, and
 runs `agent_memory.testing.BackendContract` against it. A user never calls a backend. Keys arrive parsed and
 confined; nothing here or below validates a name again.
 
@@ -156,7 +156,7 @@ class _Common(Uncopied, ABC):
 class Backend(_Common):
     """A backend whose storage is asynchronous; its coroutines run on fsspec's I/O loop."""
 
-    colour: ClassVar[Literal["async"]] = "async"
+    is_async: ClassVar[Literal[True]] = True
 
     @abstractmethod
     async def read(self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY) -> Snapshot:
@@ -226,7 +226,7 @@ class BlockingBackend(_Common):
     Methods are called from any thread, several at a time.
     """
 
-    colour: ClassVar[Literal["blocking"]] = "blocking"
+    is_async: ClassVar[Literal[False]] = False
 
     @abstractmethod
     def read(self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY) -> Snapshot: ...

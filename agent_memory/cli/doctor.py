@@ -13,7 +13,7 @@ from agent_memory.backend import AnyBackend, Capabilities, default_seconds
 from agent_memory.cli.contract import report_contract
 from agent_memory.cli.inspection import Agents, AgentTree, LogSize, agents_of, log_size, tree_of
 from agent_memory.cli.output import Exit, counted, draw, show_json
-from agent_memory.cli.probes import PROBES, Scratch, Sight, look
+from agent_memory.cli.probes import PROBES, ScratchTree, Sight, look
 from agent_memory.cli.settings import Access, Command, Settings, pass_settings
 from agent_memory.cli.steps import reported
 from agent_memory.errors import AgentMemoryError, FileOperationError
@@ -31,7 +31,7 @@ _SHARED = ("atomic_create", "compare_and_swap")
 
 
 @dataclass(frozen=True)
-class Finding:
+class Observation:
     """One promise: what the backend states, what was seen, and whether it is broken.
 
     ``failed``: the storage failed while it was tried, which tells nothing of the promise.
@@ -49,7 +49,7 @@ class Finding:
 class Diagnosis:
     """All that was found."""
 
-    findings: list[Finding]
+    findings: list[Observation]
     agents: Agents
     trees: list[AgentTree]
     left: str | None
@@ -111,7 +111,7 @@ def doctor(settings: Settings, rounds: int, contract: str | None) -> None:
 
 def diagnosed(backend: AnyBackend, rounds: int) -> Diagnosis:
     """Probe a store and look at what lies in it."""
-    scratch = Scratch(backend)
+    scratch = ScratchTree(backend)
     try:
         sights = _sights(scratch, rounds)
     finally:
@@ -129,7 +129,7 @@ def diagnosed(backend: AnyBackend, rounds: int) -> Diagnosis:
     return diagnosis
 
 
-def _sights(scratch: Scratch, rounds: int) -> dict[str, Sight]:
+def _sights(scratch: ScratchTree, rounds: int) -> dict[str, Sight]:
     sights: dict[str, Sight] = {}
     failed_seconds = 0.0
     with reported("Probing", len(PROBES)) as advance:
@@ -144,7 +144,7 @@ def _sights(scratch: Scratch, rounds: int) -> dict[str, Sight]:
     return sights
 
 
-def _cleared(scratch: Scratch) -> str | None:
+def _cleared(scratch: ScratchTree) -> str | None:
     try:
         scratch.clear()
     except AgentMemoryError as error:
@@ -152,19 +152,19 @@ def _cleared(scratch: Scratch) -> str | None:
     return None
 
 
-def _finding(promise: str, capabilities: Capabilities, sights: dict[str, Sight]) -> Finding:
+def _finding(promise: str, capabilities: Capabilities, sights: dict[str, Sight]) -> Observation:
     stated = getattr(capabilities, promise)
     if (sight := sights.get(promise)) is None:
-        return Finding(promise, stated, "not tried", "only a crash can show it", broken=False)
+        return Observation(promise, stated, "not tried", "only a crash can show it", broken=False)
     broken = stated is True and sight.seen == "no"
-    return Finding(promise, stated, sight.seen, sight.detail, broken, sight.seen == "failed")
+    return Observation(promise, stated, sight.seen, sight.detail, broken, sight.seen == "failed")
 
 
-def _doubles(capabilities: Capabilities, trees: Sequence[AgentTree]) -> list[Finding]:
+def _doubles(capabilities: Capabilities, trees: Sequence[AgentTree]) -> list[Observation]:
     if not (count := sum(len(tree.doubles) for tree in trees)):
         return []
     detail = f"in storage: {counted(count, 'name')} both file and directory"
-    return [Finding("exclusive_names", capabilities.exclusive_names, "no", detail, capabilities.exclusive_names)]
+    return [Observation("exclusive_names", capabilities.exclusive_names, "no", detail, capabilities.exclusive_names)]
 
 
 def _document(diagnosis: Diagnosis) -> dict[str, Any]:
@@ -202,7 +202,7 @@ def _print(diagnosis: Diagnosis) -> None:
         click.echo("Verdict: as far as was tried, the store keeps what its backend states.")
 
 
-def _table(findings: Sequence[Finding]) -> Table:
+def _table(findings: Sequence[Observation]) -> Table:
     from rich import box
     from rich.table import Table
     from rich.text import Text

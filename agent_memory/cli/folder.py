@@ -28,7 +28,7 @@ _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
 
 @dataclass
-class Found:
+class FolderContents:
     """What lies in a folder, by relative paths.
 
     Attributes:
@@ -53,7 +53,7 @@ class Found:
         """All that is named here."""
         return [*self.files, *self.links, *self.special, *self.too_deep, *(path for path, _ in self.unreadable)]
 
-    def where(self, takes: Callable[[str], bool]) -> Found:
+    def where(self, takes: Callable[[str], bool]) -> FolderContents:
         """The same without the paths that are not taken."""
         return replace(
             self,
@@ -83,9 +83,9 @@ class Folder(Uncopied):
             Path(path).mkdir(parents=True, exist_ok=True)
         self._top = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
-    def find(self) -> Found:
+    def find(self) -> FolderContents:
         """Everything below."""
-        found = Found()
+        found = FolderContents()
         self._find(os.dup(self._top), "", 1, found)
         found.files.sort()
         return found
@@ -143,7 +143,7 @@ class Folder(Uncopied):
     def __exit__(self, *exc_info: object) -> None:
         self.close()
 
-    def _find(self, directory: int, above: str, depth: int, found: Found) -> None:
+    def _find(self, directory: int, above: str, depth: int, found: FolderContents) -> None:
         """Add what a directory holds; closes its descriptor."""
         try:
             with os.scandir(directory) as entries:
@@ -154,7 +154,7 @@ class Folder(Uncopied):
             os.close(directory)
         found.empty += bool(above and not listed)
 
-    def _add(self, directory: int, entry: os.DirEntry[str], above: str, depth: int, found: Found) -> None:
+    def _add(self, directory: int, entry: os.DirEntry[str], above: str, depth: int, found: FolderContents) -> None:
         path = above + entry.name
         if entry.is_symlink():
             found.links.append(path)
@@ -169,7 +169,7 @@ class Folder(Uncopied):
         else:
             self._enter(directory, entry.name, path, depth, found)
 
-    def _enter(self, directory: int, name: str, path: str, depth: int, found: Found) -> None:
+    def _enter(self, directory: int, name: str, path: str, depth: int, found: FolderContents) -> None:
         try:
             below = _open_directory(directory, name)
         except OSError as error:

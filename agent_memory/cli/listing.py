@@ -11,7 +11,7 @@ from agent_memory.backend import Entry
 from agent_memory.cli.output import counted, draw, iso_moment, moment, note, show_json
 from agent_memory.cli.paths import memory_path
 from agent_memory.cli.presence import without_files
-from agent_memory.cli.settings import Access, Command, Settings, Store, pass_settings
+from agent_memory.cli.settings import Access, Command, OpenStore, Settings, pass_settings
 from agent_memory.key.quoting import field
 from agent_memory.memory import AgentMemory
 
@@ -107,7 +107,7 @@ def _drawn(name: str, entries: Sequence[Entry]) -> Tree:
     return top
 
 
-def mention_no_files(settings: Settings, store: Store, found: Sequence[object]) -> None:
+def mention_no_files(settings: Settings, store: OpenStore, found: Sequence[object]) -> None:
     """Tell that an agent has no files at all, where nothing was found."""
     if not (found or settings.json or settings.skipped.count):
         note(without_files(store.service, store.backend, settings.agent))

@@ -39,7 +39,7 @@ class Left:
 
 
 @dataclass
-class Moved:
+class TransferResult:
     """What became of many files.
 
     Attributes:
@@ -67,7 +67,7 @@ class Moved:
         return Exit.REFUSED if codes <= {Exit.CONFLICT, Exit.REFUSED} else Exit.FAILED
 
 
-def move_all(title: str, items: Sequence[T], move: Callable[[T], bool], name: Callable[[T], str]) -> Moved:
+def move_all(title: str, items: Sequence[T], move: Callable[[T], bool], name: Callable[[T], str]) -> TransferResult:
     """Move every item; ``move`` tells whether it wrote (else the same was there) and raises if the item stays.
 
     After too many failures of the storage the rest is not tried any more.
@@ -75,7 +75,7 @@ def move_all(title: str, items: Sequence[T], move: Callable[[T], bool], name: Ca
     Raises:
         UnsupportedOperationError: the store cannot do this for any file.
     """
-    moved = Moved()
+    moved = TransferResult()
     failed = threading.Semaphore(_MOST_FAILURES)
 
     def attempt(item: T) -> bool | Left | None:
@@ -108,7 +108,7 @@ def _any_left(semaphore: threading.Semaphore) -> bool:
     return False
 
 
-def _account(moved: Moved, result: bool | Left | None) -> None:
+def _account(moved: TransferResult, result: bool | Left | None) -> None:
     if result is None:
         moved.untried += 1
     elif isinstance(result, Left):

@@ -39,7 +39,7 @@ class Sight:
     detail: str
 
 
-class Scratch:
+class ScratchTree:
     """A random prefix in the store's own area, which no agent can name."""
 
     def __init__(self, backend: AnyBackend) -> None:
@@ -78,10 +78,10 @@ class Scratch:
                 continue
 
 
-Probe = Callable[[Scratch, int], Sight]
+Probe = Callable[[ScratchTree, int], Sight]
 
 
-def look(probe: Probe, scratch: Scratch, rounds: int) -> Sight:
+def look(probe: Probe, scratch: ScratchTree, rounds: int) -> Sight:
     """Run one probe; a store that refuses is honest, one that fails is a finding."""
     try:
         return probe(scratch, rounds)
@@ -91,7 +91,7 @@ def look(probe: Probe, scratch: Scratch, rounds: int) -> Sight:
         return Sight("failed", f"could not be probed: {error}")
 
 
-def atomic_write(scratch: Scratch, rounds: int) -> Sight:
+def atomic_write(scratch: ScratchTree, rounds: int) -> Sight:
     """Readers beside a writer see one of the whole states, and always one.
 
     A server that replaces in place is between two states for a moment only: the states are large, so that the moment is
@@ -121,7 +121,7 @@ def atomic_write(scratch: Scratch, rounds: int) -> Sight:
     return Sight("no", "a reader saw a mixture, or nothing")
 
 
-def atomic_create(scratch: Scratch, rounds: int) -> Sight:
+def atomic_create(scratch: ScratchTree, rounds: int) -> Sight:
     """Of racing creators exactly one wins, and its content is what stays."""
     for number in range(rounds):
         name = f"created-{number}.md"
@@ -137,7 +137,7 @@ def atomic_create(scratch: Scratch, rounds: int) -> Sight:
     return Sight("yes", f"one winner of {_RACERS}, {rounds} times")
 
 
-def compare_and_swap(scratch: Scratch, rounds: int) -> Sight:
+def compare_and_swap(scratch: ScratchTree, rounds: int) -> Sight:
     """A stale version is refused, and of racing writers with the same version exactly one wins."""
     stale = scratch.write("swapped.md", b"one")
     version = scratch.write("swapped.md", b"two", when=stale)
@@ -155,7 +155,7 @@ def compare_and_swap(scratch: Scratch, rounds: int) -> Sight:
     return Sight("yes", f"stale versions refused; one winner of {_RACERS}, {rounds} times")
 
 
-def conditional_delete(scratch: Scratch, rounds: int) -> Sight:  # noqa: ARG001 - a probe
+def conditional_delete(scratch: ScratchTree, rounds: int) -> Sight:  # noqa: ARG001 - a probe
     """A stale version is not deleted, and the current one is."""
     stale = scratch.write("deleted.md", b"one")
     current = scratch.write("deleted.md", b"two")
@@ -165,7 +165,7 @@ def conditional_delete(scratch: Scratch, rounds: int) -> Sight:  # noqa: ARG001 
     return Sight("yes", "a stale version refused, the current one deleted")
 
 
-def exclusive_names(scratch: Scratch, rounds: int) -> Sight:  # noqa: ARG001 - a probe
+def exclusive_names(scratch: ScratchTree, rounds: int) -> Sight:  # noqa: ARG001 - a probe
     """A directory does not become a file, nor a file a directory."""
     scratch.write("directory/file.md", b"below")
     scratch.write("file.md", b"file")
@@ -176,7 +176,7 @@ def exclusive_names(scratch: Scratch, rounds: int) -> Sight:  # noqa: ARG001 - a
     return Sight("no", "one name was made a file and a directory")
 
 
-def case_sensitive(scratch: Scratch, rounds: int) -> Sight:  # noqa: ARG001 - a probe
+def case_sensitive(scratch: ScratchTree, rounds: int) -> Sight:  # noqa: ARG001 - a probe
     """Names that differ only by case are two files."""
     scratch.write("Case.md", b"upper")
     try:
@@ -188,7 +188,7 @@ def case_sensitive(scratch: Scratch, rounds: int) -> Sight:  # noqa: ARG001 - a 
     return Sight("no", "names that differ only by case are one file")
 
 
-def read_after_write(scratch: Scratch, rounds: int) -> Sight:
+def read_after_write(scratch: ScratchTree, rounds: int) -> Sight:
     """What was written, listed, deleted is so for the next reader and in the next listing."""
     for number in range(rounds):
         name = f"seen-{number}.md"

@@ -44,7 +44,7 @@ class SkippedNames:
         self.count += outcome.skipped
 
 
-class Store(NamedTuple):
+class OpenStore(NamedTuple):
     """An open store: its service, and the backend below for who asks about the storage itself."""
 
     service: AgentMemoryService
@@ -87,7 +87,7 @@ class Settings:
         return DEFAULT_AGENT if self.chosen_agent is None else self.chosen_agent
 
     @contextmanager
-    def store(self, access: Access, agent: str | None = None) -> Iterator[Store]:
+    def store(self, access: Access, agent: str | None = None) -> Iterator[OpenStore]:
         """Open the store of ``--url``, with the plugins of the configuration; for one agent alone, if it is given.
 
         Changes are recorded in the store's audit log, unless ``--no-audit``.
@@ -148,7 +148,7 @@ class Settings:
 @contextmanager
 def open_store(
     url: str, options: Mapping[str, object], settings: Settings, plugins: Iterable[object] = ()
-) -> Iterator[Store]:
+) -> Iterator[OpenStore]:
     """Open any store; closed afterwards.
 
     Raises:
@@ -164,7 +164,7 @@ def open_store(
     except (TypeError, ValueError) as error:
         raise click.UsageError(f"the store does not open: {error}") from error
     with service:
-        yield Store(service, backend)
+        yield OpenStore(service, backend)
 
 
 def login_name() -> str | None:

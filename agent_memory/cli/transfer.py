@@ -11,18 +11,18 @@ from typing import Any, TypeVar
 
 import click
 
-from agent_memory.cli.folder import BLOCK, Blocks, Folder, Found, link_refused
+from agent_memory.cli.folder import BLOCK, Blocks, Folder, FolderContents, link_refused
 from agent_memory.cli.inspection import agents_of
 from agent_memory.cli.leaving_out import Sieve, ignored_by_git, note_exported
-from agent_memory.cli.moving import Left, Moved, Target, failure, line_of, move_all
+from agent_memory.cli.moving import Left, Target, TransferResult, failure, line_of, move_all
 from agent_memory.cli.output import Exit, counted, note, printable, show_json
 from agent_memory.cli.presence import require_store
 from agent_memory.cli.settings import (
     Access,
     Command,
+    OpenStore,
     Settings,
     SkippedNames,
-    Store,
     key_value,
     open_store,
     pass_settings,
@@ -201,7 +201,9 @@ def _blocks(reader: Reader, first: bytes) -> Iterator[bytes]:
         yield step(reader.read(start, start + BLOCK))
 
 
-def _copied(source: AgentMemoryService, target: AgentMemoryService, overwrite: bool, agent: str | None) -> Moved:
+def _copied(
+    source: AgentMemoryService, target: AgentMemoryService, overwrite: bool, agent: str | None
+) -> TransferResult:
     agents = source.agent_ids() if agent is None else (agent,)
     targets = {agent: Target(target.agent(agent), overwrite=overwrite) for agent in agents}
     files = [(agent, entry.path) for agent in agents for entry in source.agent(agent).list()]
@@ -213,7 +215,7 @@ def _copied(source: AgentMemoryService, target: AgentMemoryService, overwrite: b
     return move_all("Copying", files, put, "/".join)
 
 
-def _no_agents(store: Store) -> list[Left]:
+def _no_agents(store: OpenStore) -> list[Left]:
     left = []
     for name in agents_of(store.backend).strays:
         try:
@@ -246,7 +248,7 @@ def _folder(path: str, *, make: bool) -> Iterator[Folder]:
         yield folder
 
 
-def _not_imported(found: Found) -> list[Left]:
+def _not_imported(found: FolderContents) -> list[Left]:
     return [
         *(Left(path, link_refused(path)) for path in found.links),
         *(Left(path, InvalidPathError(f"{path!r}: {RULES['too-deep']}", "too-deep")) for path in found.too_deep),
@@ -255,7 +257,7 @@ def _not_imported(found: Found) -> list[Left]:
     ]
 
 
-def _notes(found: Found, sieve: Sieve) -> list[str]:
+def _notes(found: FolderContents, sieve: Sieve) -> list[str]:
     notes = []
     if found.empty:
         notes.append(f"{counted(found.empty, 'empty directory', 'empty directories')}: a memory has none")
@@ -274,7 +276,7 @@ def _unnameable(settings: Settings) -> list[Left]:
     return [Left("", InvalidPathError(text, "unnameable"))]
 
 
-def _finish(settings: Settings, done: str, moved: Moved) -> None:
+def _finish(settings: Settings, done: str, moved: TransferResult) -> None:
     if settings.json:
         show_json(_document(moved))
     else:
@@ -282,7 +284,7 @@ def _finish(settings: Settings, done: str, moved: Moved) -> None:
     click.get_current_context().exit(moved.code)
 
 
-def _document(moved: Moved) -> dict[str, Any]:
+def _document(moved: TransferResult) -> dict[str, Any]:
     return {
         "written": moved.written,
         "equal": moved.equal,
@@ -294,7 +296,7 @@ def _document(moved: Moved) -> dict[str, Any]:
     }
 
 
-def _print(done: str, moved: Moved) -> None:
+def _print(done: str, moved: TransferResult) -> None:
     for left in moved.left[:_MOST_LINES]:
         click.echo(f"{_verdict(left)}: {line_of(left)}", err=True)
     if (more := len(moved.left) - _MOST_LINES) > 0:

@@ -13,16 +13,16 @@ from typing import Final
 from agent_memory.backend import Uncopied
 from agent_memory.conversation.jobs import CronJob, dump_jobs, load_jobs
 from agent_memory.conversation.messages import History, Message, Skipped
-from agent_memory.conversation.search import Match, Search
+from agent_memory.conversation.search import HistorySearch, Match
 from agent_memory.conversation.stream import Batch, next_batch
-from agent_memory.core.sync_facade import awaitable
+from agent_memory.core.sync_facade import sync_facade
 from agent_memory.errors import AgentMemoryFileNotFoundError, FileAlreadyExistsError
 from agent_memory.memory import AgentMemory, AsyncAgentMemory, WriteResult
 from agent_memory.reading.lines import backwards, forwards
 from agent_memory.reading.reader import Reader
 from agent_memory.runtime.runners import step
-from agent_memory.tools._kept import HISTORY as HISTORY
-from agent_memory.tools._kept import JOBS as JOBS
+from agent_memory.tools._protected import HISTORY as HISTORY
+from agent_memory.tools._protected import JOBS as JOBS
 
 MEMORY: Final = "workspace/MEMORY.md"
 
@@ -30,7 +30,7 @@ _log = logging.getLogger("agent_memory")
 
 
 class Conversation(Uncopied):
-    """The logic of both colours."""
+    """The logic of the sync and the async class."""
 
     def __init__(self, memory: AsyncAgentMemory, system_messages: bool) -> None:
         self.memory = memory
@@ -57,7 +57,7 @@ class Conversation(Uncopied):
         _warn(skipped)
         return History(messages, skipped.count, skipped.preview, skipped.withheld)
 
-    async def search(self, search: Search) -> list[Match]:
+    async def search(self, search: HistorySearch) -> list[Match]:
         try:
             return await self.memory.scan(HISTORY, search.run)
         except AgentMemoryFileNotFoundError:
@@ -151,7 +151,7 @@ class ConversationMemory(Uncopied):
     """
 
     def __init__(self, memory: AgentMemory, *, system_messages: bool = False) -> None:
-        self.logic = Conversation(awaitable(memory), system_messages)
+        self.logic = Conversation(sync_facade(memory), system_messages)
 
     def append_message(self, message: Message) -> None:
         """Append one message to the history; see `append_messages`."""
@@ -196,7 +196,7 @@ class ConversationMemory(Uncopied):
             since: POSIX seconds; older messages count as absent.
             max_results: at most so many.
         """
-        return step(self.logic.search(Search(query, since=since, max_results=max_results)))
+        return step(self.logic.search(HistorySearch(query, since=since, max_results=max_results)))
 
     def load_global_memory(self) -> str:
         """The memory document, ``""`` if there is none."""
@@ -236,7 +236,7 @@ class AsyncConversationMemory(Uncopied):
                 yield message
 
     async def search(self, query: str, *, since: float | None = None, max_results: int = 10) -> list[Match]:
-        return await self.logic.search(Search(query, since=since, max_results=max_results))
+        return await self.logic.search(HistorySearch(query, since=since, max_results=max_results))
 
     async def load_global_memory(self) -> str:
         return await self.logic.load_global_memory()

@@ -12,7 +12,7 @@ from typing import Final
 
 from agent_memory.conversation.messages import Message, parse
 from agent_memory.reading.lines import BLOCK, Lines, backwards, forwards
-from agent_memory.reading.prefilter import Needle
+from agent_memory.reading.prefilter import SearchPrefilter
 from agent_memory.reading.reader import Reader
 
 SEARCHABLE_ROLES: Final = ("user", "assistant")
@@ -29,7 +29,7 @@ class Match:
     after: Message | None = None
 
 
-class Search:
+class HistorySearch:
     """One search.
 
     Args:
@@ -58,7 +58,7 @@ class Search:
         self._skip = skip
         self._to_skip = skip
         self._is_cut = is_cut
-        self._needle = Needle(self._query, json=True)
+        self._needle = SearchPrefilter(self._query, json=True)
         self._matches: list[Match] = []
         self._awaits_after = False
 

@@ -10,10 +10,10 @@ from typing import Final
 
 from agent_memory.backend import Uncopied
 from agent_memory.conversation.memory import MEMORY, AsyncConversationMemory, Conversation, ConversationMemory
-from agent_memory.conversation.search import Match, Search, formatted
+from agent_memory.conversation.search import HistorySearch, Match, formatted
 from agent_memory.runtime.runners import step
 from agent_memory.tools.arguments import Arguments, Parameter, as_mapping, object_schema
-from agent_memory.tools.results import MAX_CHARACTERS, Malformed, Refused, ToolResult, answered
+from agent_memory.tools.results import MAX_CHARACTERS, Malformed, ToolRefusal, ToolResult, answered
 
 MAX_RESULTS = 50
 RESULTS = 10
@@ -45,10 +45,10 @@ async def _search(conversation: Conversation, arguments: Arguments) -> ToolResul
         given = as_mapping(arguments)
         query = given.get("query")
         if not isinstance(query, str) or not query.strip():
-            raise Refused("Error: query is required")
+            raise ToolRefusal("Error: query is required")
         query = query.strip()
         offset = max(0, _integer(given, "offset", 0))
-        search = Search(
+        search = HistorySearch(
             query,
             since=since(_integer(given, "days", 0)),
             max_results=min(MAX_RESULTS, max(1, _integer(given, "max_results", RESULTS))),
@@ -78,7 +78,7 @@ async def _write(conversation: Conversation, arguments: Arguments) -> ToolResult
     async def call() -> ToolResult:
         content = as_mapping(arguments).get("content")
         if not isinstance(content, str):
-            raise Refused("Error: content is required")
+            raise ToolRefusal("Error: content is required")
         await conversation.memory.write(MEMORY, content)
         return ToolResult("Memory updated successfully.")
 

@@ -8,14 +8,14 @@ from contextvars import ContextVar
 from typing import Final, NamedTuple
 
 
-class Acting(NamedTuple):
+class Actor(NamedTuple):
     """Who acts, and for which call of a tool, as far as that is known."""
 
     actor: str | None
     tool_call_id: str | None = None
 
     @classmethod
-    def of(cls, actor: object, tool_call_id: object = None) -> Acting:
+    def of(cls, actor: object, tool_call_id: object = None) -> Actor:
         """The same of what a caller gives; a subclass of `str` becomes the plain text it holds.
 
         Raises:
@@ -32,8 +32,8 @@ def _text_or_none(name: str, value: object) -> str | None:
     return str.__str__(value)
 
 
-NOBODY: Final = Acting(None)
-_current: ContextVar[Acting | None] = ContextVar("agent_memory_acting", default=None)
+NO_ACTOR: Final = Actor(None)
+_current: ContextVar[Actor | None] = ContextVar("agent_memory_acting", default=None)
 
 
 @contextmanager
@@ -47,13 +47,13 @@ def acting_as(actor: str | None, tool_call_id: str | None = None) -> Iterator[No
     Raises:
         TypeError: an argument is neither a str nor None.
     """
-    token = _current.set(Acting.of(actor, tool_call_id))
+    token = _current.set(Actor.of(actor, tool_call_id))
     try:
         yield
     finally:
         _current.reset(token)
 
 
-def acting(otherwise: Acting) -> Acting:
+def current_actor(otherwise: Actor) -> Actor:
     """Who acts here; ``otherwise`` where nobody said."""
     return _current.get() or otherwise

@@ -49,7 +49,7 @@ from agent_memory.key import Key
 from agent_memory.runtime.runners import Run
 
 T = TypeVar("T")
-Passed = Callable[[bytes], Awaitable[bytes]]
+ApplyFilters = Callable[[bytes], Awaitable[bytes]]
 
 _FIRST_DELAY = 0.01
 _LONGEST_DELAY = 0.5
@@ -221,7 +221,7 @@ async def _write_appended(
 
 
 async def edit(
-    store: Backend, run: Run, key: Key, change: Callable[[str], str], passed: Passed, expected: str | None
+    store: Backend, run: Run, key: Key, change: Callable[[str], str], apply_filters: ApplyFilters, expected: str | None
 ) -> Effect:
     """Replace a file's text by a pure function of it, again on the new text if somebody else was faster."""
 
@@ -236,7 +236,7 @@ async def edit(
         unchanged = Effect(size=before.size, sha256=digest, before_sha256=digest, version=before.version)
         if changed == text:
             return unchanged
-        data = await passed(text_bytes(changed))
+        data = await apply_filters(text_bytes(changed))
         if data == before.data:
             return unchanged
         refuse_larger(key, len(data), store.max_bytes)

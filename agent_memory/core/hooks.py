@@ -71,16 +71,16 @@ class Hooks(Uncopied):
         Raises:
             OperationDenied: one refused, or one failed.
         """
-        _ask(self._before, {"operation": operation})
+        _call_guards(self._before, {"operation": operation})
 
-    def passed(self, operation: Operation, content: bytes) -> bytes:
+    def apply_filters(self, operation: Operation, content: bytes) -> bytes:
         """What the filters make of a content, if the guards of content let it pass; errors as `before`."""
         for each in self._filter:
             content = _filtered(each, operation, content)
-        _ask(self._check, {"operation": operation, "content": content})
+        _call_guards(self._check, {"operation": operation, "content": content})
         return content
 
-    def pass_unseen(self, operation: Operation, size: int) -> None:
+    def call_size_guards(self, operation: Operation, size: int) -> None:
         """Ask the guards of sizes about a content that no plugin can be given.
 
         Raises:
@@ -91,9 +91,9 @@ class Hooks(Uncopied):
                 f"{operation.path!r}: {size:,} bytes are more than one call may carry, so the plugin "
                 f"{_label(self.need_content[0])!r} cannot be given the content; nothing was written"
             )
-        _ask(self._size, {"operation": operation, "size": size})
+        _call_guards(self._size, {"operation": operation, "size": size})
 
-    def hear_successes(self) -> bool:
+    def wants_successes(self) -> bool:
         """Whether an observer wants to be told of an operation that did what it was asked, and nothing else.
 
         An observer that does not always want it has a method ``listening() -> bool``.
@@ -245,7 +245,7 @@ def manager_with(plugins: Iterable[object]) -> pluggy.PluginManager:
         _refuse_unmarked(plugin)
         _register(manager, plugin)
         _refuse_hookless(manager, plugin)
-        _refuse_colours(manager, plugin)
+        _refuse_coroutines(manager, plugin)
     return manager
 
 
@@ -291,7 +291,7 @@ def _label(plugin: object) -> str:
     return str(getattr(plugin, "__name__", type(plugin).__name__))
 
 
-def _refuse_colours(manager: pluggy.PluginManager, plugin: object) -> None:
+def _refuse_coroutines(manager: pluggy.PluginManager, plugin: object) -> None:
     for caller in manager.get_hookcallers(plugin) or ():
         for implementation in caller.get_hookimpls():
             if implementation.plugin is plugin and (fault := _fault(implementation)):
@@ -333,7 +333,7 @@ def _failing_closed(who: str) -> Iterator[None]:
         raise OperationDenied(f"refused: {who} failed with {type(error).__name__}") from error
 
 
-def _ask(guards: Iterable[_Implementation], facts: Mapping[str, object]) -> None:
+def _call_guards(guards: Iterable[_Implementation], facts: Mapping[str, object]) -> None:
     for guard in guards:
         with _failing_closed("a guard"):
             answer = guard(facts)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from agent_memory.memory import AgentMemory, AsyncAgentMemory
 
 
-def awaitable(memory: AgentMemory) -> AsyncAgentMemory:
+def sync_facade(memory: AgentMemory) -> AsyncAgentMemory:
     """A sync memory with methods to await, which never suspend."""
     return cast("AsyncAgentMemory", _Answering(memory))
 

@@ -1,4 +1,4 @@
-"""One confined tree, in no colour: what `AgentMemory` and `AsyncAgentMemory` share.
+"""One confined tree, what `AgentMemory` and `AsyncAgentMemory` share.
 
 Every operation passes `Tree._operate`: names are parsed, guards asked, the flow run, observers told, once.
 The methods are coroutines over a `Run`; `agent_memory.memory` runs them for sync and for async callers.
@@ -30,7 +30,7 @@ from agent_memory.backend import (
     deadline_scope,
 )
 from agent_memory.core import flows, part_flows, tree_flows
-from agent_memory.core.actor import NOBODY, Acting, acting
+from agent_memory.core.actor import NO_ACTOR, Actor, current_actor
 from agent_memory.core.flows import Effect
 from agent_memory.core.hooks import Hooks, Report
 from agent_memory.core.protected_names import ProtectedNames
@@ -172,17 +172,17 @@ class Tree(Uncopied):
     hooks: Hooks
     top: Key
     agent: str | None = None
-    acting: Acting = NOBODY
+    actor: Actor = NO_ACTOR
     bound: bool = False
-    """Whether ``acting`` holds in any context."""
+    """Whether ``actor`` holds in any context."""
     writable: bool = True
     protected: tuple[ProtectedNames, ...] = ()
     timeout: float | None = None
 
     @property
-    def by(self) -> Acting:
+    def by(self) -> Actor:
         """Who acts, here and now."""
-        return self.acting if self.bound else acting(self.acting)
+        return self.actor if self.bound else current_actor(self.actor)
 
     def subtree(self, path: str) -> Tree:
         """The same view below a directory."""
@@ -290,10 +290,10 @@ class Tree(Uncopied):
 
     async def edit(self, run: Run, path: str, change: Callable[[str], str], expected: str | None) -> WriteResult:
         def flow(c: Call) -> Awaitable[Effect]:
-            async def passed(data: bytes) -> bytes:
-                return await self._passed(c, data)
+            async def apply_filters(data: bytes) -> bytes:
+                return await self._apply_filters(c, data)
 
-            return flows.edit(c.store, c.run, c.key, change, passed, _digest(expected))
+            return flows.edit(c.store, c.run, c.key, change, apply_filters, _digest(expected))
 
         return await self._write(run, "edit", path, flow)
 
@@ -407,9 +407,9 @@ class Tree(Uncopied):
         if self.protected and call.kind in _OF_DIRECTORIES:
             await self._permit_below(call)
         if has_content:
-            call.data = await self._passed(call, call.data)
+            call.data = await self._apply_filters(call, call.data)
         if unseen is not None:
-            await call.run.offload(lambda: call.ask(lambda: self.hooks.pass_unseen(call.operation, unseen)))
+            await call.run.offload(lambda: call.ask(lambda: self.hooks.call_size_guards(call.operation, unseen)))
         call.at_work = True
         call.effect = await (flow(call) if self.timeout is None else self._in_time(self.timeout, flow, call))
 
@@ -431,10 +431,10 @@ class Tree(Uncopied):
             for key in filter(None, (call.key, call.target)):
                 names.permit(key, changes=changes)
 
-    async def _passed(self, call: Call, data: bytes) -> bytes:
+    async def _apply_filters(self, call: Call, data: bytes) -> bytes:
         """What the plugins make of a content that is to be written."""
         if self.hooks.see_content:
-            return await call.run.offload(lambda: call.ask(lambda: self.hooks.passed(call.operation, data)))
+            return await call.run.offload(lambda: call.ask(lambda: self.hooks.apply_filters(call.operation, data)))
         return data
 
     async def _tell(
@@ -442,7 +442,7 @@ class Tree(Uncopied):
     ) -> None:
         """Tell the observers how an operation ended, or those that are left; ``raised`` will be raised."""
         if not self.hooks.observers or (
-            raised is None and call.effect and not call.effect.skipped and not self.hooks.hear_successes()
+            raised is None and call.effect and not call.effect.skipped and not self.hooks.wants_successes()
         ):
             call.told = True
             return

@@ -5,11 +5,11 @@ from __future__ import annotations
 from contextlib import suppress
 
 from agent_memory.backend import Uncopied
-from agent_memory.core.sync_facade import awaitable
+from agent_memory.core.sync_facade import sync_facade
 from agent_memory.errors import AgentMemoryFileNotFoundError, BackendNotAvailableError
 from agent_memory.memory import AgentMemory, AsyncAgentMemory
 from agent_memory.runtime.runners import step
-from agent_memory.tools._kept import for_tools
+from agent_memory.tools._protected import for_tools
 from agent_memory.tools._strings import StringSet
 from agent_memory.tools.memory_tool import MAX_VIEW_CHARACTERS, AsyncMemoryTool, MemoryTool, OnExisting
 from agent_memory.tools.results import ToolResult
@@ -69,7 +69,7 @@ class AgentMemoryTool(Uncopied, BetaAbstractMemoryTool):
 
     def clear_all_memory(self) -> str:
         """Delete every file of the memory but those that a conversation keeps in it."""
-        step(_clear(awaitable(self._memory)))
+        step(_clear(sync_facade(self._memory)))
         return "All memory cleared"
 
 

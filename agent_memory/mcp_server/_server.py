@@ -34,8 +34,8 @@ from agent_memory.errors import AgentMemoryError, AgentMemoryFileNotFoundError, 
 from agent_memory.mcp_server._definitions import INSTRUCTIONS, definitions
 from agent_memory.memory import AsyncAgentMemory
 from agent_memory.reading.reader import Reader
-from agent_memory.tools._kept import for_tools
 from agent_memory.tools._paths import ROOT
+from agent_memory.tools._protected import for_tools
 from agent_memory.tools._toolset import TOOLS, Toolset
 from agent_memory.tools.agent_tools import MAX_READ_BYTES
 from agent_memory.tools.arguments import shown

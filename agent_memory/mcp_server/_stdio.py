@@ -122,7 +122,7 @@ class _Client:
                     part = part[os.write(self._stdout, part) :]
 
 
-class _Line:
+class _Message:
     """A line as it is read: whole, or only the beginning and the end of one that is too long."""
 
     def __init__(self, most: int) -> None:
@@ -154,16 +154,16 @@ class _Line:
         return parsed(bytes(self._data))
 
 
-async def _lines(descriptor: int, most: int) -> AsyncIterator[_Line]:
+async def _lines(descriptor: int, most: int) -> AsyncIterator[_Message]:
     """The lines that are not blank; a line feed ends each, also one that is too long."""
-    line = _Line(most)
+    line = _Message(most)
     while block := await _read(descriptor):
         *ends, rest = block.split(b"\n")
         for end in ends:
             line.add(end)
             if not line.is_blank():
                 yield line
-            line = _Line(most)
+            line = _Message(most)
         line.add(rest)
     if not line.is_blank():
         yield line

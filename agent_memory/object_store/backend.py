@@ -41,16 +41,16 @@ from agent_memory.key import Key
 from agent_memory.object_store.bucket import Bucket, changed
 from agent_memory.object_store.cleanup import Cleanup
 from agent_memory.object_store.conditional_write import BeatenError, State, Write
-from agent_memory.object_store.directories import Directories
-from agent_memory.object_store.engine import Composes, NotSatisfiable, Object, ObjectStore
+from agent_memory.object_store.directories import ClaimedDirectories
+from agent_memory.object_store.engine import NotSatisfiable, Object, ObjectStore, SupportsMultipart
 from agent_memory.object_store.erasing import erase
 from agent_memory.object_store.multipart import TAIL_BYTES, Composer
-from agent_memory.object_store.recent_writes import Kept
+from agent_memory.object_store.recent_writes import RecentWrites
 from agent_memory.object_store.retry import Attempts
 from agent_memory.object_store.single_writer import SingleWriterStore
 from agent_memory.object_store.trial import ADVICE, Condition, Conditions, Trial
-from agent_memory.object_store.upload import MOST_PARTS, UPLOAD_SECONDS, Begun, UploadInParts, exists, unknown
-from agent_memory.object_store.write_log import ON_IO_LOOP, Stamped, Table, Writer
+from agent_memory.object_store.upload import MOST_PARTS, UPLOAD_SECONDS, BegunUpload, UploadInParts, exists, unknown
+from agent_memory.object_store.write_log import ON_IO_LOOP, TrackedVersion, WriteLog, Writer
 
 T = TypeVar("T")
 _EMPTY = "empty"
@@ -102,9 +102,9 @@ class ObjectStoreBackend(Backend):
         self._cleanup = Cleanup()
         self._trial = Trial(store, self._cleanup)
         self._writer = writer
-        self._kept = Kept()
+        self._recent_writes = RecentWrites()
         self._composer = Composer(store, self._trial, self._cleanup)
-        self._directories = Directories(self._bucket, writer.turns)
+        self._directories = ClaimedDirectories(self._bucket, writer.turns)
 
     @property
     def capabilities(self) -> Capabilities:  # type: ignore[override]  # not to be set
@@ -157,7 +157,7 @@ class ObjectStoreBackend(Backend):
         return await self._changing(key, WriteError, change, needed)
 
     async def _write(self, key: Key, data: bytes, when: WriteWhen, write: Write) -> Version:
-        self._kept.begin(self._bucket.name(key), write)
+        self._recent_writes.begin(self._bucket.name(key), write)
         if when is ANY:
             version = await write.overwrite(data)
         elif when is ABSENT:
@@ -176,7 +176,7 @@ class ObjectStoreBackend(Backend):
     async def _begin(self, key: Key, size: int, when: WriteWhen, write: Write) -> UploadInParts:
         await self._require_new_parts(key, when, write.attempts)
         store = self._store
-        if not isinstance(store, Composes):
+        if not isinstance(store, SupportsMultipart):
             raise UnsupportedOperationError(
                 f"{key.path!r}: {size:,} bytes are more than the {self.max_bytes:,} one call may carry, and this "
                 "engine sends nothing in parts"
@@ -185,12 +185,12 @@ class ObjectStoreBackend(Backend):
         entry = self._writer.entry(self._store.now() + UPLOAD_SECONDS)
         table = await write.stamped(base, entry)
         begin = partial(store.begin_upload, self._bucket.name(key), table.metadata)
-        begun = Begun(await write.attempts.until_answered(begin), when, base, entry, table)
+        begun = BegunUpload(await write.attempts.until_answered(begin), when, base, entry, table)
         part_bytes = max(self.part_bytes, store.least_part, -(-size // MOST_PARTS))
 
-        async def changing(change: Callable[[Write], Awaitable[Stamped]]) -> Stamped:
-            async def forgetting(write: Write) -> Stamped:
-                self._kept.begin(self._bucket.name(key), write)
+        async def changing(change: Callable[[Write], Awaitable[TrackedVersion]]) -> TrackedVersion:
+            async def forgetting(write: Write) -> TrackedVersion:
+                self._recent_writes.begin(self._bucket.name(key), write)
                 return await change(write)
 
             return await self._changing(key, WriteError, forgetting, ())
@@ -213,10 +213,10 @@ class ObjectStoreBackend(Backend):
 
     async def _append(self, key: Key, data: bytes, separator: bytes, when: AppendWhen, write: Write) -> Appended:
         name = self._bucket.name(key)
-        base = self._kept.begin(name, write)
+        base = self._recent_writes.begin(name, write)
         if base is None or len(base.data) + len(separator) + len(data) > self.max_bytes:
             base = await write.look(whole=True)
-        shared = self._kept.is_shared(name, base)
+        shared = self._recent_writes.is_shared(name, base)
         while True:
             if base is None and when is PRESENT:
                 raise not_found(key)
@@ -231,7 +231,7 @@ class ObjectStoreBackend(Backend):
                 base = beaten.seen  # it is not in the object now, so it is sent again
                 shared = True
         if shared:
-            self._kept.share(name, version.token)
+            self._recent_writes.share(name, version.token)
         else:
             self._keep(key, write, version, whole, before)
         return Appended(before + len(whole), version)
@@ -243,7 +243,7 @@ class ObjectStoreBackend(Backend):
         await self._changing(key, WriteError, partial(self._delete, key, when), needed)
 
     async def _delete(self, key: Key, when: ReadWhen, write: Write) -> None:
-        self._kept.begin(self._bucket.name(key), write)
+        self._recent_writes.begin(self._bucket.name(key), write)
         conditions = await self._conditions(key, write.attempts)
         conditional = conditions.delete is Condition.KEPT or isinstance(self._store, SingleWriterStore)
         try:
@@ -259,7 +259,7 @@ class ObjectStoreBackend(Backend):
         builder = PageBuilder(prefix)
         for found in listing.objects:
             if not found.name.endswith("/"):  # a console's folder marker
-                builder.file(found.name[len(top) :], found.size, found.modified, Stamped(found.etag))
+                builder.file(found.name[len(top) :], found.size, found.modified, TrackedVersion(found.etag))
         for name in await self._bucket.directory_names(prefix, top, listing):
             builder.directory(name)
         return builder.whole_page(listing.next)
@@ -269,7 +269,7 @@ class ObjectStoreBackend(Backend):
         try:
             return await erase(self._bucket, prefix)
         finally:
-            self._kept.forget_all(self._bucket.name(prefix), self._bucket.directory(prefix))
+            self._recent_writes.forget_all(self._bucket.name(prefix), self._bucket.directory(prefix))
 
     async def aclose(self) -> None:
         await self._cleanup.aclose()
@@ -291,7 +291,7 @@ class ObjectStoreBackend(Backend):
         with self._bucket.operation(key, error) as attempts:
             async with self._writer.turns.turn(place, attempts.deadline.at):
                 if needed:
-                    await self._require_kept(key, attempts, needed)
+                    await self._require_preconditions(key, attempts, needed)
                 write = Write(self._store, self._composer, name, self._writer, attempts, self.max_bytes)
                 return await change(write)
 
@@ -309,7 +309,7 @@ class ObjectStoreBackend(Backend):
                 self._bucket.store = SingleWriterStore(self._store)
         return self._trial.known
 
-    async def _require_kept(self, key: Key, attempts: Attempts, needed: tuple[str, ...]) -> None:
+    async def _require_preconditions(self, key: Key, attempts: Attempts, needed: tuple[str, ...]) -> None:
         conditions = await self._conditions(key, attempts)
         if "delete" in needed:
             conditions = await self._trial.of_deletes(self._bucket.name(key), attempts)
@@ -319,11 +319,11 @@ class ObjectStoreBackend(Backend):
         if when is ANY:
             return
         kind: Literal["create", "swap"] = "create" if when is ABSENT else "swap"
-        await self._require_kept(key, attempts, (kind,))
+        await self._require_preconditions(key, attempts, (kind,))
         if not isinstance(self._store, SingleWriterStore):
             async with self._writer.turns.turn(self, attempts.deadline.at):
                 found = await self._trial.of_new_parts(self._bucket.name(key), attempts, kind)
-            if isinstance(self._store, Composes):
+            if isinstance(self._store, SupportsMultipart):
                 self._require(key, found, (f"{kind}_upload",))
 
     def _require(self, key: Key, conditions: Conditions, needed: tuple[str, ...]) -> None:
@@ -333,7 +333,7 @@ class ObjectStoreBackend(Backend):
             if condition is not Condition.KEPT and not self._allow_single_writer:
                 raise UnsupportedOperationError(f"{key.path!r}: {condition.value} ({_REQUESTS[name]}); {ADVICE}")
 
-    async def _create(self, key: Key, write: Write, data: bytes) -> Stamped:
+    async def _create(self, key: Key, write: Write, data: bytes) -> TrackedVersion:
         try:
             return await self._send_new(key, write, data)
         except BeatenError as beaten:
@@ -341,13 +341,13 @@ class ObjectStoreBackend(Backend):
                 raise exists(key) from beaten
             raise unknown(key) from beaten
 
-    async def _append_to(self, key: Key, write: Write, whole: bytes, base: State | None) -> Stamped:
+    async def _append_to(self, key: Key, write: Write, whole: bytes, base: State | None) -> TrackedVersion:
         if base is not None:
             return await write.send(whole, base, whole=True)
         await self._directories.claim(key)
         return await self._send_new(key, write, whole, whole=True)
 
-    async def _send_new(self, key: Key, write: Write, data: bytes, *, whole: bool = False) -> Stamped:
+    async def _send_new(self, key: Key, write: Write, data: bytes, *, whole: bool = False) -> TrackedVersion:
         while True:
             try:
                 return await write.send(data, None, whole=whole)
@@ -355,8 +355,8 @@ class ObjectStoreBackend(Backend):
                 if beaten.seen or not await self._bucket.freed(key):
                     raise
 
-    async def _swap(self, key: Key, write: Write, data: bytes, when: Version) -> Stamped:
-        table = when.table if isinstance(when, Stamped) else None
+    async def _swap(self, key: Key, write: Write, data: bytes, when: Version) -> TrackedVersion:
+        table = when.table if isinstance(when, TrackedVersion) else None
         base = State(when.token, table) if table else await write.look(whole=False)
         if base is None or base.etag != when.token:
             raise changed(key) if base else ConflictError(f"{key.path!r}: the file is gone")
@@ -367,14 +367,14 @@ class ObjectStoreBackend(Backend):
                 raise unknown(key) from beaten
             raise changed(key) if beaten.seen else ConflictError(f"{key.path!r}: the file is gone") from beaten
 
-    def _keep(self, key: Key, write: Write, version: Stamped, data: bytes, before: int = 0) -> None:
+    def _keep(self, key: Key, write: Write, version: TrackedVersion, data: bytes, before: int = 0) -> None:
         if version.table is None:
             return
         least = self._composer.least
         if least is not None and before + len(data) >= least:
             before += max(0, len(data) - TAIL_BYTES)
             data = data[-TAIL_BYTES:]
-        self._kept.keep(self._bucket.name(key), State(version.token, version.table, data, before), write)
+        self._recent_writes.keep(self._bucket.name(key), State(version.token, version.table, data, before), write)
 
 
 def _span(start: int | None, end: int | None) -> str | None:
@@ -391,8 +391,8 @@ def _span(start: int | None, end: int | None) -> str | None:
     return f"bytes={first}-{'' if end is None else end - 1}"
 
 
-def _version(found: Object) -> Stamped:
-    return Stamped(found.etag, Table.of(found.metadata, found.etag))
+def _version(found: Object) -> TrackedVersion:
+    return TrackedVersion(found.etag, WriteLog.of(found.metadata, found.etag))
 
 
 def _snapshot(found: Object) -> Snapshot:

@@ -19,15 +19,15 @@ from agent_memory.errors import (
 )
 from agent_memory.key import RULES, Key
 from agent_memory.object_store.engine import (
-    Answer,
-    Failed,
     Listing,
-    Missing,
+    NotFound,
     Object,
     ObjectStore,
-    Racing,
-    Refused,
+    PermanentError,
+    PreconditionFailed,
+    RequestError,
     TooLarge,
+    WriteConflict,
 )
 from agent_memory.object_store.retry import Attempts, OutOfTimeError
 
@@ -46,10 +46,10 @@ class Bucket(Uncopied):
         self.prefix = prefix + "/" if prefix else ""
         self.jitter = jitter
 
-    def operation(self, key: Key, error: type[FileOperationError]) -> Operation:
+    def operation(self, key: Key, error: type[FileOperationError]) -> KeyOperation:
         """Time to ask in, and our errors for what the store answers."""
         subject = self.subject(key)
-        return Operation(key, error, Attempts(self.jitter, subject), subject)
+        return KeyOperation(key, error, Attempts(self.jitter, subject), subject)
 
     def subject(self, key: Key) -> str:
         """What messages are about: a file, if the key is of one, and the bucket it is in."""
@@ -68,13 +68,13 @@ class Bucket(Uncopied):
                 lambda: self.store.list(top, delimited=not deep, limit=limit, after=after)
             )
             if not all(name.startswith(top) for name in (*(each.name for each in listing.objects), *listing.prefixes)):
-                raise Failed("the server lists names outside the prefix it was asked for")
+                raise PermanentError("the server lists names outside the prefix it was asked for")
             return listing
 
     async def directory_names(self, prefix: Key, top: str, listing: Listing) -> Sequence[str]:
         """The directories of a listing that hold files."""
         found = listing.prefixes
-        if listing.keeps_directories:
+        if listing.has_directories:
             held = await asyncio.gather(*(self.holds_files(prefix, ReadError, name) for name in found))
             found = [name for name, holds in zip(found, held, strict=True) if holds]
         return [name[len(top) : -1] for name in found]
@@ -128,7 +128,7 @@ class Bucket(Uncopied):
         return self.prefix + prefix.storage + "/" if prefix.storage else self.prefix
 
 
-class Operation(AbstractContextManager[Attempts]):
+class KeyOperation(AbstractContextManager[Attempts]):
     """See `Bucket.operation`; a class, because every request is in one, and a generator costs more."""
 
     __slots__ = ("_attempts", "_error", "_key", "_subject")
@@ -145,9 +145,9 @@ class Operation(AbstractContextManager[Attempts]):
     def __exit__(self, kind: type[BaseException] | None, raised: BaseException | None, _: TracebackType | None) -> None:
         if raised is None:
             return
-        if isinstance(raised, Missing):
+        if isinstance(raised, NotFound):
             raise not_found(self._key) from None
-        if isinstance(raised, Refused | Racing):
+        if isinstance(raised, PreconditionFailed | WriteConflict):
             raise changed(self._key) from raised
         if isinstance(raised, TooLarge):
             (refuse_larger_read if self._error is ReadError else refuse_larger)(self._key, raised.size, raised.most)
@@ -158,10 +158,10 @@ class Operation(AbstractContextManager[Attempts]):
             raise self._unknown("the stack was full") from raised
         if isinstance(raised, ReadError | WriteError) and self._attempts.lost:  # of what was asked besides
             raise self._unknown("an answer was lost, and the next one too") from raised
-        if isinstance(raised, Answer | OutOfTimeError):
+        if isinstance(raised, RequestError | OutOfTimeError):
             raise self._ended(raised) from raised
 
-    def _ended(self, failure: Answer | OutOfTimeError) -> AgentMemoryError:
+    def _ended(self, failure: RequestError | OutOfTimeError) -> AgentMemoryError:
         if self._attempts.lost and self._error is not ReadError:
             return self._unknown(str(failure))
         if isinstance(failure, OutOfTimeError) and failure.races:

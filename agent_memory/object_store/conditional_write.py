@@ -9,20 +9,20 @@ from functools import partial
 from typing import NamedTuple
 
 from agent_memory.object_store.engine import (
-    Answer,
-    Failed,
-    Missing,
+    NoResponse,
+    NotFound,
     NotSatisfiable,
     Object,
     ObjectStore,
-    Racing,
-    Refused,
+    PermanentError,
+    PreconditionFailed,
+    RequestError,
     TooLarge,
-    Unanswered,
+    WriteConflict,
 )
 from agent_memory.object_store.multipart import TAIL_BYTES, Composer
 from agent_memory.object_store.retry import Attempts
-from agent_memory.object_store.write_log import Entry, Stamped, Table, Writer
+from agent_memory.object_store.write_log import TrackedVersion, WriteLog, Writer, WriteRecord
 
 _SKEW_SECONDS = 5.0
 """How far two writers' clocks may differ by more than the resolution of the ``Date`` header."""
@@ -43,7 +43,7 @@ class State(NamedTuple):
     """
 
     etag: str
-    table: Table
+    table: WriteLog
     data: bytes = b""
     before: int = 0
     modified: float = math.inf
@@ -79,33 +79,33 @@ class Write:
         self._writer = writer
         self.attempts = attempts
         self._most = most
-        self._stamp: Entry | None = None
+        self._stamp: WriteRecord | None = None
 
-    def carry(self, entry: Entry) -> None:
+    def carry(self, entry: WriteRecord) -> None:
         """Use an entry that was sent already, with the upload that this write completes."""
         self._stamp = entry
 
     @property
-    def _entry(self) -> Entry:
+    def _entry(self) -> WriteRecord:
         """Made when it is first sent: what was read before has told the store's clock."""
         if self._stamp is None:
             left = self.attempts.deadline.seconds - self.attempts.seconds_ago
             self._stamp = self._writer.entry(self._store.now() + left + _LINGER_SECONDS)
         return self._stamp
 
-    async def overwrite(self, data: bytes) -> Stamped:
+    async def overwrite(self, data: bytes) -> TrackedVersion:
         """Write whatever is there; raises `OutOfTimeError`."""
         while True:
-            table = Table.new(self._store.now(), (self._entry,))  # each request is a chain of its own
+            table = WriteLog.new(self._store.now(), (self._entry,))  # each request is a chain of its own
             try:
                 etag = await self.attempts.write_once(partial(self._store.put, self._name, data, table.metadata))
-                return Stamped(etag, table)
-            except Unanswered as failure:
+                return TrackedVersion(etag, table)
+            except NoResponse as failure:
                 await self.attempts.back_off(failure)
-            except Racing:
+            except WriteConflict:
                 await self.attempts.lose()
 
-    async def send(self, data: bytes, base: State | None, *, whole: bool = False) -> Stamped:
+    async def send(self, data: bytes, base: State | None, *, whole: bool = False) -> TrackedVersion:
         """Write if the object is still in a state; with ``whole``, its data are read where it is not.
 
         ``data`` is what follows the bytes ``base.before``, which the server copies.
@@ -117,52 +117,54 @@ class Write:
         while True:
             table = await self.stamped(base, self._entry)
             try:
-                return Stamped(await self._sent(data, table, base), table)
-            except Unanswered as failure:
+                return TrackedVersion(await self._sent(data, table, base), table)
+            except NoResponse as failure:
                 await self.attempts.back_off(failure)
-            except (Refused, Racing, Missing) as answer:
+            except (PreconditionFailed, WriteConflict, NotFound) as answer:
                 if found := await self._settled(answer, base, whole):
                     return found
 
-    async def complete(self, request: Callable[[], Awaitable[str]], table: Table, base: State | None) -> Stamped:
+    async def complete(
+        self, request: Callable[[], Awaitable[str]], table: WriteLog, base: State | None
+    ) -> TrackedVersion:
         """Send the completion of an upload that carries this write's entry and is conditional on a state.
 
         Raises:
             BeatenError, OutOfTimeError: as `send`.
-            Failed: somebody has aborted the upload.
+            PermanentError: somebody has aborted the upload.
         """
         while True:
             try:
-                return Stamped(await self.attempts.write_once(request), table)
-            except Unanswered as failure:
+                return TrackedVersion(await self.attempts.write_once(request), table)
+            except NoResponse as failure:
                 await self.attempts.back_off(failure)
-            except (Refused, Racing, Missing) as answer:
+            except (PreconditionFailed, WriteConflict, NotFound) as answer:
                 if found := await self._settled(answer, base, whole=False):
                     return found
-                if isinstance(answer, Missing):
-                    raise Failed(_ABORTED) from answer
+                if isinstance(answer, NotFound):
+                    raise PermanentError(_ABORTED) from answer
 
-    async def complete_over(self, request: Callable[[], Awaitable[str]], table: Table) -> Stamped:
+    async def complete_over(self, request: Callable[[], Awaitable[str]], table: WriteLog) -> TrackedVersion:
         """The same on no condition."""
         while True:
             try:
-                return Stamped(await self.attempts.write_once(request), table)
-            except Unanswered as failure:
+                return TrackedVersion(await self.attempts.write_once(request), table)
+            except NoResponse as failure:
                 await self.attempts.back_off(failure)
-            except Racing:
+            except WriteConflict:
                 await self.attempts.lose()
-            except Missing as answer:  # it is complete, or somebody has aborted it
+            except NotFound as answer:  # it is complete, or somebody has aborted it
                 seen = await self._look_again(whole=False)
                 if seen and seen.table.has(self._entry):
                     return self._found(seen)
-                raise Failed(_ABORTED) from answer
+                raise PermanentError(_ABORTED) from answer
 
-    async def _settled(self, answer: Answer, base: State | None, whole: bool) -> Stamped | None:
+    async def _settled(self, answer: RequestError, base: State | None, whole: bool) -> TrackedVersion | None:
         """What a refused write came to: it took effect, it was beaten, or (None) the store could not decide."""
         seen = await self._look_again(whole)
         if seen and seen.table.has(self._entry):
             return self._found(seen)
-        in_the_way = base is None and isinstance(answer, Refused) and answer.keeps_directories
+        in_the_way = base is None and isinstance(answer, PreconditionFailed) and answer.has_directories
         if not _same(seen, base) or in_the_way:
             raise self._beaten(seen, base) from answer
         await self.attempts.lose()  # nothing stands in its way
@@ -188,9 +190,9 @@ class Write:
                     partial(self._store.delete, self._name, if_match=seen.etag if conditional else None)
                 )
                 return True
-            except Unanswered as failure:
+            except NoResponse as failure:
                 await attempts.back_off(failure)
-            except (Refused, Racing, Missing):
+            except (PreconditionFailed, WriteConflict, NotFound):
                 attempts.lost = attempts.lost or self._store.resends
                 await attempts.lose()
         return attempts.lost
@@ -200,10 +202,10 @@ class Write:
         try:
             head = partial(self._store.head, self._name)
             found = await (self._content() if whole else self.attempts.until_answered(head))
-        except Missing:
+        except NotFound:
             return None
         before = found.size - len(found.data) if whole else 0
-        return State(found.etag, Table.of(found.metadata, found.etag), found.data, before, found.modified)
+        return State(found.etag, WriteLog.of(found.metadata, found.etag), found.data, before, found.modified)
 
     async def _content(self) -> Object:
         """All there is, or the end of what is large; of a size where it is either for sure."""
@@ -221,19 +223,19 @@ class Write:
                     if found.size >= (self._composer.least or 0):
                         return found
 
-    async def _sent(self, data: bytes, table: Table, base: State | None) -> str:
+    async def _sent(self, data: bytes, table: WriteLog, base: State | None) -> str:
         if base is None or not base.before:
             return await self.attempts.write_once(partial(self._put, data, table, base))
         new, size = data[len(base.data) :], base.before + len(base.data)
         return await self._composer.append(self._name, base.etag, size, new, table.metadata, self.attempts)
 
-    async def _put(self, data: bytes, table: Table, base: State | None) -> str:
+    async def _put(self, data: bytes, table: WriteLog, base: State | None) -> str:
         etag = base.etag if base else None
         return await self._store.put(self._name, data, table.metadata, if_match=etag, absent=base is None)
 
-    async def stamped(self, base: State | None, entry: Entry) -> Table:
+    async def stamped(self, base: State | None, entry: WriteRecord) -> WriteLog:
         """The table of a state with one more entry, as soon as there is room for it."""
-        table = base.table if base else Table.new(self._store.now())
+        table = base.table if base else WriteLog.new(self._store.now())
         while (stamped := table.stamped(entry, self._store.now())) is None:
             await self.attempts.wait_for_room()
         return stamped
@@ -245,10 +247,10 @@ class Write:
             await self.attempts.lose()
         return await self.look(whole=whole)
 
-    def _found(self, seen: State) -> Stamped:
+    def _found(self, seen: State) -> TrackedVersion:
         if seen.table.entries[-1][:2] == self._entry[:2]:
-            return Stamped(seen.etag, seen.table)
-        return Stamped(f'"superseded:{self._entry}"')  # others wrote since: its own ETag is not known
+            return TrackedVersion(seen.etag, seen.table)
+        return TrackedVersion(f'"superseded:{self._entry}"')  # others wrote since: its own ETag is not known
 
     def _beaten(self, seen: State | None, base: State | None) -> BeatenError:
         if seen and self._kept_all(seen, base):

@@ -14,10 +14,10 @@ from agent_memory.backend import Uncopied, taken_name
 from agent_memory.errors import WriteError
 from agent_memory.key import Key
 from agent_memory.object_store.bucket import Bucket
-from agent_memory.runtime.queues import Turns
+from agent_memory.runtime.queues import KeyedLocks
 
 _REMEMBERED = 1024
-Place: TypeAlias = tuple[str, str]
+Directory: TypeAlias = tuple[str, str]
 """Of a directory: the base of its trees, and its path there."""
 
 
@@ -29,34 +29,34 @@ class KnownDirectories(Uncopied):
     """
 
     def __init__(self) -> None:
-        self._children: OrderedDict[Place, set[str] | None] = OrderedDict()
+        self._children: OrderedDict[Directory, set[str] | None] = OrderedDict()
 
-    def __contains__(self, place: Place) -> bool:
+    def __contains__(self, place: Directory) -> bool:
         return place in self._children
 
-    def children(self, place: Place) -> set[str] | None:
+    def children(self, place: Directory) -> set[str] | None:
         """The subdirectories, if they are known."""
         if (children := self._children.get(place)) is not None:
             self._children.move_to_end(place)
         return children
 
-    def add(self, place: Place) -> None:
+    def add(self, place: Directory) -> None:
         """Remember that it is no file."""
         self._remember(place, self._children.get(place))
 
-    def add_children(self, place: Place, found: set[str]) -> set[str]:
+    def add_children(self, place: Directory, found: set[str]) -> set[str]:
         """Remember what was found below, and what this process writes into, whether or not a file is there yet."""
         children = found | self._known_below(place)
         self._remember(place, children)
         return children
 
-    def add_to_parents(self, places: list[Place]) -> None:
+    def add_to_parents(self, places: list[Directory]) -> None:
         """Remember each of these, from the top down, below the one before."""
         for above, (_, path) in pairwise(places):
             if (children := self._children.get(above)) is not None:
                 children.add(path.rpartition("/")[2])
 
-    def forget(self, place: Place) -> None:
+    def forget(self, place: Directory) -> None:
         """Forget a directory that has been emptied, with what was below, and that it was below another."""
         base, path = place
         above, _, name = path.rpartition("/")
@@ -66,23 +66,23 @@ class KnownDirectories(Uncopied):
             if other[0] == base and f"{other[1]}/".startswith(f"{path}/"):
                 self._children.pop(other, None)
 
-    def _known_below(self, place: Place) -> set[str]:
+    def _known_below(self, place: Directory) -> set[str]:
         base, directory = place
         top = f"{directory}/" if directory else ""
         paths = (path for other, path in list(self._children) if other == base and path != directory)
         return {path[len(top) :].partition("/")[0] for path in paths if path.startswith(top)}
 
-    def _remember(self, place: Place, children: set[str] | None) -> None:
+    def _remember(self, place: Directory, children: set[str] | None) -> None:
         self._children[place] = children
         self._children.move_to_end(place)
         if len(self._children) > _REMEMBERED:
             self._children.popitem(last=False)
 
 
-class Directories(Uncopied):
+class ClaimedDirectories(Uncopied):
     """Asks for what is not known."""
 
-    def __init__(self, bucket: Bucket, turns: Turns) -> None:
+    def __init__(self, bucket: Bucket, turns: KeyedLocks) -> None:
         self._bucket = bucket
         self._turns = turns
         self._known = KnownDirectories()

@@ -33,12 +33,12 @@ class Listed(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """One page; ``prefixes`` end in ``/``; ``keeps_directories``: the server may name some that hold no object."""
+    """One page; ``prefixes`` end in ``/``; ``has_directories``: the server may name some that hold no object."""
 
     objects: Sequence[Listed]
     prefixes: Sequence[str]
     next: str | None
-    keeps_directories: bool = False
+    has_directories: bool = False
 
 
 class ObjectStore(Protocol):
@@ -48,17 +48,17 @@ class ObjectStore(Protocol):
     again.
 
     Raises:
-        Missing: there is no such object.
-        Refused: the precondition does not hold (412).
-        Racing: the store could not decide the precondition while another write was under way (409).
+        NotFound: there is no such object.
+        PreconditionFailed: the precondition does not hold (412).
+        WriteConflict: the store could not decide the precondition while another write was under way (409).
         NotSatisfiable: the range begins at or after the end of the object (416).
-        Unanswered: no answer, or one that leaves open whether the request took effect; may be tried again.
-        Failed: an answer that would be the same if asked again.
+        NoResponse: no answer, or one that leaves open whether the request took effect; may be tried again.
+        PermanentError: an answer that would be the same if asked again.
         UnsupportedOperationError: the store takes no such condition (501).
     """
 
     resends: bool
-    """Whether the client may send a request twice without telling, so that its own write may answer `Refused`."""
+    """Whether the client may send a request twice by itself, so that a write can be refused by its own result."""
     conditional_delete: bool
     """Whether `delete` takes a condition."""
     bare_etags: bool
@@ -112,46 +112,46 @@ class ObjectStore(Protocol):
         ...
 
 
-class KeptItem(NamedTuple):
+class RetainedVersion(NamedTuple):
     """One thing a store keeps under a name: a version (of an object or of its deletion), or an incomplete upload."""
 
     name: str
     id: str
 
 
-class KeptPage(NamedTuple):
+class RetainedPage(NamedTuple):
     """One page; ``next`` is where the next one begins, None at the end."""
 
-    found: Sequence[KeptItem]
+    found: Sequence[RetainedVersion]
     next: tuple[str, str] | None
 
 
 @runtime_checkable
-class KeepsVersions(Protocol):
+class SupportsVersions(Protocol):
     """An optional part of an `ObjectStore`: what it keeps beside the objects it shows. Errors as there."""
 
-    async def list_versions(self, prefix: str, after: tuple[str, str] | None) -> KeptPage:
+    async def list_versions(self, prefix: str, after: tuple[str, str] | None) -> RetainedPage:
         """All versions and deletion marks of the names that begin so, at most 1,000; of a name the latest first."""
         ...
 
-    async def delete_version(self, version: KeptItem) -> None:
+    async def delete_version(self, version: RetainedVersion) -> None:
         """Delete one version for good."""
         ...
 
-    async def list_uploads(self, prefix: str, after: tuple[str, str] | None) -> KeptPage:
+    async def list_uploads(self, prefix: str, after: tuple[str, str] | None) -> RetainedPage:
         """Uploads in parts that nobody completed, of the names that begin so, at most 1,000."""
         ...
 
-    async def abort_upload(self, upload: KeptItem) -> None:
+    async def abort_upload(self, upload: RetainedVersion) -> None:
         """Drop the parts of an upload."""
         ...
 
 
 @runtime_checkable
-class Composes(ObjectStore, Protocol):
+class SupportsMultipart(ObjectStore, Protocol):
     """An optional part of an `ObjectStore`: uploads in parts, of which the server copies some. Errors as there.
 
-    An upload that does not exist any more is `Missing`.
+    An upload that does not exist any more is `NotFound`.
     """
 
     least_part: int
@@ -177,39 +177,39 @@ class Composes(ObjectStore, Protocol):
         """Put the parts, by their ETags, in the object's place, on a condition as `put`; returns the new ETag."""
         ...
 
-    async def abort_upload(self, upload: KeptItem) -> None:
+    async def abort_upload(self, upload: RetainedVersion) -> None:
         """Drop the parts of an upload."""
         ...
 
 
-class Answer(Exception):
+class RequestError(Exception):
     """What a request came to instead of a result."""
 
 
-class Missing(Answer):
+class NotFound(RequestError):
     """There is no such object."""
 
 
-class Refused(Answer):
+class PreconditionFailed(RequestError):
     """The precondition does not hold.
 
-    ``keeps_directories``: the server may mean a directory that holds no object.
+    ``has_directories``: the server may mean a directory that holds no object.
     """
 
-    def __init__(self, keeps_directories: bool = False) -> None:
+    def __init__(self, has_directories: bool = False) -> None:
         super().__init__()
-        self.keeps_directories = keeps_directories
+        self.has_directories = has_directories
 
 
-class Racing(Answer):
+class WriteConflict(RequestError):
     """The precondition could not be decided, because another write was under way."""
 
 
-class NotSatisfiable(Answer):
+class NotSatisfiable(RequestError):
     """The range begins at or after the end."""
 
 
-class TooLarge(Answer):
+class TooLarge(RequestError):
     """More bytes than the caller takes: ``size``, of at most ``most``."""
 
     def __init__(self, size: int, most: int) -> None:
@@ -218,7 +218,7 @@ class TooLarge(Answer):
         self.most = most
 
 
-class Unanswered(Answer):
+class NoResponse(RequestError):
     """No answer that settles a request; its text says why, in a word or two.
 
     Attributes:
@@ -234,17 +234,17 @@ class Unanswered(Answer):
         self.lasting = lasting
 
 
-class Unreachable(Unanswered):
+class Unreachable(NoResponse):
     """No answer from a server that never answered this process: its address may be wrong. Retried for a few seconds."""
 
 
-class Garbled(Unanswered):
+class InvalidResponse(NoResponse):
     """An answer that is no HTTP. A few in a row are no accident: the operation ends."""
 
 
-class Failed(Answer):
+class PermanentError(RequestError):
     """The store's refusal for good; its text says why, without names, hosts and credentials."""
 
 
-class Broken(Failed):
+class UnknownOutcome(PermanentError):
     """No answer of a store, for good, to a request that may have taken effect: a mistake of code, or another server."""

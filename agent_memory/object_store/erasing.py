@@ -10,7 +10,7 @@ from agent_memory.backend import DeletedTree, Markers, named
 from agent_memory.errors import PartialOperationError, UnsupportedOperationError, WriteError
 from agent_memory.key import TEMPORARY_SUFFIX, Key
 from agent_memory.object_store.bucket import Bucket
-from agent_memory.object_store.engine import KeepsVersions, KeptItem, KeptPage
+from agent_memory.object_store.engine import RetainedPage, RetainedVersion, SupportsVersions
 
 _AT_ONCE = 16
 _MOST_ROUNDS = 5
@@ -18,14 +18,14 @@ _STILL_THERE = "the server still lists what it said it had deleted"
 _OURS = Key.internal("x").parent
 _NO_FILES = ("/", TEMPORARY_SUFFIX)
 """How names end that are a console's folder markers, or the scratch objects of a trial of preconditions."""
-ListPage = Callable[[str, tuple[str, str] | None], Awaitable[KeptPage]]
-Drop = Callable[[KeptItem], Awaitable[None]]
+ListPage = Callable[[str, tuple[str, str] | None], Awaitable[RetainedPage]]
+Drop = Callable[[RetainedVersion], Awaitable[None]]
 
 
 async def erase(bucket: Bucket, prefix: Key) -> DeletedTree:
     """See `agent_memory.backend.Erases.erase`; this package's own data are no files of any tree."""
     store = bucket.store
-    if not isinstance(store, KeepsVersions):
+    if not isinstance(store, SupportsVersions):
         raise UnsupportedOperationError(f"{named(prefix)}: this store does not tell which versions it keeps")
     erasing = _Erasing(bucket, prefix)
     await erasing.drop_all(store.list_uploads, store.abort_upload)
@@ -49,8 +49,8 @@ class _Erasing:
         All pages are read before anything is dropped: of a name the oldest version goes first and the latest last, so
         that none comes to light meanwhile. What is left is what the last listing still has, whatever was answered.
         """
-        tried: set[KeptItem] = set()
-        errors: dict[KeptItem, WriteError] = {}
+        tried: set[RetainedVersion] = set()
+        errors: dict[RetainedVersion, WriteError] = {}
         found = await self._listed(pages)
         for _ in range(_MOST_ROUNDS):  # else whoever goes on writing would keep us for ever
             if not (new := [kept for kept in found if kept not in tried]):
@@ -84,8 +84,8 @@ class _Erasing:
         message = f"{named(self._prefix)}: of {len(left)} of {len(self._found)} files something is left: {first}"
         raise PartialOperationError(message, done, left) from first
 
-    async def _listed(self, pages: ListPage) -> list[KeptItem]:
-        found: list[KeptItem] = []
+    async def _listed(self, pages: ListPage) -> list[RetainedVersion]:
+        found: list[RetainedVersion] = []
         after: tuple[str, str] | None = None
         markers = Markers(self._prefix, WriteError)
         while True:
@@ -97,20 +97,20 @@ class _Erasing:
                 return found  # what comes is neither the name nor below it
             markers.go_on(after)
 
-    def _is_named(self, kept: KeptItem) -> bool:
+    def _is_named(self, kept: RetainedVersion) -> bool:
         if not self._prefix.storage and kept.name.startswith(self._bucket.directory(_OURS)):
             return False  # of the whole root, too, our own data are no part
         return kept.name == self._name or kept.name.startswith(self._top)
 
-    async def _drop(self, those: Sequence[KeptItem], drop: Drop) -> dict[KeptItem, WriteError]:
-        by_name: dict[str, list[KeptItem]] = {}
+    async def _drop(self, those: Sequence[RetainedVersion], drop: Drop) -> dict[RetainedVersion, WriteError]:
+        by_name: dict[str, list[RetainedVersion]] = {}
         for kept in reversed(those):
             by_name.setdefault(kept.name, []).append(kept)
         self._found |= {name for name in by_name if not name.endswith(_NO_FILES)}
-        errors: dict[KeptItem, WriteError] = {}
+        errors: dict[RetainedVersion, WriteError] = {}
         places = asyncio.Semaphore(_AT_ONCE)
 
-        async def drop_of_one(versions: Sequence[KeptItem]) -> None:
+        async def drop_of_one(versions: Sequence[RetainedVersion]) -> None:
             async with places:
                 await self._drop_in_order(versions, drop, errors)
 
@@ -118,7 +118,7 @@ class _Erasing:
         return errors
 
     async def _drop_in_order(
-        self, versions: Sequence[KeptItem], drop: Drop, errors: dict[KeptItem, WriteError]
+        self, versions: Sequence[RetainedVersion], drop: Drop, errors: dict[RetainedVersion, WriteError]
     ) -> None:
         """Until one cannot be dropped: were those after it dropped, it would be the file again."""
         for kept in versions:

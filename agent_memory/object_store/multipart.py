@@ -14,10 +14,10 @@ from typing import Final, cast
 
 from agent_memory.backend import Uncopied
 from agent_memory.object_store.cleanup import Cleanup
-from agent_memory.object_store.engine import Composes, KeptItem, ObjectStore, Unanswered
+from agent_memory.object_store.engine import NoResponse, ObjectStore, RetainedVersion, SupportsMultipart
 from agent_memory.object_store.retry import Attempts
 from agent_memory.object_store.trial import Trial
-from agent_memory.runtime.tasks import together
+from agent_memory.runtime.tasks import gather_or_cancel
 
 TAIL_BYTES: Final = 64
 """How much of a large object an append reads: as much as a separator may have."""
@@ -36,7 +36,7 @@ class Composer(Uncopied):
     """
 
     def __init__(self, store: ObjectStore, trial: Trial, cleanup: Cleanup) -> None:
-        self._store = store if isinstance(store, Composes) else None
+        self._store = store if isinstance(store, SupportsMultipart) else None
         self._trial = trial
         self._cleanup = cleanup
 
@@ -62,7 +62,7 @@ class Composer(Uncopied):
             Refused, Racing, Missing: as a conditional PUT; or somebody has aborted the upload.
             OutOfTimeError: as `Attempts`.
         """
-        store = cast(Composes, self._store)  # nothing is large elsewhere
+        store = cast(SupportsMultipart, self._store)  # nothing is large elsewhere
         async with self._upload(store, name, metadata, attempts) as upload:
             parts = await _copied(store, name, upload, etag, size, attempts)
             new = partial(store.put_part, name, upload, len(parts) + 1, data)
@@ -70,20 +70,22 @@ class Composer(Uncopied):
             while True:
                 try:
                     return await attempts.write_once(partial(store.complete_upload, name, upload, parts, if_match=etag))
-                except Unanswered as failure:
+                except NoResponse as failure:
                     await attempts.back_off(failure)
 
     @asynccontextmanager
     async def _upload(
-        self, store: Composes, name: str, metadata: Mapping[str, str], attempts: Attempts
+        self, store: SupportsMultipart, name: str, metadata: Mapping[str, str], attempts: Attempts
     ) -> AsyncIterator[str]:
         """An upload that is aborted if it fails: its parts would be kept, and paid for, until somebody does."""
         upload = await attempts.until_answered(partial(store.begin_upload, name, metadata))
-        async with self._cleanup.on_failure(partial(store.abort_upload, KeptItem(name, upload)), attempts):
+        async with self._cleanup.on_failure(partial(store.abort_upload, RetainedVersion(name, upload)), attempts):
             yield upload
 
 
-async def _copied(store: Composes, name: str, upload: str, etag: str, size: int, attempts: Attempts) -> list[str]:
+async def _copied(
+    store: SupportsMultipart, name: str, upload: str, etag: str, size: int, attempts: Attempts
+) -> list[str]:
     places = asyncio.Semaphore(_UNDER_WAY)
 
     async def copy(number: int, span: tuple[int, int]) -> str:
@@ -92,7 +94,7 @@ async def _copied(store: Composes, name: str, upload: str, etag: str, size: int,
                 partial(store.copy_part, name, upload, number, source=name, if_match=etag, span=span)
             )
 
-    return await together(copy(number, span) for number, span in enumerate(_spans(size), 1))
+    return await gather_or_cancel(copy(number, span) for number, span in enumerate(_spans(size), 1))
 
 
 def _spans(size: int) -> Iterator[tuple[int, int]]:

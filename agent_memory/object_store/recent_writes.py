@@ -12,7 +12,7 @@ MOST_BYTES = 16 << 20
 _MOST_SHARED = 1024
 
 
-class Kept(Uncopied):
+class RecentWrites(Uncopied):
     """States by name; the one longest unused goes first.
 
     A file whose last version turned out not to be current any more is **shared**: until a version of it is found where

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from agent_memory.errors import UnsupportedOperationError
 from agent_memory.object_store.engine import (
-    Failed,
-    Garbled,
-    Missing,
+    InvalidResponse,
+    NoResponse,
+    NotFound,
     NotSatisfiable,
-    Racing,
-    Refused,
-    Unanswered,
+    PermanentError,
+    PreconditionFailed,
     Unreachable,
+    WriteConflict,
 )
 
 _THROTTLED = {"SlowDown", "Throttling", "ThrottlingException", "RequestLimitExceeded", "TooManyRequests",
@@ -43,7 +43,7 @@ def refusal_of(
     of_object: bool = False,
     has_code: bool = False,
     ranged: bool = False,
-    keeps_directories: bool = False,
+    has_directories: bool = False,
     retry_after: float = 0.0,
     store: str = "S3",
 ) -> Exception:
@@ -56,21 +56,21 @@ def refusal_of(
         of_object: it was about one object.
         has_code: a store of objects says by a code in the answer's body what is missing; not in answer to a HEAD.
         ranged: it asked for a range.
-        keeps_directories: as `Refused`.
+        has_directories: as `PreconditionFailed`.
         retry_after: seconds the answer asks to wait.
         store: what messages call the store.
     """
     status = _MEANT.get(code, status)
     if code in _NO_BUCKET:
-        return Failed(f"the {_NO_BUCKET[code]} does not exist")
+        return PermanentError(f"the {_NO_BUCKET[code]} does not exist")
     if conditional and status == 412:
-        return Refused(keeps_directories)
+        return PreconditionFailed(has_directories)
     if conditional and status == 409 and code != "OperationAborted":
-        return Racing()
+        return WriteConflict()
     if conditional and status == 501:
         return UnsupportedOperationError("this server does not take conditional requests")
     if status == 404 and of_object:
-        return Failed(f"the answer is not of {store}: it has no code") if has_code and not code else Missing()
+        return PermanentError(f"the answer is not of {store}: it has no code") if has_code and not code else NotFound()
     if status == 416 and ranged:
         return NotSatisfiable()
     return _failure(store, status, code, retry_after)
@@ -79,19 +79,19 @@ def refusal_of(
 def _failure(store: str, status: int, code: str, retry_after: float) -> Exception:
     shown = f"{store} answered {code or status}"
     if code in _THROTTLED or status == 429:
-        return Unanswered(shown, sent=False, wait=max(_THROTTLED_SECONDS, retry_after))
+        return NoResponse(shown, sent=False, wait=max(_THROTTLED_SECONDS, retry_after))
     if status == 501:
-        return Failed(f"this server does not know how: {shown}")
+        return PermanentError(f"this server does not know how: {shown}")
     if status >= 500 or status < 300 or code in _AGAIN or status in (408, 409):
-        return Unanswered(shown, wait=retry_after)
+        return NoResponse(shown, wait=retry_after)
     if 300 <= status < 400:  # not followed by s3fs: a request is signed for one host
-        return Failed(REDIRECTED)
+        return PermanentError(REDIRECTED)
     if status in (401, 403):  # which is of a clock that is wrong, too, or of an archived object
-        return Failed(f"access denied by {store}" + (f" ({code})" if code not in ("", "AccessDenied") else ""))
-    return Failed(shown)
+        return PermanentError(f"access denied by {store}" + (f" ({code})" if code not in ("", "AccessDenied") else ""))
+    return PermanentError(shown)
 
 
-class FirstContact:
+class Reachability:
     """Whether a server ever answered this process; set ``made`` when it does, ``of_store`` when it is an object store.
 
     The address of a server that never did is more likely wrong than the server is about to restart.
@@ -102,10 +102,10 @@ class FirstContact:
         self.of_store = False
 
     def judged(self, answer: Exception) -> Exception:
-        """The answer; before the first contact `Failed` if no retry mends it, else `Unreachable`."""
-        if self.made or not isinstance(answer, Unanswered) or isinstance(answer, Garbled):
+        """The answer; before the first contact `PermanentError` if no retry mends it, else `Unreachable`."""
+        if self.made or not isinstance(answer, NoResponse) or isinstance(answer, InvalidResponse):
             return answer
         if answer.lasting:
-            return Failed(str(answer))
+            return PermanentError(str(answer))
         hint = "; perhaps the endpoint is another one, or https:// rather than http://" if answer.sent else ""
         return Unreachable(f"{answer}{hint}", sent=answer.sent, wait=answer.wait)

@@ -10,7 +10,14 @@ from typing import TypeVar
 
 from agent_memory.backend import Deadline, deadline_or_default
 from agent_memory.errors import AgentMemoryError
-from agent_memory.object_store.engine import Answer, Broken, Failed, Garbled, Unanswered, Unreachable
+from agent_memory.object_store.engine import (
+    InvalidResponse,
+    NoResponse,
+    PermanentError,
+    RequestError,
+    UnknownOutcome,
+    Unreachable,
+)
 
 _FIRST, _LONGEST = 0.02, 2.0
 _FIRST_RACE, _LONGEST_RACE = 0.01, 0.5
@@ -91,17 +98,17 @@ class Attempts:
         while True:
             try:
                 return await self.once(request)
-            except Unanswered as failure:
+            except NoResponse as failure:
                 await self.back_off(failure)
 
     async def write_once(self, request: Callable[[], Awaitable[T]]) -> T:
-        """Send a write once, and note whether it may have taken effect without an answer; raises `Unanswered`."""
+        """Send a write once, and note whether it may have taken effect without an answer; raises `NoResponse`."""
         began = self._loop.time()
         self.sent, self._first_sent = True, min(began, self._first_sent)
         try:
             return await self.once(request)
-        except (Unanswered, Broken) as failure:
-            if not isinstance(failure, Unanswered) or failure.sent:
+        except (NoResponse, UnknownOutcome) as failure:
+            if not isinstance(failure, NoResponse) or failure.sent:
                 self.lost, self._first_lost = True, min(began, self._first_lost)
             raise
 
@@ -110,41 +117,41 @@ class Attempts:
         return self._loop.time() - (self._first_sent if resends else self._first_lost)
 
     async def once(self, request: Callable[[], Awaitable[T]]) -> T:
-        """Send a request, and give it up at the deadline: the only place where one is sent; raises `Unanswered`."""
+        """Send a request, and give it up at the deadline: the only place where one is sent; raises `NoResponse`."""
         self._requests += 1
         self._first_request = min(self._first_request, self._loop.time())
         try:
             async with asyncio.timeout_at(self.deadline.at):
                 return await request()
         except TimeoutError:
-            raise Unanswered("no answer in time") from None
-        except (Answer, AgentMemoryError, MemoryError, RecursionError):
+            raise NoResponse("no answer in time") from None
+        except (RequestError, AgentMemoryError, MemoryError, RecursionError):
             raise
         except Exception as mistake:
-            raise Broken(f"the storage client failed ({type(mistake).__name__})") from mistake
+            raise UnknownOutcome(f"the storage client failed ({type(mistake).__name__})") from mistake
 
-    async def back_off(self, failure: Unanswered) -> None:
+    async def back_off(self, failure: NoResponse) -> None:
         """Note a failure, and wait before the next request: twice as long each time at most, full jitter.
 
         Raises:
             OutOfTimeError: there is no time for another one.
-            Failed: the server sends no HTTP, again and again; or it never answered this process for a few seconds.
+            PermanentError: the server sends no HTTP, again and again; or it never answered for some seconds.
         """
-        self._garbled = self._garbled + 1 if isinstance(failure, Garbled) else 0
+        self._garbled = self._garbled + 1 if isinstance(failure, InvalidResponse) else 0
         if self._garbled >= _MOST_GARBLED:
-            raise Failed(f"{failure}, {self._garbled} times in a row") from failure
+            raise PermanentError(f"{failure}, {self._garbled} times in a row") from failure
         self._last = str(failure)
         self._failures += 1
         self._look_at(failure)
         await self._wait(max(0.0, failure.wait) + self._jitter() * _window(_FIRST, self._failures, _LONGEST))
 
-    def _look_at(self, failure: Unanswered) -> None:
+    def _look_at(self, failure: NoResponse) -> None:
         """End at a server that is out of reach, and warn once that requests are sent again."""
         ends = self.deadline.at
         if isinstance(failure, Unreachable):
             ends = min(ends, self._first_request + _UNREACHABLE_SECONDS)
             if self._loop.time() >= ends and (not failure.sent or self._failures >= _MOST_CLOSED):
-                raise Failed(f"{failure}, {self._requests} requests in {self.seconds_ago:.1f} s") from failure
+                raise PermanentError(f"{failure}, {self._requests} requests in {self.seconds_ago:.1f} s") from failure
         if self._failures == _TOLD:
             left = max(0.0, ends - self._loop.time())
             _log.warning("%s: %s; it is asked again for up to %.0f s", self._subject, failure, left)

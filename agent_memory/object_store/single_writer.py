@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from agent_memory.object_store.engine import Composes, KeepsVersions, Missing, Object, ObjectStore, Refused
+from agent_memory.object_store.engine import (
+    NotFound,
+    Object,
+    ObjectStore,
+    PreconditionFailed,
+    SupportsMultipart,
+    SupportsVersions,
+)
 
 
 class SingleWriterStore:
@@ -13,10 +20,10 @@ class SingleWriterStore:
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
-        if isinstance(store, KeepsVersions):
+        if isinstance(store, SupportsVersions):
             self.list_versions, self.delete_version = store.list_versions, store.delete_version
             self.list_uploads, self.abort_upload = store.list_uploads, store.abort_upload
-        if isinstance(store, Composes):
+        if isinstance(store, SupportsMultipart):
             self.least_part = store.least_part
             self.begin_upload, self.put_part, self.copy_part = store.begin_upload, store.put_part, store.copy_part
             self.abort_upload = store.abort_upload
@@ -48,7 +55,7 @@ class SingleWriterStore:
 
     async def _complete(
         self,
-        store: Composes,
+        store: SupportsMultipart,
         name: str,
         upload: str,
         parts: Sequence[str],
@@ -64,7 +71,7 @@ class SingleWriterStore:
         found: Object | None
         try:
             found = await self._store.head(name)
-        except Missing:
+        except NotFound:
             found = None
         if (found and found.etag) != etag:
-            raise Refused if found else Missing
+            raise PreconditionFailed if found else NotFound

@@ -21,15 +21,15 @@ from agent_memory.key import TEMPORARY_SUFFIX
 from agent_memory.object_store.cleanup import Cleanup
 from agent_memory.object_store.engine import (
     NO_ETAG,
-    Broken,
-    Composes,
-    Failed,
-    KeptItem,
-    Missing,
+    NoResponse,
+    NotFound,
     ObjectStore,
-    Racing,
-    Refused,
-    Unanswered,
+    PermanentError,
+    PreconditionFailed,
+    RetainedVersion,
+    SupportsMultipart,
+    UnknownOutcome,
+    WriteConflict,
 )
 from agent_memory.object_store.retry import Attempts
 
@@ -114,7 +114,7 @@ class Trial(Uncopied):
         """The same after `of_writes`, which leaves DELETE untried where the credentials may not delete.
 
         Raises:
-            Failed: they still may not.
+            PermanentError: they still may not.
         """
         if self.known.delete is Condition.NOT_TRIED:
             async with self._scratch(name, attempts) as scratch:
@@ -130,10 +130,10 @@ class Trial(Uncopied):
             attempts: the time there is.
 
         Raises:
-            Missing: there is no such object any more.
+            NotFound: there is no such object any more.
         """
         store = self._store
-        if self.known.complete is Condition.NOT_TRIED and isinstance(store, Composes):
+        if self.known.complete is Condition.NOT_TRIED and isinstance(store, SupportsMultipart):
             kept = (Condition.KEPT, Condition.KEPT)
             trusted = await attempts.until_answered(store.is_trusted)
             copy, complete = kept if trusted else await self._tried_uploads(store, name, attempts)
@@ -149,13 +149,15 @@ class Trial(Uncopied):
             condition: ``If-None-Match: *``, or ``If-Match``.
         """
         store, field = self._store, f"{condition}_upload"
-        if getattr(self.known, field) is Condition.NOT_TRIED and isinstance(store, Composes):
+        if getattr(self.known, field) is Condition.NOT_TRIED and isinstance(store, SupportsMultipart):
             trusted = await attempts.until_answered(store.is_trusted)
             found = Condition.KEPT if trusted else await self._tried_new_parts(store, name, attempts, condition)
             self.known = replace(self.known, **{field: found})
         return self.known
 
-    async def _tried_new_parts(self, store: Composes, name: str, attempts: Attempts, condition: str) -> Condition:
+    async def _tried_new_parts(
+        self, store: SupportsMultipart, name: str, attempts: Attempts, condition: str
+    ) -> Condition:
         async with self._scratch(name, attempts) as scratch:
             takes = partial(self._takes_completion, store, scratch, attempts)
             try:
@@ -167,15 +169,15 @@ class Trial(Uncopied):
                 if await takes(if_match=NO_ETAG):
                     return Condition.IGNORED
                 return Condition.KEPT if await takes(if_match=scratch.etag) else Condition.NEVER_MET
-            except Broken:
+            except UnknownOutcome:
                 raise
-            except (UnsupportedOperationError, Failed):
+            except (UnsupportedOperationError, PermanentError):
                 return Condition.NOT_TAKEN
 
     async def _takes_completion(
         self,
-        store: Composes,
-        scratch: _Scratch,
+        store: SupportsMultipart,
+        scratch: _ScratchObject,
         attempts: Attempts,
         *,
         if_match: str | None = None,
@@ -183,7 +185,7 @@ class Trial(Uncopied):
     ) -> bool:
         """Whether an upload of one small part is completed on a condition; each has a content of its own."""
         upload = await attempts.until_answered(partial(store.begin_upload, scratch.name, {}))
-        abort = partial(store.abort_upload, KeptItem(scratch.name, upload))
+        abort = partial(store.abort_upload, RetainedVersion(scratch.name, upload))
         async with self._cleanup.on_failure(abort, attempts):
             data = secrets.token_bytes(8)
             part = await attempts.until_answered(partial(store.put_part, scratch.name, upload, 1, data))
@@ -209,13 +211,13 @@ class Trial(Uncopied):
             stale = first if scratch.etag != first else NO_ETAG
             try:
                 delete = await self._tried_delete(scratch, stale)
-            except Broken:
+            except UnknownOutcome:
                 raise
-            except Failed:  # credentials that may not delete: tried again by what needs it
+            except PermanentError:  # credentials that may not delete: tried again by what needs it
                 delete = Condition.NOT_TRIED
             return Conditions(create, swap, delete)
 
-    async def _tried_swap(self, scratch: _Scratch, first: str) -> Condition:
+    async def _tried_swap(self, scratch: _ScratchObject, first: str) -> Condition:
         """By the ETag as the server gives it, else without its quotes, as Ceph RGW takes it."""
         found = Condition.NEVER_MET
         for etag in (first, first.strip('"')):
@@ -226,7 +228,7 @@ class Trial(Uncopied):
                 break
         return found
 
-    async def _tried_delete(self, scratch: _Scratch, stale: str) -> Condition:
+    async def _tried_delete(self, scratch: _ScratchObject, stale: str) -> Condition:
         if not self._store.conditional_delete:
             return Condition.NOT_SENT
         try:
@@ -236,25 +238,27 @@ class Trial(Uncopied):
         except UnsupportedOperationError:
             return Condition.NOT_TAKEN
 
-    async def _tried_uploads(self, store: Composes, name: str, attempts: Attempts) -> tuple[Condition, Condition]:
+    async def _tried_uploads(
+        self, store: SupportsMultipart, name: str, attempts: Attempts
+    ) -> tuple[Condition, Condition]:
         async with self._scratch(name, attempts) as scratch:
             await scratch.takes(lambda: scratch.put(b"1"))
             try:
                 upload = await attempts.until_answered(partial(store.begin_upload, scratch.name, {}))
-                abort = partial(store.abort_upload, KeptItem(scratch.name, upload))
+                abort = partial(store.abort_upload, RetainedVersion(scratch.name, upload))
                 async with self._cleanup.on_failure(abort, attempts):
                     found = await _tried_parts(store, name, upload, scratch, attempts)
                 if found != (Condition.KEPT, Condition.KEPT):  # else it is complete
                     await self._cleanup.run(abort, attempts)
                 return found
-            except Broken:
+            except UnknownOutcome:
                 raise
-            except (UnsupportedOperationError, Failed):
+            except (UnsupportedOperationError, PermanentError):
                 return Condition.NOT_TAKEN, Condition.NOT_TAKEN
 
     @asynccontextmanager
-    async def _scratch(self, name: str, attempts: Attempts) -> AsyncIterator[_Scratch]:
-        scratch = _Scratch(self._store, name, attempts)
+    async def _scratch(self, name: str, attempts: Attempts) -> AsyncIterator[_ScratchObject]:
+        scratch = _ScratchObject(self._store, name, attempts)
         remove = scratch.remove
         async with self._cleanup.on_failure(remove, attempts):
             yield scratch
@@ -262,7 +266,7 @@ class Trial(Uncopied):
                 await self._cleanup.run(remove, attempts)  # credentials that may not delete leave it
 
 
-class _Scratch:
+class _ScratchObject:
     """An object that only one trial knows.
 
     Attributes:
@@ -305,7 +309,7 @@ class _Scratch:
         A refusal after a request without an answer may be the answer to a repetition: then the object tells.
 
         Raises:
-            UnsupportedOperationError, Failed: as `ObjectStore`.
+            UnsupportedOperationError, PermanentError: as `ObjectStore`.
             OutOfTimeError: as `Attempts`.
         """
         repeated = self._store.resends
@@ -313,12 +317,12 @@ class _Scratch:
             existed, self.may_exist = self.may_exist, True
             try:
                 self.etag = await self._attempts.once(change)
-            except Unanswered as failure:
+            except NoResponse as failure:
                 repeated, self.may_exist = True, existed or failure.sent
                 await self._attempts.back_off(failure)
-            except Racing:
+            except WriteConflict:
                 await self._attempts.lose()
-            except (Refused, Missing):
+            except (PreconditionFailed, NotFound):
                 return repeated and await self._has_changed()
             else:
                 return True
@@ -327,13 +331,13 @@ class _Scratch:
         before = self.etag
         try:
             self.etag = (await self._attempts.until_answered(partial(self._store.head, self.name))).etag
-        except Missing:
+        except NotFound:
             self.etag = None
         return self.etag != before
 
 
 async def _tried_parts(
-    store: Composes, source: str, upload: str, scratch: _Scratch, attempts: Attempts
+    store: SupportsMultipart, source: str, upload: str, scratch: _ScratchObject, attempts: Attempts
 ) -> tuple[Condition, Condition]:
     copy = partial(store.copy_part, scratch.name, upload, 1, source=source, span=(0, store.least_part - 1))
     while True:
@@ -356,7 +360,7 @@ async def _copied(copy: Callable[[], Awaitable[str]], attempts: Attempts) -> str
     while True:
         try:
             return await attempts.until_answered(copy)
-        except Racing:
+        except WriteConflict:
             await attempts.lose()
-        except (Refused, Missing):
+        except (PreconditionFailed, NotFound):
             return None

@@ -11,26 +11,33 @@ from agent_memory.errors import ConflictError, FileAlreadyExistsError, OutcomeUn
 from agent_memory.object_store.bucket import Bucket, changed
 from agent_memory.object_store.cleanup import Cleanup
 from agent_memory.object_store.conditional_write import BeatenError, State, Write
-from agent_memory.object_store.engine import Composes, Failed, KeptItem, Missing, Racing, Refused
+from agent_memory.object_store.engine import (
+    NotFound,
+    PermanentError,
+    PreconditionFailed,
+    RetainedVersion,
+    SupportsMultipart,
+    WriteConflict,
+)
 from agent_memory.object_store.multipart import Composer
-from agent_memory.object_store.write_log import Entry, Stamped, Table
+from agent_memory.object_store.write_log import TrackedVersion, WriteLog, WriteRecord
 
 UPLOAD_SECONDS: Final = 86_400.0
 """How long an upload may take: so long its entry is kept in the object's metadata."""
 MOST_PARTS: Final = 9_999
 
 
-class Begun(NamedTuple):
+class BegunUpload(NamedTuple):
     """An upload as it was begun: the state it is conditional on, and the entry and table in its metadata."""
 
     id: str
     when: WriteWhen
     base: State | None
-    entry: Entry
-    table: Table
+    entry: WriteRecord
+    table: WriteLog
 
 
-Changing = Callable[[Callable[[Write], Awaitable[Stamped]]], Awaitable[Stamped]]
+Changing = Callable[[Callable[[Write], Awaitable[TrackedVersion]]], Awaitable[TrackedVersion]]
 
 
 class UploadInParts(Uncopied):
@@ -50,9 +57,9 @@ class UploadInParts(Uncopied):
     def __init__(
         self,
         key: Key,
-        begun: Begun,
+        begun: BegunUpload,
         part_bytes: int,
-        store: Composes,
+        store: SupportsMultipart,
         bucket: Bucket,
         composer: Composer,
         cleanup: Cleanup,
@@ -75,8 +82,8 @@ class UploadInParts(Uncopied):
         with self._bucket.operation(self._key, WriteError) as attempts:
             try:
                 self._etags.append(await attempts.until_answered(put))
-            except Missing as gone:
-                raise Failed("the upload in parts is not there any more") from gone
+            except NotFound as gone:
+                raise PermanentError("the upload in parts is not there any more") from gone
 
     async def add_copy(self, source: Key, start: int, end: int, version: Version) -> bool:
         """See `agent_memory.backend.Parts.add_copy`: False, too, if the server does not keep the copy's condition."""
@@ -89,7 +96,7 @@ class UploadInParts(Uncopied):
                 if not await self._composer.is_safe(name, attempts):
                     return False
                 self._etags.append(await attempts.until_answered(partial(copy, span=(start, end - 1))))
-            except (Refused, Racing, Missing):
+            except (PreconditionFailed, WriteConflict, NotFound):
                 return False
         return True
 
@@ -103,13 +110,13 @@ class UploadInParts(Uncopied):
     async def abort(self) -> None:
         if not self._is_complete:
             with self._bucket.operation(self._key, WriteError) as attempts:
-                abort = partial(self._store.abort_upload, KeptItem(self._name, self._begun.id))
+                abort = partial(self._store.abort_upload, RetainedVersion(self._name, self._begun.id))
                 await self._cleanup.run(abort, attempts)
 
-    async def _complete(self, write: Write) -> Stamped:
+    async def _complete(self, write: Write) -> TrackedVersion:
         begun = self._begun
         if self._store.now() + write.attempts.seconds_left > begun.entry.until:
-            raise Failed("the upload in parts took more than a day")
+            raise PermanentError("the upload in parts took more than a day")
         write.carry(begun.entry)
         complete = partial(self._store.complete_upload, self._name, begun.id, self._etags)
         if begun.when is ANY:
@@ -121,7 +128,7 @@ class UploadInParts(Uncopied):
         except BeatenError as beaten:
             raise self._unless_unknown(beaten, changed(self._key)) from beaten
 
-    async def _created(self, write: Write, complete: Callable[[], Awaitable[str]]) -> Stamped:
+    async def _created(self, write: Write, complete: Callable[[], Awaitable[str]]) -> TrackedVersion:
         while True:
             try:
                 return await write.complete(complete, self._begun.table, None)

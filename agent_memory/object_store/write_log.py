@@ -21,7 +21,7 @@ from random import Random
 from typing import NamedTuple
 
 from agent_memory.backend import Version
-from agent_memory.runtime.queues import Turns
+from agent_memory.runtime.queues import KeyedLocks
 
 MOST_BYTES = 1_900
 """Of the 2,048 that S3 allows for all metadata of the user, name included."""
@@ -33,7 +33,7 @@ _chains = Random()  # noqa: S311 - chains are told apart by it; of the system's 
 os.register_at_fork(after_in_child=_chains.seed)
 
 
-class Entry(NamedTuple):
+class WriteRecord(NamedTuple):
     """One write: the writer's id, its number among the writer's writes, and until when it is kept."""
 
     writer: str
@@ -44,43 +44,43 @@ class Entry(NamedTuple):
         return f"{self.writer}:{self.sequence:x}:{self.until:x}"
 
     @classmethod
-    def parsed(cls, text: str) -> Entry:
+    def parsed(cls, text: str) -> WriteRecord:
         """The inverse of `str`."""
         writer, sequence, until = text.split(":")
         return cls(writer, int(sequence, 16), int(until, 16))
 
 
-class Table(NamedTuple):
+class WriteLog(NamedTuple):
     """The entries of one object, oldest first, and the chain they belong to."""
 
     chain: str
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[WriteRecord, ...] = ()
 
     @classmethod
-    def new(cls, now: float, entries: tuple[Entry, ...] = ()) -> Table:
+    def new(cls, now: float, entries: tuple[WriteRecord, ...] = ()) -> WriteLog:
         """Of an object that is written without looking at what was there, or where nothing was."""
         return cls(f"{int(now):08x}{_chains.getrandbits(24):06x}", entries)
 
     @classmethod
-    def of(cls, metadata: Mapping[str, str], etag: str) -> Table:
+    def of(cls, metadata: Mapping[str, str], etag: str) -> WriteLog:
         """Of an object as it was found; one that others wrote has a chain of its own, made of its ETag."""
         if (match := _TEXT.match(metadata.get(_NAME, ""))) is None:
             return cls("=" + hashlib.sha256(etag.encode()).hexdigest()[:14])
-        return cls(match["chain"], tuple(Entry.parsed(text) for text in match["entries"].split()))
+        return cls(match["chain"], tuple(WriteRecord.parsed(text) for text in match["entries"].split()))
 
     @property
     def began(self) -> float:
         """When the chain began, by the store's clock; infinitely late where somebody else began it."""
         return math.inf if self.chain.startswith("=") else float(int(self.chain[:8], 16))
 
-    def has(self, entry: Entry) -> bool:
+    def has(self, entry: WriteRecord) -> bool:
         """Whether a write is in the object, or in one it was made of."""
         return any(entry[:2] == other[:2] for other in self.entries)
 
-    def stamped(self, entry: Entry, now: float) -> Table | None:
+    def stamped(self, entry: WriteRecord, now: float) -> WriteLog | None:
         """With one more write, in the place of its writer's last; None if the metadata have no room for it."""
         kept = tuple(other for other in self.entries if other.until > now and other.writer != entry.writer)
-        table = Table(self.chain, (*kept, entry))
+        table = WriteLog(self.chain, (*kept, entry))
         fits = not kept or len(_NAME) + len(table.text) <= MOST_BYTES  # one alone always does
         return table if fits else None
 
@@ -96,10 +96,10 @@ class Table(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Stamped(Version):
+class TrackedVersion(Version):
     """A version that carries the object's writers along, where they are known: a listing does not tell them."""
 
-    table: Table | None = field(default=None, compare=False, repr=False)
+    table: WriteLog | None = field(default=None, compare=False, repr=False)
 
 
 class Writer:
@@ -109,17 +109,17 @@ class Writer:
     """
 
     def __init__(self) -> None:
-        self.turns = Turns()
+        self.turns = KeyedLocks()
         self._id = secrets.token_hex(4)
         self._process = os.getpid()
         self._sequence = 0
 
-    def entry(self, until: float) -> Entry:
+    def entry(self, until: float) -> WriteRecord:
         """The entry of one write, however often it is sent."""
         if self._process != os.getpid():
             self._id, self._process = secrets.token_hex(4), os.getpid()
         self._sequence += 1
-        return Entry(self._id, self._sequence, min(int(until) + 1, _LATEST))
+        return WriteRecord(self._id, self._sequence, min(int(until) + 1, _LATEST))
 
 
 ON_IO_LOOP = Writer()

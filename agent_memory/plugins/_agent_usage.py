@@ -26,7 +26,7 @@ class Planned(NamedTuple):
 
 
 @dataclass(slots=True)
-class Change:
+class PlannedChange:
     """An operation under way.
 
     ``planned``: what a write or an append makes of ``path``. ``target`` and ``copies``: of a rename or a copy.
@@ -49,7 +49,7 @@ class Change:
             for path, size in self.seen.items():
                 yield Planned(self.target + path[len(self.path) :], size)
 
-    def touches(self, other: Change) -> bool:
+    def touches(self, other: PlannedChange) -> bool:
         """Whether both can change one file."""
         mine, others = ([name for name in (each.path, each.target) if name is not None] for each in (self, other))
         return any(is_below(one, two) or is_below(two, one) for one in mine for two in others)
@@ -66,7 +66,7 @@ class AgentUsage(Uncopied):
         self._sizes: dict[str, int] = {}
         self._uncertain: set[str] = set()  # files that may be smaller, or not there
         self._total = 0
-        self._under_way: dict[str, Change] = {}
+        self._under_way: dict[str, PlannedChange] = {}
         self._overlapping: set[str] = set()
 
     @property
@@ -99,11 +99,11 @@ class AgentUsage(Uncopied):
         for name in late:
             self.cancel(name)
 
-    def usage_with(self, change: Change) -> tuple[int, int]:
+    def usage_with(self, change: PlannedChange) -> tuple[int, int]:
         """The most files and bytes there can be, once this change and all that is under way is done."""
         return self._usage(self._with("", change))
 
-    def grows(self, change: Change, *, by_files: bool) -> bool:
+    def grows(self, change: PlannedChange, *, by_files: bool) -> bool:
         """Whether a change can make a new file, or a file larger than it is; False only where that is certain."""
         others = [each for each in self._under_way.values() if each.touches(change)]
         if change.planned is None or any(each.target is not None for each in others):
@@ -113,7 +113,7 @@ class AgentUsage(Uncopied):
             return by_files or size > 0
         return not by_files and size > (0 if added else self._sizes[path])
 
-    def begin(self, operation: str, change: Change) -> None:
+    def begin(self, operation: str, change: PlannedChange) -> None:
         """An operation is under way."""
         for other, each in self._under_way.items():
             if each.touches(change):
@@ -165,7 +165,7 @@ class AgentUsage(Uncopied):
             self.put(target + name[len(path) :], self._sizes[name])
             self.drop(name)
 
-    def _usage(self, changes: Mapping[str, Change]) -> tuple[int, int]:
+    def _usage(self, changes: Mapping[str, PlannedChange]) -> tuple[int, int]:
         files, total = len(self._sizes), self._total
         by_path: dict[str, list[Planned]] = {}
         for change in changes.values():
@@ -182,7 +182,7 @@ class AgentUsage(Uncopied):
                 total += _largest(known or 0, plans) - (known or 0)
         return files, total
 
-    def _with(self, operation: str, change: Change) -> dict[str, Change]:
+    def _with(self, operation: str, change: PlannedChange) -> dict[str, PlannedChange]:
         """What is under way and this change; each transfer has seen what the others can make of its source."""
         changes = {name: replace(each, seen=dict(each.seen)) for name, each in self._under_way.items()}
         changes[operation] = change = replace(change)
@@ -194,7 +194,7 @@ class AgentUsage(Uncopied):
                     each.seen[path] = max(size, each.seen.get(path, 0))
         return changes
 
-    def _below(self, source: str, changes: Iterable[Change]) -> dict[str, int]:
+    def _below(self, source: str, changes: Iterable[PlannedChange]) -> dict[str, int]:
         """The files at and below a name, each as large as these changes can make it."""
         plans: dict[str, list[Planned]] = {name: [] for name in self._sizes if is_below(name, source)}
         for change in changes:
@@ -204,7 +204,7 @@ class AgentUsage(Uncopied):
         return {path: _largest(self._sizes.get(path, 0), found) for path, found in plans.items()}
 
     @staticmethod
-    def _transfers(changes: Mapping[str, Change]) -> Iterator[Change]:
+    def _transfers(changes: Mapping[str, PlannedChange]) -> Iterator[PlannedChange]:
         return (each for each in changes.values() if each.target is not None)
 
 

@@ -38,7 +38,7 @@ class Known(NamedTuple):
 
 
 @dataclass(slots=True)
-class Change:
+class SizeChange:
     """A change under way: it makes the file this size, or with ``added`` so much larger.
 
     ``alone``: no other change of the file was under way at the same time. ``left``: when its caller left it without a
@@ -57,7 +57,7 @@ class FileSizes(Uncopied):
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._known: OrderedDict[File, Known] = OrderedDict()
-        self._changes: dict[File, dict[str, Change]] = {}
+        self._changes: dict[File, dict[str, SizeChange]] = {}
         self._began: dict[str, float] = {}
         self._transfers: dict[str, tuple[File, File]] = {}
         self._lowered: dict[str, dict[File, int]] = {}  # by transfer: sources whose bounds fell while it was under way
@@ -93,7 +93,7 @@ class FileSizes(Uncopied):
                 return most
             for other in changes.values():
                 other.alone = False
-            self._changes.setdefault(file, {})[operation.id] = Change(size, added, alone=not changes)
+            self._changes.setdefault(file, {})[operation.id] = SizeChange(size, added, alone=not changes)
         return None
 
     def follow(self, operation: Operation, outcome: Outcome) -> None:
@@ -115,7 +115,7 @@ class FileSizes(Uncopied):
             self._transfers.pop(operation.id, None)  # at last: an interrupt before leaves bounds too large
             self._began.pop(operation.id, None)
 
-    def _end(self, file: File, operation: str, change: Change, outcome: Outcome) -> None:
+    def _end(self, file: File, operation: str, change: SizeChange, outcome: Outcome) -> None:
         if unknown(outcome):
             change.left = time.monotonic()
             return
@@ -124,7 +124,7 @@ class FileSizes(Uncopied):
             self._learn(file, whole, time.monotonic())
         self._withdraw(file, operation)
 
-    def _after(self, file: File, change: Change) -> int:
+    def _after(self, file: File, change: SizeChange) -> int:
         wholes = [each.size for each in self._changes[file].values() if not each.added]
         wholes += self._transferred(file, frozenset({file}))
         return max(self._floor(file), *wholes, 0) + (change.size if change.added else 0)
@@ -163,7 +163,7 @@ class FileSizes(Uncopied):
             fresh = done and began > self._changed(new)
             self._learn(new, size if fresh else max(size, self._floor(new)), time.monotonic())
             if not done:
-                late = Change(size, added=False, alone=False, left=time.monotonic())
+                late = SizeChange(size, added=False, alone=False, left=time.monotonic())
                 self._changes.setdefault(new, {})[operation.id] = late
             elif operation.kind == "rename":
                 self._observe([file], 0, began)
@@ -243,5 +243,5 @@ def _is_missing(operation: Operation, outcome: Outcome) -> bool:
     return seen_by_exists or (outcome.status == "error" and outcome.error == "file_not_found")
 
 
-def _sum_added(changes: Iterable[Change]) -> int:
+def _sum_added(changes: Iterable[SizeChange]) -> int:
     return sum(each.size for each in changes if each.added)

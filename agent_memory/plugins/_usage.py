@@ -13,7 +13,7 @@ from agent_memory.core import tree_flows
 from agent_memory.errors import OperationDenied
 from agent_memory.hookspecs import Operation, Outcome
 from agent_memory.key import Key
-from agent_memory.plugins._agent_usage import AgentUsage, Change, Planned
+from agent_memory.plugins._agent_usage import AgentUsage, Planned, PlannedChange
 from agent_memory.plugins._sizes import unknown
 from agent_memory.runtime.runners import run_sync
 
@@ -45,11 +45,11 @@ class Usage(Uncopied):
 
     def _permit(self, agent: AgentUsage, operation: Operation, size: int) -> None:
         planned = Planned(operation.path, size, operation.kind == "append")
-        self._begin(agent, operation, Change(operation.path, planned))
+        self._begin(agent, operation, PlannedChange(operation.path, planned))
 
     def permit_copy(self, operation: Operation) -> None:
         """The same for a file or directory that is copied."""
-        change = Change(operation.path, target=operation.target, copies=True)
+        change = PlannedChange(operation.path, target=operation.target, copies=True)
         self._with_agent(operation.agent, lambda agent: self._begin(agent, operation, change))
 
     def permit_rename(self, operation: Operation) -> None:
@@ -57,7 +57,7 @@ class Usage(Uncopied):
         self._with_agent(operation.agent, lambda agent: self._permit_rename(agent, operation))
 
     def _permit_rename(self, agent: AgentUsage, operation: Operation) -> None:
-        change = Change(operation.path, target=operation.target)
+        change = PlannedChange(operation.path, target=operation.target)
         if agent.is_changing or not agent.was_counted:
             self._begin(agent, operation, change)
         else:
@@ -65,7 +65,7 @@ class Usage(Uncopied):
 
     def note(self, operation: Operation) -> None:
         """A file is about to be deleted."""
-        self._with_agent(operation.agent, lambda agent: agent.begin(operation.id, Change(operation.path)))
+        self._with_agent(operation.agent, lambda agent: agent.begin(operation.id, PlannedChange(operation.path)))
 
     def follow(self, operation: Operation, outcome: Outcome) -> None:
         """Note what an operation did; where that is not known, the agent is counted anew before its next."""
@@ -116,7 +116,7 @@ class Usage(Uncopied):
             if idle is not _NOBODY:
                 del self._agents[cast("str | None", idle)]
 
-    def _begin(self, agent: AgentUsage, operation: Operation, change: Change) -> None:
+    def _begin(self, agent: AgentUsage, operation: Operation, change: PlannedChange) -> None:
         """Raise `OperationDenied` if a change is too much; else it is under way."""
         agent.withdraw(operation.id)  # of an edit that is tried again
         if agent.counted is None or time.monotonic() - agent.counted > RECOUNT_SECONDS:
@@ -129,7 +129,7 @@ class Usage(Uncopied):
             raise OperationDenied(f"{operation.path!r}: {excess}")
         agent.begin(operation.id, change)
 
-    def _excess(self, agent: AgentUsage, change: Change) -> str | None:
+    def _excess(self, agent: AgentUsage, change: PlannedChange) -> str | None:
         """Which limit would be exceeded; a change that makes nothing larger is always permitted."""
         files, size = agent.usage_with(change)
         if self._max_files is not None and files > self._max_files and agent.grows(change, by_files=True):

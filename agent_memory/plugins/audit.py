@@ -18,7 +18,7 @@ from multiprocessing.util import Finalize, register_after_fork
 from pathlib import Path
 from typing import Final, Self
 
-from agent_memory.audit import Entry, Journal, LogLocation, Position, Salts, log_at, open_log
+from agent_memory.audit import Journal, JournalEntry, LogLocation, Position, Salts, log_at, open_log
 from agent_memory.audit.log import MAX_BYTES
 from agent_memory.backend import Uncopied
 from agent_memory.errors import AppendError
@@ -103,7 +103,7 @@ class AuditPlugin(Uncopied):
     def agent_memory_before_operation(self, operation: Operation) -> None:
         """Record the intent; no hook where none is wanted."""
         try:
-            self._record(Entry("intent", operation.time, lambda: _asked(operation)))
+            self._record(JournalEntry("intent", operation.time, lambda: _asked(operation)))
         except Exception:
             if self.required:
                 raise
@@ -121,7 +121,7 @@ class AuditPlugin(Uncopied):
     def agent_memory_key_rejected(self, agent: str | None, text: str, reason: str, actor: str | None) -> None:
         """Record a refused name."""
         facts = {"actor": _short(actor), "agent": agent, "path": text, "rule": reason}
-        self._record(Entry("refused", time.time(), lambda: facts))
+        self._record(JournalEntry("refused", time.time(), lambda: facts))
 
     def has_salt(self, agent: str | None) -> bool:
         """Whether the log has a salt of this agent, which to forget the agent destroys."""
@@ -155,7 +155,7 @@ class AuditPlugin(Uncopied):
         self._sends = threading.RLock()  # the thread that held it is not in the child
         self._salts = Salts(self._location)
 
-    def _entry(self, operation: Operation, outcome: Outcome) -> Entry:
+    def _entry(self, operation: Operation, outcome: Outcome) -> JournalEntry:
         def facts() -> dict[str, object]:
             salt = {"salt": "kept"} if forgotten else {}
             return {**_asked(operation), **_happened(outcome), **salt}
@@ -167,7 +167,7 @@ class AuditPlugin(Uncopied):
             return {"salt": "destroyed"}
 
         forgotten = operation.kind == "forget" and outcome.status == "ok"
-        return Entry("operation", operation.time, facts, more)
+        return JournalEntry("operation", operation.time, facts, more)
 
     def _digests(self, operation: Operation, outcome: Outcome) -> dict[str, object]:
         found = {"digest": outcome.sha256, "before_digest": outcome.before_sha256}
@@ -177,7 +177,7 @@ class AuditPlugin(Uncopied):
         }
         return {**digests, "commitment": self._salts.take_commitment(agent)}
 
-    def _record(self, entry: Entry) -> None:
+    def _record(self, entry: JournalEntry) -> None:
         if self._closed:
             raise AppendError("the audit log is closed: nothing is recorded any more")
         self._journal.add(entry)

@@ -21,7 +21,7 @@ _SHORT_ESCAPES: Final = {
 }  # fmt: skip
 
 
-class Needle:
+class SearchPrefilter:
     """A query's traces in bytes.
 
     Args:

@@ -12,7 +12,7 @@ from weakref import ref
 from agent_memory.runtime.fork import renewed_in_child
 
 
-class Turns:
+class KeyedLocks:
     """Turns of the tasks of one event loop; tasks of another loop have queues of their own.
 
     Whoever waits holds the queue, and no queue is held here, nor a loop: one that ends meanwhile could not be let go.
@@ -76,7 +76,7 @@ class _Turn(AbstractAsyncContextManager[None]):
             del self._queues[self._name]
 
 
-class ThreadTurns:
+class KeyedThreadLocks:
     """Turns of threads."""
 
     def __init__(self) -> None:
@@ -113,4 +113,4 @@ class ThreadTurns:
                     self._used[name] = lock, users - 1
 
 
-_of_threads = renewed_in_child(ThreadTurns.forget)
+_of_threads = renewed_in_child(KeyedThreadLocks.forget)

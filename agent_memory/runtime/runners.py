@@ -54,8 +54,8 @@ from agent_memory.backend import (
 from agent_memory.errors import FileOperationError, OutcomeUnknownError, UnsupportedOperationError
 from agent_memory.key import Key
 from agent_memory.runtime.fork import renewed_in_child
-from agent_memory.runtime.queues import ThreadTurns, Turns
-from agent_memory.runtime.tasks import together
+from agent_memory.runtime.queues import KeyedLocks, KeyedThreadLocks
+from agent_memory.runtime.tasks import gather_or_cancel
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -237,7 +237,7 @@ class AsyncRun(_Clock):
             async with places:
                 return await function(item)
 
-        return await together(one(item) for item in items)
+        return await gather_or_cancel(one(item) for item in items)
 
     @asynccontextmanager
     async def turn(self, store: Backend, key: Key) -> AsyncIterator[None]:
@@ -271,13 +271,13 @@ def run_sync(backend: AnyBackend, start: Callable[[Run], Coroutine[Any, Any, T]]
 
 def run_async(backend: AnyBackend, start: Callable[[Run], Coroutine[Any, Any, T]]) -> Awaitable[T]:
     """Run a flow for an async caller, on whose event loop this is called."""
-    if backend.colour == "blocking":
+    if isinstance(backend, BlockingBackend):
         return _Threaded(start).run()
     return start(_ASYNC)
 
 
 def close_backend(backend: AnyBackend) -> None:
-    """Close a backend of either colour for a sync caller."""
+    """Close a backend, async or not, for a sync caller."""
     if isinstance(backend, BlockingBackend):
         backend.close()
     else:
@@ -285,7 +285,7 @@ def close_backend(backend: AnyBackend) -> None:
 
 
 async def aclose_backend(backend: AnyBackend) -> None:
-    """Close a backend of either colour for an async caller."""
+    """Close a backend, async or not, for an async caller."""
     if isinstance(backend, BlockingBackend):
         await in_thread(backend.close)
     else:
@@ -385,8 +385,8 @@ class _Threaded(Generic[T]):
                 pass
 
 
-_turns = Turns()
-_thread_turns = ThreadTurns()
+_turns = KeyedLocks()
+_thread_turns = KeyedThreadLocks()
 _BLOCKING = BlockingRun()
 _HOPPING = HoppingRun()
 _ASYNC = AsyncRun()

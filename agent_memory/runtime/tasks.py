@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-async def together(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+async def gather_or_cancel(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     """Run coroutines at once; results in order, or the first error, raised when all have ended.
 
     An `asyncio.TaskGroup` that fails leaves its task counted as cancelled, and before Python 3.11.3 a timeout that ends

@@ -8,14 +8,14 @@ import pytest
 
 from agent_memory.backend import ANY, PRESENT, Appends, AppendWhen
 from agent_memory.errors import AgentMemoryFileNotFoundError, FileAlreadyExistsError, UnsupportedOperationError
-from agent_memory.testing._store import ContractBase, Store
+from agent_memory.testing._store import ContractBase, ContractStore
 
 
 class AppendingContract(ContractBase):
     """Appending: the separator, files that are missing, and names that are taken."""
 
     @pytest.fixture
-    def appending(self, store: Store) -> Store:
+    def appending(self, store: ContractStore) -> ContractStore:
         """The store, where appends are promised: by create and compare-and-swap, or by storage that appends itself."""
         if (self.creates(store) and self.compares(store)) or self._appends_itself(store):
             return store
@@ -26,7 +26,7 @@ class AppendingContract(ContractBase):
         assert (store.holds("refused"), store.holds("missing")) == (b"old", None)
         pytest.skip("the backend states that it cannot append, and refuses to")
 
-    def _appends_itself(self, store: Store) -> bool:
+    def _appends_itself(self, store: ContractStore) -> bool:
         """Whether the storage appends without the promises from which an append is derived."""
         if not isinstance(store.backend, Appends):
             return False
@@ -37,7 +37,7 @@ class AppendingContract(ContractBase):
         store.delete("tried")
         return True
 
-    def test_an_append_adds_at_the_end(self, appending: Store) -> None:
+    def test_an_append_adds_at_the_end(self, appending: ContractStore) -> None:
         appending.write("dir/log", b"one\r\n")
         for number, data in enumerate((b"two", b"", b"\xff\0", bytes(range(256)))):
             before = appending.read("dir/log").data
@@ -48,13 +48,13 @@ class AppendingContract(ContractBase):
         assert appending.names() == ("dir/log",)
 
     @pytest.mark.parametrize("data", [b"first", b""])
-    def test_an_append_creates_what_is_missing(self, appending: Store, data: bytes) -> None:
+    def test_an_append_creates_what_is_missing(self, appending: ContractStore, data: bytes) -> None:
         effect = appending.append("new/dir/log", data, separator=b"\n")
         assert effect.size == len(data)
         assert appending.holds("new/dir/log") == data
         assert appending.stat("new/dir/log").size == len(data)
 
-    def test_an_append_that_requires_the_file_does_not_create_it(self, appending: Store) -> None:
+    def test_an_append_that_requires_the_file_does_not_create_it(self, appending: ContractStore) -> None:
         with pytest.raises(AgentMemoryFileNotFoundError):
             appending.append("dir/log", b"x", when=PRESENT)
         assert appending.level() == ([], [])
@@ -86,20 +86,20 @@ class AppendingContract(ContractBase):
     )
     @pytest.mark.parametrize("when", [ANY, PRESENT], ids=["any", "present"])
     def test_a_separator_goes_between_and_only_where_it_is_missing(
-        self, appending: Store, old: bytes, separator: bytes, whole: bytes, when: AppendWhen
+        self, appending: ContractStore, old: bytes, separator: bytes, whole: bytes, when: AppendWhen
     ) -> None:
         appending.write("log", old)
         assert appending.append("log", b"new", separator=separator, when=when).size == len(whole)
         assert appending.holds("log") == whole
 
-    def test_a_separator_is_judged_by_the_whole_file_after_many_appends(self, appending: Store) -> None:
+    def test_a_separator_is_judged_by_the_whole_file_after_many_appends(self, appending: ContractStore) -> None:
         for data in (b"a", b"b\n", b"c", b"", b"d"):
             appending.append("log", data, separator=b"\n")
         assert appending.holds("log") == b"a\nb\nc\nd"
 
     @pytest.mark.parametrize("when", [ANY, PRESENT], ids=["any", "present"])
     @pytest.mark.parametrize("name", ["dir", "dir/sub", "dir/file/below", "dir/file/far/below"])
-    def test_a_taken_name_is_not_appended_to(self, appending: Store, name: str, when: AppendWhen) -> None:
+    def test_a_taken_name_is_not_appended_to(self, appending: ContractStore, name: str, when: AppendWhen) -> None:
         appending.write("dir/file", b"1")
         appending.write("dir/sub/file", b"2")
         refusals = (FileAlreadyExistsError,) if when is ANY else (FileAlreadyExistsError, AgentMemoryFileNotFoundError)
@@ -108,14 +108,14 @@ class AppendingContract(ContractBase):
         assert appending.names() == ("dir/file", "dir/sub/file")
         assert appending.holds("dir/file") == b"1"
 
-    def test_an_append_makes_a_new_version(self, appending: Store) -> None:
+    def test_an_append_makes_a_new_version(self, appending: ContractStore) -> None:
         old = appending.write("log", b"one")
         effect = appending.append("log", b" two")
         new = appending.read("log").version
         assert new != old
         assert effect.version in (None, new)
 
-    def test_an_append_to_a_large_file_keeps_all_of_it(self, appending: Store) -> None:
+    def test_an_append_to_a_large_file_keeps_all_of_it(self, appending: ContractStore) -> None:
         data = b"0123456789abcdef" * (self.large_bytes // 16)
         appending.write("large", data)
         appending.append("large", b"end", separator=b"\n")

@@ -12,7 +12,7 @@ from agent_memory.core.flows import erases
 from agent_memory.errors import UnsupportedOperationError
 from agent_memory.key import Key
 from agent_memory.runtime.runners import run_sync
-from agent_memory.testing._store import ContractBase, Store, key
+from agent_memory.testing._store import ContractBase, ContractStore, key
 
 Erase = Callable[[str], DeletedTree]
 
@@ -21,7 +21,7 @@ class ErasingContract(ContractBase):
     """Files and directories: gone, whether they were there or not, and nothing beside them."""
 
     @pytest.fixture
-    def erase(self, store: Store) -> Erase:
+    def erase(self, store: ContractStore) -> Erase:
         """The verb for a caller that blocks, where the backend has it."""
         if not erases(store.backend):
             pytest.skip("the backend does not promise that nothing is kept")
@@ -36,13 +36,13 @@ class ErasingContract(ContractBase):
             pytest.skip("the storage behind the backend does not tell what it keeps")
         return erase
 
-    def test_a_file_is_erased_alone(self, store: Store, erase: Erase) -> None:
+    def test_a_file_is_erased_alone(self, store: ContractStore, erase: Erase) -> None:
         for name in ("dir/a", "dir/a.md", "dir/a-b", "dir/ab/c", "a"):
             store.write(name, b"x")
         assert erase("dir/a") == DeletedTree(1, 0)
         assert store.names() == ("a", "dir/a-b", "dir/a.md", "dir/ab/c")
 
-    def test_a_directory_is_erased_with_all_that_is_in_it(self, store: Store, erase: Erase) -> None:
+    def test_a_directory_is_erased_with_all_that_is_in_it(self, store: ContractStore, erase: Erase) -> None:
         for name in ("old/a", "old/deep/er/b", "older/c"):
             store.write(name, b"x")
         assert erase("old") == DeletedTree(2, 0)
@@ -52,13 +52,13 @@ class ErasingContract(ContractBase):
         assert store.level() == ([], [])
 
     @pytest.mark.parametrize("name", ["", "missing", "missing/deep", "file/below"])
-    def test_what_is_not_there_is_erased_already(self, store: Store, erase: Erase, name: str) -> None:
+    def test_what_is_not_there_is_erased_already(self, store: ContractStore, erase: Erase, name: str) -> None:
         if name:
             store.write("file", b"x")
         assert erase(name) == DeletedTree(0, 0)
         assert store.names() == (("file",) if name else ())
 
-    def test_a_name_is_free_again(self, changing: Store, erase: Erase) -> None:
+    def test_a_name_is_free_again(self, changing: ContractStore, erase: Erase) -> None:
         changing.write("a/b", b"one")
         erase("a")
         changing.append("a", b"two")

@@ -9,7 +9,7 @@ import pytest
 
 from agent_memory.errors import UnsupportedOperationError
 from agent_memory.key import AGENTS, TEMPORARY_SUFFIX, Key
-from agent_memory.testing._store import ContractBase, Store
+from agent_memory.testing._store import ContractBase, ContractStore
 
 # In the order of UTF-8 bytes: "-" and "." come before "/", "A" before "_", and U+FF21 before U+1F600, unlike in UTF-16.
 # None differ by case alone: a store that folds case has two of them for one.
@@ -40,7 +40,7 @@ _ORDERED = (
 class ListingContract(ContractBase):
     """Listing: whole segments, the order, levels, pages, and what is never listed."""
 
-    def test_a_prefix_is_whole_segments(self, store: Store) -> None:
+    def test_a_prefix_is_whole_segments(self, store: ContractStore) -> None:
         for name in ("a/1", "a/b/2", "ab", "a.b", "abc/3", "b/a/4", "a-/5"):
             store.write(name, b"x")
         assert store.names("a") == ("a/1", "a/b/2")
@@ -48,7 +48,7 @@ class ListingContract(ContractBase):
         assert store.level("a") == (["a/1"], ["a/b"])
         assert store.names("b") == ("b/a/4",)
 
-    def test_an_agent_lists_only_its_own_files(self, store: Store) -> None:
+    def test_an_agent_lists_only_its_own_files(self, store: ContractStore) -> None:
         one, eleven = Key.agent("agent1"), Key.agent("agent11")
         store.write(one.join("notes.md"), b"one")
         store.write(eleven.join("notes.md"), b"eleven")
@@ -58,17 +58,17 @@ class ListingContract(ContractBase):
         assert store.read(eleven.join("notes.md")).data == b"eleven"
 
     @pytest.mark.parametrize("prefix", ["missing", "file", "dir/file", "file/below", "dir/missing/deep"])
-    def test_a_prefix_that_is_no_directory_is_empty(self, store: Store, prefix: str) -> None:
+    def test_a_prefix_that_is_no_directory_is_empty(self, store: ContractStore, prefix: str) -> None:
         store.write("file", b"x")
         store.write("dir/file", b"x")
         assert store.names(prefix) == ()
         assert store.level(prefix) == ([], [])
 
-    def test_an_empty_store_lists_nothing(self, store: Store) -> None:
+    def test_an_empty_store_lists_nothing(self, store: ContractStore) -> None:
         assert store.names() == ()
         assert store.level() == ([], [])
 
-    def test_files_are_in_the_order_of_the_bytes_of_their_paths(self, store: Store) -> None:
+    def test_files_are_in_the_order_of_the_bytes_of_their_paths(self, store: ContractStore) -> None:
         for name in reversed(_ORDERED):
             store.write(name, name.encode())
         page = store.list()
@@ -77,7 +77,7 @@ class ListingContract(ContractBase):
         assert page.directories == ()
         assert page.next is None
 
-    def test_a_level_is_its_files_and_its_directory_names_in_order(self, store: Store) -> None:
+    def test_a_level_is_its_files_and_its_directory_names_in_order(self, store: ContractStore) -> None:
         for name in _ORDERED:
             store.write(name, b"x")
         for prefix, depth in (("", 1), ("b", 2)):
@@ -89,7 +89,7 @@ class ListingContract(ContractBase):
 
     @pytest.mark.parametrize("recursive", [True, False], ids=["recursive", "one level"])
     @pytest.mark.parametrize("limit", [1, 2, 3, 7, 1000])
-    def test_pages_give_every_name_once(self, store: Store, limit: int, recursive: bool) -> None:
+    def test_pages_give_every_name_once(self, store: ContractStore, limit: int, recursive: bool) -> None:
         for name in _ORDERED:
             store.write(name, b"x")
         whole = store.list(recursive=recursive)
@@ -101,7 +101,7 @@ class ListingContract(ContractBase):
         assert Counter(directories) == Counter(found.path for found in whole.directories)
         assert sorted(files, key=str.encode) == [entry.path for entry in whole.entries]
 
-    def test_pages_below_a_prefix_stay_below_it(self, store: Store) -> None:
+    def test_pages_below_a_prefix_stay_below_it(self, store: ContractStore) -> None:
         for name in ("a", "b-", "b/1", "b/2", "b/c/3", "b/c/4", "b0", "c/5"):
             store.write(name, b"x")
         for limit in (1, 2, 3):
@@ -109,7 +109,7 @@ class ListingContract(ContractBase):
             files, directories = store.level("b", limit=limit)
             assert (sorted(files), directories) == (["b/1", "b/2"], ["b/c"])
 
-    def test_pages_give_what_was_there_all_the_time_whatever_else_changes(self, store: Store) -> None:
+    def test_pages_give_what_was_there_all_the_time_whatever_else_changes(self, store: ContractStore) -> None:
         stays = [f"dir/{number:02}" for number in range(0, 40, 2)]
         for name in (*stays, *(f"dir/{number:02}" for number in range(1, 40, 2))):
             store.write(name, b"x")
@@ -124,7 +124,7 @@ class ListingContract(ContractBase):
         assert [name for name in stays if seen[name] != 1] == []
         assert max(seen.values()) == 1
 
-    def test_a_listing_is_never_of_the_past(self, store: Store, other: Store) -> None:
+    def test_a_listing_is_never_of_the_past(self, store: ContractStore, other: ContractStore) -> None:
         for number in range(3):
             for writer, reader in ((store, other), (other, store)):
                 assert reader.level() == ([], [])
@@ -137,7 +137,7 @@ class ListingContract(ContractBase):
                 assert reader.names("dir") == ("dir/b",)
                 writer.delete("dir/b")
 
-    def test_a_directory_holds_more_files_than_a_page(self, store: Store) -> None:
+    def test_a_directory_holds_more_files_than_a_page(self, store: ContractStore) -> None:
         names = [f"many/{number:05}.md" for number in range(self.many_files)]
         store.fill(names)
         assert store.names() == tuple(names)
@@ -145,7 +145,7 @@ class ListingContract(ContractBase):
         assert store.level("many") == (names, [])
         assert sorted(store.names("many", limit=100)) == names
 
-    def test_this_packages_own_data_is_kept_and_never_listed_with_a_tree(self, store: Store) -> None:
+    def test_this_packages_own_data_is_kept_and_never_listed_with_a_tree(self, store: ContractStore) -> None:
         receipt = Key.internal("receipts/1")
         store.write(receipt, b"ours")
         store.write("file", b"theirs")
@@ -155,7 +155,7 @@ class ListingContract(ContractBase):
         assert [entry.key for entry in store.list(Key.internal("receipts")).entries] == [receipt]
         assert sum(page.skipped for page in store.pages()) == 0
 
-    def test_no_name_of_work_under_way_is_left_behind(self, store: Store) -> None:
+    def test_no_name_of_work_under_way_is_left_behind(self, store: ContractStore) -> None:
         for _ in range(3):
             store.write("dir/file", b"x")
             with suppress(UnsupportedOperationError):

@@ -18,14 +18,14 @@ from agent_memory.errors import (
 )
 from agent_memory.key import Key
 from agent_memory.runtime.runners import run_sync
-from agent_memory.testing._store import ContractBase, Store, key
+from agent_memory.testing._store import ContractBase, ContractStore, key
 from agent_memory.testing._threads import race
 
 
 class _Moving:
-    """The two verbs of a backend of either colour, for a caller that blocks."""
+    """The two verbs of a backend of either kind, for a caller that blocks."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: ContractStore) -> None:
         self._store = store
         self._verbs = cast(MovesTrees, store.backend)
 
@@ -42,13 +42,13 @@ class MovingContract(ContractBase):
     """Whole directories: moved to a free name, deleted, and neither under somebody's hands."""
 
     @pytest.fixture
-    def moving(self, store: Store) -> _Moving:
+    def moving(self, store: ContractStore) -> _Moving:
         """The verbs, where the backend has them."""
         if not moves_trees(store.backend):
             pytest.skip("the backend goes file by file")
         return _Moving(store)
 
-    def test_a_directory_moves_with_all_that_is_in_it(self, store: Store, moving: _Moving) -> None:
+    def test_a_directory_moves_with_all_that_is_in_it(self, store: ContractStore, moving: _Moving) -> None:
         for name in ("old/a", "old/deep/er/b", "older/c"):
             store.write(name, name.encode())
         assert moving.move("old", "new/place") == 2
@@ -60,7 +60,7 @@ class MovingContract(ContractBase):
         ("theirs", "target"), [("taken", "taken"), ("taken/below", "taken"), ("taken", "taken/below/deep")]
     )
     def test_a_directory_moves_to_a_free_name_only(
-        self, store: Store, moving: _Moving, theirs: str, target: str
+        self, store: ContractStore, moving: _Moving, theirs: str, target: str
     ) -> None:
         store.write("old/a", b"a")
         store.write(theirs, b"theirs")
@@ -70,13 +70,15 @@ class MovingContract(ContractBase):
         assert store.holds(theirs) == b"theirs"
 
     @pytest.mark.parametrize("missing", ["old", "kept", "old/deep"])
-    def test_what_is_no_directory_does_not_move(self, store: Store, moving: _Moving, missing: str) -> None:
+    def test_what_is_no_directory_does_not_move(self, store: ContractStore, moving: _Moving, missing: str) -> None:
         store.write("kept", b"a file")
         with pytest.raises(AgentMemoryFileNotFoundError):
             moving.move(missing, "new")
         assert store.names() == ("kept",)
 
-    def test_a_directory_does_not_move_where_a_name_would_be_too_long(self, store: Store, moving: _Moving) -> None:
+    def test_a_directory_does_not_move_where_a_name_would_be_too_long(
+        self, store: ContractStore, moving: _Moving
+    ) -> None:
         deep = "/".join("d" * 31)
         store.write(f"{deep}/file", b"a")
         with pytest.raises(InvalidPathError) as refused:
@@ -85,7 +87,7 @@ class MovingContract(ContractBase):
         assert store.names() == (f"{deep}/file",)
         assert store.level() == ([], ["d"])
 
-    def test_a_directory_is_deleted_with_all_that_is_in_it(self, store: Store, moving: _Moving) -> None:
+    def test_a_directory_is_deleted_with_all_that_is_in_it(self, store: ContractStore, moving: _Moving) -> None:
         for name in ("old/a", "old/deep/er/b", "older/c"):
             store.write(name, b"")
         assert moving.delete("old") == DeletedTree(2, 0)
@@ -94,7 +96,9 @@ class MovingContract(ContractBase):
         assert moving.delete("") == DeletedTree(1, 0)
         assert store.level() == ([], [])
 
-    def test_an_append_to_a_directory_that_moves_lands_where_it_says(self, store: Store, moving: _Moving) -> None:
+    def test_an_append_to_a_directory_that_moves_lands_where_it_says(
+        self, store: ContractStore, moving: _Moving
+    ) -> None:
         for turn in range(self.rounds):
             store.write(f"{turn}/old/log", b"before.")
             appended, moved = race(
@@ -109,7 +113,7 @@ class MovingContract(ContractBase):
             assert found in [(b"before.mine", None), (b"before.", b"mine")]
 
     def test_a_file_made_in_a_directory_that_is_deleted_is_deleted_too_or_stays(
-        self, store: Store, moving: _Moving
+        self, store: ContractStore, moving: _Moving
     ) -> None:
         for turn in range(self.rounds):
             store.write(f"{turn}/old/a", b"")

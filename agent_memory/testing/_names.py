@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent_memory.testing._store import ContractBase, Store
+from agent_memory.testing._store import ContractBase, ContractStore
 
 _ODD_NAMES = [
     "two words.md",
@@ -45,7 +45,7 @@ class NamesContract(ContractBase):
     """Names: what the key grammar allows can be stored, listed and deleted under exactly that name."""
 
     @pytest.mark.parametrize("name", [*_ODD_NAMES, _DEEPEST, _LONGEST], ids=ascii)
-    def test_a_name_is_kept_as_it_is(self, store: Store, name: str) -> None:
+    def test_a_name_is_kept_as_it_is(self, store: ContractStore, name: str) -> None:
         store.write(name, name.encode())
         assert store.read(name).data == name.encode()
         assert store.stat(name).path == name
@@ -56,7 +56,7 @@ class NamesContract(ContractBase):
         store.delete(name)
         assert store.level() == ([], [])
 
-    def test_odd_names_live_side_by_side(self, store: Store) -> None:
+    def test_odd_names_live_side_by_side(self, store: ContractStore) -> None:
         names = sorted([*_ODD_NAMES, _DEEPEST, _LONGEST], key=str.encode)
         for name in names:
             store.write(name, name.encode())

@@ -19,7 +19,7 @@ from agent_memory.errors import (
 )
 from agent_memory.memory import AgentMemory, AsyncAgentMemory
 from agent_memory.service import AgentMemoryService
-from agent_memory.testing._store import ContractBase, Store
+from agent_memory.testing._store import ContractBase, ContractStore
 from agent_memory.testing.stateful import check_against_model
 
 _TEXT = "é メモ\r\n\0 \U0001f600"
@@ -32,21 +32,21 @@ def _sha256(text: str) -> str:
 class OperationsContract(ContractBase):
     """Operations: every method of `AgentMemory`, for sync and for async callers."""
 
-    def test_text_is_kept_byte_for_byte(self, store: Store) -> None:
+    def test_text_is_kept_byte_for_byte(self, store: ContractStore) -> None:
         memory = store.memory()
         result = memory.write("a/text.md", _TEXT)
         assert (result.path, result.size, result.sha256) == ("a/text.md", len(_TEXT.encode()), _sha256(_TEXT))
         assert memory.read("a/text.md") == _TEXT
         assert store.holds("a/text.md") == _TEXT.encode()
 
-    def test_what_is_no_text_is_read_as_bytes_only(self, store: Store) -> None:
+    def test_what_is_no_text_is_read_as_bytes_only(self, store: ContractStore) -> None:
         memory = store.memory()
         memory.write_bytes("raw", b"\xff\xfe")
         with pytest.raises(ReadError):
             memory.read("raw")
         assert memory.read_bytes("raw") == b"\xff\xfe"
 
-    def test_a_condition_on_the_content_decides(self, changing: Store) -> None:
+    def test_a_condition_on_the_content_decides(self, changing: ContractStore) -> None:
         memory = changing.memory()
         memory.write("file", "one")
         memory.write("file", "two", expected_sha256=_sha256("one"))
@@ -63,7 +63,7 @@ class OperationsContract(ContractBase):
                 call()
         assert memory.read("file") == "TWO+"
 
-    def test_a_condition_on_the_content_decides_about_a_delete(self, deleting: Store) -> None:
+    def test_a_condition_on_the_content_decides_about_a_delete(self, deleting: ContractStore) -> None:
         memory = deleting.memory()
         memory.write("file", "one")
         with pytest.raises(ConflictError):
@@ -71,7 +71,7 @@ class OperationsContract(ContractBase):
         memory.delete("file", expected_sha256=_sha256("one"))
         assert memory.list() == ()
 
-    def test_a_rename_moves_and_never_overwrites_or_is_refused(self, creating: Store) -> None:
+    def test_a_rename_moves_and_never_overwrites_or_is_refused(self, creating: ContractStore) -> None:
         memory = creating.memory()
         memory.write("a/one", "1")
         memory.write("b", "2")
@@ -87,7 +87,7 @@ class OperationsContract(ContractBase):
                 memory.rename(source, target)
         assert {entry.path: memory.read(entry.path) for entry in memory.list()} == {"b": "2", "c/d/one": "1"}
 
-    def test_a_directory_is_copied_moved_and_deleted_whole(self, deleting: Store) -> None:
+    def test_a_directory_is_copied_moved_and_deleted_whole(self, deleting: ContractStore) -> None:
         memory = deleting.memory()
         for name in ("a/1", "a/b/2", "a/b/c/3", "ab/4"):
             memory.write(name, name)
@@ -102,7 +102,7 @@ class OperationsContract(ContractBase):
         assert memory.delete_tree("").files == 5
         assert memory.list(recursive=False) == ()
 
-    def test_nothing_larger_than_max_bytes_is_written(self, changing: Store) -> None:
+    def test_nothing_larger_than_max_bytes_is_written(self, changing: ContractStore) -> None:
         memory = changing.memory()
         changing.backend.max_bytes = 10
         memory.write("file", "0123456789")
@@ -118,7 +118,7 @@ class OperationsContract(ContractBase):
         assert [str(entry) for entry in memory.list()] == ["file"]
         assert memory.read("file") == "0123456789"
 
-    def test_agents_share_a_store_and_see_only_their_own(self, store: Store) -> None:
+    def test_agents_share_a_store_and_see_only_their_own(self, store: ContractStore) -> None:
         service = AgentMemoryService(store.backend)
         for agent in ("agent1", "agent11", "other"):
             service.write_memory_file(agent, "notes.md", agent)
@@ -128,15 +128,15 @@ class OperationsContract(ContractBase):
         assert service.agent_ids() == ("agent11", "other")
         assert service.read_memory_file("agent11", "notes.md") == "agent11"
 
-    def test_an_async_caller_gets_the_same(self, deleting: Store) -> None:
+    def test_an_async_caller_gets_the_same(self, deleting: ContractStore) -> None:
         asyncio.run(_use(AsyncAgentMemory.open(deleting.backend)))
         assert deleting.names() == ("c/log",)
 
-    def test_random_operations_do_what_they_do_on_a_dict(self, deleting: Store, backend: AnyBackend) -> None:
+    def test_random_operations_do_what_they_do_on_a_dict(self, deleting: ContractStore, backend: AnyBackend) -> None:
         assert deleting.backend is backend
         check_against_model(backend, examples=self.model_examples, steps=self.model_steps)
 
-    def test_a_view_of_a_directory_is_a_tree_of_its_own(self, store: Store) -> None:
+    def test_a_view_of_a_directory_is_a_tree_of_its_own(self, store: ContractStore) -> None:
         memory: AgentMemory = store.memory().subtree("a/b")
         memory.write("c/file", "x")
         assert [str(entry) for entry in memory.list()] == ["c/file"]

@@ -19,16 +19,16 @@ from agent_memory.errors import (
     UnsupportedOperationError,
 )
 from agent_memory.runtime.runners import run_sync
-from agent_memory.testing._store import ContractBase, Store, key
+from agent_memory.testing._store import ContractBase, ContractStore, key
 from agent_memory.testing._threads import race, watch, winners
 
 _LEAST_PARTS = 3
 
 
 class _Writing:
-    """The verb of a backend of either colour, for a caller that blocks."""
+    """The verb of a backend of either kind, for a caller that blocks."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: ContractStore) -> None:
         self.store = store
         self._verbs = cast(WritesInParts, store.backend)
 
@@ -54,7 +54,7 @@ class _Writing:
 
 
 class _Begun:
-    def __init__(self, store: Store, parts: Parts) -> None:
+    def __init__(self, store: ContractStore, parts: Parts) -> None:
         self._store = store
         self._parts = parts
 
@@ -79,7 +79,7 @@ class _Begun:
 
 class _PartsBase(ContractBase):
     @pytest.fixture
-    def in_parts(self, creating: Store) -> _Writing:
+    def in_parts(self, creating: ContractStore) -> _Writing:
         """The verb, where the backend has it, with small parts where it may choose."""
         if not writes_in_parts(creating.backend):
             pytest.skip("the backend writes no file in parts")
@@ -210,7 +210,7 @@ class MovingFilesContract(ContractBase):
     """A file renamed in one step, where the backend can (`MovesFiles`)."""
 
     @pytest.fixture
-    def move(self, store: Store) -> Callable[[str, str], int | None]:
+    def move(self, store: ContractStore) -> Callable[[str, str], int | None]:
         """The verb, where the backend has it."""
         backend: object = store.backend
         if not moves_files(backend):
@@ -218,7 +218,7 @@ class MovingFilesContract(ContractBase):
         verb = cast("Callable[[Key, Key], Awaitable[int | None]]", backend.move_file)
         return lambda source, target: run_sync(store.backend, lambda run: run.call(verb, key(source), key(target)))
 
-    def test_a_file_moves_to_a_free_name(self, store: Store, move: Callable[[str, str], int | None]) -> None:
+    def test_a_file_moves_to_a_free_name(self, store: ContractStore, move: Callable[[str, str], int | None]) -> None:
         store.write("old/a", b"content")
         assert move("old/a", "new/deep/b") == len(b"content")
         assert store.names() == ("new/deep/b",)
@@ -227,7 +227,7 @@ class MovingFilesContract(ContractBase):
 
     @pytest.mark.parametrize(("theirs", "target"), [("b", "b"), ("b/c", "b"), ("b", "b/c"), ("b", "a")])
     def test_a_file_moves_over_nothing(
-        self, store: Store, move: Callable[[str, str], int | None], theirs: str, target: str
+        self, store: ContractStore, move: Callable[[str, str], int | None], theirs: str, target: str
     ) -> None:
         store.write("a", b"mine")
         store.write(theirs, b"theirs")
@@ -237,7 +237,7 @@ class MovingFilesContract(ContractBase):
 
     @pytest.mark.parametrize("missing", ["none", "d", "none/deep", "a/below"])
     def test_what_is_no_file_does_not_move(
-        self, store: Store, move: Callable[[str, str], int | None], missing: str
+        self, store: ContractStore, move: Callable[[str, str], int | None], missing: str
     ) -> None:
         store.write("d/file", b"")
         store.write("a", b"")
@@ -247,7 +247,7 @@ class MovingFilesContract(ContractBase):
         assert store.level() == (["a"], ["d"])
 
     def test_an_append_to_a_file_that_moves_lands_where_it_says(
-        self, store: Store, move: Callable[[str, str], int | None]
+        self, store: ContractStore, move: Callable[[str, str], int | None]
     ) -> None:
         for turn in range(self.rounds):
             store.write(f"{turn}/old", b"before.")
@@ -260,7 +260,7 @@ class MovingFilesContract(ContractBase):
             assert found in [(b"before.mine", None), (b"before.", b"mine")]
 
     def test_of_racing_movers_to_one_name_exactly_one_wins(
-        self, store: Store, move: Callable[[str, str], int | None]
+        self, store: ContractStore, move: Callable[[str, str], int | None]
     ) -> None:
         for turn in range(self.rounds):
             names = [f"{turn}/{number}" for number in range(self.workers)]

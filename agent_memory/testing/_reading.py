@@ -6,7 +6,7 @@ import pytest
 
 from agent_memory.backend import Version, content_version
 from agent_memory.errors import AgentMemoryFileNotFoundError, ConflictError, FileTooLargeError
-from agent_memory.testing._store import ContractBase, Store
+from agent_memory.testing._store import ContractBase, ContractStore
 
 _TEN = b"0123456789"
 _RANGES = [
@@ -42,14 +42,14 @@ class ReadingContract(ContractBase):
         [b"", b"\0", bytes(range(256)), b"a\r\nb\rc\n", "\ufeffé メモ".encode(), b"\xff\xfe invalid", b"\n" * 4097],
         ids=["empty", "nul", "every byte", "line ends", "text", "no UTF-8", "newlines"],
     )
-    def test_a_file_is_read_byte_for_byte(self, store: Store, data: bytes) -> None:
+    def test_a_file_is_read_byte_for_byte(self, store: ContractStore, data: bytes) -> None:
         store.write("notes/a.md", data)
         snapshot = store.read("notes/a.md")
         assert isinstance(snapshot.data, bytes)
         assert (snapshot.data, snapshot.size) == (data, len(data))
         assert store.stat("notes/a.md").size == len(data)
 
-    def test_a_large_file_is_read_byte_for_byte(self, store: Store) -> None:
+    def test_a_large_file_is_read_byte_for_byte(self, store: ContractStore) -> None:
         block = bytes(range(256)) * 16
         data = b"".join(block + b"%d" % number for number in range(self.large_bytes // len(block)))
         store.write("large.bin", data)
@@ -58,25 +58,27 @@ class ReadingContract(ContractBase):
         assert store.read("large.bin", -5).data == data[-5:]
 
     @pytest.mark.parametrize(("start", "end"), _RANGES)
-    def test_a_range_is_what_a_slice_gives(self, store: Store, start: int | None, end: int | None) -> None:
+    def test_a_range_is_what_a_slice_gives(self, store: ContractStore, start: int | None, end: int | None) -> None:
         store.write("ten", _TEN)
         snapshot = store.read("ten", start, end)
         assert (snapshot.data, snapshot.size) == (_TEN[start:end], 10)
 
     @pytest.mark.parametrize(("start", "end"), _EMPTY_RANGES)
-    def test_a_range_of_an_empty_file_is_empty(self, store: Store, start: int | None, end: int | None) -> None:
+    def test_a_range_of_an_empty_file_is_empty(self, store: ContractStore, start: int | None, end: int | None) -> None:
         store.write("none", b"")
         snapshot = store.read("none", start, end)
         assert (snapshot.data, snapshot.size) == (b"", 0)
 
     @pytest.mark.parametrize(("start", "end"), _RANGES)
-    def test_a_range_of_a_missing_file_is_not_found(self, store: Store, start: int | None, end: int | None) -> None:
+    def test_a_range_of_a_missing_file_is_not_found(
+        self, store: ContractStore, start: int | None, end: int | None
+    ) -> None:
         with pytest.raises(AgentMemoryFileNotFoundError):
             store.read("missing", start, end)
 
     @pytest.mark.parametrize(("start", "end"), _RANGES)
     def test_a_range_is_read_only_of_the_state_asked_for(
-        self, store: Store, start: int | None, end: int | None
+        self, store: ContractStore, start: int | None, end: int | None
     ) -> None:
         store.write("ten", _TEN)
         version = store.read("ten").version
@@ -85,7 +87,7 @@ class ReadingContract(ContractBase):
         with pytest.raises(ConflictError):
             store.read("ten", start, end, version)
 
-    def test_the_version_of_a_partial_read_pins_further_partial_reads(self, store: Store) -> None:
+    def test_the_version_of_a_partial_read_pins_further_partial_reads(self, store: ContractStore) -> None:
         store.write("ten", _TEN)
         pin = store.read("ten", 0, 4).version
         second = store.read("ten", 4, 8, pin)
@@ -94,21 +96,21 @@ class ReadingContract(ContractBase):
         with pytest.raises(ConflictError):
             store.read("ten", 8, None, pin)
 
-    def test_a_partial_version_asked_for_late_is_of_the_state_that_was_read(self, store: Store) -> None:
+    def test_a_partial_version_asked_for_late_is_of_the_state_that_was_read(self, store: ContractStore) -> None:
         store.write("ten", _TEN)
         snapshot = store.read("ten", 0, 4)
         store.write("ten", _TEN[::-1])
         with pytest.raises(ConflictError):
             store.read("ten", 4, None, snapshot.version)
 
-    def test_a_whole_version_asked_for_late_is_of_the_state_that_was_read(self, store: Store) -> None:
+    def test_a_whole_version_asked_for_late_is_of_the_state_that_was_read(self, store: ContractStore) -> None:
         store.write("ten", _TEN)
         snapshot = store.read("ten")
         now = store.write("ten", _TEN[::-1])
         assert snapshot.version != now
         assert snapshot.version == snapshot.version
 
-    def test_a_pin_outlives_no_change_however_fast(self, store: Store) -> None:
+    def test_a_pin_outlives_no_change_however_fast(self, store: ContractStore) -> None:
         """Times repeat within a tick of the clock, and freed inodes are used again."""
         for number in range(self.rounds):
             store.write("pinned", b"a%09d" % number)
@@ -118,20 +120,20 @@ class ReadingContract(ContractBase):
                 with pytest.raises(ConflictError):
                     store.read("pinned", 4, None, pin)
 
-    def test_a_version_nobody_was_given_is_a_conflict(self, store: Store) -> None:
+    def test_a_version_nobody_was_given_is_a_conflict(self, store: ContractStore) -> None:
         store.write("ten", _TEN)
         for version in (_UNKNOWN, content_version(b"something else")):
             with pytest.raises(ConflictError):
                 store.read("ten", when=version)
 
-    def test_a_deleted_file_is_not_found_whatever_the_version(self, store: Store) -> None:
+    def test_a_deleted_file_is_not_found_whatever_the_version(self, store: ContractStore) -> None:
         version = store.write("gone", b"x")
         store.delete("gone")
         with pytest.raises(AgentMemoryFileNotFoundError):
             store.read("gone", when=version)
 
     @pytest.mark.parametrize("name", ["missing", "dir", "dir/sub", "dir/missing", "dir/file/below", "no/such/dir"])
-    def test_what_is_no_file_is_not_found(self, store: Store, name: str) -> None:
+    def test_what_is_no_file_is_not_found(self, store: ContractStore, name: str) -> None:
         store.write("dir/sub/file", b"x")
         store.write("dir/file", b"x")
         with pytest.raises(AgentMemoryFileNotFoundError):
@@ -139,7 +141,7 @@ class ReadingContract(ContractBase):
         with pytest.raises(AgentMemoryFileNotFoundError):
             store.stat(name)
 
-    def test_reading_creates_nothing(self, store: Store, other: Store) -> None:
+    def test_reading_creates_nothing(self, store: ContractStore, other: ContractStore) -> None:
         for name in ("a", "a/b", "c/d/e"):
             assert store.holds(name) is None
             for verb in (store.stat, store.delete):
@@ -150,7 +152,7 @@ class ReadingContract(ContractBase):
             assert seen.names() == ()
             assert seen.level() == ([], [])
 
-    def test_stat_tells_size_and_time_as_a_listing_does(self, store: Store) -> None:
+    def test_stat_tells_size_and_time_as_a_listing_does(self, store: ContractStore) -> None:
         store.write("dir/ten", _TEN)
         entry, (listed,) = store.stat("dir/ten"), store.list("dir").entries
         assert (entry.path, entry.size, entry.is_directory) == ("dir/ten", 10, False)
@@ -158,14 +160,14 @@ class ReadingContract(ContractBase):
         assert isinstance(entry.modified, float)
         assert abs(entry.modified - listed.modified) <= 1  # a header counts whole seconds
 
-    def test_a_version_seen_in_passing_is_the_version_of_a_read(self, store: Store) -> None:
+    def test_a_version_seen_in_passing_is_the_version_of_a_read(self, store: ContractStore) -> None:
         written = store.write("ten", _TEN)
         read = store.read("ten").version
         assert read == written
         for entry in (store.stat("ten"), *store.list().entries):
             assert entry.version in (None, read)
 
-    def test_a_read_carries_at_most_max_bytes(self, store: Store) -> None:
+    def test_a_read_carries_at_most_max_bytes(self, store: ContractStore) -> None:
         store.write("ten", _TEN)
         store.backend.max_bytes = 9
         for start in (None, 0, -10):
@@ -178,7 +180,7 @@ class ReadingContract(ContractBase):
         store.backend.max_bytes = 10
         assert store.read("ten").data == _TEN
 
-    def test_a_write_that_returned_is_seen_by_everybody(self, store: Store, other: Store) -> None:
+    def test_a_write_that_returned_is_seen_by_everybody(self, store: ContractStore, other: ContractStore) -> None:
         for number in range(10):
             content = b"state %d" % number
             store.write("dir/shared", content)

@@ -1,4 +1,4 @@
-"""`Store`: a backend of either colour as the contract's tests call it, and what all of them share."""
+"""`ContractStore`: a backend of either kind as the contract's tests call it, and what all of them share."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def key(name: str | Key) -> Key:
     return name if isinstance(name, Key) else Key.tree().join_prefix(name)
 
 
-class Store:
+class ContractStore:
     """The five verbs of a backend for a caller that blocks; names are texts or keys."""
 
     def __init__(self, backend: AnyBackend) -> None:
@@ -148,49 +148,49 @@ class ContractBase:
         return backend
 
     @pytest.fixture
-    def store(self, backend: AnyBackend) -> Store:
+    def store(self, backend: AnyBackend) -> ContractStore:
         """The backend under test, empty."""
-        return Store(backend)
+        return ContractStore(backend)
 
     @pytest.fixture
-    def other(self, another_backend: AnyBackend) -> Store:
+    def other(self, another_backend: AnyBackend) -> ContractStore:
         """The same storage, seen by somebody else."""
-        return Store(another_backend)
+        return ContractStore(another_backend)
 
-    def creates(self, store: Store) -> bool:
+    def creates(self, store: ContractStore) -> bool:
         """Whether ``write(ABSENT)`` is promised."""
         return store.capabilities.atomic_create or self.single_writer
 
-    def compares(self, store: Store) -> bool:
+    def compares(self, store: ContractStore) -> bool:
         """Whether ``write(Version)`` is promised."""
         return store.capabilities.compare_and_swap or self.single_writer
 
-    def deletes(self, store: Store) -> bool:
+    def deletes(self, store: ContractStore) -> bool:
         """Whether ``delete(Version)`` is promised."""
         return store.capabilities.conditional_delete or self.single_writer
 
     @pytest.fixture
-    def creating(self, store: Store) -> Store:
+    def creating(self, store: ContractStore) -> ContractStore:
         """The store, where a create is promised; that it is refused elsewhere has a test of its own."""
         if not self.creates(store):
             pytest.skip("the backend states that it has no atomic create")
         return store
 
     @pytest.fixture
-    def comparing(self, store: Store) -> Store:
+    def comparing(self, store: ContractStore) -> ContractStore:
         """The store, where compare-and-swap is promised; that it is refused elsewhere has a test of its own."""
         if not self.compares(store):
             pytest.skip("the backend states that it has no compare-and-swap")
         return store
 
     @pytest.fixture
-    def changing(self, creating: Store, comparing: Store) -> Store:
+    def changing(self, creating: ContractStore, comparing: ContractStore) -> ContractStore:
         """The store, where both are promised: appends and edits work."""
         assert creating is comparing
         return creating
 
     @pytest.fixture
-    def deleting(self, changing: Store) -> Store:
+    def deleting(self, changing: ContractStore) -> ContractStore:
         """The store, where a conditional delete is promised too: every operation works."""
         if not self.deletes(changing):
             pytest.skip("the backend states that it has no conditional delete")

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from agent_memory.errors import ConflictError
-from agent_memory.testing._store import ContractBase, Store
+from agent_memory.testing._store import ContractBase, ContractStore
 from agent_memory.testing._threads import race, watch, winners
 
 _SIZES = (1, 4_000, 17, 2_000, 600)
@@ -22,7 +22,7 @@ class WatchingContract(ContractBase):
     """Reading while somebody writes."""
 
     @pytest.fixture
-    def replacing(self, store: Store) -> Store:
+    def replacing(self, store: ContractStore) -> ContractStore:
         """The store, where a reader is promised the whole old or the whole new file."""
         if not (store.capabilities.atomic_write or self.single_writer):
             pytest.skip("the backend states that a reader may see half a write")
@@ -33,7 +33,9 @@ class WatchingContract(ContractBase):
         """How many watch: half of those that race."""
         return max(2, self.workers // 2)
 
-    def test_a_reader_sees_a_whole_state_of_a_file_that_is_replaced(self, replacing: Store, other: Store) -> None:
+    def test_a_reader_sees_a_whole_state_of_a_file_that_is_replaced(
+        self, replacing: ContractStore, other: ContractStore
+    ) -> None:
         replacing.write("dir/file", _state(0))
 
         def change() -> None:
@@ -48,7 +50,7 @@ class WatchingContract(ContractBase):
         watch(change, observe, self.readers)
         assert other.read("dir/file").data == _state(self.rounds)
 
-    def test_a_file_that_is_replaced_is_never_missing(self, replacing: Store, other: Store) -> None:
+    def test_a_file_that_is_replaced_is_never_missing(self, replacing: ContractStore, other: ContractStore) -> None:
         replacing.write("dir/file", _state(0))
         sizes = {len(_state(number)) for number in range(len(_SIZES))}
 
@@ -65,7 +67,7 @@ class WatchingContract(ContractBase):
 
         watch(change, observe, self.readers)
 
-    def test_ranges_of_one_version_are_of_one_state(self, replacing: Store, other: Store) -> None:
+    def test_ranges_of_one_version_are_of_one_state(self, replacing: ContractStore, other: ContractStore) -> None:
         replacing.write("file", _state(0))
 
         def change() -> None:
@@ -83,7 +85,7 @@ class WatchingContract(ContractBase):
         watch(change, observe, self.readers)
 
     @pytest.mark.parametrize("size", [7, 9_001])
-    def test_a_reader_sees_whole_appends(self, changing: Store, other: Store, size: int) -> None:
+    def test_a_reader_sees_whole_appends(self, changing: ContractStore, other: ContractStore, size: int) -> None:
         changing.write("log", b"")
         records = [(b"%06d" % number).ljust(size, b".") for number in range(self.rounds)]
         whole = b"".join(records)
@@ -101,7 +103,9 @@ class WatchingContract(ContractBase):
         watch(change, observe, self.readers)
         assert other.read("log").data == whole
 
-    def test_a_listing_gives_what_stays_while_files_beside_it_come_and_go(self, replacing: Store, other: Store) -> None:
+    def test_a_listing_gives_what_stays_while_files_beside_it_come_and_go(
+        self, replacing: ContractStore, other: ContractStore
+    ) -> None:
         stays = ("dir/b", "dir/sub/d", "dir/x")
         for name in stays:
             replacing.write(name, b"x")
@@ -122,7 +126,7 @@ class WatchingContract(ContractBase):
 
         watch(change, observe, self.readers)
 
-    def test_a_file_that_is_renamed_has_one_name_at_least(self, deleting: Store, other: Store) -> None:
+    def test_a_file_that_is_renamed_has_one_name_at_least(self, deleting: ContractStore, other: ContractStore) -> None:
         memory = deleting.memory()
         for number in range(max(1, self.rounds // 4)):
             data = b"%d" % number

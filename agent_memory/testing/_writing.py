@@ -11,18 +11,18 @@ from agent_memory.errors import (
     FileAlreadyExistsError,
     UnsupportedOperationError,
 )
-from agent_memory.testing._store import ContractBase, Store
+from agent_memory.testing._store import ContractBase, ContractStore
 
 
 class WritingContract(ContractBase):
     """Writing: preconditions, versions, and names that are taken."""
 
-    def test_the_capabilities_are_stated(self, store: Store) -> None:
+    def test_the_capabilities_are_stated(self, store: ContractStore) -> None:
         assert isinstance(store.capabilities, Capabilities)
         assert store.capabilities.durability in ("none", "process", "full")
         assert store.capabilities == store.capabilities
 
-    def test_what_is_not_promised_is_refused_and_changes_nothing(self, store: Store) -> None:
+    def test_what_is_not_promised_is_refused_and_changes_nothing(self, store: ContractStore) -> None:
         version = store.write("old", b"old")
         if not self.creates(store):
             for name in ("new", "old"):
@@ -37,24 +37,24 @@ class WritingContract(ContractBase):
         assert store.names() == ("old",)
         assert store.holds("old") == b"old"
 
-    def test_a_write_replaces_the_whole_file(self, store: Store) -> None:
+    def test_a_write_replaces_the_whole_file(self, store: ContractStore) -> None:
         for data in (b"a long first state", b"short", b"", b"a longer state than the first"):
             version = store.write("dir/file", data)
             assert isinstance(version, Version)
             assert store.read("dir/file").data == data
             assert store.names() == ("dir/file",)
 
-    def test_a_write_gives_the_version_a_read_gives(self, store: Store) -> None:
+    def test_a_write_gives_the_version_a_read_gives(self, store: ContractStore) -> None:
         version = store.write("file", b"first")
         assert store.read("file").version == version
         assert store.read("file", when=version).data == b"first"
 
-    def test_different_contents_have_different_versions(self, store: Store) -> None:
+    def test_different_contents_have_different_versions(self, store: ContractStore) -> None:
         contents = [b"", b"a", b"b", b"ab", b"ba", b"a\n", b"a" * 1000, b"a" * 999 + b"b", b"b" + b"a" * 999]
         versions = [store.write("file", data) for data in contents]
         assert len({version.token for version in versions}) == len(contents)
 
-    def test_a_create_writes_a_file_that_is_absent(self, creating: Store) -> None:
+    def test_a_create_writes_a_file_that_is_absent(self, creating: ContractStore) -> None:
         version = creating.write("dir/new", b"new", ABSENT)
         assert creating.read("dir/new").version == version
         creating.delete("dir/new")
@@ -62,13 +62,13 @@ class WritingContract(ContractBase):
         assert creating.holds("dir/new") == b"newer"
 
     @pytest.mark.parametrize("old", [b"old", b"new", b""])
-    def test_a_create_refuses_a_file_that_is_there(self, creating: Store, old: bytes) -> None:
+    def test_a_create_refuses_a_file_that_is_there(self, creating: ContractStore, old: bytes) -> None:
         creating.write("file", old)
         with pytest.raises(FileAlreadyExistsError):
             creating.write("file", b"new", ABSENT)
         assert creating.holds("file") == old
 
-    def test_a_write_on_the_current_version_replaces(self, comparing: Store) -> None:
+    def test_a_write_on_the_current_version_replaces(self, comparing: ContractStore) -> None:
         version = comparing.write("dir/file", b"0")
         for number in range(1, 5):
             version = comparing.write("dir/file", b"%d" % number, version)
@@ -76,7 +76,7 @@ class WritingContract(ContractBase):
         assert comparing.read("dir/file").version == version
         assert comparing.holds("dir/file") == b"5"
 
-    def test_a_write_on_a_stale_version_is_a_conflict(self, comparing: Store) -> None:
+    def test_a_write_on_a_stale_version_is_a_conflict(self, comparing: ContractStore) -> None:
         stale = comparing.write("file", b"first")
         comparing.write("file", b"other")
         for version in (stale, content_version(b"never there")):
@@ -85,28 +85,28 @@ class WritingContract(ContractBase):
         assert comparing.holds("file") == b"other"
 
     @pytest.mark.parametrize("name", ["missing", "dir/missing", "new/dir/missing"])
-    def test_a_version_of_a_missing_file_is_a_conflict(self, comparing: Store, name: str) -> None:
+    def test_a_version_of_a_missing_file_is_a_conflict(self, comparing: ContractStore, name: str) -> None:
         version = comparing.write("dir/file", b"x")
         with pytest.raises(ConflictError):
             comparing.write(name, b"x", version)
         assert comparing.names() == ("dir/file",)
         assert comparing.level() == ([], ["dir"])
 
-    def test_a_refused_write_leaves_no_directory_behind(self, comparing: Store) -> None:
+    def test_a_refused_write_leaves_no_directory_behind(self, comparing: ContractStore) -> None:
         version = comparing.write("file", b"x")
         with pytest.raises(ConflictError):
             comparing.write("new/dir/missing", b"x", version)
         comparing.write("new", b"free")
         assert comparing.names() == ("file", "new")
 
-    def test_a_version_of_a_deleted_file_is_a_conflict(self, comparing: Store) -> None:
+    def test_a_version_of_a_deleted_file_is_a_conflict(self, comparing: ContractStore) -> None:
         version = comparing.write("file", b"x")
         comparing.delete("file")
         with pytest.raises(ConflictError):
             comparing.write("file", b"y", version)
         assert comparing.names() == ()
 
-    def test_a_state_that_came_back_is_the_same_or_another_and_nothing_between(self, comparing: Store) -> None:
+    def test_a_state_that_came_back_is_the_same_or_another_and_nothing_between(self, comparing: ContractStore) -> None:
         """A version may be the content's hash: then A, B, A is A again."""
         version = comparing.write("file", b"A")
         comparing.write("file", b"B")
@@ -120,7 +120,7 @@ class WritingContract(ContractBase):
 
     @pytest.mark.parametrize("when", [ANY, ABSENT], ids=["any", "absent"])
     @pytest.mark.parametrize("name", ["dir", "dir/sub", "file/below", "file/far/below", "dir/file/below"])
-    def test_a_name_is_a_file_or_a_directory(self, store: Store, name: str, when: WriteWhen) -> None:
+    def test_a_name_is_a_file_or_a_directory(self, store: ContractStore, name: str, when: WriteWhen) -> None:
         if when is ABSENT and not self.creates(store):
             pytest.skip("the backend states that it has no atomic create")
         store.write("file", b"1")
@@ -132,13 +132,13 @@ class WritingContract(ContractBase):
         assert [store.holds(name) for name in store.names()] == [b"3", b"2", b"1"]
 
     @pytest.mark.parametrize("name", ["dir", "dir/file/below"])
-    def test_a_version_does_not_make_a_taken_name_free(self, comparing: Store, name: str) -> None:
+    def test_a_version_does_not_make_a_taken_name_free(self, comparing: ContractStore, name: str) -> None:
         version = comparing.write("dir/file", b"x")
         with pytest.raises((FileAlreadyExistsError, ConflictError)):
             comparing.write(name, b"y", version)
         assert comparing.names() == ("dir/file",)
 
-    def test_a_name_changes_between_file_and_directory_as_often_as_it_is_freed(self, store: Store) -> None:
+    def test_a_name_changes_between_file_and_directory_as_often_as_it_is_freed(self, store: ContractStore) -> None:
         for _ in range(3):
             store.write("a/b/c", b"deep")
             store.delete("a/b/c")
@@ -156,13 +156,13 @@ class WritingContract(ContractBase):
             store.delete("a/b/c")
         assert store.level() == ([], [])
 
-    def test_a_create_takes_the_name_of_a_directory_that_was_emptied(self, creating: Store) -> None:
+    def test_a_create_takes_the_name_of_a_directory_that_was_emptied(self, creating: ContractStore) -> None:
         for name in ("a/b/c/d", "a/b/c", "a/b", "a"):
             creating.write(name, b"x", ABSENT)
             assert creating.names() == (name,)
             creating.delete(name)
 
-    def test_names_that_differ_by_case_are_two_files_or_refused(self, store: Store) -> None:
+    def test_names_that_differ_by_case_are_two_files_or_refused(self, store: ContractStore) -> None:
         store.write("Dir/File", b"upper")
         if store.capabilities.case_sensitive:
             store.write("Dir/file", b"lower")
@@ -180,7 +180,7 @@ class WritingContract(ContractBase):
 class DeletingContract(ContractBase):
     """Deleting: preconditions, what is no file, and emptied directories."""
 
-    def test_a_deleted_file_is_gone(self, store: Store) -> None:
+    def test_a_deleted_file_is_gone(self, store: ContractStore) -> None:
         store.write("dir/file", b"x")
         store.write("dir/file2", b"y")
         store.delete("dir/file")
@@ -191,20 +191,20 @@ class DeletingContract(ContractBase):
         assert store.holds("dir/file2") == b"y"
 
     @pytest.mark.parametrize("name", ["missing", "dir", "dir/sub", "dir/missing", "dir/file/below", "no/such/dir"])
-    def test_what_is_no_file_is_not_deleted(self, store: Store, name: str) -> None:
+    def test_what_is_no_file_is_not_deleted(self, store: ContractStore, name: str) -> None:
         store.write("dir/file", b"x")
         store.write("dir/sub/file", b"x")
         with pytest.raises(AgentMemoryFileNotFoundError):
             store.delete(name)
         assert store.names() == ("dir/file", "dir/sub/file")
 
-    def test_a_file_is_deleted_once(self, store: Store) -> None:
+    def test_a_file_is_deleted_once(self, store: ContractStore) -> None:
         store.write("file", b"x")
         store.delete("file")
         with pytest.raises(AgentMemoryFileNotFoundError):
             store.delete("file")
 
-    def test_a_delete_on_the_current_version_deletes(self, deleting: Store) -> None:
+    def test_a_delete_on_the_current_version_deletes(self, deleting: ContractStore) -> None:
         version = deleting.write("file", b"x")
         deleting.delete("file", version)
         assert deleting.holds("file") is None
@@ -212,7 +212,7 @@ class DeletingContract(ContractBase):
         deleting.delete("file", deleting.read("file").version)
         assert deleting.names() == ()
 
-    def test_a_delete_on_a_stale_version_is_a_conflict(self, deleting: Store) -> None:
+    def test_a_delete_on_a_stale_version_is_a_conflict(self, deleting: ContractStore) -> None:
         stale = deleting.write("file", b"first")
         deleting.write("file", b"other")
         for version in (stale, content_version(b"never there")):
@@ -221,13 +221,13 @@ class DeletingContract(ContractBase):
         assert deleting.holds("file") == b"other"
 
     @pytest.mark.parametrize("name", ["missing", "dir", "dir/file/below", "no/such/dir"])
-    def test_a_delete_of_no_file_is_not_found_whatever_the_version(self, deleting: Store, name: str) -> None:
+    def test_a_delete_of_no_file_is_not_found_whatever_the_version(self, deleting: ContractStore, name: str) -> None:
         version = deleting.write("dir/file", b"x")
         with pytest.raises(AgentMemoryFileNotFoundError):
             deleting.delete(name, version)
         assert deleting.names() == ("dir/file",)
 
-    def test_an_emptied_directory_is_gone(self, store: Store) -> None:
+    def test_an_emptied_directory_is_gone(self, store: ContractStore) -> None:
         for name in ("a/b/c/file", "a/other", "z/y/file"):
             store.write(name, b"x")
         store.delete("a/b/c/file")

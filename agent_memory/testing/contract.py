@@ -1,4 +1,4 @@
-"""`BackendContract`: every promise of `agent_memory.backend`, as tests for any backend of either colour."""
+"""`BackendContract`: every promise of `agent_memory.backend`, as tests for any backend of either kind."""
 
 from __future__ import annotations
 

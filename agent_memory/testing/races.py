@@ -18,7 +18,7 @@ from agent_memory.errors import (
     ConflictError,
     FileAlreadyExistsError,
 )
-from agent_memory.testing._store import Store
+from agent_memory.testing._store import ContractStore
 from agent_memory.testing._threads import race, winners
 from agent_memory.testing._watching import WatchingContract
 
@@ -31,11 +31,13 @@ class RaceContract(WatchingContract):
     """Races of writers with each other; those of readers with a writer are in `WatchingContract`."""
 
     @pytest.fixture
-    def racers(self, store: Store, other: Store) -> Sequence[Store]:
+    def racers(self, store: ContractStore, other: ContractStore) -> Sequence[ContractStore]:
         """The store as each of `workers` threads sees it: one half through another handle, where there is one."""
         return [(store, other)[number % 2] for number in range(self.workers)]
 
-    def test_of_racing_creators_exactly_one_wins(self, creating: Store, racers: Sequence[Store]) -> None:
+    def test_of_racing_creators_exactly_one_wins(
+        self, creating: ContractStore, racers: Sequence[ContractStore]
+    ) -> None:
         for number in range(self.rounds):
             name = f"race/{number}"
             contents = [b"creator %d" % racer for racer in range(len(racers))]
@@ -46,7 +48,9 @@ class RaceContract(WatchingContract):
             assert creating.read(name).data == contents[winner]
             assert creating.read(name).version == outcomes[winner]
 
-    def test_of_racing_writers_on_one_version_exactly_one_wins(self, comparing: Store, racers: Sequence[Store]) -> None:
+    def test_of_racing_writers_on_one_version_exactly_one_wins(
+        self, comparing: ContractStore, racers: Sequence[ContractStore]
+    ) -> None:
         version = comparing.write("shared", b"start")
         for number in range(self.rounds):
             contents = [b"round %d of %d" % (number, racer) for racer in range(len(racers))]
@@ -58,7 +62,7 @@ class RaceContract(WatchingContract):
             version = comparing.read("shared").version
             assert version == outcomes[winner]
 
-    def test_racing_appends_lose_nothing(self, changing: Store, racers: Sequence[Store]) -> None:
+    def test_racing_appends_lose_nothing(self, changing: ContractStore, racers: Sequence[ContractStore]) -> None:
         for number in range(max(1, self.rounds // _APPENDS)):
             name = f"race/log{number}"
 
@@ -74,7 +78,9 @@ class RaceContract(WatchingContract):
                 assert own == [f"{racer}:{turn}" for turn in range(_APPENDS)]
             assert len(lines) == len(racers) * _APPENDS
 
-    def test_racing_appends_set_a_separator_exactly_once(self, changing: Store, racers: Sequence[Store]) -> None:
+    def test_racing_appends_set_a_separator_exactly_once(
+        self, changing: ContractStore, racers: Sequence[ContractStore]
+    ) -> None:
         records = [b"record %d" % racer for racer in range(len(racers))]
         for number in range(max(1, self.rounds // _APPENDS)):
             name = f"race/log{number}"
@@ -85,11 +91,11 @@ class RaceContract(WatchingContract):
             assert len(winners(outcomes)) == len(racers)
             assert sorted(changing.read(name).data.split(b"\n")) == sorted(records)
 
-    def test_racing_edits_lose_nothing(self, changing: Store, racers: Sequence[Store]) -> None:
+    def test_racing_edits_lose_nothing(self, changing: ContractStore, racers: Sequence[ContractStore]) -> None:
         edits = max(1, self.rounds // len(racers))
         changing.write("count", b"0")
 
-        def count(racer: Store) -> None:
+        def count(racer: ContractStore) -> None:
             memory = racer.memory()
             for _ in range(edits):
                 memory.edit("count", lambda text: str(int(text) + 1))
@@ -97,21 +103,25 @@ class RaceContract(WatchingContract):
         assert len(winners(race(partial(count, racer) for racer in racers))) == len(racers)
         assert int(changing.read("count").data) == len(racers) * edits
 
-    def test_of_racing_deletes_exactly_one_wins(self, deleting: Store, racers: Sequence[Store]) -> None:
+    def test_of_racing_deletes_exactly_one_wins(self, deleting: ContractStore, racers: Sequence[ContractStore]) -> None:
         for number in range(self.rounds):
             deleting.write("dir/file", b"%d" % number)
             outcomes = race(partial(racer.delete, "dir/file") for racer in racers)
             assert len(winners(outcomes, AgentMemoryFileNotFoundError)) == 1
             assert deleting.level() == ([], [])
 
-    def test_of_racing_deletes_on_one_version_exactly_one_wins(self, deleting: Store, racers: Sequence[Store]) -> None:
+    def test_of_racing_deletes_on_one_version_exactly_one_wins(
+        self, deleting: ContractStore, racers: Sequence[ContractStore]
+    ) -> None:
         for number in range(self.rounds):
             version = deleting.write("file", b"%d" % number)
             outcomes = race(partial(racer.delete, "file", version) for racer in racers)
             assert len(winners(outcomes, AgentMemoryFileNotFoundError, ConflictError)) == 1
             assert deleting.holds("file") is None
 
-    def test_a_write_on_a_version_never_brings_a_deleted_file_back(self, comparing: Store, other: Store) -> None:
+    def test_a_write_on_a_version_never_brings_a_deleted_file_back(
+        self, comparing: ContractStore, other: ContractStore
+    ) -> None:
         for number in range(self.rounds):
             version = comparing.write("dir/file", b"%d" % number)
             written, deleted = race(
@@ -121,7 +131,9 @@ class RaceContract(WatchingContract):
             assert isinstance(written, Version | ConflictError)
             assert comparing.level() == ([], [])
 
-    def test_a_delete_on_a_version_never_takes_a_newer_file(self, deleting: Store, other: Store) -> None:
+    def test_a_delete_on_a_version_never_takes_a_newer_file(
+        self, deleting: ContractStore, other: ContractStore
+    ) -> None:
         for number in range(self.rounds):
             version = deleting.write("file", b"%d" % number)
             deleted, written = race([partial(deleting.delete, "file", version), partial(other.write, "file", b"new")])
@@ -129,7 +141,9 @@ class RaceContract(WatchingContract):
             assert deleted is None or isinstance(deleted, ConflictError)
             assert deleting.holds("file") == b"new"
 
-    def test_a_write_survives_a_delete_that_empties_its_directory(self, comparing: Store, other: Store) -> None:
+    def test_a_write_survives_a_delete_that_empties_its_directory(
+        self, comparing: ContractStore, other: ContractStore
+    ) -> None:
         for number in range(self.rounds):
             data = b"%d" % number
             names = ("a/b/c/new", "a/b/d/new", "a/b/new")
@@ -144,7 +158,7 @@ class RaceContract(WatchingContract):
                 comparing.delete(name)
             assert comparing.level() == ([], [])
 
-    def test_an_append_comes_before_or_after_a_delete(self, changing: Store, other: Store) -> None:
+    def test_an_append_comes_before_or_after_a_delete(self, changing: ContractStore, other: ContractStore) -> None:
         for number in range(self.rounds):
             changing.write("dir/log", b"%d" % number)
             appended, deleted = race([partial(changing.append, "dir/log", b"new"), partial(other.delete, "dir/log")])
@@ -153,7 +167,9 @@ class RaceContract(WatchingContract):
             assert changing.holds("dir/log") in (None, b"new")
             changing.memory().delete_tree("")
 
-    def test_a_name_becomes_a_file_or_a_directory_and_never_both(self, creating: Store, other: Store) -> None:
+    def test_a_name_becomes_a_file_or_a_directory_and_never_both(
+        self, creating: ContractStore, other: ContractStore
+    ) -> None:
         if not creating.capabilities.exclusive_names:
             pytest.skip("the backend states that racing writers may make both")
         for number in range(self.rounds):
@@ -163,7 +179,9 @@ class RaceContract(WatchingContract):
             (winner,) = winners(outcomes, FileAlreadyExistsError)
             assert creating.names(str(number)) == (names[winner],)
 
-    def test_of_racing_renames_of_one_file_exactly_one_wins(self, deleting: Store, racers: Sequence[Store]) -> None:
+    def test_of_racing_renames_of_one_file_exactly_one_wins(
+        self, deleting: ContractStore, racers: Sequence[ContractStore]
+    ) -> None:
         for number in range(max(1, self.rounds // 4)):
             deleting.write("from/file", b"%d" % number)
             outcomes = race(
@@ -174,7 +192,9 @@ class RaceContract(WatchingContract):
             assert deleting.holds(f"to/{winner}") == b"%d" % number
             deleting.delete(f"to/{winner}")
 
-    def test_of_racing_renames_to_one_name_exactly_one_wins(self, deleting: Store, racers: Sequence[Store]) -> None:
+    def test_of_racing_renames_to_one_name_exactly_one_wins(
+        self, deleting: ContractStore, racers: Sequence[ContractStore]
+    ) -> None:
         sources = [f"from/{place}" for place in range(len(racers))]
         for _ in range(max(1, self.rounds // 4)):
             for name in sources:

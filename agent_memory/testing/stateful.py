@@ -140,7 +140,7 @@ def check_against_model(*backends: AnyBackend, examples: int = 100, steps: int =
     """Run random operations on the backends, side by side, and on a dict; raise where they differ.
 
     Args:
-        backends: open backends of any colour; agents named ``model-0``, ``model-1`` and so on are made on them.
+        backends: open backends of either kind; agents named ``model-0``, ``model-1`` and so on are made on them.
         examples: how many sequences of operations.
         steps: how long each may be.
 

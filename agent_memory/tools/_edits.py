@@ -5,7 +5,7 @@ from __future__ import annotations
 from agent_memory.tools._strings import Strings
 from agent_memory.tools._views import occurrences
 from agent_memory.tools.arguments import shown
-from agent_memory.tools.results import Refused
+from agent_memory.tools.results import ToolRefusal
 
 _SHOWN = 1000
 
@@ -14,16 +14,16 @@ def replaced(text: str, old: str, new: str, path: str, strings: Strings) -> tupl
     """The text with its one occurrence of ``old`` replaced, and where that was.
 
     Raises:
-        Refused: ``old`` is empty, does not occur, or occurs more than once; occurrences that overlap count too.
+        ToolRefusal: ``old`` is empty, does not occur, or occurs more than once; occurrences that overlap count too.
     """
     if not old:
-        raise Refused(strings.empty)
+        raise ToolRefusal(strings.empty)
     at = text.find(old)
     echo = old if len(old) <= _SHOWN else shown(old, _SHOWN)
     if at < 0:
-        raise Refused(strings.absent.format(old_str=echo, path=path))
+        raise ToolRefusal(strings.absent.format(old_str=echo, path=path))
     if text.find(old, at + 1) >= 0:
-        raise Refused(strings.duplicate.format(old_str=echo, lines=occurrences(text, old)))
+        raise ToolRefusal(strings.duplicate.format(old_str=echo, lines=occurrences(text, old)))
     return text[:at] + new + text[at + len(old) :], at
 
 
@@ -31,13 +31,13 @@ def inserted(text: str, line: int, addition: str, strings: Strings) -> str:
     """The text with lines added after line ``line``, 0 being the beginning; it ends with a newline.
 
     Raises:
-        Refused: the text has fewer lines.
+        ToolRefusal: the text has fewer lines.
     """
     lines = text.split("\n")
     if not lines[-1]:
         lines.pop()
     if not 0 <= line <= len(lines):
-        raise Refused(strings.bad_line.format(line=line, lines=len(lines)))
+        raise ToolRefusal(strings.bad_line.format(line=line, lines=len(lines)))
     lines.insert(line, addition.rstrip("\n"))
     whole = "\n".join(lines)
     return whole if whole.endswith("\n") else whole + "\n"

@@ -11,7 +11,7 @@ from agent_memory.key import RULES
 from agent_memory.memory import AsyncAgentMemory
 from agent_memory.tools._strings import Strings
 from agent_memory.tools.arguments import shown
-from agent_memory.tools.results import Refused
+from agent_memory.tools.results import ToolRefusal
 
 ROOT: Final = "/memories"
 _QUOTED = re.compile(r"""^['"](.*)['"]""")
@@ -28,13 +28,13 @@ class Paths(Uncopied):
         """A path of the model's: how to show it, and its name within the memory, ``""`` for the root.
 
         Raises:
-            Refused: it is not ``/memories`` and not below it; the hooks hear of an escape.
+            ToolRefusal: it is not ``/memories`` and not below it; the hooks hear of an escape.
         """
         path = str(value)
         if path != ROOT and not path.startswith(ROOT + "/"):
             if path.startswith(("/", "\\")) or ".." in path:
                 await self._report(path)
-            raise Refused(self._strings.outside.format(path=shown(path)))
+            raise ToolRefusal(self._strings.outside.format(path=shown(path)))
         name = path[len(ROOT) :].strip("/")
         if name in ("", "."):
             return ROOT, ""
@@ -46,14 +46,14 @@ class Paths(Uncopied):
         except InvalidPathError:
             return
 
-    def refused(self, error: InvalidPathError) -> Refused:
+    def refused(self, error: InvalidPathError) -> ToolRefusal:
         """What the model is told of a name within the memory that was refused."""
         if error.rule == "symlink":
-            return Refused(self._strings.symlink)
+            return ToolRefusal(self._strings.symlink)
         if error.rule == "into-itself":
-            return Refused(f"{self._strings.prefix}{RULES[error.rule]}")
+            return ToolRefusal(f"{self._strings.prefix}{RULES[error.rule]}")
         path = f"{ROOT}/" + _QUOTED.sub(r"\1", error.refused)
         advice = f"; try {ROOT}/{error.suggestion}" if error.suggestion else ""
         if isinstance(error, PathTraversalError):
-            return Refused(self._strings.escape.format(path=path, advice=advice))
-        return Refused(f"{self._strings.prefix}The path {path} is refused: {RULES[error.rule]}{advice}")
+            return ToolRefusal(self._strings.escape.format(path=path, advice=advice))
+        return ToolRefusal(f"{self._strings.prefix}The path {path} is refused: {RULES[error.rule]}{advice}")

@@ -13,15 +13,15 @@ _FILE: Final = Parameter("string", "A file below /memories, for example /memorie
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class CommandSchema:
     """One command: what it does, in the model's words, and its parameters."""
 
     description: str
     parameters: Parameters
 
 
-COMMANDS: Final[dict[str, Command]] = {
-    "view": Command(
+COMMANDS: Final[dict[str, CommandSchema]] = {
+    "view": CommandSchema(
         "Show a directory up to two levels deep with sizes, or a text file with line numbers; long files page by "
         "view_range.",
         {
@@ -36,11 +36,11 @@ COMMANDS: Final[dict[str, Command]] = {
             ),
         },
     ),
-    "create": Command(
+    "create": CommandSchema(
         "Create a text file, and the directories above it.",
         {"path": _FILE, "file_text": Parameter("string", "The whole text of the file.")},
     ),
-    "str_replace": Command(
+    "str_replace": CommandSchema(
         "Replace a text that occurs exactly once in a file.",
         {
             "path": _FILE,
@@ -50,7 +50,7 @@ COMMANDS: Final[dict[str, Command]] = {
             ),
         },
     ),
-    "insert": Command(
+    "insert": CommandSchema(
         "Insert text after a line of a file.",
         {
             "path": _FILE,
@@ -58,11 +58,11 @@ COMMANDS: Final[dict[str, Command]] = {
             "insert_text": Parameter("string", "The text to insert, one line or several."),
         },
     ),
-    "delete": Command(
+    "delete": CommandSchema(
         "Delete a file, or a directory with all that is in it.",
         {"path": Parameter("string", "The file or directory; not /memories itself.")},
     ),
-    "rename": Command(
+    "rename": CommandSchema(
         "Rename or move a file or a directory; what exists is never overwritten.",
         {
             "old_path": Parameter("string", "The file or directory to move."),

@@ -9,25 +9,25 @@ from typing import Any, Final
 from agent_memory.backend import Uncopied
 from agent_memory.errors import FileAlreadyExistsError, InvalidPathError
 from agent_memory.memory import AsyncAgentMemory
-from agent_memory.tools._kept import for_tools
 from agent_memory.tools._paths import ROOT, Paths
-from agent_memory.tools._schema import COMMANDS, Command
+from agent_memory.tools._protected import for_tools
+from agent_memory.tools._schema import COMMANDS, CommandSchema
 from agent_memory.tools._strings import STRINGS
 from agent_memory.tools.arguments import Parameter, Values, checked, shown
 from agent_memory.tools.memory_tool import AsyncMemoryTool
-from agent_memory.tools.results import MAX_CHARACTERS, Malformed, Refused, ToolResult, answered
+from agent_memory.tools.results import MAX_CHARACTERS, Malformed, ToolRefusal, ToolResult, answered
 from agent_memory.tools.search import MAX_CONTEXT, MAX_RESULTS, fitting, found_lines
 
-TOOLS: Final[dict[str, Command]] = {
+TOOLS: Final[dict[str, CommandSchema]] = {
     **COMMANDS,
-    "append": Command(
+    "append": CommandSchema(
         "Add text to the end of a file, beginning on a new line; a file that is not there is created.",
         {
             "path": COMMANDS["create"].parameters["path"],
             "text": Parameter("string", "The text to add, one line or several."),
         },
     ),
-    "search": Command(
+    "search": CommandSchema(
         "Find the lines that hold a text, in any case, with their files and line numbers.",
         {
             "query": Parameter("string", "The text to find; no pattern."),
@@ -65,7 +65,7 @@ class Toolset(Uncopied):
 
     async def _append(self, values: Values) -> ToolResult:
         path, name = await self._paths.named(values["path"])
-        is_directory = Refused(f"Error: {path} is a directory, or lies below a file")
+        is_directory = ToolRefusal(f"Error: {path} is a directory, or lies below a file")
         if not name:
             raise is_directory
         try:

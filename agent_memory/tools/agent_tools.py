@@ -8,12 +8,12 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from agent_memory.backend import Uncopied
-from agent_memory.core.sync_facade import awaitable
+from agent_memory.core.sync_facade import sync_facade
 from agent_memory.errors import AgentMemoryFileNotFoundError
 from agent_memory.memory import AgentMemory, AsyncAgentMemory
 from agent_memory.reading.reader import Reader
 from agent_memory.runtime.runners import step
-from agent_memory.tools._kept import for_tools
+from agent_memory.tools._protected import for_tools
 from agent_memory.tools.arguments import Arguments, Parameter, Parameters, Values, as_mapping, checked, object_schema
 from agent_memory.tools.results import MAX_CHARACTERS, Malformed, ToolResult, answered
 
@@ -141,7 +141,7 @@ class AgentMemoryTools(Uncopied):
     """
 
     def __init__(self, memory: AgentMemory, *, history: bool = False) -> None:
-        self._tools = _Tools(awaitable(for_tools(AgentMemory, memory, history)))
+        self._tools = _Tools(sync_facade(for_tools(AgentMemory, memory, history)))
 
     def call(self, name: str, arguments: Arguments) -> ToolResult:
         """Run one tool by its name; ``data`` of the result is its payload, ``output`` the same as JSON.

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from typing import Final, Self
 
 from agent_memory.backend import Uncopied
-from agent_memory.core.sync_facade import awaitable
+from agent_memory.core.sync_facade import sync_facade
 from agent_memory.errors import (
     AgentMemoryFileNotFoundError,
     FileAlreadyExistsError,
@@ -18,7 +18,7 @@ from agent_memory.errors import (
 from agent_memory.key import Key
 from agent_memory.memory import AgentMemory, AsyncAgentMemory, WriteResult
 from agent_memory.runtime.runners import step
-from agent_memory.tools._kept import for_tools
+from agent_memory.tools._protected import for_tools
 
 _MARKDOWN: Final = (".md",)
 _GIT: Final = frozenset({".git", "git~1"})  # the second is its short name on Windows
@@ -86,7 +86,7 @@ class FileSystemManager(Uncopied):
     """
 
     def __init__(self, memory: AgentMemory, *, suffixes: Collection[str] = _MARKDOWN) -> None:
-        self._manager = _Manager(awaitable(for_tools(AgentMemory, memory, history=False)), suffixes)
+        self._manager = _Manager(sync_facade(for_tools(AgentMemory, memory, history=False)), suffixes)
 
     @classmethod
     def for_repository(cls, root: str | os.PathLike[str], *, suffixes: Collection[str] = _MARKDOWN) -> Self:

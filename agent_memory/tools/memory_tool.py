@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Literal, Self, cast
 
 from agent_memory.backend import Uncopied
-from agent_memory.core.sync_facade import awaitable
+from agent_memory.core.sync_facade import sync_facade
 from agent_memory.errors import (
     AgentMemoryFileNotFoundError,
     FileAlreadyExistsError,
@@ -21,14 +21,14 @@ from agent_memory.errors import (
 from agent_memory.memory import AgentMemory, AsyncAgentMemory, TreeResult
 from agent_memory.runtime.runners import step
 from agent_memory.tools import _edits, _views
-from agent_memory.tools._kept import for_tools
 from agent_memory.tools._paths import ROOT as ROOT
 from agent_memory.tools._paths import Paths
 from agent_memory.tools._project import project_memories
+from agent_memory.tools._protected import for_tools
 from agent_memory.tools._schema import COMMANDS, DefinitionStyle, definition
 from agent_memory.tools._strings import STRINGS, StringSet
 from agent_memory.tools.arguments import Values, as_mapping, checked, shown
-from agent_memory.tools.results import MAX_CHARACTERS, Malformed, Refused, ToolResult, answered
+from agent_memory.tools.results import MAX_CHARACTERS, Malformed, ToolRefusal, ToolResult, answered
 
 OnExisting = Literal["error", "overwrite"]
 MAX_VIEW_CHARACTERS: Final = MAX_CHARACTERS
@@ -81,7 +81,7 @@ class _Tool(Uncopied):
         if text is None:
             return await self._directory(path, name, view_range)
         if text.count("\n") >= _views.MAX_LINES:
-            raise Refused(self._strings.too_many_lines.format(path=path))
+            raise ToolRefusal(self._strings.too_many_lines.format(path=path))
         line_offset = cast(int, values.get("line_offset", 0))
         rows = _views.file_view(text, view_range, self._limit, max(0, line_offset))
         return self._strings.content.format(path=path) + "\n" + rows
@@ -89,14 +89,14 @@ class _Tool(Uncopied):
     async def _directory(self, path: str, name: str, view_range: Sequence[int] | None) -> str:
         entries = await self._memory.list(name)
         if name and not entries:
-            raise Refused(self._strings.view_missing.format(path=path))
+            raise ToolRefusal(self._strings.view_missing.format(path=path))
         below = sum(segment not in ("", ".") for segment in name.split("/"))
         rows = _views.listing(path, below, entries, view_range, self._limit)
         return self._strings.listing.format(path=path) + "\n" + rows
 
     async def create(self, values: Values) -> str:
         path, name = await self._paths.named(values["path"])
-        exists = Refused(self._strings.exists.format(path=path))
+        exists = ToolRefusal(self._strings.exists.format(path=path))
         if not name:
             raise exists
         write = self._memory.write if self._overwrite else self._memory.create
@@ -136,14 +136,14 @@ class _Tool(Uncopied):
     async def delete(self, values: Values) -> str:
         path, name = await self._paths.named(values["path"])
         if not name:
-            raise Refused(self._strings.delete_root)
+            raise ToolRefusal(self._strings.delete_root)
         try:
             await self._memory.delete(name)
         except AgentMemoryFileNotFoundError:
             try:
                 result = await self._memory.delete_tree(name)
             except AgentMemoryFileNotFoundError:
-                raise Refused(self._strings.missing.format(path=path)) from None
+                raise ToolRefusal(self._strings.missing.format(path=path)) from None
             return self._strings.deleted.format(path=path) + _left(result)
         return self._strings.deleted.format(path=path)
 
@@ -151,14 +151,14 @@ class _Tool(Uncopied):
         path, name = await self._paths.named(values["old_path"])
         new_path, new_name = await self._paths.named(values["new_path"])
         if not name:
-            raise Refused(self._strings.rename_root)
-        taken = Refused(self._strings.taken.format(path=new_path))
+            raise ToolRefusal(self._strings.rename_root)
+        taken = ToolRefusal(self._strings.taken.format(path=new_path))
         if not new_name:
             raise taken
         try:
             result = await self._memory.rename(name, new_name)
         except AgentMemoryFileNotFoundError:
-            raise Refused(self._strings.missing.format(path=path)) from None
+            raise ToolRefusal(self._strings.missing.format(path=path)) from None
         except FileAlreadyExistsError:
             raise await self._taken(new_path, new_name, taken) from None
         return self._strings.renamed.format(path=path, new_path=new_path) + _left(result)
@@ -174,16 +174,16 @@ class _Tool(Uncopied):
 
     def _refuse_bytes(self, path: str, error: ReadError) -> None:
         if error.__cause__ is None:  # it is not UTF-8; of a storage that failed there is a cause
-            raise Refused(self._strings.unsupported.format(path=path)) from error
+            raise ToolRefusal(self._strings.unsupported.format(path=path)) from error
 
-    async def _taken(self, path: str, name: str, exists: Refused) -> Refused:
+    async def _taken(self, path: str, name: str, exists: ToolRefusal) -> ToolRefusal:
         if await self._memory.exists(name) or await self._memory.list(name, recursive=False):
             return exists
-        return Refused(f"{self._strings.prefix}{path} lies below a file, or is a directory that cannot be shown")
+        return ToolRefusal(f"{self._strings.prefix}{path} lies below a file, or is a directory that cannot be shown")
 
-    async def _no_file(self, path: str, name: str, missing: str, directory: str) -> Refused:
+    async def _no_file(self, path: str, name: str, missing: str, directory: str) -> ToolRefusal:
         is_directory = not name or await self._memory.list(name, recursive=False)
-        return Refused((directory if is_directory else missing).format(path=path))
+        return ToolRefusal((directory if is_directory else missing).format(path=path))
 
 
 def _left(result: TreeResult) -> str:
@@ -212,7 +212,7 @@ class MemoryTool(Uncopied):
         max_view_characters: int = MAX_VIEW_CHARACTERS,
         history: bool = False,
     ) -> None:
-        view = awaitable(for_tools(AgentMemory, memory, history))
+        view = sync_facade(for_tools(AgentMemory, memory, history))
         self._tool = _Tool(view, on_existing, strings, max_view_characters)
 
     @classmethod

@@ -37,7 +37,7 @@ class ToolResult:
         return "error" if self.is_error else "success"
 
 
-class Refused(Exception):
+class ToolRefusal(Exception):
     """A call that ends with an error result of exactly this text."""
 
 
@@ -77,7 +77,7 @@ def _bounded(result: ToolResult, most: int) -> ToolResult:
 async def _outcome(call: Callable[[], Awaitable[ToolResult]], prefix: str) -> ToolResult:
     try:
         return await call()
-    except Refused as refused:
+    except ToolRefusal as refused:
         return ToolResult(str(refused), is_error=True)
     except (Malformed, AgentMemoryError) as error:
         return ToolResult(f"{prefix}{error}", is_error=True)

@@ -14,15 +14,15 @@ from math import inf
 from typing import Any, Final
 
 from agent_memory.backend import Entry, Uncopied
-from agent_memory.core.sync_facade import awaitable
+from agent_memory.core.sync_facade import sync_facade
 from agent_memory.errors import AgentMemoryFileNotFoundError, ConflictError
 from agent_memory.key.patterns import require_possible
 from agent_memory.memory import AgentMemory, AsyncAgentMemory
 from agent_memory.reading.lines import Lines, forwards
-from agent_memory.reading.prefilter import Needle
+from agent_memory.reading.prefilter import SearchPrefilter
 from agent_memory.reading.reader import Reader
 from agent_memory.runtime.runners import step
-from agent_memory.tools._kept import for_tools
+from agent_memory.tools._protected import for_tools
 from agent_memory.tools.arguments import Arguments, Parameter, Values, as_mapping, checked, object_schema
 from agent_memory.tools.results import MAX_CHARACTERS, Malformed, ToolResult, answered
 
@@ -110,7 +110,7 @@ class _FileSearch(Uncopied):
     def __init__(self, path: str, query: str, context: int, limit: int, room: float = inf, line: int = 0) -> None:
         self._path = path
         self._query = query
-        self._needle = Needle(query, json=False)
+        self._needle = SearchPrefilter(query, json=False)
         self._context = context
         self._limit = limit
         self._room = room
@@ -334,7 +334,7 @@ class MemorySearch(Uncopied):
     """
 
     def __init__(self, memory: AgentMemory, *, history: bool = False) -> None:
-        self._search = _Search(awaitable(for_tools(AgentMemory, memory, history)), memory._at_once)
+        self._search = _Search(sync_facade(for_tools(AgentMemory, memory, history)), memory._at_once)
 
     def search(
         self,

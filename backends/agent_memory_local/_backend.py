@@ -43,12 +43,12 @@ from agent_memory.errors import (
 )
 from agent_memory.key import Key
 from agent_memory_local import _files, _trees
-from agent_memory_local._files import Prepared
-from agent_memory_local._hollow import remove_empty
+from agent_memory_local._empty_directories import remove_empty
+from agent_memory_local._files import StagedFile
 from agent_memory_local._links import refuse_other_names
-from agent_memory_local._locks import Moved, close, patiently, settled_size
+from agent_memory_local._locked_path import STATE, LockedPath, state_version
+from agent_memory_local._locks import StalePath, close, retry_while_locked, settled_size
 from agent_memory_local._parts import LocalParts
-from agent_memory_local._place import STATE, Place, state_version
 from agent_memory_local._scan import scan
 from agent_memory_local._tree_locks import TreeLocks
 from agent_memory_local._walk import OPEN_FILE, Walker, require_regular, segments_of
@@ -155,17 +155,19 @@ class LocalBackend(BlockingBackend):
 
     def move_file(self, source: Key, target: Key) -> int | None:
         with translating(source, WriteError, OSError):
-            return patiently(source, WriteError, partial(_trees.move_file, self._walker, source, target, self._sync))
+            return retry_while_locked(
+                source, WriteError, partial(_trees.move_file, self._walker, source, target, self._sync)
+            )
 
     def move_tree(self, source: Key, target: Key) -> int | None:
         with translating(source, WriteError, OSError):
             move = partial(_trees.move_tree, self._walker, source, target, self._sync)
-            return patiently(source, WriteError, move)
+            return retry_while_locked(source, WriteError, move)
 
     def delete_tree(self, prefix: Key) -> DeletedTree:
         with translating(prefix, WriteError, OSError):
             delete = partial(_trees.delete_tree, self._walker, prefix, self._sync)
-            return patiently(prefix, WriteError, delete)
+            return retry_while_locked(prefix, WriteError, delete)
 
     def erase(self, prefix: Key) -> DeletedTree:
         own = 0
@@ -191,7 +193,7 @@ class LocalBackend(BlockingBackend):
 
     def _change(self, key: Key, error: type[FileOperationError], attempt: Callable[[], T]) -> T:
         try:
-            return patiently(key, error, attempt)
+            return retry_while_locked(key, error, attempt)
         except BaseException as failure:
             if not isinstance(failure, AgentMemoryFileNotFoundError | TryLater):  # it is tried again
                 self._tidy(key)
@@ -249,25 +251,25 @@ class LocalBackend(BlockingBackend):
         return Snapshot(data, (lambda: content_version(data)) if whole else state_version(found, size), size)
 
     def _write(self, key: Key, data: bytes, when: WriteWhen) -> None:
-        with self._place(key, make=not isinstance(when, Version)) as place:
+        with self._locked_path(key, make=not isinstance(when, Version)) as place:
             found = place.open_file(WriteError)
             require(key, found and (lambda: self._version(place)), when)
             self._put(place, data, WriteError)
 
-    def _staged(self, key: Key, size: int, when: WriteWhen) -> Prepared:
-        with self._place(key, make=not isinstance(when, Version)) as place:
+    def _staged(self, key: Key, size: int, when: WriteWhen) -> StagedFile:
+        with self._locked_path(key, make=not isinstance(when, Version)) as place:
             found = place.open_file(WriteError)
             require(key, found and (lambda: self._version(place)), when)
             return place.staged(size, nameless=True)
 
-    def _complete(self, key: Key, when: WriteWhen, new: Prepared, sha256: str) -> Version:
+    def _complete(self, key: Key, when: WriteWhen, new: StagedFile, sha256: str) -> Version:
         if self._sync:
             with translating(key, WriteError, OSError):
                 new.sync()
         return self._written(key, when, lambda: self._named(key, when, new, sha256))
 
-    def _named(self, key: Key, when: WriteWhen, new: Prepared, sha256: str) -> Version:
-        with self._place(key, make=not isinstance(when, Version)) as place:
+    def _named(self, key: Key, when: WriteWhen, new: StagedFile, sha256: str) -> Version:
+        with self._locked_path(key, make=not isinstance(when, Version)) as place:
             found = place.open_file(WriteError)
             require(key, found and (lambda: self._version(place)), when)
             place.give_name(new)
@@ -278,7 +280,7 @@ class LocalBackend(BlockingBackend):
         return digest_version(sha256)
 
     def _append(self, key: Key, data: bytes, separator: bytes, when: AppendWhen) -> int:
-        with self._place(key, make=when is ANY) as place:
+        with self._locked_path(key, make=when is ANY) as place:
             found = place.open_file(AppendError, must_exist=when is PRESENT)
             if found is None:
                 self._put(place, data, AppendError)
@@ -297,7 +299,7 @@ class LocalBackend(BlockingBackend):
             return size + len(data)
 
     def _delete(self, key: Key, when: ReadWhen) -> None:
-        with self._place(key, make=False) as place:
+        with self._locked_path(key, make=False) as place:
             place.open_file(WriteError, must_exist=True)
             if when is not ANY:
                 require(key, lambda: self._version(place), when)
@@ -305,7 +307,7 @@ class LocalBackend(BlockingBackend):
             place.release()
             _files.sync_written(place.directory, self._sync)
 
-    def _put(self, place: Place, data: bytes, error: type[FileOperationError]) -> None:
+    def _put(self, place: LockedPath, data: bytes, error: type[FileOperationError]) -> None:
         """Put a new file in the place of the one that is open there, or of none.
 
         While the disk works the tree is not locked; then the key is walked to again, to see that it still leads here.
@@ -323,11 +325,11 @@ class LocalBackend(BlockingBackend):
         finally:
             new.close()
 
-    def _walked_again(self, place: Place, error: type[FileOperationError]) -> Place:
+    def _walked_again(self, place: LockedPath, error: type[FileOperationError]) -> LockedPath:
         try:
-            now = patiently(place.key, error, lambda: self._place(place.key, make=False))
+            now = retry_while_locked(place.key, error, lambda: self._locked_path(place.key, make=False))
         except AgentMemoryFileNotFoundError:
-            raise Moved from None
+            raise StalePath from None
         try:
             now.require_same(place)
         except BaseException:
@@ -347,8 +349,8 @@ class LocalBackend(BlockingBackend):
         data = _files.read_range(file, 0, size)
         return Snapshot(data, lambda: content_version(data), size)
 
-    def _version(self, place: Place) -> Version:
+    def _version(self, place: LockedPath) -> Version:
         return place.version(WriteError, self._allow_hard_links, self.max_bytes)
 
-    def _place(self, key: Key, *, make: bool) -> Place:
-        return Place(self._walker, self._locks, key, make=make, sync=self._sync)
+    def _locked_path(self, key: Key, *, make: bool) -> LockedPath:
+        return LockedPath(self._walker, self._locks, key, make=make, sync=self._sync)

@@ -19,7 +19,7 @@ from agent_memory.backend import Uncopied
 from agent_memory.errors import OutcomeUnknownError
 from agent_memory.key import TEMPORARY_SUFFIX
 from agent_memory_local._descriptor import Descriptor, LockedDescriptor
-from agent_memory_local._locks import Busy, Moved, close, leave_file, take_file, take_new_file
+from agent_memory_local._locks import Busy, StalePath, close, leave_file, take_file, take_new_file
 
 FILE_MODE = 0o600
 _EXISTING = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -38,11 +38,11 @@ def _temporary_name() -> str:
 
 
 def is_temporary(name: str) -> bool:
-    """Whether a name is one that `Prepared` gives."""
+    """Whether a name is one that `StagedFile` gives."""
     return name.endswith(TEMPORARY_SUFFIX) and _TEMPORARY.match(name) is not None
 
 
-class Prepared(Uncopied):
+class StagedFile(Uncopied):
     """A new file of ``size`` bytes, in a directory but without the name it is to have.
 
     It has no name at all if it is to be ``nameless`` and the system knows such files; otherwise that of a temporary,
@@ -60,7 +60,7 @@ class Prepared(Uncopied):
         except BaseException as error:
             self.close()
             if isinstance(error, Busy):
-                raise Moved from None  # a sweeper was here before the lock was
+                raise StalePath from None  # a sweeper was here before the lock was
             raise
 
     @property
@@ -172,7 +172,7 @@ def sweep(directory: int, name: str) -> bool:
         if not stat.S_ISREG(take_file(file).st_mode):
             return False
         os.unlink(name, dir_fd=directory)
-    except (Busy, Moved, OSError):
+    except (Busy, StalePath, OSError):
         return False
     finally:
         close(file)

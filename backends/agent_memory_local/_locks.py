@@ -43,11 +43,11 @@ class Busy(Exception):
     """Somebody else holds a lock; its message says of what."""
 
 
-class Moved(Exception):
+class StalePath(Exception):
     """What was opened is not what the name leads to any more: walk again."""
 
 
-def patiently(key: Key, error: type[FileOperationError], attempt: Callable[[], T]) -> T:
+def retry_while_locked(key: Key, error: type[FileOperationError], attempt: Callable[[], T]) -> T:
     """Run a change that holds no lock while it waits: again when somebody else was faster.
 
     Raises:
@@ -56,7 +56,7 @@ def patiently(key: Key, error: type[FileOperationError], attempt: Callable[[], T
     """
     try:
         return attempt()
-    except (Busy, Moved):
+    except (Busy, StalePath):
         pass  # leave the handler first: an exception keeps alive what its frames hold
     return _again_and_again(key, error, attempt)
 
@@ -69,12 +69,12 @@ def _again_and_again(key: Key, error: type[FileOperationError], attempt: Callabl
             return attempt()
         except Busy as busy:
             what = str(busy)
-        except Moved:
+        except StalePath:
             walks += 1
             if walks > _MOST_WALKS:
                 raise error(f"{key.path!r}: its directory kept disappearing; nothing was written") from None
             continue
-        give_up = partial(_too_late, key, error, what)  # outside the handler: see `patiently`
+        give_up = partial(_too_late, key, error, what)  # outside the handler: see `retry_while_locked`
         if may_try_later():
             raise TryLater(LOCK_SECONDS, give_up)
         if time.monotonic() > limit.at:
@@ -127,13 +127,13 @@ def take_file(file: int) -> os.stat_result:
 
     Raises:
         Busy: somebody else holds the lock.
-        Moved: the file was replaced or deleted since it was opened.
+        StalePath: the file was replaced or deleted since it was opened.
     """
     _set_lock(file, _WHOLE)  # which says nothing of a size: nobody writes, and none is known yet
     found = os.fstat(file)
     if found.st_nlink == 0:
         leave_file(file)
-        raise Moved
+        raise StalePath
     _set_lock(file, _lock(fcntl.F_UNLCK, _FAR - 1, found.st_size + 1))
     return found
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from agent_memory.backend import Key, Uncopied, Version, translating
 from agent_memory.errors import WriteError
-from agent_memory_local._files import Prepared
+from agent_memory_local._files import StagedFile
 
 
 class LocalParts(Uncopied):
@@ -24,14 +24,14 @@ class LocalParts(Uncopied):
     def __init__(
         self,
         key: Key,
-        new: Prepared,
+        new: StagedFile,
         part_bytes: int,
-        complete: Callable[[Prepared, str], Version],
+        complete: Callable[[StagedFile, str], Version],
         tidy: Callable[[], None],
     ) -> None:
         self.part_bytes = part_bytes
         self._key = key
-        self._new: Prepared | None = new
+        self._new: StagedFile | None = new
         self._complete = complete
         self._tidy = tidy
         self._digest = hashlib.sha256()
@@ -55,7 +55,7 @@ class LocalParts(Uncopied):
             self._tidy()
 
     @property
-    def _open(self) -> Prepared:
+    def _open(self) -> StagedFile:
         if self._new is None:
             raise WriteError(f"{self._key.path!r}: the write in parts is over")
         return self._new

@@ -13,7 +13,7 @@ from weakref import WeakSet
 from agent_memory.backend import Uncopied
 from agent_memory.key import Key
 from agent_memory_local._descriptor import LockedDescriptor
-from agent_memory_local._locks import Busy, Moved, is_asked_for, leave_tree, take_tree
+from agent_memory_local._locks import Busy, StalePath, is_asked_for, leave_tree, take_tree
 from agent_memory_local._walk import Walker, segments_of
 
 _MOST_IDLE = 32
@@ -33,7 +33,7 @@ class TreeLocks(Uncopied):
         Raises:
             AgentMemoryFileNotFoundError: there is no such tree, and it is not to be made.
             Busy: somebody moves or deletes directories of it, or waits to.
-            Moved: its directory was removed or replaced meanwhile.
+            StalePath: its directory was removed or replaced meanwhile.
         """
         held = self._idle.pop(key.base, None)
         if held is None or not held.is_open():
@@ -44,7 +44,7 @@ class TreeLocks(Uncopied):
         try:
             take_tree(held.number, LOCK_SH)
             if self._walker.identity(key.base) != held.identity:
-                raise Moved
+                raise StalePath
         except BaseException:
             leave_tree(held.number)  # not only when it is closed: a traceback may keep it open
             raise

@@ -30,9 +30,9 @@ from agent_memory.errors import (
 )
 from agent_memory.key import Key
 from agent_memory_local._descriptor import LockedDescriptor
+from agent_memory_local._empty_directories import remove_empty, remove_if_empty
 from agent_memory_local._files import sync_written
-from agent_memory_local._hollow import remove_empty, remove_hollow
-from agent_memory_local._locks import Busy, Moved, ask_for_tree, close, leave_tree, patiently, take_tree
+from agent_memory_local._locks import Busy, StalePath, ask_for_tree, close, leave_tree, retry_while_locked, take_tree
 from agent_memory_local._rename import rename_to_free
 from agent_memory_local._scan import scan
 from agent_memory_local._walk import Walker, on_disk, require_regular, segments_of, symlink
@@ -40,13 +40,13 @@ from agent_memory_local._walk import Walker, on_disk, require_regular, segments_
 _ACROSS = {errno.EXDEV, errno.EBUSY}
 
 
-class Tree(Uncopied):
+class DirectoryTree(Uncopied):
     """The tree of a key, open, with every change of its files by others excluded.
 
     Raises:
         AgentMemoryFileNotFoundError: the tree has no directory yet.
         WriteError: others did not let go of it for `agent_memory_local._locks.LOCK_SECONDS`.
-        Moved: its directory was removed or replaced meanwhile.
+        StalePath: its directory was removed or replaced meanwhile.
     """
 
     __slots__ = ("_directory", "_walker")
@@ -70,9 +70,9 @@ class Tree(Uncopied):
             take_tree(directory)
         except Busy:
             ask_for_tree(directory)
-            patiently(key, WriteError, lambda: take_tree(directory))
+            retry_while_locked(key, WriteError, lambda: take_tree(directory))
         if self._walker.identity(key.base) != self._directory.identity:
-            raise Moved
+            raise StalePath
 
     def open(self, prefix: Key) -> int:
         """A descriptor of a directory of the tree; the caller closes it."""
@@ -103,7 +103,7 @@ class Tree(Uncopied):
 def move_file(walker: Walker, source: Key, target: Key, sync: bool) -> int | None:
     """See `agent_memory.backend.MovesFiles`; the lock of the whole tree keeps out a writer that has the file open."""
     try:
-        locked = Tree(walker, source)
+        locked = DirectoryTree(walker, source)
     except OSError as error:
         if error.errno == errno.EBADF:
             return None  # NFS locks no directory exclusively
@@ -136,7 +136,7 @@ def _file(walker: Walker, directory: int, key: Key) -> os.stat_result:
     return found
 
 
-def _move_file(walker: Walker, tree: Tree, old: int, source: Key, target: Key, sync: bool) -> bool:
+def _move_file(walker: Walker, tree: DirectoryTree, old: int, source: Key, target: Key, sync: bool) -> bool:
     """False if the two names are on different disks, or layers of one."""
     new = tree.make(target.parent, sync)
     try:
@@ -154,7 +154,7 @@ def _renamed(old: int, source: Key, new: int, target: Key) -> bool:
     try:
         rename_to_free(on_disk(source.name), on_disk(target.name), source_directory=old, target_directory=new)
     except FileNotFoundError:
-        raise Moved from None  # another program's doing
+        raise StalePath from None  # another program's doing
     except FileExistsError:
         raise _exists(target) from None
     except OSError as error:
@@ -176,7 +176,7 @@ def _require_free(walker: Walker, directory: int, key: Key) -> None:
         raise symlink(key)
     if not stat.S_ISDIR(found.st_mode):
         raise _exists(key)
-    if not remove_hollow(directory, name):
+    if not remove_if_empty(directory, name):
         raise taken_name(key)
 
 
@@ -186,7 +186,7 @@ def _exists(key: Key) -> FileAlreadyExistsError:
 
 def move_tree(walker: Walker, source: Key, target: Key, sync: bool) -> int | None:
     """See `agent_memory.backend.MovesTrees.move_tree`."""
-    with Tree(walker, source) as tree:
+    with DirectoryTree(walker, source) as tree:
         page = tree.files(source)
         if not page.entries:
             raise not_found(source)
@@ -207,7 +207,7 @@ def move_tree(walker: Walker, source: Key, target: Key, sync: bool) -> int | Non
 def delete_tree(walker: Walker, prefix: Key, sync: bool) -> DeletedTree:
     """See `agent_memory.backend.MovesTrees.delete_tree`."""
     try:
-        with Tree(walker, prefix) as tree:
+        with DirectoryTree(walker, prefix) as tree:
             page = tree.files(prefix)
             try:
                 failures = _delete_files(tree, page.entries, sync)
@@ -220,7 +220,7 @@ def delete_tree(walker: Walker, prefix: Key, sync: bool) -> DeletedTree:
     return DeletedTree(len(page.entries), page.skipped)
 
 
-def _move(tree: Tree, source: Key, target: Key, sync: bool) -> bool:
+def _move(tree: DirectoryTree, source: Key, target: Key, sync: bool) -> bool:
     """False if the two names are on different disks, or layers of one."""
     old = tree.open(source.parent)
     try:
@@ -229,12 +229,12 @@ def _move(tree: Tree, source: Key, target: Key, sync: bool) -> bool:
         close(old)
         raise
     try:
-        if not remove_hollow(new, on_disk(target.name)):
+        if not remove_if_empty(new, on_disk(target.name)):
             raise taken_name(target)  # if it is free now it stays so: our own writers wait for the tree
         try:
             os.rename(on_disk(source.name), on_disk(target.name), src_dir_fd=old, dst_dir_fd=new)
         except FileNotFoundError:
-            raise Moved from None  # a writer that failed removed the empty directory
+            raise StalePath from None  # a writer that failed removed the empty directory
         except OSError as error:
             if error.errno in _ACROSS:
                 return False
@@ -247,7 +247,7 @@ def _move(tree: Tree, source: Key, target: Key, sync: bool) -> bool:
         close(new)
 
 
-def _delete_files(tree: Tree, entries: Iterable[Entry], sync: bool) -> dict[str, AgentMemoryError]:
+def _delete_files(tree: DirectoryTree, entries: Iterable[Entry], sync: bool) -> dict[str, AgentMemoryError]:
     """Delete files, syncing each directory once; the failures by path."""
     failures: dict[str, AgentMemoryError] = {}
     by_parent = sorted(entries, key=_parent)
@@ -260,7 +260,9 @@ def _parent(entry: Entry) -> str:
     return entry.key.storage.rpartition("/")[0]
 
 
-def _delete_in_one_directory(tree: Tree, files: list[Entry], sync: bool, failures: dict[str, AgentMemoryError]) -> None:
+def _delete_in_one_directory(
+    tree: DirectoryTree, files: list[Entry], sync: bool, failures: dict[str, AgentMemoryError]
+) -> None:
     try:
         directory = tree.open(files[0].key.parent)
     except AgentMemoryFileNotFoundError:

@@ -17,7 +17,7 @@ from agent_memory.errors import FileOperationError, PathTraversalError
 from agent_memory.key import RULES, Key
 from agent_memory_local import _openat2
 from agent_memory_local._descriptor import Descriptor
-from agent_memory_local._locks import Moved, close
+from agent_memory_local._locks import StalePath, close
 from agent_memory_local._openat2 import HOW_SIZE, OpenBelow
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -107,7 +107,7 @@ class Walker(Uncopied):
         Raises:
             FileAlreadyExistsError: a component is a file.
             PathTraversalError: a component is a symbolic link.
-            Moved: a directory was removed meanwhile.
+            StalePath: a directory was removed meanwhile.
         """
         try:
             root = self._opened_root(key)
@@ -136,7 +136,7 @@ class Walker(Uncopied):
         try:
             return self._kept(self._walked(key, lambda base: self._made_stepped(base, self._names, key, sync)))
         except FileNotFoundError:
-            raise Moved from None
+            raise StalePath from None
 
     def _kept(self, root: Descriptor) -> Descriptor:
         self._root = root
@@ -211,7 +211,7 @@ class Walker(Uncopied):
         try:
             return _down(directory, segments, lambda above, segment: self._made_step(above, segment, key, sync))
         except FileNotFoundError:
-            raise Moved from None
+            raise StalePath from None
 
     def _step(self, descriptor: int, segment: str, key: Key) -> int:
         try:

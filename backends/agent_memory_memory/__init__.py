@@ -177,11 +177,11 @@ class MemoryBackend(BlockingBackend):
         require(key, self._state(key), PRESENT, when)
         del self._fs.store[self._path(key)]
 
-    def write_in_parts(self, key: Key, size: int, when: WriteWhen = ANY) -> _Parts:  # noqa: ARG002 - not needed here
+    def write_in_parts(self, key: Key, size: int, when: WriteWhen = ANY) -> _StagedParts:  # noqa: ARG002 - not needed here
         with self._changes.lock:
             self._refuse_taken(key)
             require(key, self._state(key), when)
-        return _Parts(self, key, when)
+        return _StagedParts(self, key, when)
 
     def move_file(self, source: Key, target: Key) -> int:
         return self._changes.run(source, lambda: self._move_file(source, target))
@@ -269,7 +269,7 @@ class MemoryBackend(BlockingBackend):
             raise taken_name(key)
 
 
-class _Parts(Uncopied):
+class _StagedParts(Uncopied):
     """See `agent_memory.backend.Parts`."""
 
     def __init__(self, backend: MemoryBackend, key: Key, when: WriteWhen) -> None:

@@ -18,12 +18,12 @@ from agent_memory.object_store import (
     REFUSED,
     UNKNOWN_HOST,
     UNTRUSTED,
-    Broken,
-    Failed,
-    FirstContact,
+    NoResponse,
     NotSatisfiable,
+    PermanentError,
+    Reachability,
     TooLarge,
-    Unanswered,
+    UnknownOutcome,
     refusal_of,
 )
 
@@ -54,7 +54,7 @@ _REDIRECTED = re.compile(r"^ +inner: BareRedirect", re.MULTILINE)
 _NEVER_SENT = {"Connect", "Builder"}
 
 
-class Request(AbstractContextManager[None]):
+class ObstoreRequest(AbstractContextManager[None]):
     """One request: what obstore raises in it is raised as what it stands for.
 
     A class, because every request is in one, and a generator costs more.
@@ -62,7 +62,7 @@ class Request(AbstractContextManager[None]):
 
     __slots__ = ("_contact", "_translated")
 
-    def __init__(self, contact: FirstContact, translated: Callable[[Exception], Exception | None]) -> None:
+    def __init__(self, contact: Reachability, translated: Callable[[Exception], Exception | None]) -> None:
         self._contact = contact
         self._translated = translated
 
@@ -88,7 +88,7 @@ def translated(
     has_code: bool = False,
     reads: bool = False,
     ranged: bool = False,
-    keeps_directories: bool = False,
+    has_directories: bool = False,
     store: str = "S3",
 ) -> Exception | None:
     """The answer, as `agent_memory.object_store` has them, that an exception to a request stands for.
@@ -102,7 +102,7 @@ def translated(
         return None
     text = _description(cause)
     if _METADATA_SERVICE.search(text):
-        return Unanswered(_NO_CREDENTIALS[store], sent=False, lasting=True)
+        return NoResponse(_NO_CREDENTIALS[store], sent=False, lasting=True)
     status, code = _STATUS.search(text), _CODE.search(text)
     if status:
         return refusal_of(
@@ -112,37 +112,37 @@ def translated(
             of_object=of_object,
             has_code=has_code,
             ranged=ranged,
-            keeps_directories=keeps_directories,
+            has_directories=has_directories,
             store=store,
         )
     if ranged and _NO_RANGE.search(text):
         return NotSatisfiable()
     if _NO_ETAG.search(text):
-        return Failed(NO_OBJECT) if reads else Broken(NO_OBJECT)
+        return PermanentError(NO_OBJECT) if reads else UnknownOutcome(NO_OBJECT)
     return _never_sent(cause, text) or _unanswered(cause, text, store)
 
 
-def _never_sent(cause: Exception, text: str) -> Failed | None:
+def _never_sent(cause: Exception, text: str) -> PermanentError | None:
     if type(cause).__name__ == "InvalidPathError":
-        return Failed(
+        return PermanentError(
             "there is a name in the bucket that obstore cannot read (with '..', '.' or nothing between two slashes):"
             " remove it, or list without engine='obstore', which skips it"
         )
     if isinstance(cause, ValueError):
-        return Failed("obstore does not take that name")
+        return PermanentError("obstore does not take that name")
     if _REDIRECTED.search(text):
-        return Failed("the bucket is in another region: name it by the option region")
-    return Failed("no request could be made: the credentials cannot be read") if _UNSENT.search(text) else None
+        return PermanentError("the bucket is in another region: name it by the option region")
+    return PermanentError("no request could be made: the credentials cannot be read") if _UNSENT.search(text) else None
 
 
-def _unanswered(cause: Exception, text: str, store: str) -> Unanswered:
+def _unanswered(cause: Exception, text: str, store: str) -> NoResponse:
     kinds = _KIND.findall(text)
     if "Connect" in kinds and (lasting := next((why for why, form in _LASTING.items() if form.search(text)), None)):
-        return Unanswered(lasting, sent=False, lasting=True)
+        return NoResponse(lasting, sent=False, lasting=True)
     if _NO_LISTING.search(text):
-        return Unanswered(f"the answer is no listing of {store}", lasting=True)
+        return NoResponse(f"the answer is no listing of {store}", lasting=True)
     why = REFUSED if _REFUSED.search(text) else kinds[0] if kinds else type(cause).__name__
-    return Unanswered(f"no reply from {store} ({why})", sent=_NEVER_SENT.isdisjoint(kinds))
+    return NoResponse(f"no reply from {store} ({why})", sent=_NEVER_SENT.isdisjoint(kinds))
 
 
 def _description(cause: Exception) -> str:

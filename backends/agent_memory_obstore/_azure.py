@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from agent_memory.object_store import NotSatisfiable, Object, Refused, Unanswered
+from agent_memory.object_store import NoResponse, NotSatisfiable, Object, PreconditionFailed
 from agent_memory_obstore._client import WHOLE, ObstoreStore
 
 
@@ -30,15 +30,15 @@ class AzureStore(ObstoreStore):
         first = max(0, found.size - int(span.removeprefix("bytes=-")))
         try:
             return await self._get(name, f"bytes={first}-", if_match or found.etag, most)
-        except (Refused, NotSatisfiable):
+        except (PreconditionFailed, NotSatisfiable):
             if if_match is not None:
                 raise
-            raise Unanswered("the file changed between two requests", sent=False) from None
+            raise NoResponse("the file changed between two requests", sent=False) from None
 
     async def _get(self, name: str, span: str | None, if_match: str | None, most: int | None) -> Object:
         try:
             return await super().get(name, span=span, if_match=if_match, most=most)
-        except Refused:
+        except PreconditionFailed:
             await self.head(name)  # Azurite refuses where there is nothing, too
             raise
 

@@ -18,16 +18,16 @@ from agent_memory.backend import Uncopied
 from agent_memory.errors import UnsupportedOperationError
 from agent_memory.object_store import (
     NO_OBJECT,
-    Failed,
-    FirstContact,
     Listed,
     Listing,
-    Missing,
+    NoResponse,
+    NotFound,
     Object,
+    PermanentError,
+    Reachability,
     TooLarge,
-    Unanswered,
 )
-from agent_memory_obstore._answers import Request, translated
+from agent_memory_obstore._answers import ObstoreRequest, translated
 
 _FORKED = (
     "obstore does not work in a process forked from one that used it: start processes by spawn or forkserver, or use"
@@ -104,7 +104,7 @@ class ObstoreStore(Uncopied):
         self._trusted = trusted
         self._in_order = trusted  # by bytes; SeaweedFS is not
         self.most_listed = 1_000 if trusted else WHOLE
-        self._contact = FirstContact()
+        self._contact = Reachability()
         self._ahead = 0.0
         self._booted = time.time() - time.monotonic()
         self._ahead_by = _CLOCKS_DIFFER
@@ -190,8 +190,8 @@ class ObstoreStore(Uncopied):
         if if_match is not None:
             raise UnsupportedOperationError("obstore deletes on no condition")
         if name.endswith("/"):  # which obstore takes for the name without
-            raise Failed("obstore cannot remove a directory that the server keeps though it is empty")
-        with suppress(Missing), self._request(of_object=True):
+            raise PermanentError("obstore cannot remove a directory that the server keeps though it is empty")
+        with suppress(NotFound), self._request(of_object=True):
             await library().delete_async(self._store, name)
 
     async def list(self, prefix: str, *, delimited: bool, limit: int, after: str | None = None) -> Listing:
@@ -201,16 +201,16 @@ class ObstoreStore(Uncopied):
         return listing
 
     async def _require_store(self, prefix: str) -> None:
-        """Raise `Failed` unless the server is an object store; obstore reads any page as a listing of nothing.
+        """Raise `PermanentError` unless the server is an object store; obstore reads any page as a listing of nothing.
 
         A store says by a code that an object is missing. It is asked once, or not at all if it gave a code before.
         """
         if self._contact.of_store:
             return
-        with suppress(Missing, Failed):
+        with suppress(NotFound, PermanentError):
             await self.get(f"{prefix}{_MISSING}")
         if not self._contact.of_store:
-            raise Failed(f"the answer is no listing of {self.called}")
+            raise PermanentError(f"the answer is no listing of {self.called}")
 
     async def aclose(self) -> None:
         return  # connections are closed with the last reference to obstore's store
@@ -229,7 +229,7 @@ class ObstoreStore(Uncopied):
         if len(chunk) < size:
             return Listing(_listed(prefix, found), (), None)
         if not found or [each["path"] for each in found] != sorted(each["path"] for each in found):
-            raise Failed("there are names in the bucket that obstore does not list in their order")
+            raise PermanentError("there are names in the bucket that obstore does not list in their order")
         return Listing(_listed(prefix, found), (), found[-1]["path"])
 
     async def _level(self, prefix: str, limit: int, after: str | None) -> Listing:
@@ -250,23 +250,23 @@ class ObstoreStore(Uncopied):
             [each for each in objects if each.name in page],
             [each for each in prefixes if each in page],
             names[limit - 1] if len(names) > limit else None,
-            keeps_directories=not self._trusted,
+            has_directories=not self._trusted,
         )
 
-    def _request(self, **facts: Any) -> Request:
+    def _request(self, **facts: Any) -> ObstoreRequest:
         """One request; see `translated` for the facts."""
         answer = partial(
             translated,
             **facts,
-            keeps_directories=not self._trusted,
+            has_directories=not self._trusted,
             store=self.called,
         )
-        return Request(self._contact, answer)
+        return ObstoreRequest(self._contact, answer)
 
     def _object(self, reply: Any, data: bytes) -> Object:
         meta = reply.meta
         if not meta.get("e_tag"):
-            raise Failed(NO_OBJECT)
+            raise PermanentError(NO_OBJECT)
         self._contact.of_store = True
         metadata = _named(reply.attributes)
         found = Object(_etag(meta), meta["size"], meta["last_modified"].timestamp(), metadata, data)
@@ -308,5 +308,5 @@ def _listed(prefix: str, found: Sequence[Any]) -> list[Listed]:
 
 def _etag(found: Mapping[str, Any]) -> str:
     if not (etag := found.get("e_tag")):
-        raise Unanswered("an answer without an ETag")
+        raise NoResponse("an answer without an ETag")
     return etag if str(etag).endswith('"') else f'"{etag}"'  # Azure's listings leave the quotes out

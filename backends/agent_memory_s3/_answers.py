@@ -21,10 +21,10 @@ from agent_memory.object_store import (
     REFUSED,
     UNKNOWN_HOST,
     UNTRUSTED,
-    Failed,
-    FirstContact,
-    Garbled,
-    Unanswered,
+    InvalidResponse,
+    NoResponse,
+    PermanentError,
+    Reachability,
     refusal_of,
 )
 from agent_memory_s3._numbers import retry_after
@@ -57,7 +57,7 @@ _INTERRUPTED_TLS = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError
 _MOST_HELD = 10
 
 
-class Request(AbstractContextManager[None]):
+class S3Request(AbstractContextManager[None]):
     """One request: what s3fs raises in it is raised as what it stands for.
 
     A class, because every request is in one, and a generator costs more.
@@ -72,7 +72,7 @@ class Request(AbstractContextManager[None]):
     __slots__ = ("_contact", "_method", "_options", "_sent")
 
     def __init__(
-        self, contact: FirstContact, options: Mapping[str, object], *, method: str = "", sent: bool = True
+        self, contact: Reachability, options: Mapping[str, object], *, method: str = "", sent: bool = True
     ) -> None:
         self._contact = contact
         self._method = method
@@ -84,11 +84,11 @@ class Request(AbstractContextManager[None]):
             answer = translated(cause, self._options, method=self._method, sent=self._sent)
             if answer is not None:
                 answer = self._contact.judged(answer)
-                local = isinstance(answer, Failed) and _response(cause) is None
+                local = isinstance(answer, PermanentError) and _response(cause) is None
                 raise answer from None if local else cause  # what is said in words needs no foreign traceback
 
 
-def keeps_directories(server: str) -> bool:
+def has_directories(server: str) -> bool:
     """Whether a server, by its ``Server`` header, keeps directories that were emptied; on S3 proper there are none."""
     return "SeaweedFS" in server
 
@@ -104,7 +104,7 @@ def translated(
     response = _response(cause)
     if response is None:
         if isinstance(cause, ValueError) and str(cause).startswith("Invalid endpoint"):
-            return Failed(_NO_ENDPOINT)
+            return PermanentError(_NO_ENDPOINT)
         return _without_reply(cause, sent) if _is_of_the_network(cause) else None
     told = response.get("ResponseMetadata", {})
     headers = told.get("HTTPHeaders", {})
@@ -116,7 +116,7 @@ def translated(
         of_object="Key" in options,
         has_code=method == "get_object",
         ranged="Range" in options,
-        keeps_directories=keeps_directories(str(headers.get("server", ""))),
+        has_directories=has_directories(str(headers.get("server", ""))),
         retry_after=retry_after(headers),
     )
 
@@ -135,24 +135,24 @@ def no_profile(cause: Exception) -> str:
 def _without_reply(cause: Exception, sent: bool) -> Exception:
     name = type(cause).__name__
     if name == "ProfileNotFound":
-        return Failed(no_profile(cause))
+        return PermanentError(no_profile(cause))
     if name in _NEVER_SENT:
-        return Failed(_NEVER_SENT[name])
+        return PermanentError(_NEVER_SENT[name])
     if _is_garbled(cause):
-        return Garbled("the server breaks HTTP: its answer cannot be read")
+        return InvalidResponse("the server breaks HTTP: its answer cannot be read")
     if not sent or not _may_be_sent(cause):
         lasting = name == "CredentialRetrievalError"
         why = ": the provider of the credentials gives none" if lasting else ""
-        return Unanswered(f"no request could be made ({name}){why}", sent=False, lasting=lasting)
+        return NoResponse(f"no request could be made ({name}){why}", sent=False, lasting=lasting)
     held = tuple(_held(cause))
     if any(isinstance(each, RedirectedError) for each in held):
-        return Failed(REDIRECTED)
+        return PermanentError(REDIRECTED)
     if wrong := _lasting(held):
-        return Unanswered(wrong, sent=False, lasting=True)
+        return NoResponse(wrong, sent=False, lasting=True)
     kinds = {kind.__name__ for each in held for kind in type(each).__mro__}
     why = REFUSED if any(isinstance(each, ConnectionRefusedError) for each in held) else name
     unknown = name == "EndpointConnectionError" and len(held) == 1
-    return Unanswered(f"no reply from S3 ({why})", sent=_NOT_CONNECTED.isdisjoint(kinds) and not unknown)
+    return NoResponse(f"no reply from S3 ({why})", sent=_NOT_CONNECTED.isdisjoint(kinds) and not unknown)
 
 
 def _lasting(held: tuple[BaseException, ...]) -> str | None:

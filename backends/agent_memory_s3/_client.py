@@ -20,20 +20,20 @@ from agent_memory.backend import Uncopied
 from agent_memory.errors import UnsupportedOperationError
 from agent_memory.object_store import (
     NO_OBJECT,
-    Broken,
-    Failed,
-    FirstContact,
-    Garbled,
-    KeptItem,
-    KeptPage,
+    InvalidResponse,
     Listed,
     Listing,
+    NoResponse,
     Object,
-    Unanswered,
+    PermanentError,
+    Reachability,
+    RetainedPage,
+    RetainedVersion,
+    UnknownOutcome,
     require_endpoint,
 )
 from agent_memory_s3 import _session
-from agent_memory_s3._answers import Request, keeps_directories
+from agent_memory_s3._answers import S3Request, has_directories
 from agent_memory_s3._numbers import posix_seconds
 from agent_memory_s3._replies import LISTING, UPLOADS, content_of, entries, length_of, next_of, require_listing
 
@@ -79,7 +79,7 @@ class S3Store(Uncopied):
         self.resends = not _session.can_send_once()
         self._clock = (0.0, 0.0)
         self._open()
-        self._contact = FirstContact()
+        self._contact = Reachability()
         self._heads_have_bodies = False
 
     def now(self) -> float:
@@ -93,7 +93,7 @@ class S3Store(Uncopied):
         return self._bucket
 
     async def is_trusted(self) -> bool:
-        with Request(self._contact, {}, sent=False):
+        with S3Request(self._contact, {}, sent=False):
             return _is_aws(await self._connect())
 
     async def get(
@@ -101,7 +101,7 @@ class S3Store(Uncopied):
     ) -> Object:
         reply = await self._call("get_object", Key=name, **_given(Range=span, IfMatch=if_match))
         async with reply["Body"]:
-            with Request(self._contact, {}):
+            with S3Request(self._contact, {}):
                 data, size = await content_of(reply, span, most)
         return _object(reply, size, data)
 
@@ -119,7 +119,7 @@ class S3Store(Uncopied):
         conditions = _given(IfMatch=if_match, IfNoneMatch="*" if absent else None)
         reply = await self._call("put_object", Key=name, Body=data, Metadata=dict(metadata), **conditions)
         if not reply.get("ETag"):
-            raise Broken(NO_OBJECT)
+            raise UnknownOutcome(NO_OBJECT)
         return _etag(reply)
 
     async def delete(self, name: str, *, if_match: str | None = None) -> None:
@@ -139,29 +139,29 @@ class S3Store(Uncopied):
             ]
             prefixes = [common["Prefix"] for common in reply.get("CommonPrefixes", ())]
         server = str(reply["ResponseMetadata"]["HTTPHeaders"].get("server", ""))
-        return Listing(tuple(found), prefixes, next_of(reply, "NextContinuationToken"), keeps_directories(server))
+        return Listing(tuple(found), prefixes, next_of(reply, "NextContinuationToken"), has_directories(server))
 
-    async def list_versions(self, prefix: str, after: tuple[str, str] | None) -> KeptPage:
+    async def list_versions(self, prefix: str, after: tuple[str, str] | None) -> RetainedPage:
         reply = await self._call("list_object_versions", Prefix=prefix, **_from(after, "VersionIdMarker"))
         require_listing(reply, LISTING)
         with entries():
             found = [*reply.get("Versions", ()), *reply.get("DeleteMarkers", ())]
             found.sort(key=itemgetter("IsLatest", "LastModified"), reverse=True)
             found.sort(key=itemgetter("Key"))
-            kept = [KeptItem(each["Key"], each["VersionId"]) for each in found]
-        return KeptPage(kept, _next(reply, "VersionIdMarker"))
+            kept = [RetainedVersion(each["Key"], each["VersionId"]) for each in found]
+        return RetainedPage(kept, _next(reply, "VersionIdMarker"))
 
-    async def delete_version(self, version: KeptItem) -> None:
+    async def delete_version(self, version: RetainedVersion) -> None:
         await self._call("delete_object", Key=version.name, VersionId=version.id)
 
-    async def list_uploads(self, prefix: str, after: tuple[str, str] | None) -> KeptPage:
+    async def list_uploads(self, prefix: str, after: tuple[str, str] | None) -> RetainedPage:
         reply = await self._call("list_multipart_uploads", Prefix=prefix, **_from(after, "UploadIdMarker"))
         require_listing(reply, UPLOADS)
         with entries():
-            kept = [KeptItem(each["Key"], each["UploadId"]) for each in reply.get("Uploads", ())]
-        return KeptPage(kept, _next(reply, "UploadIdMarker"))
+            kept = [RetainedVersion(each["Key"], each["UploadId"]) for each in reply.get("Uploads", ())]
+        return RetainedPage(kept, _next(reply, "UploadIdMarker"))
 
-    async def abort_upload(self, upload: KeptItem) -> None:
+    async def abort_upload(self, upload: RetainedVersion) -> None:
         await self._call("abort_multipart_upload", Key=upload.name, UploadId=upload.id)
 
     async def begin_upload(self, name: str, metadata: Mapping[str, str]) -> str:
@@ -192,13 +192,13 @@ class S3Store(Uncopied):
             await _session.close(self._fs)
 
     async def _call(self, method: str, **options: Any) -> Mapping[str, Any]:
-        with Request(self._contact, options, sent=False):
+        with S3Request(self._contact, options, sent=False):
             await self._connect()
         sent = _with_bare_etags(options) if self.bare_etags else options
         try:
-            with Request(self._contact, sent, method=method):
+            with S3Request(self._contact, sent, method=method):
                 reply = await self._requested(method, sent)
-        except Garbled:
+        except InvalidResponse:
             self._heads_have_bodies = True
             raise
         self._hear(reply)
@@ -287,13 +287,13 @@ def _object(reply: Mapping[str, Any], size: int, data: bytes) -> Object:
     metadata = {name.lower(): value for name, value in reply.get("Metadata", {}).items()}
     modified = reply.get("LastModified")
     if not reply.get("ETag"):
-        raise Failed(NO_OBJECT)
+        raise PermanentError(NO_OBJECT)
     return Object(_etag(reply), size, modified.timestamp() if modified else 0.0, metadata, data)
 
 
 def _etag(reply: Mapping[str, Any]) -> str:
     if not (etag := reply.get("ETag")):
-        raise Unanswered("an answer without an ETag")
+        raise NoResponse("an answer without an ETag")
     return str(etag)
 
 

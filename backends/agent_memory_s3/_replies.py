@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from agent_memory.object_store import Failed, NotSatisfiable, TooLarge
+from agent_memory.object_store import NotSatisfiable, PermanentError, TooLarge
 
 _CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18})", re.ASCII)
 _ANOTHER = "the server answered with another range than the one asked for"
@@ -22,18 +22,18 @@ UPLOADS = ("Bucket", "IsTruncated")
 
 
 def require_listing(reply: Mapping[str, Any], elements: Sequence[str]) -> None:
-    """Raise `Failed` unless a reply has the elements of a listing."""
+    """Raise `PermanentError` unless a reply has the elements of a listing."""
     if missing := [name for name in elements if name not in reply]:
-        raise Failed(f"the answer is no S3 listing: it has no {missing[0]}")
+        raise PermanentError(f"the answer is no S3 listing: it has no {missing[0]}")
 
 
 @contextmanager
 def entries() -> Iterator[None]:
-    """Read the entries of a listing: one without an element is `Failed`."""
+    """Read the entries of a listing: one without an element is `PermanentError`."""
     try:
         yield
     except KeyError as missing:
-        raise Failed(f"the answer is no S3 listing: an entry has no {missing.args[0]}") from missing
+        raise PermanentError(f"the answer is no S3 listing: an entry has no {missing.args[0]}") from missing
 
 
 def next_of(reply: Mapping[str, Any], marker: str) -> str | None:
@@ -41,7 +41,7 @@ def next_of(reply: Mapping[str, Any], marker: str) -> str | None:
     if not reply["IsTruncated"]:
         return None
     if not (found := reply.get(marker)):
-        raise Failed(f"the answer is no S3 listing: there is more of it, and no {marker}")
+        raise PermanentError(f"the answer is no S3 listing: there is more of it, and no {marker}")
     return str(found)
 
 
@@ -49,7 +49,7 @@ async def content_of(reply: Mapping[str, Any], span: str | None, most: int | Non
     """The bytes that a GET asked for, and the size of the whole object, which a server may send instead of a range.
 
     Raises:
-        Failed: the answer is another range, or the whole of an object that is over ``most``.
+        PermanentError: the answer is another range, or the whole of an object that is over ``most``.
         NotSatisfiable: the answer is the whole, and the range begins at or after its end.
         TooLarge: the answer is over ``most``.
     """
@@ -60,7 +60,7 @@ async def content_of(reply: Mapping[str, Any], span: str | None, most: int | Non
     except TooLarge as large:
         if span is None:
             raise
-        raise Failed(f"the server does not heed Range, and the object has over {large.most:,} bytes") from None
+        raise PermanentError(f"the server does not heed Range, and the object has over {large.most:,} bytes") from None
     if span is None:
         return data, len(data)
     first, end = _bounds(span, len(data))
@@ -72,7 +72,7 @@ async def content_of(reply: Mapping[str, Any], span: str | None, most: int | Non
 def length_of(reply: Mapping[str, Any]) -> int:
     """The size of an object, from the answer to a HEAD."""
     if "ContentLength" not in reply:
-        raise Failed("an answer without a Content-Length")
+        raise PermanentError("an answer without a Content-Length")
     return int(reply["ContentLength"])
 
 
@@ -81,19 +81,19 @@ async def _part(reply: Mapping[str, Any], span: str | None, most: int | None) ->
         raise NotSatisfiable  # of an empty object; ministack says ``bytes 0--1/0``
     told = _CONTENT_RANGE.fullmatch(reply.get("ContentRange", ""))
     if told is None or span is None:
-        raise Failed(_ANOTHER)
+        raise PermanentError(_ANOTHER)
     first, last, size = map(int, told.groups())
     length = last + 1 - first
     if not first <= last < size or (first, last + 1) != _bounds(span, size):
-        raise Failed(_ANOTHER)
+        raise PermanentError(_ANOTHER)
     if most is not None and length > most:
         raise TooLarge(length, most)
     try:
         data = await _read(reply, length)
     except TooLarge:
-        raise Failed(_ANOTHER) from None
+        raise PermanentError(_ANOTHER) from None
     if len(data) != length:
-        raise Failed(_ANOTHER)
+        raise PermanentError(_ANOTHER)
     return data, size
 
 

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from agent_memory import AgentMemoryService, AsyncAgentMemoryService, OutcomeUnknownError
-from agent_memory.audit import Entry, Journal, Verdict, log_at, verify
+from agent_memory.audit import Journal, JournalEntry, Verdict, log_at, verify
 from agent_memory.audit import journal as journal_module
-from agent_memory.audit.log import MAX_BYTES, Batch
+from agent_memory.audit.log import MAX_BYTES, LogBatch
 from agent_memory.errors import AppendError
 from agent_memory.hookspecs import AuditCheckpoint, hookimpl
 from agent_memory.plugins import audit as audit_module
@@ -45,7 +45,7 @@ class Lines:
     def last(self) -> bytes | None:
         return None
 
-    def append(self, batch: Batch) -> None:
+    def append(self, batch: LogBatch) -> None:
         self.meanwhile()
         if self.fail:
             raise self.fail
@@ -58,9 +58,9 @@ class Lines:
         return [json.loads(line) for data in self.batches for line in data.splitlines()]
 
 
-def added(journal: Journal, number: object = None) -> Entry:
+def added(journal: Journal, number: object = None) -> JournalEntry:
     """A record that waits to be written."""
-    entry = Entry("operation", 0, lambda: {"n": number})
+    entry = JournalEntry("operation", 0, lambda: {"n": number})
     journal.add(entry)
     return entry
 
@@ -120,7 +120,7 @@ def test_a_doubtful_batch_that_is_there_is_not_appended_again(
         log = audit._journal._log
         append = log.append
 
-        def append_and_lose_the_answer(batch: Batch) -> None:
+        def append_and_lose_the_answer(batch: LogBatch) -> None:
             append(batch)
             monkeypatch.undo()
             raise OutcomeUnknownError("no answer")
@@ -222,7 +222,7 @@ def test_on_s3_records_are_written_by_a_timer(ministack: S3Server, monkeypatch: 
         log = audit._journal._log
         append = log.append
 
-        def append_and_tell(batch: Batch) -> None:
+        def append_and_tell(batch: LogBatch) -> None:
             append(batch)
             flushed.set()
 

@@ -95,7 +95,7 @@ def test_batches_that_are_written_while_they_are_listed_are_not_missed(
     listed = LogLocation._listed
     hidden = [1]
 
-    def listed_behind_the_back(self: LogLocation) -> dict[Key, log_module.Place]:
+    def listed_behind_the_back(self: LogLocation) -> dict[Key, log_module.LogPosition]:
         found = listed(self)
         if hidden:
             del found[sorted(found, key=str)[hidden.pop()]]

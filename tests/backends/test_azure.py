@@ -11,7 +11,7 @@ import pytest
 from agent_memory import AgentMemory, BackendNotAvailableError, FileOperationError, ReadError
 from agent_memory.backend import AnyBackend
 from agent_memory.conversation import ConversationMemory, Message
-from agent_memory.object_store import Refused, refusal_of
+from agent_memory.object_store import PreconditionFailed, refusal_of
 from agent_memory.registry import open_backend
 from agent_memory.runtime.runners import close_backend
 from agent_memory.testing import BackendContract
@@ -115,7 +115,7 @@ def test_options_and_urls_are_checked() -> None:
 
 
 def test_an_object_that_should_be_absent_and_is_there_is_no_race() -> None:
-    assert isinstance(refusal_of(409, "BlobAlreadyExists", conditional=True), Refused)
+    assert isinstance(refusal_of(409, "BlobAlreadyExists", conditional=True), PreconditionFailed)
 
 
 @pytest.mark.asyncio

@@ -17,7 +17,7 @@ from agent_memory.runtime.runners import close_backend
 from agent_memory.testing import BackendContract, FunctionalContract
 
 if TYPE_CHECKING:
-    from agent_memory.testing._store import Store
+    from agent_memory.testing._store import ContractStore
     from tests.servers import S3Server
 
 Open = Callable[[str], AnyBackend]
@@ -84,7 +84,7 @@ class TestCeph(_OnS3, BackendContract):
     def server(self, ceph: S3Server) -> S3Server:
         return ceph
 
-    def test_what_the_server_keeps_is_stated(self, store: Store) -> None:
+    def test_what_the_server_keeps_is_stated(self, store: ContractStore) -> None:
         stated = store.capabilities
         assert stated.atomic_create
         assert stated.compare_and_swap
@@ -143,7 +143,7 @@ class TestObstoreOnSeaweedFS(TestSeaweedFS):
     def server(self, seaweedfs: S3Server) -> S3Server:
         return seaweedfs.by("obstore")
 
-    def test_a_create_takes_the_name_of_a_directory_that_was_emptied(self, creating: Store) -> None:
+    def test_a_create_takes_the_name_of_a_directory_that_was_emptied(self, creating: ContractStore) -> None:
         """A stated limit: SeaweedFS keeps the directory, and obstore cannot remove it."""
         creating.write("a/b", b"x")
         creating.delete("a/b")

@@ -23,7 +23,15 @@ from agent_memory import (
     ReadError,
     UnsupportedOperationError,
 )
-from agent_memory.object_store import Failed, Missing, NotSatisfiable, Racing, Refused, Unanswered, Writer
+from agent_memory.object_store import (
+    NoResponse,
+    NotFound,
+    NotSatisfiable,
+    PermanentError,
+    PreconditionFailed,
+    WriteConflict,
+    Writer,
+)
 from agent_memory.runtime.runners import Run, run_sync
 from agent_memory_obstore import ObstoreBackend, _client, _opening
 from agent_memory_obstore._answers import translated
@@ -314,7 +322,7 @@ def test_a_folder_marker_of_a_console_ends_no_listing(
 def test_a_directory_that_a_server_keeps_is_not_mistaken_for_a_file(backend: ObstoreBackend) -> None:
     with AgentMemory.open(backend) as memory:
         memory.write("d", "x")
-        with pytest.raises(Failed):
+        with pytest.raises(PermanentError):
             run_sync(backend, lambda run: run.call(backend._bucket.store.delete, "d/"))
         assert memory.read("d") == "x"
 
@@ -428,21 +436,21 @@ Generic {{
 @pytest.mark.parametrize(
     ("status", "code", "expected"),
     [
-        (412, "PreconditionFailed", Refused),
-        (409, "ConditionalRequestConflict", Racing),
-        (409, "OperationAborted", Unanswered),
-        (404, "NoSuchKey", Missing),
-        (404, "NoSuchBucket", Failed),
+        (412, "PreconditionFailed", PreconditionFailed),
+        (409, "ConditionalRequestConflict", WriteConflict),
+        (409, "OperationAborted", NoResponse),
+        (404, "NoSuchKey", NotFound),
+        (404, "NoSuchBucket", PermanentError),
         (416, "InvalidRange", NotSatisfiable),
-        (403, "AccessDenied", Failed),
-        (400, "MetadataTooLarge", Failed),
+        (403, "AccessDenied", PermanentError),
+        (400, "MetadataTooLarge", PermanentError),
         (501, "NotImplemented", UnsupportedOperationError),
-        (500, "InternalError", Unanswered),
-        (500, "PreconditionFailed", Refused),
-        (500, "ConditionalRequestConflict", Racing),
-        (500, "NoSuchUpload", Missing),
-        (503, "SlowDown", Unanswered),
-        (429, "", Unanswered),
+        (500, "InternalError", NoResponse),
+        (500, "PreconditionFailed", PreconditionFailed),
+        (500, "ConditionalRequestConflict", WriteConflict),
+        (500, "NoSuchUpload", NotFound),
+        (503, "SlowDown", NoResponse),
+        (429, "", NoResponse),
     ],
 )
 def test_an_answer_is_told_by_its_status_and_its_code(status: int, code: str, expected: type[Exception]) -> None:
@@ -450,7 +458,7 @@ def test_an_answer_is_told_by_its_status_and_its_code(status: int, code: str, ex
         GenericError(SERVED.format(status=status, code=code)), conditional=True, of_object=True, ranged=True
     )
     assert type(answer) is expected
-    if isinstance(answer, Unanswered):
+    if isinstance(answer, NoResponse):
         assert (answer.sent, answer.wait) == ((False, 0.5) if code in ("SlowDown", "") else (True, 0.0))
 
 
@@ -458,9 +466,9 @@ def test_an_answer_is_told_by_its_status_and_its_code(status: int, code: str, ex
     ("cause", "expected"),
     [
         (NotImplementedError("put_opts"), UnsupportedOperationError),
-        (ValueError("a name"), Failed),
-        (GenericError("moved\n\nDebug source:\nGeneric {\n            inner: BareRedirect,\n}"), Failed),
-        (GenericError("anything"), Unanswered),
+        (ValueError("a name"), PermanentError),
+        (GenericError("moved\n\nDebug source:\nGeneric {\n            inner: BareRedirect,\n}"), PermanentError),
+        (GenericError("anything"), NoResponse),
         (TypeError("a mistake"), type(None)),
         (RuntimeError("a mistake"), type(None)),
     ],
@@ -471,7 +479,7 @@ def test_what_has_no_status_is_told_by_its_kind(cause: Exception, expected: type
 
 def test_without_a_reply_it_stays_open_whether_a_request_took_effect() -> None:
     answer = translated(GenericError("anything"))
-    assert isinstance(answer, Unanswered)
+    assert isinstance(answer, NoResponse)
     assert answer.sent
 
 

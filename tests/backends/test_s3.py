@@ -41,7 +41,7 @@ from agent_memory import (
 )
 from agent_memory.backend import Snapshot
 from agent_memory.key import Key
-from agent_memory.object_store import Unanswered, refusal_of
+from agent_memory.object_store import NoResponse, refusal_of
 from agent_memory.runtime.runners import Run, run_sync
 from agent_memory_s3 import S3Backend
 from agent_memory_s3._answers import translated
@@ -202,7 +202,7 @@ def test_a_server_that_is_not_there_is_a_clear_error(moto: S3Server) -> None:
 
 def test_without_a_reply_it_stays_open_whether_a_request_took_effect() -> None:
     answer = translated(TimeoutError(), {})
-    assert isinstance(answer, Unanswered)
+    assert isinstance(answer, NoResponse)
     assert answer.sent
 
 
@@ -328,7 +328,7 @@ def test_no_reply_of_a_server_raises_anything_but_our_errors(status: int, verb: 
 @pytest.mark.parametrize(("status", "code"), [(503, "ServiceUnavailable"), (500, ""), (503, "SlowDown"), (429, "")])
 def test_a_server_that_asks_for_time_gets_it(status: int, code: str) -> None:
     answer = refusal_of(status, code, retry_after=7.0)
-    assert isinstance(answer, Unanswered)
+    assert isinstance(answer, NoResponse)
     assert answer.wait == 7.0
 
 
@@ -422,5 +422,5 @@ def test_a_mistake_before_the_first_request_is_told_too(moto: S3Server, monkeypa
 )
 def test_a_failure_of_the_network_is_an_answer_that_did_not_come(error: Exception, sent: bool) -> None:
     answer = translated(error, {})
-    assert isinstance(answer, Unanswered)
+    assert isinstance(answer, NoResponse)
     assert answer.sent is sent

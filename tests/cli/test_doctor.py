@@ -16,7 +16,7 @@ from agent_memory import registry
 from agent_memory.backend import ABSENT, ANY, AnyBackend, Capabilities, Page, ReadWhen, Snapshot, Version, WriteWhen
 from agent_memory.cli import doctor
 from agent_memory.cli.inspection import pages
-from agent_memory.cli.probes import PROBES, Scratch, Sight
+from agent_memory.cli.probes import PROBES, ScratchTree, Sight
 from agent_memory.errors import AgentMemoryFileNotFoundError, FileAlreadyExistsError, ReadError
 from agent_memory.key import Key
 from agent_memory.testing import conformance
@@ -157,7 +157,7 @@ def scratch_files(backend: AnyBackend) -> list[str]:
 
 
 def test_the_scratch_is_removed_after_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(scratch: Scratch, rounds: int) -> Sight:
+    def interrupted(scratch: ScratchTree, rounds: int) -> Sight:
         scratch.write("left.md", str(rounds).encode())
         raise KeyboardInterrupt
 

@@ -1,4 +1,4 @@
-"""What the tests of a conversation's memory share: histories as bytes, plugins, and both colours called alike."""
+"""What the tests of a conversation's memory share: histories as bytes, plugins, and both kinds called alike."""
 
 from __future__ import annotations
 
@@ -118,8 +118,8 @@ def async_surfaces(root: Root, *plugins: object) -> Surfaces:
     )
 
 
-Colour = Callable[..., Surfaces]
-COLOURS: Final[dict[str, Colour]] = {"sync": sync_surfaces, "async": async_surfaces}
+Kind = Callable[..., Surfaces]
+KINDS: Final[dict[str, Kind]] = {"sync": sync_surfaces, "async": async_surfaces}
 
 
 class Awaited:

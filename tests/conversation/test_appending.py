@@ -11,11 +11,11 @@ import pytest
 from agent_memory import AgentMemory, OperationDenied
 from agent_memory.conversation import ConversationMemory, MemoryContext, Message
 from agent_memory.testing import RecordingPlugin
-from tests.conversation.histories import COLOURS, HISTORY, Colour, Failing, contents, line, opened, root_on
+from tests.conversation.histories import HISTORY, KINDS, Failing, Kind, contents, line, opened, root_on
 from tests.processes import in_processes
 from tests.servers import ATOMIC, Root
 
-both_colours = pytest.mark.parametrize("colour", COLOURS.values(), ids=COLOURS)
+sync_and_async = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 MANY = [Message("user", "a"), Message("assistant", "b"), Message("tool", "c")]
 
 
@@ -24,9 +24,9 @@ def root(request: pytest.FixtureRequest, tmp_path: Path) -> Root:
     return root_on(request, tmp_path)
 
 
-@both_colours
-def test_appended_messages_come_back(root: Root, colour: Colour) -> None:
-    conversation = colour(root).conversation
+@sync_and_async
+def test_appended_messages_come_back(root: Root, kind: Kind) -> None:
+    conversation = kind(root).conversation
     conversation.append_message(MANY[0])
     conversation.append_messages(MANY[1:])
     conversation.append_messages(iter(MANY))
@@ -34,10 +34,10 @@ def test_appended_messages_come_back(root: Root, colour: Colour) -> None:
     assert opened(root).read_bytes(HISTORY).count(b"\n") == 6
 
 
-@both_colours
-def test_an_exchange_is_one_append_and_nothing_else(root: Root, colour: Colour) -> None:
+@sync_and_async
+def test_an_exchange_is_one_append_and_nothing_else(root: Root, kind: Kind) -> None:
     recorder = RecordingPlugin()
-    surfaces = colour(root, recorder)
+    surfaces = kind(root, recorder)
     surfaces.conversation.append_messages(MANY)
     assert surfaces.context.persist_exchange("Hello", "Hi", channel="tg", sender_id="42")
     asked = [(operation.kind, operation.path) for operation in recorder.before]
@@ -45,10 +45,10 @@ def test_an_exchange_is_one_append_and_nothing_else(root: Root, colour: Colour) 
     assert [outcome.status for _, outcome in recorder.after] == ["ok", "ok"]
 
 
-@both_colours
-def test_no_messages_are_no_append(root: Root, colour: Colour) -> None:
+@sync_and_async
+def test_no_messages_are_no_append(root: Root, kind: Kind) -> None:
     recorder = RecordingPlugin()
-    colour(root, recorder).conversation.append_messages([])
+    kind(root, recorder).conversation.append_messages([])
     assert recorder.before == []
     assert opened(root).list() == ()
 

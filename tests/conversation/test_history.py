@@ -18,9 +18,9 @@ from agent_memory.testing import RecordingPlugin
 from agent_memory_memory import MemoryBackend
 from tests.conversation import naive
 from tests.conversation.histories import (
-    COLOURS,
     HISTORY,
-    Colour,
+    KINDS,
+    Kind,
     contents,
     line,
     lines,
@@ -31,7 +31,7 @@ from tests.conversation.histories import (
 from tests.conversation.strategies import cases
 from tests.servers import Root
 
-both_colours = pytest.mark.parametrize("colour", COLOURS.values(), ids=COLOURS)
+sync_and_async = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 Change = Callable[[AgentMemory], object]
 
 
@@ -67,17 +67,17 @@ def test_all_of_a_history_tells_how_many_lines_were_skipped(case: tuple[bytes, s
     assert list(conversation.iter_history()) == history
 
 
-@both_colours
-def test_the_last_messages_are_given_oldest_first(root: Root, colour: Colour) -> None:
+@sync_and_async
+def test_the_last_messages_are_given_oldest_first(root: Root, kind: Kind) -> None:
     opened(root).write_bytes(HISTORY, lines(5))
-    conversation = colour(root).conversation
+    conversation = kind(root).conversation
     for last_n, expected in [(None, "01234"), (-1, ""), (0, ""), (1, "4"), (3, "234"), (5, "01234"), (10**30, "01234")]:
         assert contents(conversation.load_history(last_n)) == list(expected)
 
 
-@both_colours
-def test_a_missing_history_is_an_empty_one(root: Root, colour: Colour) -> None:
-    conversation = colour(root).conversation
+@sync_and_async
+def test_a_missing_history_is_an_empty_one(root: Root, kind: Kind) -> None:
+    conversation = kind(root).conversation
     for last_n in (None, 0, 5):
         assert conversation.load_history(last_n) == History()
     assert list(conversation.iter_history()) == []
@@ -112,12 +112,12 @@ def test_the_last_messages_of_a_large_history_are_read_from_its_end(
 # What was skipped.
 
 
-@both_colours
+@sync_and_async
 def test_skipped_lines_are_counted_and_logged_in_one_warning_per_call(
-    root: Root, colour: Colour, caplog: pytest.LogCaptureFixture
+    root: Root, kind: Kind, caplog: pytest.LogCaptureFixture
 ) -> None:
     opened(root).write_bytes(HISTORY, b"first bad\n\n \r\n" + line("a") + b"\xffbad\n" + line("b") + b"{\n")
-    conversation = colour(root).conversation
+    conversation = kind(root).conversation
     for last_n, skipped, preview in [(None, 3, "first bad"), (1, 1, "{"), (2, 2, "{")]:
         history = conversation.load_history(last_n)
         assert (history.skipped, history.preview) == (skipped, preview)
@@ -150,10 +150,10 @@ def test_a_preview_has_at_most_80_characters_that_can_be_printed(bad: bytes, cap
 # All messages, while the history grows.
 
 
-@both_colours
-def test_iter_history_gives_what_load_history_gives(root: Root, colour: Colour) -> None:
+@sync_and_async
+def test_iter_history_gives_what_load_history_gives(root: Root, kind: Kind) -> None:
     opened(root).write_bytes(HISTORY, b"bad\n" + lines(2500, 1000) + b"torn")
-    conversation = colour(root).conversation
+    conversation = kind(root).conversation
     assert list(conversation.iter_history()) == conversation.load_history()
 
 

@@ -11,10 +11,10 @@ import pytest
 
 from agent_memory import AgentMemory, InvalidContentError
 from agent_memory.conversation import ConversationMemory, CronJob
-from tests.conversation.histories import COLOURS, JOBS, Colour, opened, root_on, warnings
+from tests.conversation.histories import JOBS, KINDS, Kind, opened, root_on, warnings
 from tests.servers import Root
 
-both_colours = pytest.mark.parametrize("colour", COLOURS.values(), ids=COLOURS)
+sync_and_async = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 JOB = CronJob("1", "tea", "Make tea", "0 16 * * *")
 DAMAGED = [b"\xff[]", b'[{"id": "1", "name": "te', b'{"jobs": []}', b'[{"id": 1}]', b"", b"\xef\xbb\xbf[]"]
 
@@ -29,11 +29,11 @@ def directory(root: Root) -> dict[str, bytes]:
     return {entry.path: memory.read_bytes(entry.path) for entry in memory.list("cron")}
 
 
-@both_colours
+@sync_and_async
 def test_saving_keeps_every_damaged_file_under_a_number_of_its_own(
-    root: Root, colour: Colour, caplog: pytest.LogCaptureFixture
+    root: Root, kind: Kind, caplog: pytest.LogCaptureFixture
 ) -> None:
-    conversation = colour(root).conversation
+    conversation = kind(root).conversation
     for number, damaged in enumerate(DAMAGED, 1):
         opened(root).write_bytes(JOBS, damaged)
         conversation.save_cron_jobs([JOB])

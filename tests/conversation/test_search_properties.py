@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from agent_memory import AgentMemory
 from agent_memory.conversation import ConversationMemory, Match, SearchHistoryTool
-from agent_memory.conversation.search import Search
+from agent_memory.conversation.search import HistorySearch
 from agent_memory.tools import ToolResult
 from agent_memory_memory import MemoryBackend
 from tests.conversation import naive
@@ -18,7 +18,7 @@ blocks = st.sampled_from([1, 7, 64, 200, 1024 * 1024])
 sinces = st.sampled_from([None, None, BETWEEN])
 
 
-def found(data: bytes, search: Search) -> list[Match]:
+def found(data: bytes, search: HistorySearch) -> list[Match]:
     with AgentMemory.open(MemoryBackend()) as memory:
         memory.write_bytes(HISTORY, data)
         return memory.scan(HISTORY, search.run)
@@ -46,7 +46,7 @@ def test_search_gives_what_parsing_every_line_gives(
     case: tuple[bytes, str], since: float | None, most: int, block: int
 ) -> None:
     data, query = case
-    search = Search(query, since=since, max_results=most, block=block)
+    search = HistorySearch(query, since=since, max_results=most, block=block)
     assert found(data, search) == naive.search(data, query, since, most)
 
 
@@ -70,9 +70,11 @@ def test_every_part_of_a_message_is_found_in_any_case(case: tuple[bytes, str], d
     begin = draw.draw(st.integers(0, len(whole) - 1))
     part = whole[begin : draw.draw(st.integers(begin + 1, len(whole)))]
     for spelled in {part, part.upper(), part.lower(), part.swapcase()}:
-        assert found(data, Search(spelled, max_results=100, block=block)) == naive.search(data, spelled, None, 100)
+        assert found(data, HistorySearch(spelled, max_results=100, block=block)) == naive.search(
+            data, spelled, None, 100
+        )
 
 
 def test_one_search_runs_twice_and_finds_the_same() -> None:
-    data, search = line("before") + line("k") + line("after"), Search("k")
+    data, search = line("before") + line("k") + line("after"), HistorySearch("k")
     assert found(data, search) == found(data, search) == naive.search(data, "k")

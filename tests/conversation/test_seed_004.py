@@ -15,12 +15,12 @@ from agent_memory import AgentMemory
 from agent_memory.conversation import ConversationMemory, CronJob, MemoryContext, Message, SearchHistoryTool
 from agent_memory.tools import ToolResult
 from tests.conversation.histories import (
-    COLOURS,
     HISTORY,
     JOBS,
+    KINDS,
     MEMORY,
-    Colour,
     Failing,
+    Kind,
     contents,
     line,
     lines,
@@ -31,7 +31,7 @@ from tests.conversation.histories import (
 from tests.servers import Root
 
 Search = Callable[..., ToolResult]
-both_colours = pytest.mark.parametrize("colour", COLOURS.values(), ids=COLOURS)
+sync_and_async = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 BAD_LINES = [
     b'{"role": "user", "content": \n',
     line("half")[:20] + b"\n",
@@ -102,25 +102,25 @@ def test_invalid_utf8_bytes_do_not_crash_history_load(memory: AgentMemory, conve
 # Task 1: the documents.
 
 
-@both_colours
-def test_save_global_memory_works_when_parent_directories_do_not_exist(root: Root, colour: Colour) -> None:
-    conversation = colour(root).conversation
+@sync_and_async
+def test_save_global_memory_works_when_parent_directories_do_not_exist(root: Root, kind: Kind) -> None:
+    conversation = kind(root).conversation
     assert conversation.load_global_memory() == ""
     conversation.save_global_memory("# Memory\nGrüße, メモ\r\n")
     assert conversation.load_global_memory() == "# Memory\nGrüße, メモ\r\n"
     assert opened(root).list()[0].path == MEMORY
 
 
-@both_colours
-def test_cron_jobs_are_stored_and_come_back(root: Root, colour: Colour) -> None:
+@sync_and_async
+def test_cron_jobs_are_stored_and_come_back(root: Root, kind: Kind) -> None:
     jobs = [JOB, CronJob("2", "é", "m", "@daily", "tg:1", False, "UTC", "2026-03-01T12:00:00", {"a": [1]}, {"new": 2})]
-    colour(root).conversation.save_cron_jobs(jobs)
-    assert colour(root).conversation.load_cron_jobs() == jobs
+    kind(root).conversation.save_cron_jobs(jobs)
+    assert kind(root).conversation.load_cron_jobs() == jobs
 
 
-@both_colours
-def test_missing_cron_jobs_are_none(root: Root, colour: Colour, caplog: pytest.LogCaptureFixture) -> None:
-    assert colour(root).conversation.load_cron_jobs() == []
+@sync_and_async
+def test_missing_cron_jobs_are_none(root: Root, kind: Kind, caplog: pytest.LogCaptureFixture) -> None:
+    assert kind(root).conversation.load_cron_jobs() == []
     assert warnings(caplog) == []
 
 
@@ -164,14 +164,14 @@ def save_both(root: Root, text: str) -> None:
 # Task 2: degraded mode.
 
 
-@both_colours
-@pytest.mark.parametrize(("kind", "path"), [("read", MEMORY), ("read", HISTORY)])
+@sync_and_async
+@pytest.mark.parametrize(("operation", "path"), [("read", MEMORY), ("read", HISTORY)])
 def test_build_messages_failure_still_yields_a_usable_context(
-    root: Root, colour: Colour, kind: str, path: str, caplog: pytest.LogCaptureFixture
+    root: Root, kind: Kind, operation: str, path: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     opened(root).write(MEMORY, "I like tea")
     opened(root).write_bytes(HISTORY, line("before"))
-    context = colour(root, Failing(kind, path)).context
+    context = kind(root, Failing(operation, path)).context
     built = context.build_messages("Be kind.", "Hello")
     assert [(message.role, message.content) for message in built] == [("system", "Be kind."), ("user", "Hello")]
     assert built.degraded
@@ -186,17 +186,17 @@ def test_a_memory_document_that_is_not_utf8_degrades_the_context(
     assert (contents(built), built.degraded) == (["Be kind.", "Hello"], True)
 
 
-@both_colours
-def test_persist_exchange_failure_does_not_crash(root: Root, colour: Colour, caplog: pytest.LogCaptureFixture) -> None:
-    context = colour(root, Failing("append", HISTORY)).context
+@sync_and_async
+def test_persist_exchange_failure_does_not_crash(root: Root, kind: Kind, caplog: pytest.LogCaptureFixture) -> None:
+    context = kind(root, Failing("append", HISTORY)).context
     assert context.persist_exchange("Hello", "Hi") is False
     assert any(warning.startswith("WARNING the exchange could not be remembered") for warning in warnings(caplog))
     assert not opened(root).exists(HISTORY)
 
 
-@both_colours
-def test_a_context_that_works_is_not_degraded(root: Root, colour: Colour) -> None:
-    context = colour(root).context
+@sync_and_async
+def test_a_context_that_works_is_not_degraded(root: Root, kind: Kind) -> None:
+    context = kind(root).context
     assert context.persist_exchange("Hello", "Hi") is True
     built = context.build_messages("Be kind.", "And now?")
     assert (contents(built), built.degraded) == (["Be kind.", "Hello", "Hi", "And now?"], False)

@@ -15,7 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
-from agent_memory.cli.doctor import Finding, diagnosed
+from agent_memory.cli.doctor import Observation, diagnosed
 from agent_memory.registry import open_backend
 from agent_memory.runtime.runners import close_backend
 from agent_memory.testing.conformance import Promise, conform
@@ -46,7 +46,7 @@ class Run(NamedTuple):
     kind: Kind
     single: bool
     promises: Sequence[Promise]
-    findings: Sequence[Finding]
+    findings: Sequence[Observation]
 
     @property
     def broken(self) -> list[Promise]:

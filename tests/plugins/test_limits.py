@@ -28,7 +28,7 @@ from agent_memory import (
 from agent_memory.backend import ANY, Page, Version, WriteWhen
 from agent_memory.key import Key
 from agent_memory.plugins import _usage
-from agent_memory.plugins._agent_usage import Change, Planned
+from agent_memory.plugins._agent_usage import Planned, PlannedChange
 from agent_memory.plugins.limits import LimitsPlugin
 from agent_memory_memory import MemoryBackend
 from tests.servers import S3Server
@@ -495,7 +495,7 @@ def test_after_a_fork_nothing_of_the_parents_is_under_way(tmp_path: Path) -> Non
     service = AgentMemoryService(tmp_path / "root", plugins=[limits])
     service.create_memory_file("bob", "a.md", "x")
     assert limits._usage
-    limits._usage._agents["bob"].begin("of a thread", Change("b.md", Planned("b.md", 1)))
+    limits._usage._agents["bob"].begin("of a thread", PlannedChange("b.md", Planned("b.md", 1)))
     assert limits._sizes
     with limits._sizes._lock, limits._usage._guard:
         child = multiprocessing.get_context("fork").Process(target=_create_in_child, args=(service,))

@@ -22,7 +22,7 @@ from tests.s3.proxy import Proxy, Treatment, at_random
 from tests.servers import S3Server, by_both_engines
 
 if TYPE_CHECKING:
-    from agent_memory.testing._store import Store
+    from agent_memory.testing._store import ContractStore
 
 CEPH: dict[str, Treatment] = {"swap": "unquoted", "delete": "ignored", "copy": "ignored", "complete": "ignored"}
 """What Ceph RGW 16.2 does."""
@@ -308,7 +308,7 @@ class TestContractAsOnCeph(FunctionalContract):
     def another_backend(self, opened: Callable[[], AnyBackend]) -> AnyBackend:
         return opened()
 
-    def test_the_capabilities_are_those_of_the_server(self, store: Store) -> None:
+    def test_the_capabilities_are_those_of_the_server(self, store: ContractStore) -> None:
         stated = store.capabilities
         assert (stated.atomic_create, stated.compare_and_swap, stated.conditional_delete) == (
             self.combination.get("create", "kept") == "kept",

@@ -16,21 +16,21 @@ from agent_memory.backend import ABSENT, PRESENT, Deadline, deadline_scope
 from agent_memory.errors import AgentMemoryError, FileOperationError, OutcomeUnknownError
 from agent_memory.key import TEMPORARY_SUFFIX, Key
 from agent_memory.object_store import (
-    Failed,
-    KeptItem,
-    KeptPage,
     Listing,
-    Missing,
+    NoResponse,
+    NotFound,
     NotSatisfiable,
     ObjectStoreBackend,
-    Racing,
-    Refused,
+    PermanentError,
+    PreconditionFailed,
+    RetainedPage,
+    RetainedVersion,
     TooLarge,
-    Unanswered,
     Unreachable,
+    WriteConflict,
     Writer,
 )
-from agent_memory.object_store.engine import Answer
+from agent_memory.object_store.engine import RequestError
 from agent_memory.object_store.retry import Attempts
 from agent_memory.testing.simulation import ComposingClient, Faults, SimulatedStore
 from agent_memory.testing.simulation._loop import VirtualLoop
@@ -55,21 +55,21 @@ class Failure(NamedTuple):
 
 
 FAILURES = (
-    Failure("unanswered", lambda: Unanswered("lost")),
-    Failure("unanswered from now on", lambda: Unanswered("lost"), again=True),
-    Failure("unanswered, done", lambda: Unanswered("lost"), applied=True),
-    Failure("not sent", lambda: Unanswered("no credentials", sent=False)),
-    Failure("not sent from now on", lambda: Unanswered("no credentials", sent=False), again=True),
+    Failure("unanswered", lambda: NoResponse("lost")),
+    Failure("unanswered from now on", lambda: NoResponse("lost"), again=True),
+    Failure("unanswered, done", lambda: NoResponse("lost"), applied=True),
+    Failure("not sent", lambda: NoResponse("no credentials", sent=False)),
+    Failure("not sent from now on", lambda: NoResponse("no credentials", sent=False), again=True),
     Failure("out of reach from now on", lambda: Unreachable("refused", sent=False), again=True),
     Failure("closed from now on", lambda: Unreachable("closed"), again=True),
     Failure("closed from now on, done", lambda: Unreachable("closed"), applied=True, again=True),
-    Failure("failed", lambda: Failed("access denied")),
-    Failure("failed from now on", lambda: Failed("access denied"), again=True),
+    Failure("failed", lambda: PermanentError("access denied")),
+    Failure("failed from now on", lambda: PermanentError("access denied"), again=True),
     Failure("timeout", TimeoutError),
     Failure("timeout from now on", TimeoutError, again=True),
 )
 """What is no fault of the code: the answer tells what took effect, or the operation says that it does not know."""
-ANSWERS = (Missing, Refused, Racing, NotSatisfiable, lambda: TooLarge(9, 1))
+ANSWERS = (NotFound, PreconditionFailed, WriteConflict, NotSatisfiable, lambda: TooLarge(9, 1))
 """What an operation may get in answer to a request that cannot be answered so."""
 CLEANING = {"abort_upload", "delete scratch"}
 """What an operation that failed sends to remove what it left on the server."""
@@ -86,7 +86,7 @@ class Engine(ComposingClient):
         found = await super().list(prefix, delimited=delimited, limit=limit, after=after)
         below = {name[len(prefix) :] for name in self._store.objects if name.startswith(prefix)}
         levels = {f"{prefix}{name.partition('/')[0]}/" for name in below if "/" in name} if delimited else set[str]()
-        return found._replace(prefixes=sorted(levels), keeps_directories=True)
+        return found._replace(prefixes=sorted(levels), has_directories=True)
 
     async def copy_part(
         self, name: str, upload: str, number: int, *, source: str, if_match: str, span: tuple[int, int]
@@ -94,14 +94,16 @@ class Engine(ComposingClient):
         data = self._store.get(source, if_match).data[span[0] : span[1] + 1]
         return await super().put_part(name, upload, number, data)
 
-    async def list_versions(self, prefix: str, after: tuple[str, str] | None) -> KeptPage:  # noqa: ARG002 - one page
-        return KeptPage([KeptItem(name, "v") for name in self._store.objects if name.startswith(prefix)], None)
+    async def list_versions(self, prefix: str, after: tuple[str, str] | None) -> RetainedPage:  # noqa: ARG002 - one page
+        return RetainedPage(
+            [RetainedVersion(name, "v") for name in self._store.objects if name.startswith(prefix)], None
+        )
 
-    async def delete_version(self, version: KeptItem) -> None:
+    async def delete_version(self, version: RetainedVersion) -> None:
         self._store.delete(version.name, None)
 
-    async def list_uploads(self, prefix: str, after: tuple[str, str] | None) -> KeptPage:  # noqa: ARG002 - one page
-        return KeptPage([KeptItem(each.name, id_) for id_, each in self._store.uploads.items()], None)
+    async def list_uploads(self, prefix: str, after: tuple[str, str] | None) -> RetainedPage:  # noqa: ARG002 - one page
+        return RetainedPage([RetainedVersion(each.name, id_) for id_, each in self._store.uploads.items()], None)
 
 
 class StandIn(Engine):
@@ -126,7 +128,7 @@ def _failing(name: str) -> Callable[..., Awaitable[Any]]:
         if failure is None:
             return await request()
         if failure.applied:
-            with suppress(Answer):
+            with suppress(RequestError):
                 await request()
         raise failure.error()
 

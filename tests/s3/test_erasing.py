@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agent_memory import AgentMemory, AgentMemoryService, PartialOperationError, WriteError
-from agent_memory.object_store import Failed
+from agent_memory.object_store import PermanentError
 from tests.servers import S3Server
 
 SECRET = "the password"
@@ -174,7 +174,7 @@ def test_an_upload_that_stays_is_told_though_the_versions_are_gone(
     bucket.begin_upload(BOB + "notes.md")
 
     async def refusing(_: Any) -> None:
-        raise Failed("access denied by S3")
+        raise PermanentError("access denied by S3")
 
     monkeypatch.setattr(service._backend._bucket.store, "abort_upload", refusing)  # type: ignore[union-attr]
     with pytest.raises(PartialOperationError, match="access denied") as partial:
@@ -218,7 +218,7 @@ def test_what_cannot_be_erased_is_told(service: AgentMemoryService, bucket: Buck
 
     async def refusing(version: Any) -> None:
         if version.name.endswith("/notes.md"):
-            raise Failed("access denied by S3")
+            raise PermanentError("access denied by S3")
         await delete(version)
 
     monkeypatch.setattr(store, "delete_version", refusing)

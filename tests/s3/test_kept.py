@@ -7,11 +7,11 @@ from typing import cast
 import pytest
 
 from agent_memory.object_store.conditional_write import State, Write
-from agent_memory.object_store.recent_writes import MOST_BYTES, Kept
-from agent_memory.object_store.write_log import Table
+from agent_memory.object_store.recent_writes import MOST_BYTES, RecentWrites
+from agent_memory.object_store.write_log import WriteLog
 
 NAME = "prefix/log.md"
-STATE = State('"etag"', Table.new(0.0))
+STATE = State('"etag"', WriteLog.new(0.0))
 
 
 class AWrite:
@@ -23,7 +23,7 @@ def a_write() -> Write:
 
 
 def test_what_a_write_left_is_known_to_the_next_one() -> None:
-    kept, write = Kept(), a_write()
+    kept, write = RecentWrites(), a_write()
     assert kept.begin(NAME, write) is None
     kept.keep(NAME, STATE, write)
     assert kept.begin(NAME, a_write()) is STATE
@@ -33,7 +33,7 @@ def test_what_a_write_left_is_known_to_the_next_one() -> None:
 def test_of_writes_that_did_not_wait_for_each_other_only_the_last_in_everything_is_known(
     ends: tuple[int, int], known: bool
 ) -> None:
-    kept, writes = Kept(), (a_write(), a_write())
+    kept, writes = RecentWrites(), (a_write(), a_write())
     for write in writes:
         kept.begin(NAME, write)
     for number in ends:
@@ -42,7 +42,7 @@ def test_of_writes_that_did_not_wait_for_each_other_only_the_last_in_everything_
 
 
 def test_nothing_is_known_of_a_file_that_was_erased_while_it_was_written() -> None:
-    kept, write = Kept(), a_write()
+    kept, write = RecentWrites(), a_write()
     kept.begin(NAME, write)
     kept.forget_all("prefix", "prefix/")
     kept.keep(NAME, STATE, write)
@@ -50,7 +50,7 @@ def test_nothing_is_known_of_a_file_that_was_erased_while_it_was_written() -> No
 
 
 def test_what_is_known_is_bounded_and_the_longest_unused_goes_first() -> None:
-    kept, large, write = Kept(), STATE._replace(data=bytes(MOST_BYTES // 4)), a_write()
+    kept, large, write = RecentWrites(), STATE._replace(data=bytes(MOST_BYTES // 4)), a_write()
     for name in "abcd":
         kept.begin(name, write)
         kept.keep(name, large, write)

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from agent_memory import AgentMemory, AsyncAgentMemory, FileAlreadyExistsError, OutcomeUnknownError, ReadError
-from agent_memory.object_store.recent_writes import Kept
+from agent_memory.object_store.recent_writes import RecentWrites
 from agent_memory.registry import open_backend
 from tests.s3.proxy import Proxy, at_random
 from tests.s3.test_faulty_network import FAULTS, SHARE
@@ -175,7 +175,7 @@ def test_a_stack_that_is_full_after_the_request_leaves_the_outcome_unknown(
     async def work() -> None:
         memory = AsyncAgentMemory.open(open_backend(server.new_url(), server.options))
         with monkeypatch.context() as patched:
-            patched.setattr(Kept, "keep", full)
+            patched.setattr(RecentWrites, "keep", full)
             with pytest.raises(OutcomeUnknownError, match="stack was full"):
                 await getattr(memory, change)("a.md", "x")
         assert await memory.read("a.md") == "x"

@@ -12,7 +12,7 @@ from aiohttp import web
 from agent_memory import AgentMemory, AgentMemoryError, AgentMemoryService, ReadError
 from agent_memory.backend import Markers
 from agent_memory.key import Key
-from agent_memory.object_store import Failed, NotSatisfiable, Object, TooLarge
+from agent_memory.object_store import NotSatisfiable, Object, PermanentError, TooLarge
 from agent_memory_s3._client import S3Store
 from agent_memory_s3._numbers import posix_seconds, retry_after
 from tests.s3.proxy import Proxy, operation_of
@@ -221,7 +221,7 @@ def test_a_range_past_the_end_is_not_satisfiable_though_the_server_sends_the_who
 @pytest.mark.parametrize("chunked", [True, False])
 def test_of_a_large_object_a_range_is_refused_where_the_server_sends_the_whole(ranges: Ranges, chunked: bool) -> None:
     ranges.answer(bytes(1 << 20), None, chunked=chunked)
-    with pytest.raises(Failed, match="does not heed Range"):
+    with pytest.raises(PermanentError, match="does not heed Range"):
         ranges.get("bytes=2-4", most=1000)
     with pytest.raises(TooLarge):
         ranges.get(None, most=1000)
@@ -244,13 +244,13 @@ def test_another_range_than_the_one_asked_for_is_refused(
     ranges: Ranges, body: bytes, content_range: str, chunked: bool
 ) -> None:
     ranges.answer(body, content_range, chunked=chunked)
-    with pytest.raises(Failed, match="another range"):
+    with pytest.raises(PermanentError, match="another range"):
         ranges.get("bytes=2-4", most=20)
 
 
 def test_a_part_that_was_not_asked_for_is_not_the_whole(ranges: Ranges) -> None:
     ranges.answer(b"234", "bytes 2-4/10")
-    with pytest.raises(Failed, match="another range"):
+    with pytest.raises(PermanentError, match="another range"):
         ranges.get(None)
 
 

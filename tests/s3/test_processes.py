@@ -27,7 +27,7 @@ from agent_memory import (
     OutcomeUnknownError,
     UnsupportedOperationError,
 )
-from agent_memory.object_store.write_log import Table
+from agent_memory.object_store.write_log import WriteLog
 from agent_memory_s3 import S3Backend
 from tests.s3.proxy import Proxy
 from tests.servers import SECRET, S3Server
@@ -58,9 +58,9 @@ def test_a_forked_child_works_beside_its_parent(ministack: S3Server) -> None:
 def test_a_forked_child_begins_chains_of_its_own() -> None:
     fork = multiprocessing.get_context("fork")
     begun = fork.SimpleQueue()
-    child = fork.Process(target=lambda: begun.put([Table.new(0).chain for _ in range(4)]))
+    child = fork.Process(target=lambda: begun.put([WriteLog.new(0).chain for _ in range(4)]))
     child.start()
-    own = {Table.new(0).chain for _ in range(4)}
+    own = {WriteLog.new(0).chain for _ in range(4)}
     assert own.isdisjoint(begun.get())
     child.join(30)
     begun.close()

@@ -19,8 +19,8 @@ from agent_memory.errors import (
     WriteError,
 )
 from agent_memory.key import Key
-from agent_memory.object_store import ObjectStoreBackend, Refused, Unanswered, Writer
-from agent_memory.object_store.write_log import MOST_BYTES, Entry, Table
+from agent_memory.object_store import NoResponse, ObjectStoreBackend, PreconditionFailed, Writer
+from agent_memory.object_store.write_log import MOST_BYTES, WriteLog, WriteRecord
 from agent_memory.testing.simulation import ComposingClient, Faults, SimulatedStore
 from agent_memory.testing.simulation._loop import VirtualLoop
 
@@ -63,15 +63,15 @@ async def done(_: str, request: Callable[[], Awaitable[Any]]) -> Any:
 
 async def lost_after(_: str, request: Callable[[], Awaitable[Any]]) -> Any:
     await request()
-    raise Unanswered("lost")
+    raise NoResponse("lost")
 
 
 async def lost_before(_: str, request: Callable[[], Awaitable[Any]]) -> Any:  # noqa: ARG001
-    raise Unanswered("lost")
+    raise NoResponse("lost")
 
 
 async def throttled(_: str, request: Callable[[], Awaitable[Any]]) -> Any:  # noqa: ARG001
-    raise Unanswered("SlowDown", sent=False, wait=0.5)
+    raise NoResponse("SlowDown", sent=False, wait=0.5)
 
 
 def refused(lost: Answer) -> Answer:
@@ -80,8 +80,8 @@ def refused(lost: Answer) -> Answer:
     async def answer(operation: str, request: Callable[[], Awaitable[Any]]) -> Any:
         try:
             return await lost(operation, request)
-        except Refused:
-            raise Unanswered("InternalError") from None
+        except PreconditionFailed:
+            raise NoResponse("InternalError") from None
 
     return answer
 
@@ -369,14 +369,14 @@ def test_a_full_table_waits_until_the_oldest_writer_is_done() -> None:
 
 
 def test_the_metadata_never_hold_more_than_their_bytes() -> None:
-    table = Table.new(1.7e9)
-    stamped: Table | None = table
+    table = WriteLog.new(1.7e9)
+    stamped: WriteLog | None = table
     count = 0
-    while stamped := table.stamped(Entry(f"{count:08x}", 1, 1_700_000_100), 1.7e9):
+    while stamped := table.stamped(WriteRecord(f"{count:08x}", 1, 1_700_000_100), 1.7e9):
         table, count = stamped, count + 1
         (name, value), *others = table.metadata.items()
         assert not others
         assert len(name) + len(value) <= MOST_BYTES
-        assert Table.of(table.metadata, "") == table
+        assert WriteLog.of(table.metadata, "") == table
     assert count >= 80
-    assert table.stamped(Entry("ffffffff", 1, 1_700_000_200), 1_700_000_100.5)
+    assert table.stamped(WriteRecord("ffffffff", 1, 1_700_000_200), 1_700_000_100.5)

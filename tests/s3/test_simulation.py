@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from agent_memory.object_store import Missing, Racing, Refused, Unanswered
+from agent_memory.object_store import NoResponse, NotFound, PreconditionFailed, WriteConflict
 from agent_memory.object_store.conditional_write import BeatenError, Write
 from agent_memory.object_store.multipart import Composer
 from agent_memory.object_store.retry import Attempts
-from agent_memory.object_store.write_log import Entry, Stamped, Table
+from agent_memory.object_store.write_log import TrackedVersion, WriteLog, WriteRecord
 from agent_memory.testing.simulation import failures, run_schedule
 from agent_memory.testing.simulation._history import File, Step, explained
 
@@ -30,29 +30,29 @@ def test_a_seed_makes_the_same_schedule_again() -> None:
     assert str(run_schedule(17)) == str(run_schedule(17)) != str(run_schedule(18))
 
 
-async def a_refusal_is_a_conflict(self: Any, data: bytes, base: Any, *, whole: bool = False) -> Stamped:
+async def a_refusal_is_a_conflict(self: Any, data: bytes, base: Any, *, whole: bool = False) -> TrackedVersion:
     table = await self.stamped(base, self._entry)
     while True:
         try:
-            return Stamped(await self.attempts.write_once(lambda: self._put(data, table, base)), table)
-        except Unanswered as failure:
+            return TrackedVersion(await self.attempts.write_once(lambda: self._put(data, table, base)), table)
+        except NoResponse as failure:
             await self.attempts.back_off(failure)
-        except (Refused, Racing, Missing):
+        except (PreconditionFailed, WriteConflict, NotFound):
             raise BeatenError(await self.look(whole=whole), True) from None
 
 
-async def nothing_is_compared(self: Any, data: bytes, table: Table, base: Any) -> Any:  # noqa: ARG001
+async def nothing_is_compared(self: Any, data: bytes, table: WriteLog, base: Any) -> Any:  # noqa: ARG001
     return await self._store.put(self._name, data, table.metadata)
 
 
-def only_the_last_writer_is_kept(self: Table, entry: Any, now: float) -> Table:  # noqa: ARG001
+def only_the_last_writer_is_kept(self: WriteLog, entry: Any, now: float) -> WriteLog:  # noqa: ARG001
     return self._replace(entries=(entry,))
 
 
-_stamped = Table.stamped
+_stamped = WriteLog.stamped
 
 
-def entries_are_dropped_early(self: Table, entry: Any, now: float) -> Table | None:
+def entries_are_dropped_early(self: WriteLog, entry: Any, now: float) -> WriteLog | None:
     return _stamped(self, entry, now + 60)  # which is what an operation has, twice
 
 
@@ -78,8 +78,8 @@ def what_was_written_lately_is_old(self: Any, seen: Any, base: Any) -> bool:
     return same or bool(seen.modified < self._store.now())
 
 
-def all_chains_are_one(_: float, entries: tuple[Entry, ...] = ()) -> Table:
-    return Table("0" * 14, entries)
+def all_chains_are_one(_: float, entries: tuple[WriteRecord, ...] = ()) -> WriteLog:
+    return WriteLog("0" * 14, entries)
 
 
 async def an_upload_takes_the_place_of_whatever_is_there(
@@ -100,14 +100,14 @@ DEFECTS: list[tuple[type, str, Any]] = [
     (Write, "send", a_refusal_is_a_conflict),
     (Write, "_put", nothing_is_compared),
     (Composer, "append", an_upload_takes_the_place_of_whatever_is_there),
-    (Table, "stamped", only_the_last_writer_is_kept),
-    (Table, "stamped", entries_are_dropped_early),
+    (WriteLog, "stamped", only_the_last_writer_is_kept),
+    (WriteLog, "stamped", entries_are_dropped_early),
     (Attempts, "_wait", there_is_no_deadline),
     (Write, "_beaten", what_was_read_again_is_forgotten),
     (Write, "_beaten", a_lost_answer_is_a_conflict),
     (Write, "_kept_all", clocks_are_taken_for_exact),
     (Write, "_kept_all", what_was_written_lately_is_old),
-    (Table, "new", all_chains_are_one),
+    (WriteLog, "new", all_chains_are_one),
 ]
 
 

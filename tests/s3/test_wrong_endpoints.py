@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from agent_memory import AgentMemory, FileOperationError, OutcomeUnknownError
-from agent_memory.object_store import Failed, FirstContact, Unanswered, Unreachable
+from agent_memory.object_store import NoResponse, PermanentError, Reachability, Unreachable
 from agent_memory.object_store.retry import Attempts, OutOfTimeError
 from agent_memory.testing.simulation._loop import VirtualLoop
 from tests.s3.listeners import PAGE, certificate, listening, options, page
@@ -190,7 +190,7 @@ def simulated(failure: Exception, seconds: float = 0.0) -> tuple[Exception, int,
         attempts = Attempts(lambda: 1.0, "the store")
         try:
             await attempts.until_answered(fail)
-        except (Failed, OutOfTimeError) as error:
+        except (PermanentError, OutOfTimeError) as error:
             return error, requests, asyncio.get_running_loop().time()
         raise AssertionError("there was an answer")
 
@@ -199,7 +199,7 @@ def simulated(failure: Exception, seconds: float = 0.0) -> tuple[Exception, int,
 
 def test_a_server_that_never_answered_is_asked_for_a_few_seconds() -> None:
     error, requests, ended = simulated(Unreachable("refused", sent=False))
-    assert isinstance(error, Failed)
+    assert isinstance(error, PermanentError)
     assert 4 < requests < 20
     assert 5 <= ended < 10
     assert str(error) == f"refused, {requests} requests in {ended:.1f} s"
@@ -207,23 +207,23 @@ def test_a_server_that_never_answered_is_asked_for_a_few_seconds() -> None:
 
 def test_a_connection_that_is_not_had_in_time_is_tried_once() -> None:
     error, requests, _ = simulated(Unreachable("no connection", sent=False), seconds=5.0)
-    assert isinstance(error, Failed)
+    assert isinstance(error, PermanentError)
     assert requests == 1
 
 
 def test_a_server_that_lets_the_first_answer_wait_is_asked_again() -> None:
     error, requests, _ = simulated(Unreachable("no answer"), seconds=14.0)
-    assert isinstance(error, Failed)
+    assert isinstance(error, PermanentError)
     assert requests == 4
 
 
 def test_a_server_that_answered_before_is_asked_until_the_deadline() -> None:
-    error, _, ended = simulated(Unanswered("refused", sent=False))
+    error, _, ended = simulated(NoResponse("refused", sent=False))
     assert isinstance(error, OutOfTimeError)
     assert ended > 50
 
 
-@pytest.mark.parametrize("failure", [Unanswered("refused", sent=False), Unreachable("refused")])
+@pytest.mark.parametrize("failure", [NoResponse("refused", sent=False), Unreachable("refused")])
 def test_an_operation_that_asks_again_says_so_once(failure: Exception, caplog: pytest.LogCaptureFixture) -> None:
     simulated(failure)
     (told,) = caplog.records
@@ -231,9 +231,9 @@ def test_an_operation_that_asks_again_says_so_once(failure: Exception, caplog: p
 
 
 def test_what_lasts_is_told_at_once_until_a_server_has_answered() -> None:
-    contact = FirstContact()
-    lasting = Unanswered("unknown host", sent=False, lasting=True)
-    assert isinstance(contact.judged(lasting), Failed)
-    assert isinstance(contact.judged(Unanswered("lost")), Unreachable)
+    contact = Reachability()
+    lasting = NoResponse("unknown host", sent=False, lasting=True)
+    assert isinstance(contact.judged(lasting), PermanentError)
+    assert isinstance(contact.judged(NoResponse("lost")), Unreachable)
     contact.made = True
     assert contact.judged(lasting) is lasting

@@ -33,7 +33,7 @@ from agent_memory.backend import (
 from agent_memory.errors import AgentMemoryFileNotFoundError, ConflictError, FileAlreadyExistsError
 from agent_memory.key import RESERVED, Key
 from agent_memory.testing import BackendContract
-from agent_memory_memory import MemoryBackend, _Parts
+from agent_memory_memory import MemoryBackend, _StagedParts
 
 
 def _let_others_run() -> None:
@@ -447,7 +447,7 @@ class PromisesLessThanItDoes(_Mutant):
     capabilities = replace(MemoryBackend().capabilities, compare_and_swap=False, conditional_delete=False)
 
 
-class _WrittenAtOnce(_Parts):
+class _WrittenAtOnce(_StagedParts):
     def add(self, data: bytes) -> None:
         super().add(data)
         self._backend.write(self._key, b"".join(self._held))
@@ -456,7 +456,7 @@ class _WrittenAtOnce(_Parts):
 class PartsThatAreSeen(_Mutant):
     caught_by = "test_a_file_written_in_parts_is_there_when_it_is_complete"
 
-    def write_in_parts(self, key: Key, size: int, when: WriteWhen = ANY) -> _Parts:
+    def write_in_parts(self, key: Key, size: int, when: WriteWhen = ANY) -> _StagedParts:
         super().write_in_parts(key, size, when)
         return _WrittenAtOnce(self, key, ANY)
 
@@ -466,20 +466,20 @@ class PartsThatForgetTheirCondition(_Mutant):
 
     caught_by = "test_a_write_in_parts_creates_no_file_that_is_there"
 
-    def write_in_parts(self, key: Key, size: int, when: WriteWhen = ANY) -> _Parts:
+    def write_in_parts(self, key: Key, size: int, when: WriteWhen = ANY) -> _StagedParts:
         super().write_in_parts(key, size, when)
-        return _Parts(self, key, ANY)
+        return _StagedParts(self, key, ANY)
 
 
 class PartsThatForgetTheirVersion(_Mutant):
     caught_by = "test_a_write_in_parts_on_a_version_replaces_no_other"
 
-    def write_in_parts(self, key: Key, size: int, when: WriteWhen = ANY) -> _Parts:
+    def write_in_parts(self, key: Key, size: int, when: WriteWhen = ANY) -> _StagedParts:
         super().write_in_parts(key, size, when)
-        return _Parts(self, key, when if when is ABSENT else ANY)
+        return _StagedParts(self, key, when if when is ABSENT else ANY)
 
 
-class _Kept(_Parts):
+class _Kept(_StagedParts):
     def abort(self) -> None:
         self._backend.write(self._key, b"".join(self._held))
 
@@ -487,7 +487,7 @@ class _Kept(_Parts):
 class PartsThatAreKept(_Mutant):
     caught_by = "test_a_write_in_parts_that_is_aborted_leaves_nothing"
 
-    def write_in_parts(self, key: Key, size: int, when: WriteWhen = ANY) -> _Parts:
+    def write_in_parts(self, key: Key, size: int, when: WriteWhen = ANY) -> _StagedParts:
         super().write_in_parts(key, size, when)
         return _Kept(self, key, when)
 

@@ -13,7 +13,7 @@ from tests.servers import Root
 
 Call = Callable[..., ToolResult]
 """``call(command, **parameters)`` of a memory tool."""
-Colour = Literal["sync", "async"]
+Kind = Literal["sync", "async"]
 
 
 def caller(memory: AgentMemory, **options: Any) -> Call:
@@ -29,9 +29,9 @@ def async_caller(memory: AsyncAgentMemory, **options: Any) -> Call:
 
 
 @contextmanager
-def opened(root: Root, colour: Colour) -> Iterator[Callable[..., Call]]:
-    """A function that gives a `caller` of either colour over a root, for the tool's options."""
-    if colour == "sync":
+def opened(root: Root, kind: Kind) -> Iterator[Callable[..., Call]]:
+    """A function that gives a `caller` of either kind over a root, for the tool's options."""
+    if kind == "sync":
         with AgentMemory.open(root.url, storage_options=root.options) as memory:
             yield lambda **options: caller(memory, **options)
     else:

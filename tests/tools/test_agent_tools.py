@@ -40,7 +40,7 @@ def memory(root: Root) -> Iterator[AgentMemory]:
 
 @pytest.fixture(params=["sync", "async"])
 def call(request: pytest.FixtureRequest, memory: AgentMemory, root: Root) -> Iterator[AnyCall]:
-    """``call(tool, **parameters)`` of either colour."""
+    """``call(tool, **parameters)`` of either kind."""
     if request.param == "sync":
         tools = AgentMemoryTools(memory)
         yield lambda name, **parameters: tools.call(name, parameters)

@@ -166,7 +166,7 @@ def test_every_other_tool_has_a_schema_that_forbids_what_it_does_not_know() -> N
         assert json.loads(json.dumps(definition)) == definition
 
 
-COLOURS: list[tuple[type, type]] = [
+KINDS: list[tuple[type, type]] = [
     (MemoryTool, AsyncMemoryTool),
     (AgentMemoryTools, AsyncAgentMemoryTools),
     (MemorySearch, AsyncMemorySearch),
@@ -174,8 +174,8 @@ COLOURS: list[tuple[type, type]] = [
 ]
 
 
-@pytest.mark.parametrize(("sync", "asynchronous"), COLOURS)
-def test_both_colours_have_the_same_methods_and_arguments(sync: type, asynchronous: type) -> None:
+@pytest.mark.parametrize(("sync", "asynchronous"), KINDS)
+def test_sync_and_async_have_the_same_methods_and_arguments(sync: type, asynchronous: type) -> None:
     here, there = public_methods(sync), public_methods(asynchronous)
     assert here.keys() == there.keys()
     for name in here:

@@ -1,4 +1,4 @@
-"""`FileSystemManager`: what seed 002 asks for, each failure condition by name, in both colours on every backend."""
+"""`FileSystemManager`: what seed 002 asks for, each failure condition by name, in both kinds on every backend."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def memory(root: Root) -> Iterator[AgentMemory]:
 
 @pytest.fixture(params=["sync", "async"])
 def manager(request: pytest.FixtureRequest, memory: AgentMemory, root: Root) -> Iterator[Any]:
-    """Either colour's manager, called alike."""
+    """Either kind's manager, called alike."""
     if request.param == "sync":
         yield FileSystemManager(memory)
     else:

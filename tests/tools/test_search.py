@@ -249,7 +249,7 @@ def stored(root: Root) -> Iterator[AgentMemory]:
         yield memory
 
 
-def test_it_searches_every_storage_in_both_colours(root: Root, stored: AgentMemory) -> None:
+def test_it_searches_every_storage_for_sync_and_async_callers(root: Root, stored: AgentMemory) -> None:
     data = b"".join(b"%d %s\n" % (number, b"x" * 100) for number in range(12_000)) + "K\u0130\n".encode()
     assert len(data) > BLOCK
     fill(stored, {"notes/long.md": data, "notes/b.md": "none"})

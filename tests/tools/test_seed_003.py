@@ -1,4 +1,4 @@
-"""The tests that seed 003 lists, by its names, in both colours on every backend.
+"""The tests that seed 003 lists, by its names, in both kinds on every backend.
 
 Where the seed and today's documentation of the tool differ, the documentation is followed.
 """
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.servers import Root
-from tests.tools.calls import Call, Colour, opened, refused, succeeded
+from tests.tools.calls import Call, Kind, opened, refused, succeeded
 
 LISTING = "Here're the files and directories up to 2 levels deep in {}, excluding hidden items and node_modules:"
 CONTENT = "Here's the content of {} with line numbers:"
@@ -20,8 +20,8 @@ MISSING = "The path /memories/missing.md does not exist. Please provide a valid 
 @pytest.fixture(params=["sync", "async"])
 def tool(request: pytest.FixtureRequest, root: Root) -> Iterator[Callable[..., Call]]:
     """Makes the tool, with its options, over an empty memory."""
-    colour: Colour = request.param
-    with opened(root, colour) as new_tool:
+    kind: Kind = request.param
+    with opened(root, kind) as new_tool:
         yield new_tool
 
 

@@ -11,15 +11,15 @@ from random import Random
 from typing import Any, Final
 
 from agent_memory.object_store import (
-    KeptItem,
     Listed,
     Listing,
-    Missing,
+    NoResponse,
+    NotFound,
     Object,
-    Racing,
-    Refused,
+    PreconditionFailed,
+    RetainedVersion,
     TooLarge,
-    Unanswered,
+    WriteConflict,
 )
 
 EPOCH: Final = 1_700_000_000.0
@@ -87,9 +87,9 @@ class SimulatedStore:
     def put(self, name: str, data: bytes, metadata: Mapping[str, str], if_match: str | None, absent: bool) -> str:
         there = self.objects.get(name)
         if absent and there:
-            raise Refused
+            raise PreconditionFailed
         if if_match is not None and (there is None or there.etag != if_match):
-            raise Refused if there else Missing
+            raise PreconditionFailed if there else NotFound
         size = sum(len(key) + len(value) for key, value in metadata.items())
         assert size <= 2048, f"{size} bytes of metadata: S3 would refuse them"
         etag = _etag(data)
@@ -101,9 +101,9 @@ class SimulatedStore:
     def get(self, name: str, if_match: str | None) -> Object:
         there = self.objects.get(name)
         if there is None:
-            raise Missing
+            raise NotFound
         if if_match is not None and there.etag != if_match:
-            raise Refused
+            raise PreconditionFailed
         return there
 
     def delete(self, name: str, if_match: str | None) -> None:
@@ -131,7 +131,7 @@ class SimulatedStore:
 
     def _upload(self, upload: str) -> Upload:
         if upload not in self.uploads:
-            raise Missing
+            raise NotFound
         return self.uploads[upload]
 
 
@@ -212,7 +212,7 @@ class SimulatedClient:
         fault = self._fault(conditional)
         self._store.requests += 1
         self._store.lost += conditional and fault not in (None, "racing", "repeated")
-        give_up = loop.call_later(READ_TIMEOUT, _fail, answer, Unanswered("no answer"))
+        give_up = loop.call_later(READ_TIMEOUT, _fail, answer, NoResponse("no answer"))
         delay = self._random.expovariate(50)
         if fault == "late":
             delay += READ_TIMEOUT + self._random.expovariate(0.2)
@@ -238,10 +238,10 @@ class SimulatedClient:
         if fault == "lost_before" or self._store.dark[0] <= loop.time() < self._store.dark[1]:
             return
         if fault == "refused":
-            loop.call_later(back, _fail, answer, Unanswered("503", wait=self._random.choice((0.0, 0.1))))
+            loop.call_later(back, _fail, answer, NoResponse("503", wait=self._random.choice((0.0, 0.1))))
             return
         if fault == "racing":
-            loop.call_later(back, _fail, answer, Racing())
+            loop.call_later(back, _fail, answer, WriteConflict())
             return
         reply = _done(request)
         if fault == "resent":
@@ -292,7 +292,7 @@ class ComposingClient(SimulatedClient):
         etag: str = await self._sent(complete, conditional=conditional)
         return etag
 
-    async def abort_upload(self, upload: KeptItem) -> None:
+    async def abort_upload(self, upload: RetainedVersion) -> None:
         await self._sent(lambda: self._store.uploads.pop(upload.id, None), conditional=False)
 
 
@@ -303,7 +303,7 @@ def _etag(data: bytes) -> str:
 def _done(request: Callable[[], object]) -> object:
     try:
         return request()
-    except (Missing, Refused) as refused:
+    except (NotFound, PreconditionFailed) as refused:
         return refused
 
 

@@ -20,7 +20,7 @@ from agent_memory.errors import (
 )
 from agent_memory.key import Key
 from agent_memory.object_store import ObjectStoreBackend, Writer
-from agent_memory.runtime.queues import Turns
+from agent_memory.runtime.queues import KeyedLocks
 from agent_memory.testing.simulation._history import File, Kind, Step, explained
 from agent_memory.testing.simulation._loop import VirtualLoop
 from agent_memory.testing.simulation._network import ComposingClient, Faults, SimulatedClient, SimulatedStore
@@ -114,7 +114,7 @@ async def _play(random: Random, schedule: Schedule, store: SimulatedStore, fault
             engine = random.choice((ComposingClient, ComposingClient, SimulatedClient))  # they meet in one file
             client = engine(store, random, faults, resends=faults.resent > 0)
             backends.append(ObjectStoreBackend(client, writer=Writer(), jitter=random.random))
-        writer = _Writer(f"w{number}", backends[-1], _Run(random), schedule.history)
+        writer = _SimulatedWriter(f"w{number}", backends[-1], _SimulatedRun(random), schedule.history)
         plan: list[tuple[Kind, str]] = [
             (random.choice(kinds), next(lines)) for _ in range(random.randint(1, 3 if wipes else 4))
         ]
@@ -133,10 +133,10 @@ async def _play(random: Random, schedule: Schedule, store: SimulatedStore, fault
 
 
 @dataclass
-class _Writer:
+class _SimulatedWriter:
     name: str
     backend: Backend
-    run_: _Run
+    run_: _SimulatedRun
     history: list[Step]
 
     async def run(self, plan: list[tuple[Kind, str]], wait: float) -> None:
@@ -197,12 +197,12 @@ async def _passed(data: bytes) -> bytes:
     return data
 
 
-class _Run:
+class _SimulatedRun:
     """A flow's run in the simulated time."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
-        self._turns = Turns()
+        self._turns = KeyedLocks()
 
     async def call(self, primitive: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await primitive(*args, **kwargs)

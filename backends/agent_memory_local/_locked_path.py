@@ -9,10 +9,10 @@ from agent_memory.backend import Uncopied, Version, content_version, not_found, 
 from agent_memory.errors import FileAlreadyExistsError, FileOperationError
 from agent_memory.key import Key
 from agent_memory_local._descriptor import Descriptor, LockedDescriptor
-from agent_memory_local._files import Prepared, read_range
-from agent_memory_local._hollow import remove_hollow
+from agent_memory_local._empty_directories import remove_if_empty
+from agent_memory_local._files import StagedFile, read_range
 from agent_memory_local._links import refuse_other_names
-from agent_memory_local._locks import Moved, leave_file, leave_tree, take_file
+from agent_memory_local._locks import StalePath, leave_file, leave_tree, take_file
 from agent_memory_local._tree_locks import TreeLocks
 from agent_memory_local._walk import OPEN_FILE_TO_CHANGE, Walker, on_disk, require_regular
 
@@ -28,13 +28,13 @@ def _state(found: os.stat_result) -> tuple[int, ...]:
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
-class Place(Uncopied):
+class LockedPath(Uncopied):
     """Where a key leads, with its tree locked before the first step of the walk: nobody moves what is found.
 
     Raises:
         AgentMemoryFileNotFoundError: there is no such tree, and it is not to be made.
         Busy: somebody moves or deletes directories of the tree just now.
-        Moved: a directory was removed while it was walked to.
+        StalePath: a directory was removed while it was walked to.
     """
 
     __slots__ = ("_directory", "_file", "_locks", "_make", "_sync", "_tree", "found", "key", "walker")
@@ -80,7 +80,7 @@ class Place(Uncopied):
             PathTraversalError: the name is a symbolic link.
             FileOperationError: of the type ``error``: not a regular file.
             Busy: somebody else changes the file.
-            Moved: it was replaced or deleted since it was opened.
+            StalePath: it was replaced or deleted since it was opened.
         """
         file = self.walker.open(self.key.storage, OPEN_FILE_TO_CHANGE)
         opened = file if file >= 0 else self._walk_to_file(error, must_exist)
@@ -97,8 +97,8 @@ class Place(Uncopied):
             try:
                 return self.walker.file_to_change(self.directory, self.key, error)
             except FileAlreadyExistsError:
-                if not must_exist and remove_hollow(self.directory, self.name):
-                    raise Moved from None  # it was a directory without a file, which is none
+                if not must_exist and remove_if_empty(self.directory, self.name):
+                    raise StalePath from None  # it was a directory without a file, which is none
         raise not_found(self.key) if must_exist else taken_name(self.key)
 
     @property
@@ -107,7 +107,7 @@ class Place(Uncopied):
         assert self._file is not None  # noqa: S101 - asked of a file that was found
         return self._file.number
 
-    def prepared(self, data: bytes, sync: bool) -> Prepared:
+    def prepared(self, data: bytes, sync: bool) -> StagedFile:
         """A new file for this directory, with all its content."""
         new = self.staged(len(data), nameless=self.found is None)
         try:
@@ -119,18 +119,18 @@ class Place(Uncopied):
             raise
         return new
 
-    def staged(self, size: int, *, nameless: bool) -> Prepared:
+    def staged(self, size: int, *, nameless: bool) -> StagedFile:
         """A new file for this directory, to be written."""
         try:
-            return Prepared(self.open_directory, size, nameless=nameless)
+            return StagedFile(self.open_directory, size, nameless=nameless)
         except FileNotFoundError:
-            raise Moved from None
+            raise StalePath from None
 
-    def give_name(self, new: Prepared) -> None:
+    def give_name(self, new: StagedFile) -> None:
         """Put a prepared file in the place of the one that is open, or of none.
 
         Raises:
-            Moved: the directory is gone, or somebody was faster with the name.
+            StalePath: the directory is gone, or somebody was faster with the name.
         """
         directory = self.directory
         try:
@@ -139,7 +139,7 @@ class Place(Uncopied):
             else:
                 new.replace(self.name, directory)
         except (FileNotFoundError, FileExistsError, IsADirectoryError):
-            raise Moved from None
+            raise StalePath from None
 
     def content(self, error: type[FileOperationError], allow_hard_links: bool) -> bytes:
         """The open file's bytes.
@@ -159,8 +159,8 @@ class Place(Uncopied):
             return state_version(self.found, self.found.st_size)
         return content_version(self.content(error, allow_hard_links))
 
-    def require_same(self, other: Place) -> None:
-        """Raise `Moved` unless this place, walked to anew, is the directory of another one, its file in it as it was.
+    def require_same(self, other: LockedPath) -> None:
+        """Raise `StalePath` unless this path, walked to anew, is the same directory, with the same file in it.
 
         Our own writers leave a locked file alone; another program, an editor say, does not know of locks.
         """
@@ -168,10 +168,10 @@ class Place(Uncopied):
             here = os.fstat(self.directory)
             file = os.stat(self.name, dir_fd=self.directory, follow_symlinks=False) if other.found else None
         except FileNotFoundError:
-            raise Moved from None
+            raise StalePath from None
         same = os.path.samestat(here, os.fstat(other.directory))
         if not same or (file and other.found and _state(file) != _state(other.found)):
-            raise Moved
+            raise StalePath
 
     def release_file(self) -> None:
         """Give the file's lock back, if it is held."""

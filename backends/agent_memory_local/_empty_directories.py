@@ -30,7 +30,7 @@ def remove_empty(walker: Walker, segments: Sequence[str], key: Key) -> None:
         except (AgentMemoryError, OSError):
             return  # what was asked for is done all the same
         try:
-            if not remove_hollow(parent, on_disk(segments[depth])):
+            if not remove_if_empty(parent, on_disk(segments[depth])):
                 return
         except OSError:
             return  # it stays, unlisted, and in nobody's way
@@ -38,7 +38,7 @@ def remove_empty(walker: Walker, segments: Sequence[str], key: Key) -> None:
             close(parent)
 
 
-def remove_hollow(parent: int, name: str, depth: int = MAX_SEGMENTS) -> bool:
+def remove_if_empty(parent: int, name: str, depth: int = MAX_SEGMENTS) -> bool:
     """Remove a directory in which there is no file, only what writers left that died, or failed, on their way.
 
     True if nothing has the name now; False if something does, and stays.
@@ -84,5 +84,5 @@ def _emptied(parent: int, name: str, depth: int) -> bool:
 
 def _gone(directory: int, entry: os.DirEntry[str], depth: int) -> bool:
     if entry.is_dir(follow_symlinks=False):
-        return remove_hollow(directory, entry.name, depth - 1)
+        return remove_if_empty(directory, entry.name, depth - 1)
     return is_temporary(entry.name) and sweep(directory, entry.name)
