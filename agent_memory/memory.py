@@ -25,7 +25,9 @@ from agent_memory.key import Key
 from agent_memory.plugins.logging import LoggingPlugin
 from agent_memory.reading.reader import Reader
 from agent_memory.registry import open_backend
-from agent_memory.runtime.runners import AsyncRun, Run, run_async, step, sync_run
+from agent_memory.runtime.io_loop import AsyncIORun
+from agent_memory.runtime.run import Run, step
+from agent_memory.runtime.runners import run_async, sync_run
 
 __all__ = ["AgentMemory", "AsyncAgentMemory", "TreeResult", "WriteResult"]
 
@@ -470,7 +472,7 @@ class AsyncAgentMemory(_View):
         await self._tree.aclose()
 
     async def _map(self, function: Callable[[T], Coroutine[Any, Any, U]], items: Iterable[T]) -> Sequence[U]:
-        return await AsyncRun().map(function, items, self._at_once)
+        return await AsyncIORun().map(function, items, self._at_once)
 
     def _do(self, start: Callable[[Run], Coroutine[Any, Any, T]]) -> Awaitable[T]:
         return run_async(self._tree.backend, start)

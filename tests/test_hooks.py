@@ -59,7 +59,7 @@ from agent_memory.core.hooks import Hooks
 from agent_memory.key import Key
 from agent_memory.plugins.limits import LimitsPlugin
 from agent_memory.reading.reader import Reader
-from agent_memory.runtime.runners import in_thread
+from agent_memory.runtime.threads import in_thread
 from agent_memory.testing import RecordingPlugin
 from agent_memory_memory import MemoryBackend
 
@@ -1155,8 +1155,8 @@ def test_a_report_that_waits_for_a_thread_is_not_lost_when_its_operation_is_canc
         def agent_memory_after_operation(self) -> None:
             self.told.set()
 
-    monkeypatch.setattr("agent_memory.runtime.runners._THREADS", 1)
-    monkeypatch.setattr("agent_memory.runtime.runners._pools", {})
+    monkeypatch.setattr("agent_memory.runtime.threads.THREADS", 1)
+    monkeypatch.setattr("agent_memory.runtime.threads._executors", {})
     observer, gate, busy = Observer(), AsyncGate(), Slow()
     memory = AsyncAgentMemory.open(gate, plugins=[observer])
 

@@ -14,7 +14,9 @@ import pytest
 
 from agent_memory import AgentMemory, AsyncAgentMemory, Outcome, UnsupportedOperationError, hookimpl
 from agent_memory.registry import open_backend
-from agent_memory.runtime.runners import Run, in_thread, run_async, run_sync, step
+from agent_memory.runtime.run import Run, step
+from agent_memory.runtime.runners import run_async, run_sync
+from agent_memory.runtime.threads import in_thread
 from tests.servers import S3Server
 
 

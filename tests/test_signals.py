@@ -202,10 +202,10 @@ def test_a_cancelled_call_is_told_after_the_hook_that_was_running(again: int) ->
 def test_a_call_for_which_no_thread_can_be_started_does_nothing_later_either(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from agent_memory.runtime import runners
+    from agent_memory.runtime import threads
 
     async def main() -> None:
-        monkeypatch.setattr(runners, "_pools", {})
+        monkeypatch.setattr(threads, "_executors", {})
         async with AsyncAgentMemoryService(tmp_path) as service:
             with monkeypatch.context() as patched:
 

@@ -21,7 +21,8 @@ from agent_memory import (
     Outcome,
     hookimpl,
 )
-from agent_memory.runtime import runners
+from agent_memory.runtime import threaded
+from agent_memory.runtime import threads as threads_module
 from agent_memory_local import _locks
 from agent_memory_memory import MemoryBackend
 from tests.backends.test_local_locks import end, held_by_another_process
@@ -53,7 +54,7 @@ def holder(request: pytest.FixtureRequest, root: Path) -> Iterator[Popen[str]]:
 
 async def until_waiting(count: int) -> None:
     async with asyncio.timeout(SECONDS):
-        while runners._waiting.count != count:  # noqa: ASYNC110 - threads count
+        while threaded._waiting_flows.count != count:  # noqa: ASYNC110 - threads count
             await asyncio.sleep(0.01)
 
 
@@ -69,7 +70,7 @@ def test_calls_that_wait_for_a_lock_hold_no_thread(root: Path, tmp_path: Path, h
         async with asyncio.timeout(SECONDS):
             await others_work(memory, tmp_path)
         assert not any(task.done() for task in waiting)
-        assert threads() <= runners._THREADS
+        assert threads() <= threads_module.THREADS
         gone, left = waiting[::2], waiting[1::2]
         for task in gone:
             task.cancel()
@@ -80,7 +81,7 @@ def test_calls_that_wait_for_a_lock_hold_no_thread(root: Path, tmp_path: Path, h
         assert all(task.cancelled() for task in gone)
         lines = (await memory.read("a/log.md")).splitlines()
         assert sorted(lines) == sorted(["old", *(str(number) for number in range(1, WAITERS, 2))])
-        assert runners._waiting.count == 0
+        assert threaded._waiting_flows.count == 0
 
     asyncio.run(use())
 
@@ -207,8 +208,8 @@ class Calls:
     def __init__(self, call: Callable[[Callable[[], Awaitable[Any]]], object]) -> None:
         self.other = AsyncAgentMemory.open(MemoryBackend())
         self.call = call
-        self.barrier = threading.Barrier(runners._THREADS)
-        self.places = threading.Semaphore(runners._THREADS)
+        self.barrier = threading.Barrier(threads_module.THREADS)
+        self.places = threading.Semaphore(threads_module.THREADS)
         self.texts: list[str] = []
 
     @hookimpl
@@ -244,8 +245,8 @@ def test_a_hook_may_call_the_async_api(backend: Callable[[], Any], way: str) -> 
 
 
 def test_hooks_of_hooks_wait_for_no_thread_of_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runners, "_THREADS", 1)
-    monkeypatch.setattr(runners, "_pools", {})
+    monkeypatch.setattr(threads_module, "THREADS", 1)
+    monkeypatch.setattr(threads_module, "_executors", {})
     depths: list[int] = []
 
     class Recursive:

@@ -50,34 +50,37 @@ BACKENDS: dict[str, dict[str, object]] = {
 }
 OF_ONE_CALL = set(
     """
-    _deadline.deadline _pages.PageBuilder _tree.Call _turns._Queue _turns._Turn
-    agent_memory_obstore._answers.Request audit.verify.Verifier audit.verify._Chain conversation.search.Search
-    conversation.stream.Batch filesystem._confined._OneTransaction filesystem._files._Unclosed
-    mcp_server._http._Guarded mcp_server._stdio._Writer needle.Needle object_store._attempts.Attempts
-    object_store._bucket.Operation object_store._erasing._Erasing
-    object_store._write.Write plugins.redaction._Decoded reader.Reader tools._toolset.Toolset tools.search._FileSearch
-    _paging.Markers _patterns._Example _waiting.trying_later agent_memory_s3._answers.Request hooks.Report
-    mcp_server._connections.Connection mcp_server._sessions.Sessions mcp_server._stdio._Client mcp_server._stdio._Line
-    agent_memory_memory._Parts object_store._conditions._Scratch object_store._parts.UploadInParts part_flows.Blocks
-    runners._Threaded agent_memory_s3._session._NoRedirects
+    backend._deadline.deadline_scope backend._pages.PageBuilder backend._markers.Markers
+    backend._try_later.trying_later core.tree.Call core.hooks.Report core.part_flows.Blocks key.patterns._Example
+    agent_memory_obstore._answers.ObstoreRequest agent_memory_s3._answers.S3Request
+    agent_memory_s3._session._NoRedirects agent_memory_memory._StagedParts audit.verify.Verifier audit.verify._Chain
+    conversation.search.HistorySearch conversation.stream.Batch filesystem._confined._OneTransaction
+    filesystem._files._Unclosed mcp_server._http._Guarded mcp_server._stdio._Writer mcp_server._stdio._Client
+    mcp_server._stdio._Message mcp_server._connections.Connection mcp_server._sessions.Sessions
+    object_store.retry.Attempts object_store.bucket.KeyOperation object_store.erasing._Erasing
+    object_store.conditional_write.Write object_store.trial._ScratchObject object_store.upload.UploadInParts
+    plugins.redaction._Decoded reading.reader.Reader reading.prefilter.SearchPrefilter runtime.threaded.ThreadedFlow
+    tools._toolset.Toolset tools.search._FileSearch
     """.split()  # noqa: SIM905
 )
 """Made and dropped within one call of ours, where no code of others sees them."""
 OF_A_MODULE = set(
     """
-    _turns.ThreadTurns runners.AsyncRun runners.HoppingRun runners.ThreadedRun runners._Waiting
+    runtime.queues.KeyedThreadLocks runtime.io_loop.AsyncIORun runtime.io_loop.SyncIORun runtime.threaded.ThreadedRun
+    runtime.threaded._WaitingFlows
     """.split()  # noqa: SIM905
 )
 """One for the process, in a module's variable."""
 VALUES = set(
     """
-    _values.Snapshot conversation.context.ContextMessages conversation.messages.History conversation.messages.Skipped
+    backend._types.Snapshot conversation.context.ContextMessages conversation.messages.History
+    conversation.messages.Skipped
     """.split()  # noqa: SIM905
 )
 NOT_HERE = {
     "agent_memory_obstore._azure.AzureStore": "an ObstoreStore",
     "audit.log.BatchedLog": "for stores without append, which are tried in tests/audit",
-    "object_store._single_writer.SingleWriterStore": "a store of a server that ignores conditions",
+    "object_store.single_writer.SingleWriterStore": "a store of a server that ignores conditions",
 }
 HELPERS = ("agent_memory.testing.", "agent_memory.cli.")
 

@@ -24,7 +24,8 @@ from agent_memory.key import Key
 from agent_memory.reading.lines import lines_at
 from agent_memory.reading.reader import Reader
 from agent_memory.registry import open_backend
-from agent_memory.runtime.runners import run_sync, step, sync_run
+from agent_memory.runtime.run import step
+from agent_memory.runtime.runners import run_sync, sync_run
 
 DIRECTORY: Final = "audit"
 MAX_BYTES: Final = 64_000_000

@@ -37,7 +37,7 @@ from agent_memory.errors import (
 from agent_memory.key import RESERVED, RULES
 from agent_memory.memory import AgentMemory
 from agent_memory.reading.reader import Reader
-from agent_memory.runtime.runners import step
+from agent_memory.runtime.run import step
 from agent_memory.service import AgentMemoryService
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -14,7 +14,7 @@ from agent_memory.conversation.memory import AsyncConversationMemory, Conversati
 from agent_memory.conversation.messages import Message
 from agent_memory.errors import AgentMemoryError
 from agent_memory.key.quoting import field
-from agent_memory.runtime.runners import step
+from agent_memory.runtime.run import step
 
 _log = logging.getLogger("agent_memory")
 _LAST_N = 80

@@ -20,7 +20,7 @@ from agent_memory.errors import AgentMemoryFileNotFoundError, FileAlreadyExistsE
 from agent_memory.memory import AgentMemory, AsyncAgentMemory, WriteResult
 from agent_memory.reading.lines import backwards, forwards
 from agent_memory.reading.reader import Reader
-from agent_memory.runtime.runners import step
+from agent_memory.runtime.run import step
 from agent_memory.tools._protected import HISTORY as HISTORY
 from agent_memory.tools._protected import JOBS as JOBS
 

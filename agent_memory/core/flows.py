@@ -46,7 +46,7 @@ from agent_memory.errors import (
     WriteError,
 )
 from agent_memory.key import Key
-from agent_memory.runtime.runners import Run
+from agent_memory.runtime.run import Run
 
 T = TypeVar("T")
 ApplyFilters = Callable[[bytes], Awaitable[bytes]]
@@ -269,7 +269,7 @@ async def _until_won(store: Backend, run: Run, key: Key, attempt: Callable[[], A
     """Try again after each lost race: back-off doubles up to its cap, with full jitter, until the deadline."""
     end = deadline_or_default(run.now()).at
     tries = 1
-    async with run.turn(store, key):
+    async with run.file_lock(store, key):
         while True:
             try:
                 return replace(await attempt(), attempts=tries)

@@ -20,7 +20,7 @@ from agent_memory.core.flows import Effect, raw_bytes, writes_in_parts
 from agent_memory.errors import ConflictError, InvalidContentError, UnsupportedOperationError
 from agent_memory.key import Key
 from agent_memory.reading.reader import Reader
-from agent_memory.runtime.runners import Run
+from agent_memory.runtime.run import Run
 
 _COPIED_AT_ONCE: Final = 256 << 20
 Fill = Callable[[Parts], Awaitable[str | None]]

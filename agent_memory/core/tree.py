@@ -45,7 +45,12 @@ from agent_memory.errors import (
 from agent_memory.hookspecs import Operation, OperationKind, Outcome
 from agent_memory.key import Key, is_agent_id
 from agent_memory.reading.reader import Reader
-from agent_memory.runtime.runners import AsyncRun, Run, ThreadedRun, aclose_backend, close_backend, in_thread
+from agent_memory.runtime.fork import call_in_child
+from agent_memory.runtime.io_loop import AsyncIORun
+from agent_memory.runtime.run import Run
+from agent_memory.runtime.runners import aclose_backend, close_backend
+from agent_memory.runtime.threaded import ThreadedRun
+from agent_memory.runtime.threads import in_thread
 
 _READING = frozenset({"read", "stat", "exists", "list", "agent_ids"})
 _OF_DIRECTORIES = frozenset({"delete_tree", "forget", "rename", "copy"})
@@ -61,7 +66,7 @@ def _new_process() -> None:
     _process = os.urandom(6).hex()
 
 
-os.register_at_fork(after_in_child=_new_process)
+call_in_child(_new_process)
 
 
 class WriteResult(NamedTuple):
@@ -376,7 +381,7 @@ class Tree(Uncopied):
         try:
             await self._perform(call, flow, fault, has_content=content is not None, unseen=unseen)
         except GeneratorExit as error:
-            if isinstance(run, AsyncRun | ThreadedRun):
+            if isinstance(run, AsyncIORun | ThreadedRun):
                 raise  # the caller's event loop was given up: nothing is awaited there, and this may be any thread
             failed = raised = error
         except BaseException as error:  # noqa: BLE001 - it is raised below
@@ -386,7 +391,7 @@ class Tree(Uncopied):
                 await self._tell(call, failed, raised, started)
             except BaseException as error:  # noqa: BLE001 - it is raised below
                 raised = _first(raised, error)
-                if isinstance(error, Exception) or isinstance(run, AsyncRun):
+                if isinstance(error, Exception) or isinstance(run, AsyncIORun):
                     break  # an async run ends a report in its own thread, which no signal interrupts
         if raised is not None:
             try:

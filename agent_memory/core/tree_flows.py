@@ -41,7 +41,7 @@ from agent_memory.errors import (
     WriteError,
 )
 from agent_memory.key import RULES, Key
-from agent_memory.runtime.runners import Run
+from agent_memory.runtime.run import Run
 
 _LIST_LIMIT = 100_000
 _OF_NO_FILE = Version("the version of no file")

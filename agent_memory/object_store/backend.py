@@ -104,7 +104,7 @@ class ObjectStoreBackend(Backend):
         self._writer = writer
         self._recent_writes = RecentWrites()
         self._composer = Composer(store, self._trial, self._cleanup)
-        self._directories = ClaimedDirectories(self._bucket, writer.turns)
+        self._directories = ClaimedDirectories(self._bucket, writer.locks)
 
     @property
     def capabilities(self) -> Capabilities:  # type: ignore[override]  # not to be set
@@ -289,7 +289,7 @@ class ObjectStoreBackend(Backend):
         name = self._bucket.name(key)
         place = (self._store.identity, name)
         with self._bucket.operation(key, error) as attempts:
-            async with self._writer.turns.turn(place, attempts.deadline.at):
+            async with self._writer.locks.lock(place, attempts.deadline.at):
                 if needed:
                     await self._require_preconditions(key, attempts, needed)
                 write = Write(self._store, self._composer, name, self._writer, attempts, self.max_bytes)
@@ -302,7 +302,7 @@ class ObjectStoreBackend(Backend):
     async def _conditions(self, key: Key, attempts: Attempts) -> Conditions:
         """What the server does with preconditions; it is tried once."""
         if self._trial.known.swap is Condition.NOT_TRIED:
-            async with self._writer.turns.turn(self, attempts.deadline.at):
+            async with self._writer.locks.lock(self, attempts.deadline.at):
                 found = await self._trial.of_writes(self._bucket.name(key), attempts)
             kept = found.create is found.swap is Condition.KEPT
             if self._allow_single_writer and not kept and not isinstance(self._store, SingleWriterStore):
@@ -321,7 +321,7 @@ class ObjectStoreBackend(Backend):
         kind: Literal["create", "swap"] = "create" if when is ABSENT else "swap"
         await self._require_preconditions(key, attempts, (kind,))
         if not isinstance(self._store, SingleWriterStore):
-            async with self._writer.turns.turn(self, attempts.deadline.at):
+            async with self._writer.locks.lock(self, attempts.deadline.at):
                 found = await self._trial.of_new_parts(self._bucket.name(key), attempts, kind)
             if isinstance(self._store, SupportsMultipart):
                 self._require(key, found, (f"{kind}_upload",))

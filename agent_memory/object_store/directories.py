@@ -82,9 +82,9 @@ class KnownDirectories(Uncopied):
 class ClaimedDirectories(Uncopied):
     """Asks for what is not known."""
 
-    def __init__(self, bucket: Bucket, turns: KeyedLocks) -> None:
+    def __init__(self, bucket: Bucket, locks: KeyedLocks) -> None:
         self._bucket = bucket
-        self._turns = turns
+        self._locks = locks
         self._known = KnownDirectories()
 
     async def claim(self, key: Key) -> None:
@@ -98,7 +98,7 @@ class ClaimedDirectories(Uncopied):
         children = self._known.children(directory)
         if children is None:
             with self._bucket.operation(key, WriteError) as attempts:
-                async with self._turns.turn((self, directory), attempts.deadline.at):  # others ask nothing meanwhile
+                async with self._locks.lock((self, directory), attempts.deadline.at):  # others ask nothing meanwhile
                     children = await self._looked_up(key)
         if name in children:
             if await self._bucket.is_directory(key):

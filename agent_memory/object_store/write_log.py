@@ -21,6 +21,7 @@ from random import Random
 from typing import NamedTuple
 
 from agent_memory.backend import Version
+from agent_memory.runtime.fork import call_in_child
 from agent_memory.runtime.queues import KeyedLocks
 
 MOST_BYTES = 1_900
@@ -30,7 +31,7 @@ _NAME = "agent-memory-writers"
 _TEXT = re.compile(r"(?P<chain>=?[0-9a-f]{14})(?P<entries>(?: [0-9a-f]{8}:[0-9a-f]{1,12}:[0-9a-f]{1,12})*)\Z")
 _LATEST = 16**8 - 1
 _chains = Random()  # noqa: S311 - chains are told apart by it; of the system's own each would wait for the other threads
-os.register_at_fork(after_in_child=_chains.seed)
+call_in_child(_chains.seed)
 
 
 class WriteRecord(NamedTuple):
@@ -109,7 +110,7 @@ class Writer:
     """
 
     def __init__(self) -> None:
-        self.turns = KeyedLocks()
+        self.locks = KeyedLocks()
         self._id = secrets.token_hex(4)
         self._process = os.getpid()
         self._sequence = 0

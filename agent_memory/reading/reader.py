@@ -5,7 +5,7 @@ from __future__ import annotations
 from agent_memory.backend import Backend, Snapshot, Uncopied, Version, renewed_deadline
 from agent_memory.errors import ConflictError
 from agent_memory.key import Key
-from agent_memory.runtime.runners import Run
+from agent_memory.runtime.run import Run
 
 _MARK = 1024
 _MOST_BEGINNINGS = 100

@@ -1,1 +1,14 @@
-"""How flows run for sync and for async callers: the only place that knows threads and event loops."""
+"""How a flow runs for a sync and for an async caller; nothing else in the package knows threads and event loops.
+
+============  ===================================  ==============================================
+caller        blocking backend                     async backend
+============  ===================================  ==============================================
+sync          stepped in the caller's thread       stepped in the caller's thread; each primitive
+                                                   runs on fsspec's I/O loop
+async         in threads of our executor; a wait   in the caller's event loop; each primitive
+              for a lock holds no thread           runs on fsspec's I/O loop
+============  ===================================  ==============================================
+
+Only primitives run on fsspec's I/O loop, which all its users in a process share. Flows, hooks, waits and a caller's
+``change`` function never do: a blocking call there would stall the other users.
+"""

@@ -1,4 +1,4 @@
-"""What has to begin anew in the child of a fork, where the threads of the parent are gone."""
+"""What begins anew in the child of a fork, where the threads of the parent are gone."""
 
 from __future__ import annotations
 
@@ -8,15 +8,29 @@ from typing import TypeVar
 from weakref import WeakSet
 
 T = TypeVar("T")
+_calls: list[Callable[[], object]] = []
+
+
+def call_in_child(function: Callable[[], object]) -> None:
+    """Call a function in the child of every fork from now on."""
+    _calls.append(function)
 
 
 def renewed_in_child(renew: Callable[[T], object]) -> WeakSet[T]:
-    """A set of objects for each of which ``renew`` is called in a fork's child, as long as somebody holds it."""
+    """A set of objects; ``renew`` is called in a fork's child with each that still exists."""
     members: WeakSet[T] = WeakSet()
 
     def renew_all() -> None:
         for member in members:
             renew(member)
 
-    os.register_at_fork(after_in_child=renew_all)
+    call_in_child(renew_all)
     return members
+
+
+def _begin_in_child() -> None:
+    for call in _calls:
+        call()
+
+
+os.register_at_fork(after_in_child=_begin_in_child)

@@ -17,7 +17,7 @@ from agent_memory.errors import (
 )
 from agent_memory.key import Key
 from agent_memory.memory import AgentMemory, AsyncAgentMemory, WriteResult
-from agent_memory.runtime.runners import step
+from agent_memory.runtime.run import step
 from agent_memory.tools._protected import for_tools
 
 _MARKDOWN: Final = (".md",)

@@ -19,7 +19,7 @@ from agent_memory.errors import (
     ReadError,
 )
 from agent_memory.memory import AgentMemory, AsyncAgentMemory, TreeResult
-from agent_memory.runtime.runners import step
+from agent_memory.runtime.run import step
 from agent_memory.tools import _edits, _views
 from agent_memory.tools._paths import ROOT as ROOT
 from agent_memory.tools._paths import Paths

@@ -21,7 +21,7 @@ from agent_memory.memory import AgentMemory, AsyncAgentMemory
 from agent_memory.reading.lines import Lines, forwards
 from agent_memory.reading.prefilter import SearchPrefilter
 from agent_memory.reading.reader import Reader
-from agent_memory.runtime.runners import step
+from agent_memory.runtime.run import step
 from agent_memory.tools._protected import for_tools
 from agent_memory.tools.arguments import Arguments, Parameter, Values, as_mapping, checked, object_schema
 from agent_memory.tools.results import MAX_CHARACTERS, Malformed, ToolResult, answered

@@ -25,7 +25,7 @@ from agent_memory import (
 from agent_memory.backend import BlockingBackend
 from agent_memory.mcp_server import mcp_server, serve_http
 from agent_memory.registry import open_backend
-from agent_memory.runtime.runners import _THREADS, in_thread
+from agent_memory.runtime.threads import THREADS, in_thread
 from agent_memory_local import _locks
 from tests.backends.test_local_locks import end, held_by_another_process
 from tests.mcp_clients import called, over_http
@@ -129,11 +129,11 @@ def test_calls_that_wait_for_a_lock_stop_no_other_call(place: Place, tmp_path: P
 
 
 def assert_no_thread_is_held() -> None:
-    barrier = threading.Barrier(_THREADS)
+    barrier = threading.Barrier(THREADS)
 
     async def meet() -> None:
         async with asyncio.timeout(SECONDS):
-            await asyncio.gather(*(in_thread(barrier.wait) for _ in range(_THREADS)))
+            await asyncio.gather(*(in_thread(barrier.wait) for _ in range(THREADS)))
 
     asyncio.run(meet())
 
@@ -300,7 +300,7 @@ def test_async_edits_of_one_file_all_take_effect(place: Place) -> None:
 
 @pytest.mark.parametrize("leaves", ["hangs up", "cancels"])
 def test_mcp_clients_that_leave_their_calls_stop_no_other_client(place: Place, leaves: str) -> None:
-    count, token = _THREADS + 8, "t" * 16
+    count, token = THREADS + 8, "t" * 16
     text = {"path": f"/memories/{LOG}", "text": "gone;"}
 
     async def call(url: str, left: asyncio.Event) -> None:

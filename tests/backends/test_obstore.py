@@ -32,7 +32,8 @@ from agent_memory.object_store import (
     WriteConflict,
     Writer,
 )
-from agent_memory.runtime.runners import Run, run_sync
+from agent_memory.runtime.run import Run
+from agent_memory.runtime.runners import run_sync
 from agent_memory_obstore import ObstoreBackend, _client, _opening
 from agent_memory_obstore._answers import translated
 from agent_memory_obstore._client import ObstoreStore

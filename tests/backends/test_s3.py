@@ -42,7 +42,8 @@ from agent_memory import (
 from agent_memory.backend import Snapshot
 from agent_memory.key import Key
 from agent_memory.object_store import NoResponse, refusal_of
-from agent_memory.runtime.runners import Run, run_sync
+from agent_memory.runtime.run import Run
+from agent_memory.runtime.runners import run_sync
 from agent_memory_s3 import S3Backend
 from agent_memory_s3._answers import translated
 from agent_memory_s3._client import _require_conditions

@@ -15,7 +15,7 @@ import agent_memory.conversation
 import agent_memory.tools
 from agent_memory import AgentMemory, hookimpl
 from agent_memory.conversation import ConversationMemory, Message, SearchHistoryTool
-from agent_memory.runtime.runners import step
+from agent_memory.runtime.run import step
 from agent_memory.tools import AgentMemoryTools, MemorySearch, MemoryTool, ToolResult, search
 from agent_memory.tools.results import MAX_AROUND, MAX_CHARACTERS, Malformed, answered
 

@@ -202,7 +202,7 @@ class _SimulatedRun:
 
     def __init__(self, random: Random) -> None:
         self._random = random
-        self._turns = KeyedLocks()
+        self._locks = KeyedLocks()
 
     async def call(self, primitive: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await primitive(*args, **kwargs)
@@ -216,8 +216,8 @@ class _SimulatedRun:
     async def map(self, function: Callable[[T], Coroutine[Any, Any, U]], items: Iterable[T], limit: int) -> list[U]:  # noqa: ARG002
         return [await function(item) for item in items]
 
-    def turn(self, store: Backend, key: Key) -> AbstractAsyncContextManager[None]:
-        return self._turns.turn((id(store), key))
+    def file_lock(self, store: Backend, key: Key) -> AbstractAsyncContextManager[None]:
+        return self._locks.lock((id(store), key))
 
     def now(self) -> float:
         return asyncio.get_running_loop().time()

@@ -1,4 +1,4 @@
-"""Turns: first come, first served; who gives up or is cancelled while waiting stands in nobody's way."""
+"""Locks by name: first come, first served; a task that gives up or is cancelled holds up no other one."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import pytest
 from agent_memory.runtime.queues import KeyedLocks
 
 
-def test_turns_are_taken_in_the_order_of_asking() -> None:
+def test_a_lock_is_taken_in_the_order_of_asking() -> None:
     async def main() -> list[int]:
-        turns, order = KeyedLocks(), list[int]()
+        locks, order = KeyedLocks(), list[int]()
 
         async def change(number: int) -> None:
-            async with turns.turn("file"):
+            async with locks.lock("file"):
                 await asyncio.sleep(0)
                 order.append(number)
 
@@ -28,43 +28,45 @@ def test_turns_are_taken_in_the_order_of_asking() -> None:
 
 def test_names_do_not_wait_for_each_other() -> None:
     async def main() -> None:
-        turns = KeyedLocks()
-        async with turns.turn("one"), asyncio.timeout(5), turns.turn("other"):
+        locks = KeyedLocks()
+        async with locks.lock("one"), asyncio.timeout(5), locks.lock("other"):
             pass
 
     asyncio.run(main())
 
 
 @pytest.mark.parametrize("ending", ["in time", "cancelled"])
-def test_who_stops_waiting_stands_in_nobodys_way(ending: str) -> None:
-    async def main() -> None:
-        turns, loop = KeyedLocks(), asyncio.get_running_loop()
+def test_a_task_that_stops_waiting_holds_up_no_other(ending: str) -> None:
+    async def main() -> KeyedLocks:
+        locks, loop = KeyedLocks(), asyncio.get_running_loop()
 
         async def wait(until: float | None) -> None:
-            async with turns.turn("file", until):
-                raise AssertionError("it is another's turn")
+            async with locks.lock("file", until):
+                raise AssertionError("another task holds it")
 
-        async with turns.turn("file"):
+        async with locks.lock("file"):
             waiting = asyncio.create_task(wait(loop.time() - 1 if ending == "in time" else None))
             await asyncio.sleep(0)
             if ending == "cancelled":
                 waiting.cancel()
             with pytest.raises(TimeoutError if ending == "in time" else asyncio.CancelledError):
                 await waiting
-        async with asyncio.timeout(5), turns.turn("file"):
+        async with asyncio.timeout(5), locks.lock("file"):
             pass
-        assert not turns._queues, "nothing is kept of a name nobody uses"
+        return locks
 
-    asyncio.run(main())
+    locks = asyncio.run(main())
+    gc.collect()
+    assert not len(locks._locks), "the lock of a name that no task uses is dropped"
 
 
-def test_a_turn_is_given_back_when_its_owner_fails() -> None:
+def test_a_lock_is_released_when_its_holder_fails() -> None:
     async def main() -> None:
-        turns = KeyedLocks()
+        locks = KeyedLocks()
         with pytest.raises(ZeroDivisionError):
-            async with turns.turn("file"):
+            async with locks.lock("file"):
                 raise ZeroDivisionError
-        async with asyncio.timeout(5), turns.turn("file"):
+        async with asyncio.timeout(5), locks.lock("file"):
             pass
 
     asyncio.run(main())
@@ -72,11 +74,11 @@ def test_a_turn_is_given_back_when_its_owner_fails() -> None:
 
 @pytest.mark.filterwarnings("ignore:unclosed event loop:ResourceWarning")
 @pytest.mark.parametrize("closed", [True, False])
-def test_a_loop_that_ends_while_turns_are_taken_and_waited_for_is_let_go(closed: bool) -> None:
-    turns = KeyedLocks()
+def test_a_loop_that_ends_while_locks_are_taken_and_waited_for_is_let_go(closed: bool) -> None:
+    locks = KeyedLocks()
 
     async def change() -> None:
-        async with turns.turn("file", asyncio.get_running_loop().time() + 3_600):
+        async with locks.lock("file", asyncio.get_running_loop().time() + 3_600):
             await asyncio.get_running_loop().create_future()
 
     async def begin() -> weakref.ref[asyncio.AbstractEventLoop]:
@@ -94,4 +96,4 @@ def test_a_loop_that_ends_while_turns_are_taken_and_waited_for_is_let_go(closed:
     del loop
     gc.collect()
     assert gone() is None
-    assert not turns._queues
+    assert not len(locks._locks)
