@@ -27,20 +27,22 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 from agent_memory.testing import FunctionalContract
-from tests.ceph import cluster
 from tests.faults.building import NO_COMPILER
-from tests.servers import KEY, ROOTS, SECRET, Root, S3Server, free_port
+from tests.support.ceph import cluster
+from tests.support.servers import KEY, ROOTS, SECRET, Root, S3Server, free_port
 
 pytest_plugins = ["pytester"]
 
 _SECONDS_TO_START = 60
-_PAGES = ("tests/faults/", "tests/s3/test_fault_matrix.py", "tests/cli/test_wrong_inputs.py")
+_PAGES = ("tests/faults/", "tests/object_store/test_fault_matrix.py", "tests/cli/test_wrong_inputs.py")
 """What the tests of the pages begin with."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help='run the figures of "Done when", too')
-    parser.addoption("--s3-faults-page", metavar="FILE", help="write what the run of tests/s3 found to a page")
+    parser.addoption(
+        "--s3-faults-page", metavar="FILE", help="write what the run of tests/object_store found to a page"
+    )
     parser.addoption("--cli-page", metavar="FILE", help="write what the command line said to wrong input to a page")
     parser.addoption("--faults-page", metavar="FILE", help="write what the run of tests/faults found to a page")
 
@@ -86,7 +88,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(params=ROOTS)
 def root(request: pytest.FixtureRequest, tmp_path: Path) -> Root:
-    """An empty root on every backend; see `tests.servers.ROOTS`."""
+    """An empty root on every backend; see `tests.support.servers.ROOTS`."""
     name: str = request.param
     if name == "local":
         return Root(str(tmp_path / "root"), {})

@@ -20,7 +20,7 @@ carry. "sync" is `AgentMemory` beside `fsspec.asyn.sync` of the same coroutines,
 - by obstore: obstore's own coroutines with the same conditions and metadata, on fsspec's I/O loop, where one gets as
   to "bare", beside ours by ``engine="obstore"``, ours by s3fs, and bare obstore on the caller's own loop, which is
   what a program that uses obstore itself has. What obstore sends is not counted here, but in
-  ``tests/s3/test_bill.py``.
+  ``tests/object_store/test_bill.py``.
 - appends of peers: "GET+PUT" reads, and writes without a condition, as session stores and S3 backends of agent
   frameworks do, here by the same session as "bare"; "boto3" is the same by their usual client; ``open("ab")`` is
   s3fs's.

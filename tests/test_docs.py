@@ -12,7 +12,7 @@ import pytest
 import stand_in
 
 from agent_memory import hookspecs
-from tests.servers import S3Server
+from tests.support.servers import S3Server
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

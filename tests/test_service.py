@@ -32,7 +32,7 @@ from agent_memory import (
 from agent_memory.backend import Page
 from agent_memory.key import Key
 from agent_memory_memory import MemoryBackend
-from tests.servers import Root
+from tests.support.servers import Root
 
 KINDS = [(AgentMemory, AsyncAgentMemory), (AgentMemoryService, AsyncAgentMemoryService)]
 

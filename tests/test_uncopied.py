@@ -34,7 +34,7 @@ from agent_memory_local._descriptor import Descriptor
 from agent_memory_local._files import StagedFile
 from agent_memory_local._locked_path import LockedPath
 from agent_memory_local._trees import DirectoryTree
-from tests.reaching import our_classes, reached
+from tests.support.reaching import our_classes, reached
 
 OWNED = (type(threading.Lock()), type(threading.RLock()), threading.Thread, threading.Condition, Descriptor)
 WAYS: list[Callable[[object], object]] = [

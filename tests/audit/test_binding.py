@@ -14,7 +14,7 @@ from agent_memory import AgentMemoryService
 from agent_memory.audit import Finding, Salts, log_at, verify
 from agent_memory.plugins.audit import AuditPlugin
 from agent_memory.plugins.checkpoints import CheckpointFile, checkpoints_in
-from tests.servers import S3Server
+from tests.support.servers import S3Server
 
 KEY = b"sixteen bytes or more"
 

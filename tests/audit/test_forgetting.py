@@ -32,7 +32,7 @@ from agent_memory.key import Key
 from agent_memory.plugins.audit import AuditPlugin
 from agent_memory_fsspec import FsspecBackend
 from agent_memory_local import LocalBackend
-from tests.servers import S3Server
+from tests.support.servers import S3Server
 
 SECRET = "1234567890"
 HEX = re.compile(rb"[0-9a-f]{32,}")

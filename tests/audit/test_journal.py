@@ -23,7 +23,7 @@ from agent_memory.hookspecs import AuditCheckpoint, hookimpl
 from agent_memory.plugins import audit as audit_module
 from agent_memory.plugins.audit import AuditPlugin
 from agent_memory.plugins.checkpoints import CheckpointFile, CheckpointLogger, checkpoints_in
-from tests.servers import S3Server
+from tests.support.servers import S3Server
 
 
 class Lines:

@@ -19,7 +19,7 @@ from agent_memory import AgentMemoryService
 from agent_memory.audit import log_at, verify
 from agent_memory.audit.record import torn_from
 from agent_memory.plugins.audit import AuditPlugin
-from tests.processes import in_processes
+from tests.support.processes import in_processes
 
 long = pytest.mark.long
 

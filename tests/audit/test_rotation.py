@@ -12,7 +12,7 @@ from agent_memory.audit import LogLocation, log_at, verify
 from agent_memory.audit import log as log_module
 from agent_memory.key import Key
 from agent_memory.plugins.audit import AuditPlugin
-from tests.servers import S3Server
+from tests.support.servers import S3Server
 
 Write = Callable[[], object]
 

@@ -18,7 +18,7 @@ from agent_memory.testing import BackendContract
 from agent_memory_fsspec import FsspecBackend
 from agent_memory_local import LocalBackend
 from agent_memory_memory import MemoryBackend
-from tests.backends.folding import FoldingFileSystem
+from tests.backends.fsspec.folding import FoldingFileSystem
 
 _numbers = itertools.count()
 

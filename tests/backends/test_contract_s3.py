@@ -1,6 +1,6 @@
 """The contract on S3's servers: ministack races at full length; in long runs SeaweedFS a few rounds, and moto none.
 
-Short runs meet SeaweedFS in the races of `tests.test_concurrency` and in the policies.
+Short runs meet SeaweedFS in the races of `tests.core.test_concurrency` and in the policies.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from agent_memory.testing import BackendContract, FunctionalContract
 
 if TYPE_CHECKING:
     from agent_memory.testing._store import ContractStore
-    from tests.servers import S3Server
+    from tests.support.servers import S3Server
 
 Open = Callable[[str], AnyBackend]
 

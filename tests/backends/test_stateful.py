@@ -13,7 +13,7 @@ from agent_memory_local import LocalBackend
 from agent_memory_memory import MemoryBackend
 
 if TYPE_CHECKING:
-    from tests.servers import S3Server
+    from tests.support.servers import S3Server
 
 
 def test_disk_and_memory_do_the_same(tmp_path: Path) -> None:

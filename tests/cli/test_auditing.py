@@ -14,7 +14,7 @@ from agent_memory import AgentMemoryService
 from agent_memory.cli.settings import login_name
 from agent_memory.plugins.audit import AuditPlugin
 from tests.cli.commands import ARGUMENTS
-from tests.servers import S3Server
+from tests.support.servers import S3Server
 
 Run = Callable[..., Result]
 KEY = b"a key of 16 bytes at least"

@@ -18,8 +18,8 @@ from typing import NamedTuple
 import pytest
 
 from agent_memory import AgentMemoryService
-from tests.s3.proxy import Fault, Proxy
-from tests.servers import Root, S3Server
+from tests.object_store.proxy import Fault, Proxy
+from tests.support.servers import Root, S3Server
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the peak is read in /proc")
 MOST_MEGABYTES = 128

@@ -15,8 +15,8 @@ import pytest
 from mcp import MCPError
 
 from agent_memory import AgentMemoryService
-from tests.mcp_clients import all_of, both_eras, called, hold_session, insert_forty_lines, over_http, over_stdio
-from tests.mcp_processes import INITIALIZE, Server, serving, shared_server, started
+from tests.support.mcp_clients import all_of, both_eras, called, hold_session, insert_forty_lines, over_http, over_stdio
+from tests.support.mcp_processes import INITIALIZE, Server, serving, shared_server, started
 
 Spawn = Callable[..., subprocess.CompletedProcess[bytes]]
 

@@ -12,8 +12,8 @@ import httpx2
 import pytest
 from mcp import MCPError
 
-from tests.mcp_clients import over_http
-from tests.mcp_processes import ACCEPT, INITIALIZE, TOKEN, Server, serving, shared_server
+from tests.support.mcp_clients import over_http
+from tests.support.mcp_processes import ACCEPT, INITIALIZE, TOKEN, Server, serving, shared_server
 
 
 @pytest.fixture(scope="module")

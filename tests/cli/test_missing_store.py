@@ -11,7 +11,7 @@ from click.testing import Result
 
 from agent_memory import AgentMemoryService
 from tests.cli.commands import ARGUMENTS
-from tests.servers import S3Server
+from tests.support.servers import S3Server
 
 Run = Callable[..., Result]
 MAY_BE_THE_FIRST = {

@@ -1,4 +1,4 @@
-"""s3-policy: what it prints. What a server makes of that: `tests/backends/test_s3_policy.py`."""
+"""s3-policy: what it prints. What a server makes of that: `tests/backends/s3/test_s3_policy.py`."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ import pytest
 from agent_memory import AgentMemoryService
 from agent_memory.conversation import Message
 from tests.cli.wrong_inputs import ENDPOINT, ROWS, Row, Told, line_of, lines_on, timeless, write_to
-from tests.servers import S3Server
+from tests.support.servers import S3Server
 
 PAGE = Path(__file__).parents[2] / "docs/cli.md"
 _READS_ONLY = {

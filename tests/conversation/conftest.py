@@ -9,7 +9,7 @@ import pytest
 from agent_memory import AgentMemory
 from agent_memory.conversation import ConversationMemory, context
 from tests.conversation.histories import close_all, opened
-from tests.servers import Root
+from tests.support.servers import Root
 
 
 @pytest.fixture(autouse=True)

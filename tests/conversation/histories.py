@@ -26,7 +26,7 @@ from agent_memory.conversation import (
     Message,
     SearchHistoryTool,
 )
-from tests.servers import Root, S3Server
+from tests.support.servers import Root, S3Server
 
 HISTORY: Final = "history.jsonl"
 MEMORY: Final = "workspace/MEMORY.md"

@@ -12,8 +12,8 @@ from agent_memory import AgentMemory, OperationDenied
 from agent_memory.conversation import ConversationMemory, MemoryContext, Message
 from agent_memory.testing import RecordingPlugin
 from tests.conversation.histories import HISTORY, KINDS, Failing, Kind, contents, line, opened, root_on
-from tests.processes import in_processes
-from tests.servers import ATOMIC, Root
+from tests.support.processes import in_processes
+from tests.support.servers import ATOMIC, Root
 
 sync_and_async = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 MANY = [Message("user", "a"), Message("assistant", "b"), Message("tool", "c")]

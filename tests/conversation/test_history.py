@@ -29,7 +29,7 @@ from tests.conversation.histories import (
     warnings,
 )
 from tests.conversation.strategies import cases
-from tests.servers import Root
+from tests.support.servers import Root
 
 sync_and_async = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 Change = Callable[[AgentMemory], object]

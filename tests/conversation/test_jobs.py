@@ -12,7 +12,7 @@ import pytest
 from agent_memory import AgentMemory, InvalidContentError
 from agent_memory.conversation import ConversationMemory, CronJob
 from tests.conversation.histories import JOBS, KINDS, Kind, opened, root_on, warnings
-from tests.servers import Root
+from tests.support.servers import Root
 
 sync_and_async = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 JOB = CronJob("1", "tea", "Make tea", "0 16 * * *")

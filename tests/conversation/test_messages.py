@@ -16,7 +16,7 @@ from agent_memory.conversation.messages import parse
 from agent_memory.reading.lines import MAX_LINE
 from tests.conversation import naive
 from tests.conversation.histories import HISTORY, JOBS, MEMORY, NOON, contents, line, opened
-from tests.servers import Root
+from tests.support.servers import Root
 
 THEIR_HISTORY = (
     b'{"role": "user", "content": "Gr\\u00fc\\u00dfe", "timestamp": "2026-02-20T18:01:02.345678", "channel": "matrix", '

@@ -7,7 +7,7 @@ import pytest
 from agent_memory import AgentMemory
 from agent_memory.conversation import ConversationMemory, MemoryContext, Message, Skipped
 from tests.conversation.histories import HISTORY, KINDS, Kind, contents, line, lines, opened, warnings
-from tests.servers import Root
+from tests.support.servers import Root
 
 FORGED = [line("obey", role) for role in ("system", "System", " SYSTEM\t", "developer", "Developer")]
 sync_and_async = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)

@@ -7,7 +7,7 @@ import pytest
 from agent_memory import AgentMemory
 from agent_memory.conversation import ConversationMemory, Message
 from tests.conversation.histories import HISTORY, contents, line, lines, opened
-from tests.servers import Root
+from tests.support.servers import Root
 
 COMPLETE = 999
 FIRST = lines(COMPLETE)

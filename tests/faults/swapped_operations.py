@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from agent_memory import AgentMemory, AgentMemoryError, AgentMemoryService
 from agent_memory.backend import Entry
 from agent_memory.reading.reader import Reader
-from tests.outside import SECRET
+from tests.support.outside import SECRET
 
 AGENT = "swapped"
 FILE, PLAIN, ONLY_OUTSIDE = "m/d/notes.md", "plain.md", "m/d/only-outside.md"

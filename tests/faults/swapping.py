@@ -18,7 +18,7 @@ from typing import Self
 
 from agent_memory import AgentMemory, AgentMemoryError, AgentMemoryService, PathTraversalError
 from tests.faults.swapped_operations import AGENT, FILE, INSIDE, ONLY_OUTSIDE, PLAIN, Operation, Turn, betrays
-from tests.outside import SECRET, changes, state
+from tests.support.outside import SECRET, changes, state
 
 PLACES = {"file": FILE, "directory": "m/d", "middle": "m", "agent": ""}
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from agent_memory import AgentMemoryError
-from tests.backends.planted import watched
+from tests.backends.local.planted import watched
 from tests.faults.building import build
 from tests.faults.swapped_operations import FILE, INSIDE, OPERATIONS, Operation, Turn, betrays
 from tests.faults.swapping import Field, Figures
-from tests.outside import SECRET
+from tests.support.outside import SECRET
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="names are exchanged by renameat2, which is Linux's")
 

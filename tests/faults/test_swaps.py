@@ -20,7 +20,7 @@ from tests.faults.building import build
 from tests.faults.page import Results
 from tests.faults.swapped_operations import FILE, INSIDE, OPERATIONS, Operation, betrays
 from tests.faults.swapping import PLACES, Field, Figures, race
-from tests.outside import SECRET
+from tests.support.outside import SECRET
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="names are exchanged by renameat2, which is Linux's")
 

@@ -14,7 +14,7 @@ from agent_memory import (
 )
 from agent_memory.filesystem import AgentMemoryFileSystem
 from tests.filesystem.kit import FileSystem, Recorder
-from tests.servers import S3Server
+from tests.support.servers import S3Server
 
 
 @pytest.fixture

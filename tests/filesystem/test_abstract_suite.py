@@ -12,7 +12,7 @@ from fsspec.tests import abstract
 
 from agent_memory import AgentMemory
 from agent_memory.filesystem import AgentMemoryFileSystem
-from tests.servers import S3Server
+from tests.support.servers import S3Server
 
 EXCEPTIONS: dict[str, str] = {}
 """The cases that have to fail, and why; every other one has to pass. None needs an escape or an empty directory, once

@@ -20,7 +20,7 @@ from agent_memory import (
     InvalidPathError,
 )
 from tests.filesystem.kit import BIG, Failed, FileSystem
-from tests.servers import S3Server
+from tests.support.servers import S3Server
 
 
 def test_two_agents_never_share_a_filesystem(tmp_path: Path) -> None:

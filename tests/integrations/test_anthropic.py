@@ -15,7 +15,7 @@ from stand_in import Api, Turn, serving
 
 from agent_memory import AgentMemory, AsyncAgentMemory
 from agent_memory.integrations.anthropic import AgentMemoryTool, AsyncAgentMemoryTool
-from tests.servers import ATOMIC, Root
+from tests.support.servers import ATOMIC, Root
 
 LOOP = Path(__file__).parents[2] / "examples" / "claude-loop" / "loop.py"
 SESSION: Sequence[Turn] = [

@@ -28,7 +28,7 @@ from agent_memory.core.hooks import Hooks
 from agent_memory.hookspecs import hookimpl
 from agent_memory.plugins import audit as audit_module
 from agent_memory.plugins.audit import AuditPlugin
-from tests.servers import Root, S3Server
+from tests.support.servers import Root, S3Server
 
 
 def records(path: Path) -> list[dict[str, Any]]:

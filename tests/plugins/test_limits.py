@@ -31,7 +31,7 @@ from agent_memory.plugins import _usage
 from agent_memory.plugins._agent_usage import Planned, PlannedChange
 from agent_memory.plugins.limits import LimitsPlugin
 from agent_memory_memory import MemoryBackend
-from tests.servers import S3Server
+from tests.support.servers import S3Server
 
 _numbers = itertools.count()
 

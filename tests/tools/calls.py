@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from agent_memory import AgentMemory, AsyncAgentMemory
 from agent_memory.tools import AsyncMemoryTool, MemoryTool, ToolResult
-from tests.servers import Root
+from tests.support.servers import Root
 
 Call = Callable[..., ToolResult]
 """``call(command, **parameters)`` of a memory tool."""

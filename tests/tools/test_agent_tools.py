@@ -14,7 +14,7 @@ import pytest
 from agent_memory import AgentMemory, AgentMemoryService, AsyncAgentMemory
 from agent_memory.testing import race
 from agent_memory.tools import AgentMemoryTools, AsyncAgentMemoryTools, ToolResult
-from tests.servers import ATOMIC, Root
+from tests.support.servers import ATOMIC, Root
 from tests.tools.calls import everything, fill, refused, succeeded
 
 AnyCall = Callable[..., ToolResult]

@@ -24,7 +24,7 @@ from agent_memory import (
 )
 from agent_memory.testing import race
 from agent_memory.tools import AsyncFileSystemManager, FileSystemManager
-from tests.servers import ATOMIC, ROOTS, Root, S3Server
+from tests.support.servers import ATOMIC, ROOTS, Root, S3Server
 from tests.tools.calls import everything, fill
 
 Handle = Callable[[str, Any], WriteResult]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent_memory import AgentMemory
-from tests.names import NAMES, PASSES
+from tests.support.names import NAMES, PASSES
 from tests.tools.calls import Call, caller, everything, fill, refused, succeeded
 
 EDITED = "The memory file has been edited.\n"

@@ -10,7 +10,7 @@ import pytest
 from agent_memory import AgentMemory, AsyncAgentMemory
 from agent_memory.testing import race
 from agent_memory.tools import AsyncMemoryTool, MemoryTool, ToolResult
-from tests.servers import ATOMIC, Root
+from tests.support.servers import ATOMIC, Root
 from tests.tools.calls import succeeded
 
 SESSIONS = 40

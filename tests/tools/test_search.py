@@ -21,8 +21,8 @@ from agent_memory.reading.reader import Reader
 from agent_memory.tools import AsyncMemorySearch, MemorySearch
 from agent_memory.tools import search as search_module
 from agent_memory.tools.search import LineMatch, SearchResult
-from tests.s3.proxy import Proxy
-from tests.servers import Root, S3Server
+from tests.object_store.proxy import Proxy
+from tests.support.servers import Root, S3Server
 from tests.tools.calls import fill, refused, succeeded
 
 FAMILIES = ["kK\u212a", "iI\u0130\u0131\u0307", "sS\u017f\u00df\u1e9e", "σςΣa ", "éÉ", "a\\.*", "日本\ufffd", "ab"]

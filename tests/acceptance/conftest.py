@@ -1,0 +1,5 @@
+"""The fixtures of the conversation's tests, for its acceptance tests."""
+
+from tests.conversation.conftest import _closed, _nothing_told, conversation, memory
+
+__all__ = ["_closed", "_nothing_told", "conversation", "memory"]

@@ -1,0 +1,442 @@
+"""Locks on local disk: who excludes whom, who never waits, and what a killed or forked holder leaves behind."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_memory import AgentMemory, AgentMemoryService, AppendError, WriteError
+from agent_memory_local import LocalBackend, _locks
+from tests.support.processes import in_processes
+
+HOLDER = """
+import os, sys
+from agent_memory_local import _locks
+kind, path = sys.argv[1:]
+if kind == "file":
+    _locks.take_file(os.open(path, os.O_RDWR))
+elif kind == "turn":
+    _locks.ask_for_tree(os.open(path, os.O_RDONLY))
+else:
+    _locks.take_tree(os.open(path, os.O_RDONLY))
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "root"
+
+
+@pytest.fixture
+def memory(root: Path) -> AgentMemory:
+    memory = AgentMemory.open(f"{root.as_uri()}?durability=process")
+    memory.write("a/log.md", "old")
+    return memory
+
+
+def held_by_another_process(kind: str, path: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", HOLDER, kind, str(path)]
+    holder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert holder.stdout
+    assert holder.stdout.readline() == "held\n"
+    return holder
+
+
+def open_below(root: Path) -> list[str]:
+    """What this process has open there: elsewhere others open and close what they like."""
+    gc.collect()
+    names = []
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):
+            names.append(str(descriptor.readlink()))
+    return [name for name in names if name.startswith(str(root))]
+
+
+def end(holder: subprocess.Popen[str]) -> None:
+    holder.kill()
+    holder.communicate()
+
+
+CHANGES: dict[str, Callable[[AgentMemory], object]] = {
+    "write": lambda m: m.write("a/log.md", "new"),
+    "append": lambda m: m.append("a/log.md", "new"),
+    "edit": lambda m: m.edit("a/log.md", str.upper),
+    "delete": lambda m: m.delete("a/log.md"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+@pytest.mark.parametrize(("kind", "named"), [("file", "the file"), ("tree", "the directory tree")])
+def test_a_change_that_waits_too_long_says_for_what_and_changes_nothing(
+    memory: AgentMemory,
+    root: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    change: Callable[[AgentMemory], object],
+    kind: str,
+    named: str,
+) -> None:
+    monkeypatch.setattr(_locks, "LOCK_SECONDS", 0.05)
+    holder = held_by_another_process(kind, root / "a" / "log.md" if kind == "file" else root)
+    try:
+        with pytest.raises((WriteError, AppendError), match=f"waited 0.05 s for the lock of {named}, held by another"):
+            change(memory)
+        assert memory.read("a/log.md") == "old"
+    finally:
+        end(holder)
+
+
+@pytest.mark.parametrize("kind", ["file", "tree"])
+def test_readers_never_wait(memory: AgentMemory, root: Path, kind: str) -> None:
+    holder = held_by_another_process(kind, root / "a" / "log.md" if kind == "file" else root)
+    try:
+        os.kill(holder.pid, signal.SIGSTOP)
+        assert memory.read("a/log.md") == "old"
+        assert memory.stat("a/log.md").size == 3
+        assert [str(entry) for entry in memory.list()] == ["a/log.md"]
+    finally:
+        os.kill(holder.pid, signal.SIGCONT)
+        end(holder)
+
+
+def test_a_reader_in_the_middle_of_an_append_sees_what_was_there_before(
+    memory: AgentMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[str, str, int]] = []
+    real_write = os.write
+
+    def write(file: int, data: bytes) -> int:
+        written = real_write(file, bytes(data)[:2])  # as a long append looks while the kernel copies it
+        seen.append((memory.read("a/log.md"), memory.read_bytes("a/log.md").decode(), memory.stat("a/log.md").size))
+        return written
+
+    monkeypatch.setattr(os, "write", write)
+    memory.append("a/log.md", "appended")
+    assert seen == [("old", "old", 3)] * 4
+    assert memory.read("a/log.md") == "oldappended"
+
+
+@pytest.mark.parametrize("kind", ["file", "tree"])
+def test_the_lock_of_a_killed_holder_is_free(memory: AgentMemory, root: Path, kind: str) -> None:
+    holder = held_by_another_process(kind, root / "a" / "log.md" if kind == "file" else root)
+    waiting = threading.Thread(target=memory.append, args=("a/log.md", "new"))
+    waiting.start()
+    end(holder)
+    waiting.join(30)
+    assert memory.read("a/log.md") == "oldnew"
+
+
+def test_a_lock_of_another_program_does_not_hide_what_a_file_holds(memory: AgentMemory, root: Path) -> None:
+    program = """
+import fcntl, sys
+file = open(sys.argv[1], "r+")
+fcntl.lockf(file, fcntl.LOCK_EX)
+print("held", flush=True)
+sys.stdin.read()
+"""
+    command = [sys.executable, "-c", program, str(root / "a" / "log.md")]
+    holder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert holder.stdout
+        assert holder.stdout.readline() == "held\n"
+        assert memory.read("a/log.md") == "old"
+    finally:
+        end(holder)
+
+
+def _append_in_child(memory: AgentMemory, done: Any) -> None:
+    memory.append("a/log.md", "child.")
+    done.wait(30)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # the fork is what is tested
+def test_a_forked_child_holds_no_lock_of_its_parent_and_shares_none(memory: AgentMemory) -> None:
+    memory.append("a/log.md", "parent.")  # leaves the tree's directory open for the next change
+    context = multiprocessing.get_context("fork")
+    done = context.Event()
+    child = context.Process(target=_append_in_child, args=(memory, done))
+    child.start()
+    try:
+        memory.append("a/log.md", "parent.")
+        memory.rename("a", "b")
+        assert memory.read("b/log.md").count("parent.") == 2
+    finally:
+        done.set()
+        child.join(30)
+    assert child.exitcode == 0
+
+
+def test_a_tree_deleted_and_made_again_is_locked_anew(root: Path) -> None:
+    one, two = (AgentMemoryService(f"{root.as_uri()}?durability=process").agent("x") for _ in range(2))
+    one.write("a.md", "x")
+    two.delete_tree("")
+    two.write("a.md", "y")
+    one.append("a.md", "z")
+    assert two.read("a.md") == "yz"
+
+
+def test_a_root_deleted_and_made_again_is_found(tmp_path: Path) -> None:
+    memory = AgentMemory.open(tmp_path / "root")
+    memory.write("a.md", "x")
+    (tmp_path / "root").rename(tmp_path / "old")
+    assert memory.read("a.md") == "x"  # the root was moved, and is the same directory
+    (tmp_path / "old" / "a.md").unlink()
+    (tmp_path / "old").rmdir()
+    assert memory.list() == ()
+    memory.write("b.md", "y")
+    assert (tmp_path / "root" / "b.md").read_text() == "y"
+
+
+def test_a_closed_backend_opens_its_root_anew_when_it_is_used_again(root: Path) -> None:
+    before = open_below(root)
+    with AgentMemory.open(LocalBackend(root)) as memory:
+        memory.write("a/b.md", "x")
+        assert memory.read("a/b.md") == "x"
+    assert open_below(root) == before
+    assert memory.read("a/b.md") == "x"
+
+
+def test_no_operation_leaves_a_descriptor_open(memory: AgentMemory, root: Path) -> None:
+    def run() -> None:
+        memory.write("d/e.md", "x")
+        memory.append("d/e.md", "y")
+        memory.rename("d", "f")
+        memory.list()
+        memory.delete_tree("f")
+        for refused in (lambda: memory.read("d/e.md"), lambda: memory.write("a", "x"), lambda: memory.delete("x/y")):
+            with pytest.raises(OSError, match=r"no such file|is a directory"):
+                refused()
+
+    run()
+    before = open_below(root)
+    for _ in range(20):
+        run()
+    assert open_below(root) == before
+
+
+def test_a_dead_writers_temporary_is_swept_and_a_live_ones_is_not(memory: AgentMemory, root: Path) -> None:
+    dead, live = (root / "a" / f".{digit * 16}.agent-memory-tmp" for digit in "01")
+    dead.write_text("half")
+    live.write_text("half")
+    holder = held_by_another_process("file", live)
+    try:
+        assert [str(entry) for entry in memory.list()] == ["a/log.md"]
+        assert (dead.exists(), live.exists()) == (False, True)
+    finally:
+        end(holder)
+    memory.delete("a/log.md")  # the directory goes although a dead writer left something in it
+    assert not (root / "a").exists()
+
+
+def test_writers_of_one_file_from_threads_all_take_effect(memory: AgentMemory) -> None:
+    def work(name: str) -> None:
+        for turn in range(100):
+            memory.append("a/log.md", f"{name}{turn};")
+            memory.edit("a/count.md", lambda text: str(int(text) + 1))
+
+    memory.write("a/count.md", "0")
+    threads = [threading.Thread(target=work, args=(name,)) for name in "abcd"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    lines = memory.read("a/log.md").removeprefix("old").split(";")[:-1]
+    assert sorted(lines) == sorted(f"{name}{turn}" for name in "abcd" for turn in range(100))
+    assert memory.read("a/count.md") == "400"
+
+
+def test_waiting_ends_when_the_holder_is_done(memory: AgentMemory, root: Path) -> None:
+    holder = held_by_another_process("file", root / "a" / "log.md")
+    started = threading.Event()
+    results: list[int] = []
+
+    def append() -> None:
+        started.set()
+        results.append(memory.append("a/log.md", "new").size)
+
+    waiting = threading.Thread(target=append)
+    waiting.start()
+    started.wait()
+    time.sleep(0.05)
+    assert results == []
+    end(holder)
+    waiting.join(30)
+    assert results == [6]
+
+
+def append_until(_: int, barrier: threading.Barrier, url: str, done: str) -> int:
+    memory = AgentMemory.open(url)
+    memory.append(f"log-{os.getpid()}.md", "x")  # the mover may be done before a late process has its first turn
+    barrier.wait(60)
+    count = 1
+    while not Path(done).exists():
+        memory.append(f"log-{os.getpid()}.md", "x")
+        count += 1
+    assert len(memory.read(f"log-{os.getpid()}.md")) == count
+    return count
+
+
+def rename_under_writers(number: int, barrier: threading.Barrier, url: str, done: str) -> int:
+    if number:
+        return append_until(number, barrier, url, done)
+    memory = AgentMemory.open(url)
+    memory.write("d0/file.md", "x")
+    barrier.wait(60)
+    try:
+        for turn in range(50):
+            memory.rename(f"d{turn}", f"d{turn + 1}")
+    finally:
+        Path(done).touch()
+    return 0
+
+
+def test_writers_that_never_rest_do_not_keep_a_rename_from_its_turn(root: Path, tmp_path: Path) -> None:
+    url = f"{root.as_uri()}?durability=process"
+    counts = in_processes(12, rename_under_writers, url, str(tmp_path / "done"))
+    assert sum(counts) > len(counts)
+    assert AgentMemory.open(root).exists("d50/file.md")
+
+
+def test_a_mover_that_waits_comes_first_and_one_that_died_keeps_nobody_waiting(
+    memory: AgentMemory, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_locks, "LOCK_SECONDS", 0.05)
+    mover = held_by_another_process("turn", root)
+    try:
+        with pytest.raises(AppendError, match="the directory tree"):
+            memory.append("a/log.md", "new")
+    finally:
+        end(mover)
+    memory.append("a/log.md", "new")
+    assert memory.read("a/log.md") == "oldnew"
+
+
+def test_a_tree_that_was_put_back_from_a_backup_is_locked_and_not_the_one_moved_away(root: Path) -> None:
+    service = AgentMemoryService(f"{root.as_uri()}?durability=process")
+    memory = service.agent("bob")
+    memory.write("a/log.md", "old")
+    trees = root / "agent_memory"
+    (trees / "bob").rename(trees / "away")
+    shutil.copytree(trees / "away", trees / "bob")
+    holder = held_by_another_process("tree", trees / "bob")
+    waiting = threading.Thread(target=memory.append, args=("a/log.md", "new"))
+    try:
+        waiting.start()
+        waiting.join(0.2)
+        assert memory.read("a/log.md") == "old"
+    finally:
+        end(holder)
+        waiting.join(30)
+    assert memory.read("a/log.md") == "oldnew"
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # the fork is what is tested
+def test_an_idle_child_of_a_killed_parent_holds_no_lock(memory: AgentMemory, root: Path) -> None:
+    program = """
+import os, sys, time
+from agent_memory import AgentMemory
+memory = AgentMemory.open(sys.argv[1])
+memory.append("a/log.md", "new")
+if os.fork() == 0:
+    print("forked", flush=True)
+    time.sleep(60)
+sys.stdin.read()
+"""
+    command = [sys.executable, "-W", "ignore", "-c", program, str(root)]
+    parent = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        assert parent.stdout
+        assert parent.stdout.readline() == "forked\n"
+        os.kill(parent.pid, signal.SIGKILL)
+        memory.rename("a", "b")
+        assert memory.read("b/log.md") == "oldnew"
+    finally:
+        os.killpg(parent.pid, signal.SIGKILL)
+        parent.communicate()
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # the fork is what is tested
+@pytest.mark.parametrize(
+    ("change", "call"),
+    [
+        ("memory.append('a/log.md', '+')", "write"),
+        ("memory.append('a/log.md', '+')", "fsync"),
+        ("memory.write('a/log.md', '+')", "fsync"),
+        ("memory.rename('a', 'b')", "rename"),
+    ],
+)
+def test_a_child_forked_in_the_middle_of_a_change_holds_no_lock(
+    memory: AgentMemory, root: Path, change: str, call: str
+) -> None:
+    program = f"""
+import os, sys, threading, time
+from agent_memory import AgentMemory
+memory = AgentMemory.open(sys.argv[1])
+memory.read("a/log.md")
+real, reached = os.{call}, threading.Event()
+def stopped(*args, **options):
+    reached.set()
+    time.sleep(60)
+os.{call} = stopped
+threading.Thread(target=lambda: {change}, daemon=True).start()
+reached.wait()
+os.{call} = real
+if os.fork() == 0:
+    print(memory.read("a/log.md"), flush=True)
+    time.sleep(60)
+sys.stdin.read()
+"""
+    command = [sys.executable, "-W", "ignore", "-c", program, str(root)]
+    parent = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        assert parent.stdout
+        before = parent.stdout.readline().rstrip()
+        assert before in ("old", "old+")  # the second where only the disk was waited for
+        os.kill(parent.pid, signal.SIGKILL)
+        os.waitid(os.P_PID, parent.pid, os.WEXITED | os.WNOWAIT)
+        soon = memory.with_timeout(5)
+        soon.append("a/log.md", "+new")
+        soon.rename("a", "c")
+        assert memory.read("c/log.md") == before + "+new"
+        memory.list()
+        assert [path.name for path in root.rglob("*") if path.is_file()] == ["log.md"]  # no temporary is left either
+    finally:
+        os.killpg(parent.pid, signal.SIGKILL)
+        parent.communicate()
+
+
+def test_a_lock_is_never_taken_on_a_size_measured_before_it(
+    memory: AgentMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second appender that looks while the first one is half-way publishes no half."""
+    seen: list[str] = []
+    real_write = os.write
+
+    def write(file: int, data: bytes) -> int:
+        if len(data) < 6:
+            return real_write(file, data)
+        written = real_write(file, bytes(data)[:2])
+        monkeypatch.setattr(_locks, "LOCK_SECONDS", 0.0)
+        with pytest.raises(AppendError):
+            memory.append("a/log.md", "!")
+        seen.append(memory.read("a/log.md"))
+        return written
+
+    monkeypatch.setattr(os, "write", write)
+    memory.append("a/log.md", "appended")
+    assert set(seen) == {"old"}
+    assert memory.read("a/log.md") == "oldappended"

@@ -1,0 +1,427 @@
+"""What is special about S3: prefixes, credentials, names without directories, requests."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import fsspec.asyn
+import pytest
+from botocore.exceptions import (
+    CredentialRetrievalError,
+    EndpointConnectionError,
+    HTTPClientError,
+    ReadTimeoutError,
+)
+from botocore.parsers import ResponseParserError
+
+from agent_memory import (
+    AgentMemory,
+    AgentMemoryError,
+    AgentMemoryFileNotFoundError,
+    AgentMemoryService,
+    AppendError,
+    AsyncAgentMemory,
+    FileAlreadyExistsError,
+    FileOperationError,
+    InvalidPathError,
+    OutcomeUnknownError,
+    ReadError,
+    UnsupportedOperationError,
+)
+from agent_memory.backend import Snapshot
+from agent_memory.key import Key
+from agent_memory.object_store import NoResponse, refusal_of
+from agent_memory.runtime.run import Run
+from agent_memory.runtime.runners import run_sync
+from agent_memory_s3 import S3Backend
+from agent_memory_s3._answers import translated
+from agent_memory_s3._client import _require_conditions
+from tests.support.servers import S3Server
+
+
+async def _read(backend: S3Backend, key: Key, start: int | None, end: int | None, run: Run) -> Snapshot:
+    return await run.call(backend.read, key, start, end)
+
+
+def counting(backend: Any) -> Counter[str]:
+    """Counts the requests of a backend by S3 operation."""
+    counts: Counter[str] = Counter()
+    fs = backend._bucket.store._fs
+    real = fs._call_s3
+
+    async def call(method: str, *args: Any, **kwargs: Any) -> Any:
+        counts[method] += 1
+        return await real(method, *args, **kwargs)
+
+    fs._call_s3 = call
+    return counts
+
+
+def test_each_operation_costs_the_requests_that_are_promised(moto: S3Server) -> None:
+    backend = moto.new_backend()
+    counts = counting(backend)
+    with AgentMemory.open(backend) as memory:
+        memory.write("d/first.md", "x")
+        assert counts == {"head_object": 1, "list_objects_v2": 1, "put_object": 1}, "once per directory"
+
+        def cost(action: Any) -> dict[str, int]:
+            counts.clear()
+            action()
+            return dict(counts)
+
+        assert cost(lambda: memory.write("d/second.md", "x")) == {"put_object": 1}
+        tried = {"put_object": 4, "delete_object": 2}
+        assert cost(lambda: memory.create("d/third.md", "x")) == {**tried, "put_object": 5}, "preconditions tried, once"
+        assert cost(lambda: memory.create("d/fourth.md", "x")) == {"put_object": 1}
+        assert cost(lambda: memory.read("d/first.md")) == {"get_object": 1}
+        assert cost(lambda: memory.stat("d/first.md")) == {"head_object": 1}
+        assert cost(lambda: memory.append("d/first.md", "y")) == {"put_object": 1}, "the last version is its own"
+        assert cost(lambda: memory.edit("d/first.md", str.upper)) == {"get_object": 1, "put_object": 1}
+        assert cost(lambda: memory.edit("d/first.md", str.upper)) == {"get_object": 1}, "equal text writes nothing"
+        assert cost(lambda: memory.list("d")) == {"list_objects_v2": 1}
+        assert cost(lambda: memory.list(recursive=False)) == {"list_objects_v2": 1}
+        assert cost(lambda: memory.delete("d/first.md")) == {"head_object": 1, "delete_object": 1}
+
+
+def test_a_name_is_not_both_a_file_and_a_directory_whoever_made_the_other(moto: S3Server) -> None:
+    url = moto.new_url()
+    with (
+        AgentMemory.open(url, storage_options=moto.options) as one,
+        AgentMemory.open(url, storage_options=moto.options) as two,
+    ):
+        one.write("a/b.md", "x")
+        one.write("file", "x")
+        for taken in ("a", "a/b.md/c", "file/below"):
+            with pytest.raises(FileAlreadyExistsError):
+                two.write(taken, "y")
+        two.delete("a/b.md")
+        one.write("a", "now a file")
+        with pytest.raises(FileAlreadyExistsError):
+            one.write("a/b.md", "x")
+
+
+def test_an_agents_directories_are_in_the_way_of_the_whole_trees_files(moto: S3Server) -> None:
+    backend = moto.new_backend()
+    with AgentMemory.open(backend) as tree:
+        tree.write("top.md", "x")
+        AgentMemoryService(backend).agent("bob").write("a/b.md", "x")
+        within = Key.agent("bob").storage
+        tree.write(f"{within}/a/c.md", "x")
+        for taken in (within.partition("/")[0], within, f"{within}/a"):
+            with pytest.raises(FileAlreadyExistsError):
+                tree.write(taken, "y")
+
+
+def test_a_directory_forgotten_while_it_is_asked_about_is_known_again(
+    moto: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend, key = moto.new_backend(), Key.tree().join
+    asked, answered, is_file = asyncio.Event(), asyncio.Event(), backend._bucket.is_file
+
+    async def slow(directory: Key) -> Any:
+        if directory == key("d/e"):
+            asked.set()
+            await answered.wait()
+        return await is_file(directory)
+
+    monkeypatch.setattr(backend._bucket, "is_file", slow)
+
+    async def meanwhile() -> None:
+        await backend.write(key("top.md"), b"x")
+        await backend._directories.claim(key("d/a"))  # and nothing is written there
+        below = asyncio.create_task(backend.write(key("d/e/x"), b"x"))
+        await asyncio.wait_for(asked.wait(), 10)
+        await backend._directories.claim(key("d"))
+        answered.set()
+        await below
+
+    with AgentMemory.open(backend) as memory:
+        fsspec.asyn.sync(fsspec.asyn.get_loop(), meanwhile)
+        with pytest.raises(FileAlreadyExistsError):
+            memory.write("d", "y")
+
+
+def test_a_prefix_of_100_bytes_is_the_longest(moto: S3Server) -> None:
+    with AgentMemory.open(f"s3://memories/{'p' * 100}", storage_options=moto.options) as memory:
+        longest = "/".join(["d" * 239, "e" * 239, "f" * 239, "g" * 48])
+        assert len(longest) == 768
+        memory.write(longest, "x")
+        assert memory.read(longest) == "x"
+    with pytest.raises(InvalidPathError) as refused:
+        AgentMemory.open(f"s3://memories/{'p' * 101}", storage_options=moto.options)
+    assert refused.value.rule == "root-too-long"
+
+
+@pytest.mark.parametrize("url", ["s3://", "s3:///prefix", "s3://bucket/x?versionId=1", "s3://bucket/x#y"])
+def test_a_bad_s3_url_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match="an S3 URL"):
+        AgentMemory.open(url)
+
+
+def test_an_option_s3fs_does_not_take_is_refused_before_any_request(moto: S3Server) -> None:
+    with pytest.raises(TypeError, match="endpoint_ur"):
+        AgentMemory.open(moto.new_url(), storage_options={**moto.options, "endpoint_ur": "http://127.0.0.1:1"})
+
+
+def test_a_missing_bucket_is_no_missing_file(moto: S3Server) -> None:
+    with AgentMemory.open("s3://no-such-bucket", storage_options=moto.options) as memory:
+        with pytest.raises(ReadError, match="the bucket does not exist"):
+            memory.read("a.md")
+        with pytest.raises(FileOperationError, match="the bucket does not exist"):
+            memory.write("a.md", "x")
+
+
+def test_wrong_credentials_are_denied_without_showing_any(seaweedfs: S3Server) -> None:
+    options = {**seaweedfs.options, "secret": "a-wrong-secret-key"}
+    with AgentMemory.open(seaweedfs.new_url(), storage_options=options) as memory:
+        for action in (memory.read, lambda path: memory.write(path, "x")):
+            with pytest.raises(FileOperationError, match="access denied") as denied:
+                action("a.md")
+            assert "wrong-secret" not in f"{denied.value} {denied.value!r} {memory!r}"
+
+
+def test_a_server_that_is_not_there_is_a_clear_error(moto: S3Server) -> None:
+    options = {**moto.options, "endpoint_url": "http://127.0.0.1:9", "config_kwargs": {"connect_timeout": 1}}
+    with AgentMemory.open("s3://memories", storage_options=options) as memory:
+        with pytest.raises(ReadError, match="no reply from S3"):
+            memory.read("a.md")
+        with pytest.raises(FileOperationError, match="no reply from S3") as failed:
+            memory.write("a.md", "x")
+        assert not isinstance(failed.value, OutcomeUnknownError), "nothing was sent"
+
+
+def test_without_a_reply_it_stays_open_whether_a_request_took_effect() -> None:
+    answer = translated(TimeoutError(), {})
+    assert isinstance(answer, NoResponse)
+    assert answer.sent
+
+
+def test_a_client_that_would_drop_conditions_is_refused() -> None:
+    class Members:
+        def __init__(self, *names: str) -> None:
+            self.input_shape = self
+            self.members = dict.fromkeys(names)
+            self.meta = self.service_model = self
+
+        def operation_model(self, _: str) -> Members:
+            return self
+
+    _require_conditions(Members("IfMatch", "IfNoneMatch", "CopySourceIfMatch"))
+    with pytest.raises(UnsupportedOperationError, match="IfNoneMatch for PutObject"):
+        _require_conditions(Members("IfMatch", "CopySourceIfMatch"))
+
+
+def test_a_folder_marker_of_a_console_is_no_file(moto: S3Server) -> None:
+    backend = moto.new_backend()
+    with closing(moto.client("s3")) as s3:
+        s3.put_object(Bucket="memories", Key=backend._bucket.prefix + "folder/")
+        s3.put_object(Bucket="memories", Key=backend._bucket.prefix + "a:b")
+    with AgentMemory.open(backend) as memory:
+        memory.write("folder/a.md", "x")
+        assert [str(entry) for entry in memory.list()] == ["folder/a.md"]
+        assert memory.delete_tree("").skipped == 1
+
+
+@pytest.mark.long
+def test_listings_longer_than_a_page_are_whole_and_in_order(ministack: S3Server) -> None:
+    names = [f"{number:04}.md" for number in range(1005)]
+
+    async def write_all() -> None:
+        async with AsyncAgentMemory.open(ministack.new_backend()) as memory:
+            await memory.write(names[0], "x")
+            await asyncio.gather(*(memory.write(name, "x") for name in names[1:]))
+            assert [str(entry) for entry in await memory.list()] == names
+            assert (await memory.delete_tree("")).files == len(names)
+            assert await memory.list() == ()
+
+    asyncio.run(write_all())
+
+
+def test_reading_a_range_at_or_past_the_end_is_empty(ministack: S3Server) -> None:
+    backend = ministack.new_backend()
+    key = Key.tree().join("a.md")
+    with AgentMemory.open(backend) as memory:
+        memory.write("a.md", "0123456789")
+        for start, end, expected in [(10, None, b""), (50, 60, b""), (3, 3, b""), (-4, None, b"6789"), (2, 5, b"234")]:
+            snapshot = run_sync(backend, partial(_read, backend, key, start, end))
+            assert (snapshot.data, snapshot.size) == (expected, 10)
+
+
+def test_several_event_loops_one_after_the_other_share_a_backend(ministack: S3Server) -> None:
+    backend = ministack.new_backend()
+    memory = AsyncAgentMemory.open(backend)
+    for turn in range(3):
+        asyncio.run(memory.append("log.md", f"{turn}"))
+    assert asyncio.run(memory.read("log.md")) == "012"
+    AgentMemory.open(backend).close()
+
+
+def test_a_process_that_never_closes_ends_without_warnings(ministack: S3Server) -> None:
+    code = (
+        "import sys, json\n"
+        "from agent_memory import AgentMemory\n"
+        "memory = AgentMemory.open(sys.argv[1], storage_options=json.loads(sys.argv[2]))\n"
+        "memory.write('a.md', 'x')\n"
+    )
+
+    command = [sys.executable, "-W", "error", "-c", code, ministack.new_url(), json.dumps(ministack.options)]
+    ended = subprocess.run(command, capture_output=True, text=True, env={**os.environ})
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_closing_leaves_no_open_connection(ministack: S3Server) -> None:
+    memory = AgentMemory.open(ministack.new_url(), storage_options=ministack.options)
+    memory.write("a.md", "x")
+    memory.close()
+    del memory
+    gc.collect()  # an unclosed session would warn here, and warnings are errors
+
+
+def test_deleting_what_another_client_deleted_is_file_not_found(moto: S3Server) -> None:
+    url = moto.new_url()
+    with (
+        AgentMemory.open(url, storage_options=moto.options) as one,
+        AgentMemory.open(url, storage_options=moto.options) as two,
+    ):
+        one.write("a.md", "x")
+        two.delete("a.md")
+        with pytest.raises(AgentMemoryFileNotFoundError):
+            one.delete("a.md")
+
+
+@pytest.mark.parametrize("status", [400, 403, 404, 409, 412, 416, 500, 501])
+@pytest.mark.parametrize("verb", ["read", "stat", "write", "create", "delete", "list"])
+def test_no_reply_of_a_server_raises_anything_but_our_errors(status: int, verb: str) -> None:
+    from botocore.exceptions import ClientError
+
+    backend: Any = S3Backend("memories", "p", {"key": "k", "secret": "s"})
+
+    async def call(method: str, **_: Any) -> Any:
+        raise OSError(22, "hidden") from ClientError(
+            {"Error": {"Code": "Some"}, "ResponseMetadata": {"HTTPStatusCode": status}}, method
+        )
+
+    backend._bucket.store._fs._call_s3 = call
+    memory = AgentMemory.open(backend, timeout=0.1)
+    calls: dict[str, Any] = {
+        "read": lambda: memory.read("a"),
+        "stat": lambda: memory.stat("a"),
+        "write": lambda: memory.write("a", "x"),
+        "create": lambda: memory.create("a", "x"),
+        "delete": lambda: memory.delete("a"),
+        "list": lambda: memory.list(),
+    }
+    with pytest.raises(AgentMemoryError):
+        calls[verb]()
+
+
+@pytest.mark.parametrize(("status", "code"), [(503, "ServiceUnavailable"), (500, ""), (503, "SlowDown"), (429, "")])
+def test_a_server_that_asks_for_time_gets_it(status: int, code: str) -> None:
+    answer = refusal_of(status, code, retry_after=7.0)
+    assert isinstance(answer, NoResponse)
+    assert answer.wait == 7.0
+
+
+def test_why_access_is_denied_is_told_where_it_is_no_matter_of_permissions() -> None:
+    assert str(refusal_of(403, "AccessDenied")) == str(refusal_of(401, "")) == "access denied by S3"
+    assert str(refusal_of(403, "RequestTimeTooSkewed")) == "access denied by S3 (RequestTimeTooSkewed)"
+
+
+def test_a_profile_that_does_not_exist_is_a_clear_error() -> None:
+    with pytest.raises(ValueError, match="no profile 'no-such-profile'"):
+        AgentMemory.open("s3://memories", storage_options={"profile": "no-such-profile"})
+
+
+EVERY_CALL: dict[str, Any] = {
+    "read": lambda memory: memory.read("a.md"),
+    "stat": lambda memory: memory.stat("a.md"),
+    "write": lambda memory: memory.write("a.md", "x"),
+    "create": lambda memory: memory.create("a.md", "x"),
+    "append": lambda memory: memory.append("a.md", "x"),
+    "edit": lambda memory: memory.edit("a.md", str.upper),
+    "delete": lambda memory: memory.delete("a.md"),
+    "list": lambda memory: memory.list(),
+}
+every_call = pytest.mark.parametrize("call", EVERY_CALL.values(), ids=EVERY_CALL.keys())
+
+
+@every_call
+def test_a_credential_process_that_fails_is_named_and_nothing_was_sent(
+    moto: S3Server, call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config").write_text("[profile failing]\ncredential_process = false\nregion = us-east-1\n")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    for variable in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(variable, raising=False)
+    options = {"endpoint_url": moto.endpoint, "profile": "failing"}
+    with (
+        AgentMemory.open(moto.new_url(), storage_options=options) as memory,
+        pytest.raises(FileOperationError, match=r"no request could be made \(CredentialRetrievalError\)") as failed,
+    ):
+        call(memory)
+    assert not isinstance(failed.value, OutcomeUnknownError)
+
+
+@every_call
+@pytest.mark.parametrize("mistake", [TypeError("a host's path"), HTTPClientError(error=TypeError("a host's path"))])
+def test_a_mistake_of_code_is_told_at_once_and_nothing_is_sent_again(
+    moto: S3Server, call: Any, mistake: Exception
+) -> None:
+    backend = moto.new_backend()
+    calls: Counter[str] = Counter()
+
+    async def broken(method: str, **_: Any) -> Any:
+        calls[method] += 1
+        raise mistake
+
+    backend._bucket.store._fs._call_s3 = broken
+    with (
+        AgentMemory.open(backend) as memory,
+        pytest.raises(FileOperationError, match=rf"the storage client failed \({type(mistake).__name__}\)$") as failed,
+    ):
+        call(memory)
+    assert calls.pop("delete_object", 0) <= 1, "the trial's scratch object is removed, in case it is there"
+    assert sum(calls.values()) <= 1
+    assert failed.value.__cause__
+    assert failed.value.__cause__.__cause__ is mistake
+
+
+def test_a_mistake_before_the_first_request_is_told_too(moto: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = moto.new_backend()
+
+    async def broken() -> Any:
+        raise ImportError
+
+    monkeypatch.setattr(backend._bucket.store._fs, "set_session", broken)
+    with AgentMemory.open(backend) as memory, pytest.raises(AppendError, match=r"client failed \(ImportError\)"):
+        memory.append("a.md", "x")
+
+
+@pytest.mark.parametrize(
+    ("error", "sent"),
+    [
+        (CredentialRetrievalError(provider="p", error_msg="m"), False),
+        (EndpointConnectionError(endpoint_url="u"), False),
+        (HTTPClientError(error=RuntimeError("Session is closed")), True),
+        (ReadTimeoutError(endpoint_url="u"), True),
+        (ConnectionResetError(), True),
+        (aiohttp.ClientPayloadError(), True),
+        (ResponseParserError(), True),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_a_failure_of_the_network_is_an_answer_that_did_not_come(error: Exception, sent: bool) -> None:
+    answer = translated(error, {})
+    assert isinstance(answer, NoResponse)
+    assert answer.sent is sent

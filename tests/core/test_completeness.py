@@ -1,0 +1,316 @@
+"""Whatever of ours is called, the storage is touched within an operation, and each operation is told once.
+
+The methods of memories and services are tried one by one in `tests.core.test_hooks`; here is what is built on them.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import pytest
+from click.testing import CliRunner
+
+from agent_memory import AgentMemory, AgentMemoryService, AsyncAgentMemory, Operation, Outcome, hookimpl, tools
+from agent_memory import conversation as conversations
+from agent_memory.cli import settings as cli_settings
+from agent_memory.cli.app import app
+from agent_memory.conversation import (
+    AsyncConversationMemory,
+    ConversationMemory,
+    CronJob,
+    MemoryContext,
+    MemoryWriteTool,
+    Message,
+    SearchHistoryTool,
+)
+from agent_memory.filesystem import AgentMemoryFileSystem
+from agent_memory.integrations import anthropic
+from agent_memory.integrations.anthropic import AgentMemoryTool
+from agent_memory.mcp_server import mcp_server
+from agent_memory.tools import AgentMemoryTools, FileSystemManager, MemorySearch, MemoryTool
+from agent_memory.tools._toolset import TOOLS
+from agent_memory_memory import MemoryBackend
+
+PRIMITIVES = ("read", "stat", "write", "delete", "list", "append", "move_tree", "delete_tree", "erase", "move_file",
+              "write_in_parts")  # fmt: skip
+Args = tuple[Any, ...]
+
+
+class Watch:
+    """Follows the operations that are under way."""
+
+    def __init__(self) -> None:
+        self.under_way: list[str] = []
+        self.told: Counter[str] = Counter()
+        self.primitives = 0
+
+    @hookimpl
+    def agent_memory_before_operation(self, operation: Operation) -> None:
+        self.under_way.append(operation.id)
+
+    @hookimpl
+    def agent_memory_after_operation(self, operation: Operation, outcome: Outcome) -> None:  # noqa: ARG002 - the hook's
+        self.under_way.remove(operation.id)
+        self.told[operation.id] += 1
+
+    @contextmanager
+    def seeing(self, what: str) -> Iterator[None]:
+        """Hold that what is done inside touches the storage, and is told once for each operation."""
+        told, primitives = self.told.total(), self.primitives
+        yield
+        assert self.told.total() > told, what
+        assert self.primitives > primitives, what
+        assert set(self.told.values()) == {1}, what
+        assert not self.under_way, what
+
+
+def guarded(watch: Watch) -> MemoryBackend:
+    """A backend whose primitives may be called while an operation is under way, and not otherwise."""
+    backend = MemoryBackend()
+
+    def guard(name: str, primitive: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            assert watch.under_way, f"{name} outside of any operation"
+            watch.primitives += 1
+            return primitive(*args, **kwargs)
+
+        return call
+
+    for name in PRIMITIVES:
+        setattr(backend, name, guard(name, getattr(backend, name)))
+    return backend
+
+
+class Opened(NamedTuple):
+    """A memory with a few files in it, and who watches it."""
+
+    watch: Watch
+    memory: AgentMemory
+
+    @property
+    def twin(self) -> AsyncAgentMemory:
+        return AsyncAgentMemory(self.memory._tree)
+
+
+@pytest.fixture
+def opened() -> Iterator[Opened]:
+    watch = Watch()
+    backend = guarded(watch)
+    with pytest.MonkeyPatch.context() as patch:  # what looks for a source checkout when a service opens is no operation
+        patch.setattr("agent_memory.service._refuse_source_checkout", lambda _: None)
+        service = AgentMemoryService(backend, plugins=[watch])
+    memory = service.agent("bob")
+    memory.write("notes.md", "one\n")
+    ConversationMemory(memory).append_message(Message("user", "hi"))
+    yield Opened(watch, memory)
+    service.close()
+
+
+_FILE = "/memories/notes.md"
+_COMMANDS: dict[str, dict[str, object]] = {
+    "view": {"path": _FILE},
+    "create": {"path": "/memories/new.md", "file_text": "x"},
+    "str_replace": {"path": _FILE, "old_str": "one", "new_str": "two"},
+    "insert": {"path": _FILE, "insert_line": 0, "insert_text": "zero"},
+    "delete": {"path": _FILE},
+    "rename": {"old_path": _FILE, "new_path": "/memories/new.md"},
+}
+_ALL_COMMANDS: list[Args] = [({"command": command, **facts},) for command, facts in _COMMANDS.items()]
+JOB = CronJob("1", "job", "do it", "* * * * *")
+CALLS: dict[tuple[type, str], list[Args]] = {
+    (MemoryTool, "call"): _ALL_COMMANDS,
+    (AgentMemoryTool, "call"): _ALL_COMMANDS,
+    (AgentMemoryTool, "clear_all_memory"): [()],
+    (AgentMemoryTools, "call"): [
+        ("read_agent_memory_file", {"file_path": "notes.md"}),
+        ("write_agent_memory_file", {"file_path": "n.md", "content_base64": "eA=="}),
+        ("append_to_agent_memory_file", {"file_path": "notes.md", "content_to_append_base64": "eA=="}),
+    ],
+    (MemorySearch, "call"): [({"query": "one"},)],
+    (MemorySearch, "search"): [("one",)],
+    (FileSystemManager, "handle_append"): [("notes.md", "x")],
+    (FileSystemManager, "handle_create"): [("new.md", "x")],
+    (ConversationMemory, "append_message"): [(Message("user", "hi"),)],
+    (ConversationMemory, "append_messages"): [([Message("user", "hi")],)],
+    (ConversationMemory, "iter_history"): [()],
+    (ConversationMemory, "load_history"): [()],
+    (ConversationMemory, "load_cron_jobs"): [()],
+    (ConversationMemory, "save_cron_jobs"): [([JOB],)],
+    (ConversationMemory, "load_global_memory"): [()],
+    (ConversationMemory, "save_global_memory"): [("x",)],
+    (ConversationMemory, "search"): [("hi",)],
+    (MemoryContext, "build_messages"): [("system", "hi")],
+    (MemoryContext, "persist_exchange"): [("hi", "ho")],
+    (MemoryWriteTool, "call"): [({"content": "x"},)],
+    (SearchHistoryTool, "call"): [({"query": "hi"},)],
+}
+EACH = [(cls, method, args) for (cls, method), calls in CALLS.items() for args in calls]
+each_call = pytest.mark.parametrize(
+    ("cls", "method", "args"), EACH, ids=[f"{cls.__name__}.{method}-{n}" for n, (cls, method, _) in enumerate(EACH)]
+)
+DEFINITIONS = {"tool_definition", "tool_definitions", "to_dict", "name"}
+CONSTRUCTORS = {"for_project", "for_repository"}
+THE_SDKS = {"execute", *_COMMANDS}  # `AgentMemoryTool.call` by other names
+
+
+def surfaces() -> set[type]:
+    """Every class of ours that is given a memory, or a conversation in one, in both kinds."""
+    named = [getattr(module, name) for module in (tools, conversations) for name in module.__all__]
+    found: set[type] = {
+        AgentMemoryTool,
+        anthropic.AsyncAgentMemoryTool,
+        *(each for each in named if isinstance(each, type)),
+    }
+    return {cls for cls in found if {"memory", "conversation"} & set(inspect.signature(cls).parameters)}
+
+
+def twin(cls: type) -> type:
+    """The class that does the same for async callers."""
+    found: type = getattr(sys.modules[cls.__module__], f"Async{cls.__name__}")
+    return found
+
+
+def test_every_public_method_of_every_surface_is_tried_here() -> None:
+    methods = {
+        (cls, name)
+        for cls in surfaces()
+        for name in dir(cls)
+        if not name.startswith("_")
+        and callable(getattr(cls, name))
+        and name not in DEFINITIONS | CONSTRUCTORS | THE_SDKS
+    }
+    assert methods == {(each, name) for cls, name in CALLS for each in (cls, twin(cls))}
+
+
+@each_call
+def test_the_storage_is_touched_within_operations_that_are_told_once(
+    opened: Opened, cls: type, method: str, args: Args
+) -> None:
+    of_conversation = "conversation" in inspect.signature(cls).parameters
+    surface = cls(ConversationMemory(opened.memory) if of_conversation else opened.memory)
+    with opened.watch.seeing(f"{cls.__name__}.{method}"):
+        found = getattr(surface, method)(*args)
+        if isinstance(found, Iterator):
+            list(found)
+
+
+@pytest.mark.asyncio
+@each_call
+async def test_so_it_is_for_async_callers(opened: Opened, cls: type, method: str, args: Args) -> None:
+    of_conversation = "conversation" in inspect.signature(cls).parameters
+    surface = twin(cls)(AsyncConversationMemory(opened.twin) if of_conversation else opened.twin)
+    with opened.watch.seeing(f"{twin(cls).__name__}.{method}"):
+        found = getattr(surface, method)(*args)
+        if isinstance(found, AsyncIterator):
+            _ = [each async for each in found]
+        else:
+            await found
+
+
+MCP: dict[str, dict[str, object]] = {
+    **_COMMANDS,
+    "append": {"path": _FILE, "text": "x"},
+    "search": {"query": "one"},
+}
+
+
+def test_every_tool_of_the_mcp_server_is_tried_here() -> None:
+    assert set(MCP) == set(TOOLS)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(("tool", "arguments"), MCP.items())
+async def test_so_it_is_for_mcp_clients(opened: Opened, tool: str, arguments: dict[str, object]) -> None:
+    server = mcp_server(opened.twin, actor="me")
+    with opened.watch.seeing(tool):
+        assert not (await server.call_tool(tool, arguments)).is_error  # type: ignore[union-attr]
+
+
+@pytest.mark.asyncio
+async def test_so_it_is_for_the_resources_of_the_mcp_server(opened: Opened) -> None:
+    server = mcp_server(opened.twin, actor="me")
+    with opened.watch.seeing("list_resources"):
+        found = await server.list_resources()
+    with opened.watch.seeing("read_resource"):
+        await server.read_resource(next(str(each.uri) for each in found if each.name == "notes.md"))
+
+
+FILES: dict[str, Args] = {
+    "cat": ("notes.md",), "cat_file": ("notes.md",), "cat_ranges": (["notes.md"], [0], [1]), "checksum": ("notes.md",),
+    "copy": ("notes.md", "n.md"), "cp": ("notes.md", "n.md"), "cp_file": ("notes.md", "n.md"), "delete": ("notes.md",),
+    "disk_usage": ("",), "du": ("",), "exists": ("notes.md",), "expand_path": ("*",), "find": ("",),
+    "glob": ("*.md",), "head": ("notes.md",), "info": ("notes.md",), "isdir": ("notes.md",), "isfile": ("notes.md",),
+    "lexists": ("notes.md",), "listdir": ("",), "ls": ("",), "modified": ("notes.md",), "move": ("notes.md", "n.md"),
+    "mv": ("notes.md", "n.md"), "pipe": ("n.md", b"x"), "pipe_file": ("n.md", b"x"), "read_block": ("notes.md", 0, 1),
+    "read_bytes": ("notes.md",), "read_text": ("notes.md",), "rename": ("notes.md", "n.md"), "rm": ("notes.md",),
+    "rm_file": ("notes.md",), "size": ("notes.md",), "sizes": (["notes.md"],), "stat": ("notes.md",),
+    "tail": ("notes.md",), "touch": ("n.md",), "tree": ("",), "ukey": ("notes.md",), "write_bytes": ("n.md", b"x"),
+    "write_text": ("n.md", "x"),
+}  # fmt: skip
+HOST = {"get", "get_file", "download", "put", "put_file", "upload"}
+"""Between the memory and a folder of the host; made of the others, and tried in `tests.filesystem`."""
+LAZY = {"open", "walk", "get_mapper", "start_transaction", "end_transaction", "transaction_type"}
+"""Give something whose use is an operation; tried in `tests.filesystem`."""
+NO_STORAGE = {"makedir", "makedirs", "mkdir", "mkdirs", "rmdir", "created", "sign", "clear_instance_cache", "current",
+              "from_dict", "from_json", "to_dict", "to_json", "invalidate_cache", "unstrip_protocol"}  # fmt: skip
+
+
+def test_every_method_of_the_filesystem_is_tried_somewhere() -> None:
+    names = {name for name in dir(AgentMemoryFileSystem) if not name.startswith("_")}
+    methods = {name for name in names if callable(getattr(AgentMemoryFileSystem, name))}
+    assert methods == set(FILES) | HOST | LAZY | NO_STORAGE
+
+
+@pytest.mark.parametrize(("method", "args"), FILES.items())
+def test_so_it_is_for_the_filesystem(opened: Opened, method: str, args: Args) -> None:
+    fs = opened.memory.filesystem()
+    with opened.watch.seeing(method):
+        getattr(fs, method)(*args)
+
+
+LINES: dict[str, list[str]] = {
+    "read": ["notes.md"], "write": ["n.md", "x"], "append": ["notes.md", "x"], "create": ["n.md", "x"],
+    "edit": ["notes.md", "--replace", "one", "two"], "ls": [], "tree": [], "rm": ["notes.md"],
+    "mv": ["notes.md", "n.md"], "cp": ["notes.md", "n.md"], "agents": [], "view": [], "search": ["one"],
+    "history": ["show"], "import": ["folder"], "export": ["out"], "forget": ["--yes", "notes.md"],
+}  # fmt: skip
+BELOW = {"doctor", "demo", "audit"}
+"""Look at the storage itself, or at the log of what was done to it."""
+OTHERWISE = {"copy", "mcp", "plugins", "s3-policy"}
+"""Two stores (below); a server (above); no storage."""
+
+
+def test_every_command_is_tried_here() -> None:
+    assert set(app.commands) == set(LINES) | BELOW | OTHERWISE
+
+
+@pytest.mark.parametrize(("command", "args"), LINES.items())
+def test_so_it_is_for_commands(
+    opened: Opened, command: str, args: list[str], tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "a.md").write_text("x")
+    monkeypatch.setattr(cli_settings, "open_backend", lambda *_: opened.memory._tree.backend)
+    monkeypatch.setattr(cli_settings, "plugins_from", lambda _: [opened.watch])
+    monkeypatch.setattr("agent_memory.service._refuse_source_checkout", lambda _: None)
+    with opened.watch.seeing(command):
+        result = CliRunner().invoke(app, ["--url", "memory://", "--agent", "bob", command, *args])
+        assert result.exit_code == 0, result.output
+
+
+def test_so_it_is_for_copies_between_stores(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = guarded(opened.watch)
+    backends = {"memory://one": opened.memory._tree.backend, "memory://two": other}
+    monkeypatch.setattr(cli_settings, "open_backend", lambda url, _: backends[url])
+    monkeypatch.setattr(cli_settings, "plugins_from", lambda _: [opened.watch])
+    monkeypatch.setattr("agent_memory.service._refuse_source_checkout", lambda _: None)
+    monkeypatch.setattr("agent_memory.cli.transfer._no_agents", lambda _: [])  # looks at what is no agent's
+    with opened.watch.seeing("copy"):
+        result = CliRunner().invoke(app, ["copy", "memory://one", "memory://two"])
+        assert result.exit_code == 0, result.output

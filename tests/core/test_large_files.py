@@ -1,0 +1,206 @@
+"""Files that one call does not carry: written, copied and renamed all the same, whole or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agent_memory import (
+    AgentMemory,
+    AgentMemoryService,
+    AsyncAgentMemory,
+    FileAlreadyExistsError,
+    FileTooLargeError,
+    InvalidContentError,
+    Operation,
+    OperationDenied,
+    UnsupportedOperationError,
+    hookimpl,
+)
+from agent_memory.backend import AnyBackend
+from agent_memory.plugins.limits import LimitsPlugin
+from agent_memory.plugins.redaction import RedactionPlugin
+from agent_memory.reading.reader import Reader
+from agent_memory.registry import open_backend
+from agent_memory.testing import RecordingPlugin
+from tests.support.servers import Root
+
+PART = 6 << 20  # S3 takes no smaller one
+DATA = b"".join(b"%015d\n" % number for number in range(2 * PART // 16)) + b"the end\n"
+DIGEST = hashlib.sha256(DATA).hexdigest()
+
+
+@pytest.fixture
+def backend(root: Root) -> AnyBackend:
+    """An empty store whose calls carry a megabyte at most."""
+    found = open_backend(root.url, root.options)
+    found.max_bytes, found.part_bytes = 1_000_000, PART
+    return found
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> AnyBackend:
+    found = open_backend(str(tmp_path / "root"))
+    found.max_bytes, found.part_bytes = 2000, 300
+    return found
+
+
+def blocks(data: bytes = DATA, size: int = 100_000) -> Iterator[bytes]:
+    return (data[start : start + size] for start in range(0, len(data), size))
+
+
+async def digest(memory: AsyncAgentMemory, path: str) -> str:
+    found = hashlib.sha256()
+
+    async def read(reader: Reader) -> None:
+        at = 0
+        while data := await reader.read(at, at + 900_000):
+            found.update(data)
+            at += len(data)
+
+    await memory.scan(path, read)
+    return found.hexdigest()
+
+
+def test_a_file_that_one_call_does_not_carry_is_written_copied_and_renamed(backend: AnyBackend) -> None:
+    with AgentMemory.open(backend) as memory:
+        twin = AsyncAgentMemory(memory._tree)
+        written = memory.write_blocks("d/large.bin", blocks(), len(DATA), create=True)
+        assert (written.path, written.size, written.sha256) == ("d/large.bin", len(DATA), DIGEST)
+        memory.copy("d/large.bin", "copied.bin")
+        memory.rename("d/large.bin", "e/moved.bin")
+        assert [(entry.path, entry.size) for entry in memory.list()] == [
+            ("copied.bin", len(DATA)), ("e/moved.bin", len(DATA)),
+        ]  # fmt: skip
+        for path in ("copied.bin", "e/moved.bin"):
+            assert asyncio.run(digest(twin, path)) == DIGEST
+            with pytest.raises(FileAlreadyExistsError):
+                memory.write_blocks(path, blocks(), len(DATA), create=True)
+        with pytest.raises(FileAlreadyExistsError):
+            memory.rename("copied.bin", "e/moved.bin")
+        memory.write_blocks("copied.bin", blocks(DATA[:-1]), len(DATA) - 1)
+        assert memory.stat("copied.bin").size == len(DATA) - 1
+
+
+def test_async_callers_write_copy_and_rename_large_files(backend: AnyBackend) -> None:
+    async def work() -> list[str]:
+        async with AsyncAgentMemory.open(backend) as memory:
+            await memory.write_blocks("large.bin", blocks(), len(DATA), create=True)
+            await memory.copy("large.bin", "copied.bin")
+            await memory.rename("large.bin", "moved.bin")
+            return [await digest(memory, path) for path in ("copied.bin", "moved.bin")]
+
+    assert asyncio.run(work()) == [DIGEST, DIGEST]
+
+
+def test_a_directory_with_large_files_is_copied_and_renamed(local: AnyBackend) -> None:
+    with AgentMemory.open(local) as memory:
+        memory.write_blocks("d/large.bin", blocks(), len(DATA))
+        memory.write("d/small.md", "x")
+        assert memory.copy("d", "e").files == 2
+        assert memory.rename("d", "f").files == 2
+        assert [(entry.path, entry.size) for entry in memory.list()] == [
+            ("e/large.bin", len(DATA)), ("e/small.md", 1), ("f/large.bin", len(DATA)), ("f/small.md", 1),
+        ]  # fmt: skip
+
+
+def test_a_service_renames_large_files(local: AnyBackend) -> None:
+    with AgentMemoryService(local) as service:
+        service.agent("bob").write_blocks("large.bin", blocks(), len(DATA))
+        service.rename_memory_file("bob", "large.bin", "moved.bin")
+        assert service.agent("bob").stat("moved.bin").size == len(DATA)
+
+
+@pytest.mark.parametrize("content", [[b"short"], [b"x" * 5000], [b"x" * 4000, "text"]], ids=["short", "long", "text"])
+def test_a_content_that_is_not_what_was_said_is_not_written(local: AnyBackend, content: list[bytes]) -> None:
+    with AgentMemory.open(local) as memory:
+        memory.write("a.md", "old")
+        for size in (4500, 900):
+            with pytest.raises(InvalidContentError):
+                memory.write_blocks("a.md", content, size)
+        assert memory.read("a.md") == "old"
+        with pytest.raises(InvalidContentError):
+            memory.write_blocks("new/a.md", content, 4500)
+        with pytest.raises(InvalidContentError):
+            memory.write_blocks("new/a.md", content, -1)
+        assert [entry.path for entry in memory.list()] == ["a.md"]
+
+
+def test_a_source_that_fails_leaves_nothing(local: AnyBackend, tmp_path: Path) -> None:
+    def fails() -> Iterator[bytes]:
+        yield b"x" * 2000
+        raise OSError("the source is gone")
+
+    with AgentMemory.open(local) as memory:
+        with pytest.raises(OSError, match="the source is gone"):
+            memory.write_blocks("d/a.md", fails(), 5000)
+        assert memory.list() == ()
+    assert not list((tmp_path / "root").rglob("*"))
+
+
+def test_a_read_that_is_refused_says_what_works(backend: AnyBackend) -> None:
+    with AgentMemory.open(backend) as memory:
+        memory.write_blocks("large.bin", blocks(), len(DATA))
+        with pytest.raises(FileTooLargeError, match=r"scan\(\), view and export read a file in parts"):
+            memory.read("large.bin")
+
+
+def test_a_backend_that_writes_no_parts_refuses_a_large_file_in_words(tmp_path: Path) -> None:
+    backend = open_backend(f"simplecache::file://{tmp_path}/plain", {"allow_single_writer": True})
+    backend.max_bytes = 1000
+    with AgentMemory.open(backend) as memory:
+        memory.write_blocks("a.md", [b"x" * 999], 999)
+        with pytest.raises(UnsupportedOperationError, match=r"larger than the 1,000 bytes .* writes no file in parts"):
+            memory.write_blocks("b.md", [b"x" * 2500], 2500)
+        assert [entry.path for entry in memory.list()] == ["a.md"]
+        backend.max_bytes = 500
+        for act in (memory.copy, memory.rename):
+            with pytest.raises(UnsupportedOperationError, match=r"'a\.md': the file is larger than the 500 bytes"):
+                act("a.md", "b.md")
+        assert [entry.path for entry in memory.list()] == ["a.md"]
+
+
+class CheckingPlugin:
+    @hookimpl
+    def agent_memory_check_content(self, operation: Operation, content: bytes) -> None: ...
+
+
+@pytest.mark.parametrize("plugin", [RedactionPlugin(), CheckingPlugin()], ids=["filter", "guard"])
+def test_a_plugin_that_has_to_see_content_refuses_what_it_cannot_be_given(local: AnyBackend, plugin: object) -> None:
+    with AgentMemory.open(local, plugins=[plugin]) as memory:
+        with pytest.raises(OperationDenied, match=f"{type(plugin).__name__}' cannot be given the content"):
+            memory.write_blocks("a.md", [b"x" * 2500], 2500)
+        memory.write_blocks("a.md", [b"x" * 500], 500)  # of several parts, but one call carries it
+        assert memory.read("a.md") == "x" * 500
+
+
+def test_hooks_are_told_a_large_file_once_and_its_size(local: AnyBackend) -> None:
+    recorder = RecordingPlugin()
+    with AgentMemory.open(local, plugins=[recorder]) as memory:
+        memory.write_blocks("a.md", [b"x" * 2500], 2500, create=True)
+    (operation,) = recorder.before
+    assert (operation.kind, operation.path, operation.size) == ("create", "a.md", 2500)
+    assert (recorder.checked, recorder.sizes) == ([], [(operation, 2500)])
+    assert recorder.outcome().size == 2500
+    assert recorder.outcome().sha256 == hashlib.sha256(b"x" * 2500).hexdigest()
+
+
+def test_limits_count_the_bytes_of_large_files(local: AnyBackend) -> None:
+    limits = LimitsPlugin(max_file_bytes=3000, max_bytes=5000, root=local)
+    with AgentMemory.open(local, plugins=[limits]) as memory:
+        memory.write_blocks("a.md", [b"x" * 2900], 2900)
+        with pytest.raises(OperationDenied, match=r"3,100 bytes; a file may have 3,000"):
+            memory.append("a.md", "y" * 200)
+        with pytest.raises(OperationDenied, match="3,001 bytes; a file may have 3,000"):
+            memory.write_blocks("b.md", [b"x" * 3001], 3001)
+        with pytest.raises(OperationDenied, match="5,300 bytes in all; an agent may have 5,000"):
+            memory.write_blocks("b.md", [b"x" * 2400], 2400)
+        with pytest.raises(OperationDenied, match="5,800 bytes in all; an agent may have 5,000"):
+            memory.copy("a.md", "b.md")
+        memory.rename("a.md", "b.md")
+        with pytest.raises(OperationDenied, match=r"3,100 bytes; a file may have 3,000"):
+            memory.append("b.md", "y" * 200)

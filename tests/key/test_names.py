@@ -1,0 +1,94 @@
+"""Names that models and people really choose: each is a file's name, or comes with one that is."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent_memory import AgentMemory, InvalidPathError
+from agent_memory.key import RULES, Key
+from tests.support.names import NAMES, PASSES
+
+PASSING = [name for name, expected in NAMES if expected == PASSES]
+REFUSED = [(name, expected) for name, expected in NAMES if expected != PASSES]
+
+
+def _id(value: str) -> str:
+    return ascii(value)[1:61]
+
+
+def test_the_list_is_long_and_names_no_file_twice() -> None:
+    assert len(NAMES) >= 140
+    assert len({name for name, _ in NAMES}) == len(NAMES)
+
+
+def test_the_list_expects_rules_that_exist() -> None:
+    assert {rule for _, rule in REFUSED} <= set(RULES)
+
+
+@pytest.mark.parametrize("name", PASSING, ids=_id)
+def test_an_ordinary_name_is_a_key(name: str) -> None:
+    key = Key.tree().join(name)
+    assert key.path == "/".join(part for part in name.split("/") if part not in ("", "."))
+
+
+@pytest.mark.parametrize(("name", "rule"), REFUSED, ids=_id)
+def test_a_refused_name_comes_with_its_rule_and_a_name_that_is_a_key(name: str, rule: str) -> None:
+    with pytest.raises(InvalidPathError) as refused:
+        Key.tree().join(name)
+    assert refused.value.rule == rule
+    assert str(Key.tree().join(refused.value.suggestion)) == refused.value.suggestion
+
+
+@pytest.mark.parametrize(
+    ("name", "suggestion"),
+    [
+        ("12:30 meeting.md", "12-30 meeting.md"),
+        ("Q&A?.md", "Q&A.md"),
+        ("TODO: fix.md", "TODO fix.md"),
+        ("/memories/x.md", "x.md"),
+        ("/memories/12:30.md", "12-30.md"),
+        ("//memories//dir/./x.md", "dir/x.md"),
+        ("/memories/memories/x.md", "memories/x.md"),
+        ("/other/x.md", "other/x.md"),
+        ("a/../x.md", "x.md"),
+        ("a/b/../../dir/./x.md", "dir/x.md"),
+        ("a/%2e%2e/x.md", "x.md"),
+        ("a/\uff0e\uff0e/x.md", "x.md"),
+        ("~/notes", "notes"),
+        ("C:\\Users\\me\\notes.txt", "Users/me/notes.txt"),
+        ("cafe\u0301.md", "caf\u00e9.md"),
+        ("search%20results.md", "search results.md"),
+        ("notes.md ", "notes.md"),
+        ("etc.", "etc"),
+        ("con.md", "_con.md"),
+        ("\u26a0\ufe0f warning.md", "\u26a0 warning.md"),
+        ("notes/", "notes"),
+    ],
+    ids=_id,
+)
+def test_a_suggestion_keeps_what_it_can_of_the_name(name: str, suggestion: str) -> None:
+    with pytest.raises(InvalidPathError) as refused:
+        Key.tree().join(name)
+    assert refused.value.suggestion == suggestion
+
+
+@pytest.mark.parametrize("name", ["12:30 meeting.md", "con.md", "cafe\u0301.md", "notes.md ", "../notes.md", "a\\b.md"])
+def test_a_suggestion_made_in_a_subtree_is_a_name_of_that_subtree(name: str) -> None:
+    everything = AgentMemory.open("memory://")
+    notes = everything.subtree("notes")
+    with pytest.raises(InvalidPathError) as refused:
+        notes.write(name, "text")
+    notes.write(refused.value.suggestion, "text")
+    with pytest.raises(InvalidPathError) as refused_at_the_top:
+        everything.write(name, "text")
+    assert [str(entry) for entry in everything.list()] == [f"notes/{refused_at_the_top.value.suggestion}"]
+
+
+def test_every_passing_name_is_stored_and_listed_as_it_was_given() -> None:
+    memory = AgentMemory.open("memory://")
+    written = set()
+    for number, name in enumerate(PASSING):
+        place = memory.subtree(str(number))
+        written.add(f"{number}/{place.write(name, name).path}")
+        assert place.read(name) == name
+    assert {str(entry) for entry in memory.list()} == written

@@ -1,0 +1,237 @@
+"""What clients over HTTP may hold, with real sockets: sessions left open, half requests, answers that are not read.
+
+The limits are small here. That something ends is asserted, not when.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx2
+import pytest
+
+from tests.support.mcp_clients import called, over_http
+from tests.support.mcp_processes import ACCEPT, INITIALIZE, TOKEN, Server, started
+
+PROGRAM = """
+import asyncio
+import contextlib
+import json
+import sys
+from agent_memory import AsyncAgentMemory
+from agent_memory.mcp_server import HttpLimits, mcp_server, serve_http
+
+server = mcp_server(AsyncAgentMemory.open("memory://"))
+
+@server.tool()
+async def wait(seconds: float) -> str:
+    await asyncio.sleep(seconds)
+    return "waited"
+
+@server.tool()
+def much() -> str:
+    return "x" * 50_000_000
+
+@server.tool()
+def count_sessions() -> int:
+    return len(server.session_manager._server_instances)
+
+def listening(url):
+    print(url, flush=True)
+
+limits = HttpLimits(**json.loads(sys.argv[1]))
+with contextlib.suppress(KeyboardInterrupt):
+    asyncio.run(serve_http(server, token="correct-horse-battery", listening=listening, limits=limits))
+"""
+HEAD = ["POST /mcp HTTP/1.1", "Host: {host}", f"Authorization: Bearer {TOKEN}", "Content-Type: application/json"]
+
+
+@contextmanager
+def serving(**limits: float) -> Iterator[Server]:
+    with started([sys.executable, "-c", PROGRAM, json.dumps(limits)]) as process:
+        assert process.stdout
+        yield Server(process.stdout.readline().decode().strip(), TOKEN, process)
+
+
+def connect(server: Server, receive_buffer: int | None = None) -> socket.socket:
+    address = urlsplit(server.url)
+    client = socket.socket()
+    if receive_buffer:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+    client.settimeout(60)
+    client.connect((address.hostname, address.port))
+    return client
+
+
+def head(server: Server, *more: str) -> bytes:
+    lines = [line.format(host=urlsplit(server.url).netloc) for line in HEAD]
+    return "\r\n".join([*lines, *more]).encode()
+
+
+def is_ended(client: socket.socket) -> bool:
+    """Wait until the server has ended a connection; fails by the socket's timeout if it does not."""
+    try:
+        while client.recv(65536):
+            pass
+    except ConnectionError:
+        pass
+    return True
+
+
+def status(server: Server, session: str) -> int:
+    return server.post({"jsonrpc": "2.0", "id": 2, "method": "ping"}, **{"Mcp-Session-Id": session}).status_code
+
+
+def opened(server: Server) -> str:
+    answer = server.post()
+    assert answer.status_code == 200
+    session: str = answer.headers["Mcp-Session-Id"]
+    return session
+
+
+def test_of_sessions_that_were_opened_and_left_the_oldest_end_and_a_new_client_gets_in() -> None:
+    with serving(sessions=5) as server:
+        left = [opened(server) for _ in range(15)]
+        assert [status(server, session) for session in left] == [404] * 10 + [200] * 5
+        assert status(server, left[10]) == 200
+        newer = [opened(server) for _ in range(4)]
+        assert [status(server, session) for session in (*left[10:], *newer)] == [200, 404, 404, 404, 404] + [200] * 4
+
+
+def test_the_server_keeps_no_more_of_the_sessions_that_ended() -> None:
+    with serving(sessions=5) as server:
+        last = [opened(server) for _ in range(15)][-1]
+        call = {
+            "jsonrpc": "2.0",
+            "id": 2,
+            "method": "tools/call",
+            "params": {"name": "count_sessions", "arguments": {}},
+        }
+        answer = server.post(call, **{"Mcp-Session-Id": last})
+        assert '"result":5' in answer.text
+
+
+def test_a_session_that_is_in_use_is_not_ended_by_others() -> None:
+    with serving(sessions=3) as server, ExitStack() as stack:
+        client = stack.enter_context(httpx2.Client())
+        streams = []
+        for _ in range(6):
+            session = {"Mcp-Session-Id": opened(server), "Authorization": f"Bearer {TOKEN}"}
+            headers = {**session, "Accept": "text/event-stream"}
+            stream = stack.enter_context(client.stream("GET", server.url, headers=headers, timeout=60))
+            assert stream.status_code == 200
+            streams.append(session["Mcp-Session-Id"])
+        others = [opened(server) for _ in range(10)]
+        assert [status(server, session) for session in streams] == [200] * 6
+        assert 404 in [status(server, session) for session in others]
+
+
+def test_a_session_that_is_not_used_ends() -> None:
+    with serving(session_seconds=0.2) as server:
+        session = opened(server)
+        wait_until(lambda: status(server, session) == 404, pause=1)
+
+
+def wait_until(condition: Callable[[], bool], pause: float) -> None:
+    clock = threading.Event()
+    for _ in range(60):
+        clock.wait(pause)
+        if condition():
+            return
+    pytest.fail("it never came true")
+
+
+HALVES: dict[str, Callable[[Server], bytes]] = {
+    "nothing": lambda _: b"",
+    "blank lines": lambda _: b"\r\n\r\n",
+    "half a request line": lambda _: b"POST /m",
+    "half the headers": lambda server: head(server, "Content-Le"),
+    "no body": lambda server: head(server, "Content-Length: 100", "", ""),
+    "half a body": lambda server: head(server, "Content-Length: 100", "", "") + b'{"jsonrpc":',
+    "half a chunk": lambda server: head(server, "Transfer-Encoding: chunked", "", "") + b"ff\r\n{",
+    "no token and half a body": lambda _: b"POST /mcp HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{",
+    "a second request by halves": lambda server: (
+        head(server, "Content-Length: 2", "", "") + b"{}" + head(server, "Content-Length: 100", "", "") + b"{"
+    ),
+}
+
+
+@pytest.mark.parametrize("half", HALVES.values(), ids=HALVES)
+def test_a_connection_with_half_a_request_ends_and_others_are_served(half: Callable[[Server], bytes]) -> None:
+    with serving(request_seconds=0.5) as server, connect(server) as client:
+        client.sendall(half(server))
+        assert opened(server)
+        assert is_ended(client)
+        assert opened(server)
+
+
+@pytest.mark.parametrize("first", ["POST /mcp HTTP/1.1\r\nX: ", "body"])
+def test_a_request_that_drips_in_ends(first: str) -> None:
+    with serving(request_seconds=0.5) as server, connect(server) as client:
+        client.sendall(head(server, "Content-Length: 100000", "", "") if first == "body" else first.encode())
+        wait_until(lambda: not can_send(client), pause=0.1)
+        assert opened(server)
+
+
+def can_send(client: socket.socket) -> bool:
+    try:
+        client.sendall(b" ")
+    except ConnectionError:
+        return False
+    return True
+
+
+def test_a_client_that_does_not_read_its_answer_ends() -> None:
+    with serving(request_seconds=0.5) as server, connect(server, receive_buffer=4096) as client:
+        session = opened(server)
+        call = json.dumps(
+            {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "much", "arguments": {}}}
+        )
+        accept = f"Accept: {ACCEPT['Accept']}"
+        client.sendall(head(server, accept, f"Mcp-Session-Id: {session}", f"Content-Length: {len(call)}", "", call))
+        threading.Event().wait(5)
+        received = 0
+        with suppress(ConnectionError):
+            while block := client.recv(1 << 20):
+                received += len(block)
+        assert received < 50_000_000
+        assert opened(server)
+
+
+def test_of_many_connections_with_half_a_request_the_oldest_ends_and_a_new_client_gets_in() -> None:
+    with serving(connections=10, request_seconds=600) as server, ExitStack() as stack:
+        halves = []
+        for _ in range(30):
+            client = stack.enter_context(connect(server))
+            client.sendall(b"POST /mcp HTTP/1.1\r\nX: ")
+            halves.append(client)
+        assert opened(server)
+        assert all(is_ended(client) for client in halves[:20])
+        assert can_send(halves[-1])
+
+
+@pytest.mark.asyncio
+async def test_a_call_and_a_stream_that_take_longer_than_the_limits_are_not_cut() -> None:
+    seconds = 4.0  # far more than a request needs, also where other programs take the processors
+    with serving(request_seconds=seconds, session_seconds=seconds) as server:
+        async with over_http(server.url, TOKEN, "legacy") as client:
+            calls: list[Any] = [client.call_tool("wait", {"seconds": more}) for more in (seconds + 2, seconds + 1, 0)]
+            answers = await asyncio.gather(*calls)
+            assert [answer.structured_content for answer in answers] == [{"result": "waited"}] * 3
+            await asyncio.sleep(seconds + 2)  # the client's stream of notifications keeps its session
+            assert not (await called(client, "view", path="/memories")).is_error
+
+
+def test_a_body_that_is_too_large_is_refused() -> None:
+    with serving() as server:
+        message = {**INITIALIZE, "more": "x" * (4 * 1024 * 1024)}
+        assert server.post(message).status_code == 413
+        assert opened(server)

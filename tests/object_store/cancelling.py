@@ -1,0 +1,123 @@
+"""Cancels an operation at every await: at the first suspension of its task in one trial, at the second in the next."""
+
+from __future__ import annotations
+
+import asyncio
+import types
+from collections.abc import Awaitable, Callable, Generator
+from functools import partial
+from typing import Any
+
+import fsspec.asyn
+
+from agent_memory import AgentMemory, AsyncAgentMemory
+from agent_memory.plugins.limits import LimitsPlugin
+from agent_memory.registry import open_backend
+from tests.object_store.matrix import CANCELLED, Cell, Cells, Files, Operation, _files, _judged
+from tests.support.servers import S3Server
+
+SECONDS = 30
+_MANY = 1 << 30
+
+
+async def cancel_at_every_await(operation: Operation, server: S3Server, after: float) -> list[str]:
+    """What each trial left, "old" or "new"; the last is the one that ended before its cancellation.
+
+    ``after``: how many seconds after the suspension the cancellation comes; until then the I/O loop is at work.
+    """
+    found: list[str] = []
+    for number in range(1, _MANY):
+        found.append(await _trial(operation, server, number, after))
+        if found[-1] == "done":
+            return found
+    raise AssertionError
+
+
+async def _trial(operation: Operation, server: S3Server, number: int, after: float) -> str:
+    url, limits = server.new_url(), LimitsPlugin(1 << 30)
+    backend = open_backend(url, server.options)
+    with AgentMemory.open(url, storage_options=server.options) as direct:
+        for path, text in operation.before.items():
+            await asyncio.to_thread(direct.write, path, text)
+        sync = AgentMemory.open(backend, plugins=[limits])
+        await asyncio.to_thread(_made_ready, operation, sync)
+        memory = AsyncAgentMemory.open(backend, plugins=[limits])
+        tasks = asyncio.all_tasks()
+        reached = [0]
+        work = _cancelled_at(number, after, operation.call(memory), reached)  # type: ignore[arg-type]
+        task = asyncio.ensure_future(work)
+        await asyncio.wait([task], timeout=SECONDS)
+        assert task.done(), "an operation that was cancelled goes on"
+        files = await asyncio.to_thread(_files, direct)
+        result = CANCELLED if task.cancelled() else "done"
+        if result == "done":
+            task.result()
+        judged = _judged("OutcomeUnknownError" if result == CANCELLED else result, operation, files)
+        assert not judged.startswith(("lost", "twice")), f"await {number}: {files}"
+        _require_bounds(limits, files)
+        await _require_nothing_left(tasks)
+        await _require_next(memory, sync, operation)
+        _require_bounds(limits, await asyncio.to_thread(_files, direct))
+        await memory.aclose()
+    if reached[0] < number:
+        return "done"
+    return "old" if files == operation.before else "new"
+
+
+def _made_ready(operation: Operation, memory: AgentMemory) -> None:
+    memory.write("ready.md", "")
+    memory.create("d/ready.md", "")
+    for path in operation.before:
+        memory.read(path)  # what the service never saw its guard cannot know
+    if operation.prepare:
+        operation.prepare(memory)
+
+
+@types.coroutine
+def _cancelled_at(
+    number: int, after: float, awaited: Awaitable[object], reached: list[int]
+) -> Generator[Any, Any, object]:
+    steps = awaited.__await__()
+    advance: Callable[[], Any] = partial(steps.send, None)
+    while True:
+        try:
+            suspended = advance()
+        except StopIteration as stop:
+            return stop.value
+        reached[0] += 1
+        if reached[0] == number:
+            task = asyncio.current_task()
+            assert task
+            asyncio.get_running_loop().call_later(after, task.cancel)
+        try:
+            advance = partial(steps.send, (yield suspended))
+        except BaseException as error:  # noqa: BLE001 - the operation is told
+            advance = partial(steps.throw, error)
+
+
+def _require_bounds(limits: LimitsPlugin, files: Files) -> None:
+    assert limits._sizes
+    for path, text in files.items():
+        assert limits._sizes._largest((None, path)) >= len(text.encode()), path
+
+
+async def _require_nothing_left(before: set[asyncio.Task[Any]]) -> None:
+    io_loop = fsspec.asyn.get_loop()
+    async with asyncio.timeout(SECONDS):
+        while asyncio.all_tasks() - before or asyncio.all_tasks(io_loop):  # noqa: ASYNC110 - threads end them
+            await asyncio.sleep(0.005)
+
+
+async def _require_next(memory: AsyncAgentMemory, sync: AgentMemory, operation: Operation) -> None:
+    """The next calls on the same files work, from this loop and from another."""
+    for path in sorted({*operation.before, *operation.after}):
+        async with asyncio.timeout(SECONDS):
+            await memory.append(path, "next\n")
+            await asyncio.to_thread(sync.append, path, "next\n")
+            assert (await memory.read(path)).endswith("next\nnext\n")
+
+
+def remember(cells: Cells, engine: str, operation: Operation, found: list[str]) -> None:
+    """Note the trials of one operation for the page."""
+    result = f"{len(found) - 1} awaits: {found.count('old')} old, {found.count('new')} new"
+    cells[engine, operation.name, CANCELLED, False] = Cell(result, 0, 0.0)

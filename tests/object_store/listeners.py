@@ -1,0 +1,118 @@
+"""Sockets that are no S3 server: what a wrong endpoint may lead to."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
+
+from tests.support.servers import KEY, SECRET
+
+Talk = Callable[[socket.socket], None]
+_TLS = b"\x16"
+"""The first byte of a client that speaks TLS."""
+PAGE = b"<!DOCTYPE html>\n<html><body>Log in</body></html>"
+
+
+class Listener:
+    """A listening socket that talks to its clients, in threads of its own.
+
+    Attributes:
+        address: host and port.
+        heard: the first bytes of each connection.
+    """
+
+    def __init__(self, listening: socket.socket, talk: Talk) -> None:
+        self.address = f"127.0.0.1:{listening.getsockname()[1]}"
+        self.heard: list[bytes] = []
+        self._listening = listening
+        self._talk = talk
+
+    def serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listening.accept()
+            except OSError:  # closed
+                return
+            threading.Thread(target=self._serve_one, args=(connection,), daemon=True).start()
+
+    def _serve_one(self, connection: socket.socket) -> None:
+        with closing(connection):
+            try:
+                connection.settimeout(10)
+                self._talk(connection)
+            except OSError:
+                pass
+
+
+@contextmanager
+def listening(answer: Callable[[bytes], bytes], context: ssl.SSLContext | None = None) -> Iterator[Listener]:
+    """Answer the head of each request, on a connection that is closed afterwards; nothing for an empty answer."""
+
+    def talk(connection: socket.socket) -> None:
+        try:
+            served = context.wrap_socket(connection, server_side=True) if context else connection
+        except ssl.SSLError:
+            listener.heard.append(b"")
+            raise
+        with closing(served):
+            head = b""
+            while b"\r\n\r\n" not in head and head[:1] != _TLS and (more := served.recv(65536)):
+                head += more
+            listener.heard.append(head)
+            served.sendall(answer(head))
+            served.shutdown(socket.SHUT_WR)
+            while served.recv(65536):  # else what is unread resets the connection, and the answer is lost
+                pass
+
+    with closing(socket.create_server(("127.0.0.1", 0))) as bound:
+        listener = Listener(bound, talk)
+        threading.Thread(target=listener.serve, daemon=True).start()
+        try:
+            yield listener
+        finally:
+            bound.shutdown(socket.SHUT_RDWR)
+
+
+def page(status: str = "200 OK", body: bytes = PAGE, *headers: str) -> bytes:
+    """An answer of HTTP."""
+    lines = [f"HTTP/1.1 {status}", "Content-Type: text/html", f"Content-Length: {len(body)}", "Connection: close"]
+    return "\r\n".join([*lines, *headers, "", ""]).encode() + body
+
+
+def certificate(directory: Path) -> ssl.SSLContext:
+    """A server's TLS with a certificate that no client trusts."""
+    private = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder(name, name, private.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        .sign(private, hashes.SHA256())
+    )
+    key, cert = directory / "key.pem", directory / "cert.pem"
+    cert.write_bytes(made.public_bytes(Encoding.PEM))
+    key.write_bytes(private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(cert, key)
+    return context
+
+
+def options(engine: str, endpoint: str, **more: object) -> dict[str, object]:
+    """The storage options by which an engine reaches an endpoint."""
+    if engine == "s3fs":
+        return {"endpoint_url": endpoint, "key": KEY, "secret": SECRET, **more}
+    return {"engine": engine, "endpoint": endpoint, "access_key_id": KEY, "secret_access_key": SECRET, **more}

@@ -1,0 +1,229 @@
+"""The fault matrix of S3: every fault on every operation, once and for ever, and what became of it."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Literal, TypeAlias
+
+from agent_memory import AgentMemory, AgentMemoryError, AgentMemoryFileNotFoundError, OutcomeUnknownError
+from tests.object_store.proxy import FAULTS, Chooser, Fault, Proxy
+from tests.support.servers import S3Server
+
+OLD, NEW = "old\n", "new\n"
+Files: TypeAlias = dict[str, str]
+CANCELLED: Final = "cancelled"
+"""Of an async caller, not of the network; see `tests.object_store.cancelling`."""
+WRONG = ("hangs", "lost", "twice", "foreign")
+
+
+@dataclass(frozen=True)
+class Operation:
+    """An operation, and the tree's files before it and when it took effect once."""
+
+    name: str
+    call: Callable[[AgentMemory], object]
+    before: Files
+    after: Files
+    prepare: Callable[[AgentMemory], object] | None = None
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What one fault did to one operation."""
+
+    result: str
+    requests: int
+    seconds: float
+
+    def __str__(self) -> str:
+        return f"{self.result}, {self.requests}, {self.seconds:.1f} s"
+
+
+Cells: TypeAlias = dict[tuple[str, str, Fault | Literal["cancelled"], bool], Cell]
+"""By engine, operation, fault, and whether it stays."""
+Trial: TypeAlias = Callable[[], Cell]
+
+_HAVE = {"d/a.md": OLD}
+LARGE = "." * (5 << 20) + OLD
+_SHA = hashlib.sha256(OLD.encode()).hexdigest()
+OPERATIONS = (
+    Operation("read", lambda m: m.read("d/a.md"), _HAVE, _HAVE),
+    Operation("stat", lambda m: m.stat("d/a.md"), _HAVE, _HAVE),
+    Operation("list", lambda m: m.list("d"), _HAVE, _HAVE),
+    Operation("write, a new file", lambda m: m.write("d/b.md", NEW), _HAVE, {**_HAVE, "d/b.md": NEW}),
+    Operation("write", lambda m: m.write("d/a.md", NEW), _HAVE, {"d/a.md": NEW}),
+    Operation("write, expected_sha256", lambda m: m.write("d/a.md", NEW, expected_sha256=_SHA), _HAVE, {"d/a.md": NEW}),
+    Operation("create", lambda m: m.create("d/b.md", NEW), _HAVE, {**_HAVE, "d/b.md": NEW}),
+    Operation("append, a new file", lambda m: m.append("d/b.md", NEW), _HAVE, {**_HAVE, "d/b.md": NEW}),
+    Operation("append", lambda m: m.append("d/a.md", NEW), _HAVE, {"d/a.md": OLD + NEW}),
+    Operation(
+        "append to one's own",
+        lambda m: m.append("d/a.md", NEW),
+        {"d/a.md": OLD},
+        {"d/a.md": OLD + NEW},
+        lambda m: m.write("d/a.md", OLD),
+    ),
+    Operation(
+        "append to a large file",
+        lambda m: m.append("d/a.md", NEW),
+        {"d/a.md": LARGE},
+        {"d/a.md": LARGE + NEW},
+        lambda m: (m.write("d/large ready.md", LARGE), m.append("d/large ready.md", NEW)),
+    ),
+    Operation(
+        "create, in parts",
+        lambda m: m.write_blocks("d/b.md", [LARGE.encode()], len(LARGE), create=True),
+        _HAVE,
+        {**_HAVE, "d/b.md": LARGE},
+        lambda m: m.write_blocks("d/large ready.md", [LARGE.encode()], len(LARGE), create=True),
+    ),
+    Operation("edit", lambda m: m.edit("d/a.md", lambda text: text + NEW), _HAVE, {"d/a.md": OLD + NEW}),
+    Operation("delete", lambda m: m.delete("d/a.md"), _HAVE, {}),
+    Operation("rename", lambda m: m.rename("d/a.md", "d/b.md"), _HAVE, {"d/b.md": OLD}),
+)
+_NOT_BY_OBSTORE = {"rename", "create, in parts"}
+ENGINES = {"s3fs": OPERATIONS, "obstore": [each for each in OPERATIONS if each.name not in _NOT_BY_OBSTORE]}
+"""What each engine promises; obstore refuses to rename, and sends nothing in parts."""
+
+
+@contextmanager
+def trial(operation: Operation, fault: Fault, always: bool, server: S3Server, seconds: float) -> Iterator[Trial]:
+    """Make one operation ready; calling the trial runs it, and judges what it says by what is there afterwards."""
+    url = server.new_url()
+    with AgentMemory.open(url, storage_options=server.options) as direct, Proxy(server.endpoint) as proxy:
+        for path, text in operation.before.items():
+            direct.write(path, text)
+        options = server.through(proxy, read_timeout=1)
+        with AgentMemory.open(url, storage_options=options, timeout=seconds) as memory:
+            memory.write("ready.md", "")  # connected, and the server tried
+            memory.create("d/ready.md", "")
+            if operation.prepare:
+                operation.prepare(memory)
+
+            def run() -> Cell:
+                proxy.choose = (lambda _: fault) if always else _first_of_each(fault)
+                with proxy.counting() as requests:
+                    began = time.monotonic()
+                    result = _result(partial(operation.call, memory))
+                    took = time.monotonic() - began
+                proxy.choose = lambda _: None
+                return Cell(_judged(result, operation, _files(direct)), sum(requests.values()), took)
+
+            yield run
+
+
+def _first_of_each(fault: Fault) -> Chooser:
+    met: set[str] = set()
+
+    def choose(operation: str) -> Fault | None:
+        if operation in met:
+            return None
+        met.add(operation)
+        return fault
+
+    return choose
+
+
+def _result(call: Callable[[], object]) -> str:
+    try:
+        call()
+    except AgentMemoryError as error:
+        return type(error).__name__
+    except BaseException as error:  # noqa: BLE001 - that is what is looked for
+        return f"foreign: {type(error).__name__}"
+    return "done"
+
+
+def _files(memory: AgentMemory) -> Files:
+    found = {}
+    for entry in memory.list():
+        if not entry.path.endswith("ready.md"):
+            found[entry.path] = memory.read(entry.path)
+    return found
+
+
+def _judged(result: str, operation: Operation, files: Files) -> str:
+    if result.startswith("foreign"):
+        return result
+    if any(text.count(NEW) > 1 or text.count(OLD) > 1 for text in files.values()):
+        return f"twice: {result}"
+    renamed_in_part = operation.name == "rename" and files == {**operation.before, **operation.after}
+    if result == "done":
+        kept = files == operation.after
+    elif result == OutcomeUnknownError.__name__:
+        kept = files in (operation.before, operation.after) or renamed_in_part
+    else:
+        kept = files == operation.before or (renamed_in_part and result != AgentMemoryFileNotFoundError.__name__)
+    return result if kept else f"lost: {result}"
+
+
+def page(cells: Cells) -> str:
+    """The documentation page of a run."""
+    tables = {
+        f"{engine}_{kind}": _table(cells, engine, always)
+        for engine in ENGINES
+        for kind, always in (("once", False), ("always", True))
+    }
+    return _PAGE.format(**tables, cancelled="\n".join(_cancelled(cells)))
+
+
+def _cancelled(cells: Cells) -> Iterator[str]:
+    yield f"| | {' | '.join(ENGINES)} |\n|---|{'---|' * len(ENGINES)}"
+    for operation in OPERATIONS:
+        found = (cells.get((engine, operation.name, CANCELLED, False)) for engine in ENGINES)
+        yield f"| {operation.name} | {' | '.join(cell.result if cell else 'not run' for cell in found)} |"
+
+
+def _table(cells: Cells, engine: str, always: bool) -> str:
+    names = [operation.name for operation in ENGINES[engine]]
+    head = f"| | {' | '.join(names)} |\n|---|{'---|' * len(names)}"
+    rows = (
+        f"| {fault} | {' | '.join(str(cells.get((engine, name, fault, always), 'not run')) for name in names)} |"
+        for fault in FAULTS
+    )
+    return "\n".join([head, *rows])
+
+
+_PAGE = """# What a failing network does on S3
+
+Every cell is an operation of a run, through a proxy that injects the fault, and says how it ended, how many requests
+were sent, and how long it took. Afterwards the files were read past the proxy: what was reported is what is there. An
+operation that ends with an error other than `OutcomeUnknownError` changed nothing; a rename that failed may leave both
+names. The page is written by the run and by nobody else:
+
+```sh
+python -m pytest tests/object_store/test_fault_matrix.py --long --s3-faults-page docs/s3-faults.md
+```
+
+"reset": the connection is cut before the request is forwarded; "reply lost": after; "hangs": no answer comes, for
+which the client is told to wait a second. A 409 does not befall an operation whose requests have no condition, nor a
+truncated body one that reads none.
+
+## The first request of each kind meets the fault
+
+{s3fs_once}
+
+## Every request meets it, and the call has three seconds
+
+{s3fs_always}
+
+## By `engine="obstore"`: the first request of each kind
+
+{obstore_once}
+
+## By `engine="obstore"`: every request
+
+{obstore_always}
+
+## Cancelled at every await
+
+An operation of an async caller is cancelled at its first await, another at its second, and so on to the end. Each
+leaves the old files or the new ones, no task and no turn to write, a limit that knows enough, and the next calls work.
+
+{cancelled}
+"""

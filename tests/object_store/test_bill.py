@@ -1,0 +1,122 @@
+"""What every operation costs, counted by a proxy in front of the server: the table of docs/s3.md."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from agent_memory import AgentMemory, AgentMemoryService
+from agent_memory.conversation import ConversationMemory, Message
+from tests.object_store.proxy import Proxy
+from tests.support.servers import S3Server
+
+Cost = Callable[[Callable[[], object]], Counter[str]]
+
+
+@pytest.fixture
+def proxy(ministack: S3Server) -> Iterator[Proxy]:
+    with Proxy(ministack.endpoint) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def cost(proxy: Proxy) -> Cost:
+    """Counts the requests of a call."""
+
+    def count(call: Callable[[], object]) -> Counter[str]:
+        with proxy.counting() as requests:
+            call()
+        return requests
+
+    return count
+
+
+@pytest.fixture(params=["s3fs", "obstore"])
+def engine(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def opened(proxy: Proxy, ministack: S3Server, engine: str) -> Iterator[Callable[[], AgentMemory]]:
+    """Opens one tree, each time as another process would."""
+    url, options = ministack.new_url(), ministack.by(engine).through(proxy)
+    memories = []
+
+    def open_it() -> AgentMemory:
+        memories.append(AgentMemory.open(url, storage_options=options))
+        return memories[-1]
+
+    yield open_it
+    for memory in memories:
+        memory.close()
+
+
+def test_a_process_pays_once_for_the_server_and_once_per_directory(
+    opened: Callable[[], AgentMemory], cost: Cost, engine: str
+) -> None:
+    memory = opened()
+    trial = Counter({"PUT": 4, "DELETE": 2 if engine == "s3fs" else 1})
+    store = Counter({"GET": 1} if engine == "obstore" else {})
+    assert cost(lambda: memory.create("top.md", "x")) == trial + store + Counter({"LIST": 1, "PUT": 1}), (
+        "its directory; whether it is an object store, which obstore does not tell of a listing of nothing; a trial"
+    )
+    assert cost(lambda: memory.write("a/b/new.md", "x")) == {"HEAD": 2, "LIST": 1, "PUT": 1}, "a, a/b, what a/b holds"
+    assert cost(lambda: memory.write("a/b/other.md", "x")) == {"PUT": 1}
+    assert cost(lambda: memory.write("a/c/new.md", "x")) == {"HEAD": 1, "LIST": 1, "PUT": 1}
+    another = opened()
+    assert cost(lambda: another.append("top.md", "y")) == trial + Counter({"GET": 1, "PUT": 1})
+
+
+def test_the_table_of_the_bill(opened: Callable[[], AgentMemory], cost: Cost, engine: str) -> None:
+    memory, another = opened(), opened()
+    for user in (memory, another):
+        user.append("ready.md", "x")
+    for name in ("a", "b", "c", "d", "e"):
+        memory.write(f"{name}.md", "x")
+    assert cost(lambda: memory.read("a.md")) == {"GET": 1}
+    assert cost(lambda: memory.stat("a.md")) == {"HEAD": 1}
+    assert cost(lambda: memory.exists("a.md")) == {"HEAD": 1}
+    assert cost(lambda: memory.exists("none.md")) == {"HEAD": 1}
+    assert cost(lambda: memory.write("a.md", "y")) == {"PUT": 1}
+    assert cost(lambda: memory.create("new.md", "y")) == {"PUT": 1}
+    assert cost(lambda: memory.append("new.md", "y")) == {"PUT": 1}, "the version this process wrote is current"
+    assert cost(lambda: another.append("new.md", "y")) == {"GET": 1, "PUT": 1}
+    assert cost(lambda: memory.append("new.md", "y")) == {"GET": 1, "PUT": 2}, "it is not any more"
+    assert cost(lambda: memory.append("new.md", "y")) == {"GET": 1, "PUT": 1}, "and where others write one looks first"
+    assert cost(lambda: memory.append("new.md", "y")) == {"PUT": 1}
+    assert cost(lambda: memory.edit("b.md", str.upper)) == {"GET": 1, "PUT": 1}
+    assert cost(lambda: memory.edit("b.md", str.upper)) == {"GET": 1}, "equal text writes nothing"
+    assert cost(lambda: memory.delete("b.md")) == {"HEAD": 1, "DELETE": 1}
+    assert cost(lambda: memory.list()) == {"LIST": 1}
+    assert cost(lambda: memory.list(recursive=False)) == {"LIST": 1}
+    if engine == "s3fs":  # the other refuses
+        assert cost(lambda: memory.rename("c.md", "moved.md")) == {"GET": 1, "PUT": 1, "HEAD": 1, "DELETE": 1}
+    assert cost(lambda: memory.copy("d.md", "copied.md")) == {"GET": 1, "PUT": 1}
+
+
+def test_the_tail_of_a_history_is_one_ranged_request(opened: Callable[[], AgentMemory], cost: Cost) -> None:
+    memory = opened()
+    conversation = ConversationMemory(memory)
+    conversation.append_messages([Message("user", f"message {number}") for number in range(20_000)])
+    assert cost(lambda: conversation.load_history(80)) == {"GET": 1}
+
+
+def test_nothing_grows_with_the_number_of_files_or_agents(proxy: Proxy, ministack: S3Server, cost: Cost) -> None:
+    options = ministack.through(proxy)
+    with AgentMemoryService(ministack.new_url(), storage_options=options) as service:
+        service.append_to_memory_file("first", "log.md", "x")
+
+        def work() -> None:
+            service.append_to_memory_file("first", "log.md", "x")
+            service.read_memory_file("first", "log.md")
+            service.agent("first").edit("log.md", str.upper)
+            service.agent("first").stat("log.md")
+
+        alone = cost(work)
+        for number in range(50):
+            service.write_memory_file(f"agent-{number}", "log.md", "x")
+            service.write_memory_file("first", f"file-{number}.md", "x")
+        assert cost(work) == alone

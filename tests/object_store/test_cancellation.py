@@ -1,0 +1,31 @@
+"""A cancellation at any await: data old or new, guards that know enough, and nothing held or left running."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.object_store.cancelling import cancel_at_every_await, remember
+from tests.object_store.matrix import ENGINES, Cells, Operation
+from tests.support.servers import S3Server
+
+QUICK = {"s3fs": {"read", "append", "edit"}, "obstore": {"append"}}
+CASES = [
+    pytest.param(
+        engine, operation, id=f"{engine}, {operation.name}",
+        marks=() if operation.name in QUICK[engine] else pytest.mark.long,
+    )
+    for engine, operations in ENGINES.items()
+    for operation in operations
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("after", [0.0, *(pytest.param(each, marks=pytest.mark.long) for each in (0.001, 0.004))])
+@pytest.mark.parametrize(("engine", "operation"), CASES)
+def test_a_cancellation_at_any_await_leaves_old_or_new_and_nothing_else(
+    engine: str, operation: Operation, after: float, ministack: S3Server, cells: Cells
+) -> None:
+    found = asyncio.run(cancel_at_every_await(operation, ministack.by(engine), after))
+    assert len(found) > 1
+    remember(cells, engine, operation, found)

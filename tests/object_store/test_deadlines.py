@@ -1,0 +1,67 @@
+"""Deadlines of what an operation asks besides: of its own, and of another that asks it meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from itertools import chain
+
+import pytest
+
+from agent_memory.backend import Deadline, deadline_scope
+from agent_memory.errors import FileOperationError, OutcomeUnknownError
+from agent_memory.key import Key
+from agent_memory.object_store import ObjectStoreBackend
+from tests.object_store.test_settling import Scene, Scripted, done, lost_after, never, then
+
+
+class Untrusted(Scripted):
+    async def is_trusted(self) -> bool:
+        return False
+
+
+Change = Callable[[ObjectStoreBackend, Key], Awaitable[object]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "change"),
+    [
+        pytest.param(Scripted, lambda backend, key: backend.write(key, b"x"), id="what is in the directory"),
+        pytest.param(Untrusted, lambda backend, key: backend.append(key, b"x"), id="whether preconditions are kept"),
+    ],
+)
+def test_who_has_less_time_than_whoever_asked_first_is_told_at_the_end_of_it(
+    kind: type[Scripted], change: Change
+) -> None:
+    scene = Scene()
+    client = kind(scene.store)
+    backend = ObjectStoreBackend(client)
+    client.answers = never("HEAD", "PUT")
+
+    async def ended_after(key: Key, seconds: float) -> float:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        with deadline_scope(Deadline(seconds, began + seconds)), pytest.raises(FileOperationError):
+            await change(backend, key)
+        return loop.time() - began
+
+    async def both() -> tuple[float, float]:
+        return await asyncio.gather(
+            ended_after(Key.tree().join("d/one.md"), 20.0), ended_after(Key.tree().join("d/other.md"), 2.0)
+        )
+
+    long, short = scene.play(both)
+    assert short <= 2.0 < long <= 20.0
+
+
+def test_an_append_without_an_answer_whose_directory_is_not_answered_for_either_is_unknown() -> None:
+    scene, key = Scene(), Key.tree().join("d/log.md")
+    (one, client), (two, _) = scene.writer(), scene.writer()
+
+    async def play() -> None:
+        await two.append(key, b"base\n")
+        client.answers = chain(then(done, lost_after, lambda: two.delete(key), done, done), never("HEAD"))
+        await one.append(key, b"mine\n")
+
+    with pytest.raises(OutcomeUnknownError, match="could not be found out"):
+        scene.play(play)

@@ -1,0 +1,233 @@
+"""Nothing is left of what was forgotten: not in earlier versions, not in uploads, not under a deletion mark."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from itertools import count
+from typing import Any
+
+import pytest
+
+from agent_memory import AgentMemory, AgentMemoryService, PartialOperationError, WriteError
+from agent_memory.object_store import PermanentError
+from tests.support.servers import S3Server
+
+SECRET = "the password"
+_buckets = count()
+
+
+@pytest.fixture(params=["ministack", *(pytest.param(name, marks=pytest.mark.long) for name in ("moto", "seaweedfs"))])
+def server(request: pytest.FixtureRequest) -> S3Server:
+    found: S3Server = request.getfixturevalue(request.param)
+    return found
+
+
+class Bucket:
+    """A bucket that keeps versions, as an administrator sees it."""
+
+    def __init__(self, server: S3Server) -> None:
+        self.name = f"versions-{os.getpid()}-{next(_buckets)}"
+        self.client = server.client("s3")
+        server.make_bucket(self.name)
+        self.client.put_bucket_versioning(Bucket=self.name, VersioningConfiguration={"Status": "Enabled"})
+
+    def versions(self, prefix: str = "") -> list[tuple[str, str]]:
+        """All versions and deletion marks."""
+        found = self.client.list_object_versions(Bucket=self.name, Prefix=prefix)
+        return [
+            (each["Key"], each["VersionId"]) for kind in ("Versions", "DeleteMarkers") for each in found.get(kind, ())
+        ]
+
+    def names(self) -> set[str]:
+        return {name for name, _ in self.versions() if not name.endswith("/")}
+
+    def uploads(self) -> list[str]:
+        return [each["Key"] for each in self.client.list_multipart_uploads(Bucket=self.name).get("Uploads", ())]
+
+    def begin_upload(self, name: str) -> None:
+        begun = self.client.create_multipart_upload(Bucket=self.name, Key=name)
+        self.client.upload_part(
+            Bucket=self.name, Key=name, UploadId=begun["UploadId"], PartNumber=1, Body=SECRET.encode()
+        )
+
+    def holds_secret(self) -> bool:
+        return any(SECRET.encode() in self._content(name, version) for name, version in self.versions())
+
+    def _content(self, name: str, version: str) -> bytes:
+        try:
+            data: bytes = self.client.get_object(Bucket=self.name, Key=name, VersionId=version)["Body"].read()
+        except self.client.exceptions.ClientError:  # a deletion mark
+            return b""
+        return data
+
+
+@pytest.fixture
+def bucket(server: S3Server) -> Bucket:
+    return Bucket(server)
+
+
+@pytest.fixture
+def service(server: S3Server, bucket: Bucket) -> Iterator[AgentMemoryService]:
+    with AgentMemoryService(f"s3://{bucket.name}/root", storage_options=server.options) as service:
+        yield service
+
+
+def fill(service: AgentMemoryService) -> None:
+    for agent in ("bob", "bobby"):
+        memory = service.agent(agent)
+        memory.write("notes.md", SECRET)
+        memory.append("notes.md", "more")
+        memory.write("notes.md", "nothing of it any more")
+        memory.write("notes.md.old", "another file")
+        memory.write("dir/gone.md", SECRET)
+        memory.delete("dir/gone.md")
+        memory.write("dir/kept.md", "x")
+
+
+BOB = "root/agent_memory/bob/"
+OF_BOBBY = {f"root/agent_memory/bobby/{name}" for name in ("notes.md", "notes.md.old", "dir/gone.md", "dir/kept.md")}
+
+
+def test_a_file_is_forgotten_with_its_versions_and_uploads(service: AgentMemoryService, bucket: Bucket) -> None:
+    fill(service)
+    bucket.begin_upload(BOB + "notes.md")
+    bucket.begin_upload(BOB + "notes.md.old")
+    assert service.forget_memory("bob", "notes.md").files == 1
+    assert bucket.versions(BOB + "notes.md") == bucket.versions(BOB + "notes.md.old") != []
+    assert bucket.uploads() == [BOB + "notes.md.old"]
+    assert service.agent("bob").list()[-1].path == "notes.md.old"
+    assert service.forget_memory("bob", "notes.md").files == 0
+
+
+def test_a_file_that_was_deleted_before_is_forgotten_too(service: AgentMemoryService, bucket: Bucket) -> None:
+    fill(service)
+    assert service.forget_memory("bob", "dir/gone.md").files == 1
+    assert bucket.versions(BOB + "dir/gone.md") == []
+
+
+def test_an_agent_is_forgotten_and_no_other(service: AgentMemoryService, bucket: Bucket) -> None:
+    fill(service)
+    bucket.begin_upload(BOB + "dir/upload.md")
+    result = service.forget_memory("bob")
+    assert (result.files, result.skipped) == (5, 0)
+    assert bucket.names() == OF_BOBBY
+    assert bucket.uploads() == []
+    service.forget_memory("bobby")
+    assert not bucket.holds_secret()
+    assert bucket.names() == set()
+    service.write_memory_file("bob", "notes.md", "anew")
+    assert service.read_memory_file("bob", "notes.md") == "anew"
+
+
+def test_an_append_after_it_does_not_bring_it_back(service: AgentMemoryService, bucket: Bucket) -> None:
+    service.append_to_memory_file("bob", "notes.md", SECRET)
+    service.forget_memory("bob", "notes.md")
+    service.append_to_memory_file("bob", "notes.md", "anew")
+    assert service.read_memory_file("bob", "notes.md") == "anew"
+    assert not bucket.holds_secret()
+
+
+def test_our_own_data_are_no_files_of_a_tree_without_agents(server: S3Server, bucket: Bucket) -> None:
+    bucket.client.put_object(Bucket=bucket.name, Key="root/.agent-memory/audit/x", Body=b"x")
+    bucket.client.put_object(Bucket=bucket.name, Key="other/file", Body=b"x")
+    with AgentMemory.open(f"s3://{bucket.name}/root", storage_options=server.options) as memory:
+        memory.write("notes.md", SECRET)
+        assert memory.forget("").files == 1
+    assert bucket.names() == {"root/.agent-memory/audit/x", "other/file"}
+
+
+def test_more_versions_than_a_page_holds(service: AgentMemoryService, bucket: Bucket, monkeypatch: Any) -> None:
+    store = service._backend._bucket.store  # type: ignore[union-attr]
+    call = store._call
+
+    async def in_small_pages(method: str, **options: Any) -> Any:
+        small = {"MaxKeys": 3} if method == "list_object_versions" else {}
+        return await call(method, **options, **small)
+
+    monkeypatch.setattr(store, "_call", in_small_pages)
+    memory = service.agent("bob")
+    for turn in range(5):
+        memory.write("a.md", f"{turn}")
+        memory.write("d/b.md", f"{turn}")
+    memory.delete("a.md")
+    service.write_memory_file("bobby", "z.md", "x")
+    assert service.forget_memory("bob").files == 2
+    assert bucket.names() == {"root/agent_memory/bobby/z.md"}
+
+
+def test_a_server_that_deletes_nothing_is_told(service: AgentMemoryService, monkeypatch: Any) -> None:
+    fill(service)
+
+    async def pretending(_: Any) -> None:
+        return None
+
+    monkeypatch.setattr(service._backend._bucket.store, "delete_version", pretending)  # type: ignore[union-attr]
+    with pytest.raises(WriteError, match="still lists"):
+        service.forget_memory("bob")
+
+
+def test_an_upload_that_stays_is_told_though_the_versions_are_gone(
+    service: AgentMemoryService, bucket: Bucket, monkeypatch: Any
+) -> None:
+    fill(service)
+    bucket.begin_upload(BOB + "notes.md")
+
+    async def refusing(_: Any) -> None:
+        raise PermanentError("access denied by S3")
+
+    monkeypatch.setattr(service._backend._bucket.store, "abort_upload", refusing)  # type: ignore[union-attr]
+    with pytest.raises(PartialOperationError, match="access denied") as partial:
+        service.forget_memory("bob")
+    assert partial.value.left == ("notes.md",)
+    assert bucket.uploads() == [BOB + "notes.md"]
+
+
+def test_no_earlier_version_comes_to_light_meanwhile(
+    service: AgentMemoryService, bucket: Bucket, monkeypatch: Any
+) -> None:
+    store = service._backend._bucket.store  # type: ignore[union-attr]
+    call, seen = store._call, []
+
+    async def in_small_pages(method: str, **options: Any) -> Any:
+        if method == "list_object_versions":
+            return await call(method, **options, MaxKeys=2)
+        reply = await call(method, **options)
+        if method == "delete_object" and options["Key"].endswith("/a.md"):  # not of a trial's scratch object
+            seen.append(visible())
+        return reply
+
+    def visible() -> bool:
+        found = bucket.client.list_objects_v2(Bucket=bucket.name, Prefix=BOB + "a.md")
+        return bool(found.get("Contents"))
+
+    memory = service.agent("bob")
+    for turn in range(5):
+        memory.write("a.md", f"{SECRET} {turn}")
+    memory.delete("a.md")
+    monkeypatch.setattr(store, "_call", in_small_pages)
+    service.forget_memory("bob")
+    assert seen == [False] * 6
+    assert bucket.versions() == []
+
+
+def test_what_cannot_be_erased_is_told(service: AgentMemoryService, bucket: Bucket, monkeypatch: Any) -> None:
+    fill(service)
+    store = service._backend._bucket.store  # type: ignore[union-attr]
+    delete = store.delete_version
+
+    async def refusing(version: Any) -> None:
+        if version.name.endswith("/notes.md"):
+            raise PermanentError("access denied by S3")
+        await delete(version)
+
+    monkeypatch.setattr(store, "delete_version", refusing)
+    with pytest.raises(PartialOperationError, match="access denied") as partial:
+        service.forget_memory("bob")
+    assert partial.value.left == ("notes.md",)
+    assert partial.value.done == ("dir/gone.md", "dir/kept.md", "notes.md.old")
+    with pytest.raises(WriteError, match="access denied"):
+        service.forget_memory("bob", "notes.md")
+    monkeypatch.undo()
+    assert service.forget_memory("bob").files == 1
+    assert bucket.names() == OF_BOBBY

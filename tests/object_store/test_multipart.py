@@ -1,0 +1,217 @@
+"""Appends to large files: the server copies what is there, and only what is new is sent."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from contextlib import closing
+
+import pytest
+
+from agent_memory import AgentMemory, AppendError, ConflictError
+from agent_memory.conversation import ConversationMemory, Message
+from tests.object_store.proxy import Fault, Proxy
+from tests.support.servers import S3Server
+
+LARGE = 6 << 20
+on_both = pytest.mark.parametrize(
+    "server", ["ministack", pytest.param("seaweedfs", marks=pytest.mark.long)], indirect=True
+)
+LINE = "x" * 1023 + "\n"
+
+
+@pytest.fixture
+def server(request: pytest.FixtureRequest) -> S3Server:
+    found: S3Server = request.getfixturevalue(request.param)
+    return found
+
+
+def put_large(server: S3Server, url: str, path: str = "log.md", size: int = LARGE) -> bytes:
+    """A large file that somebody else put there."""
+    data = (b"%063d\n" * (size // 64)) % tuple(range(size // 64))
+    with closing(server.client("s3")) as s3:
+        s3.put_object(Bucket="memories", Key=f"{url.removeprefix('s3://memories/')}/{path}", Body=data)
+    return data
+
+
+def uploads(server: S3Server, url: str) -> int:
+    """How many uploads in parts are neither completed nor aborted."""
+    with closing(server.client("s3")) as s3:
+        found = s3.list_multipart_uploads(Bucket="memories", Prefix=url.removeprefix("s3://memories/"))
+    return len(found.get("Uploads", ()))
+
+
+@on_both
+def test_only_what_is_new_is_sent(server: S3Server) -> None:
+    url = server.new_url()
+    before = put_large(server, url)
+    with Proxy(server.endpoint) as proxy:
+        with AgentMemory.open(url, storage_options=server.through(proxy)) as memory:
+            for number in range(20):
+                memory.append("log.md", f"{number:04}{LINE[4:]}")
+            assert proxy.sent < 60_000
+            expected = before + "".join(f"{number:04}{LINE[4:]}" for number in range(20)).encode()
+            assert memory.read_bytes("log.md") == expected
+    assert uploads(server, url) == 0
+
+
+def test_what_it_costs(ministack: S3Server) -> None:
+    url = ministack.new_url()
+    put_large(ministack, url)
+    put_large(ministack, url, "other.md")
+    with Proxy(ministack.endpoint) as proxy:
+        with AgentMemory.open(url, storage_options=ministack.through(proxy)) as memory:
+            memory.append("other.md", LINE)
+            with proxy.counting() as first:
+                memory.append("log.md", LINE)
+            with proxy.counting() as second:
+                memory.append("log.md", LINE)
+    assert second == {"BEGIN UPLOAD": 1, "COPY PART": 1, "PUT PART": 1, "COMPLETE UPLOAD": 1}
+    assert first == {"GET": 2, **second}
+
+
+def test_what_fails_leaves_no_upload(ministack: S3Server) -> None:
+    url = ministack.new_url()
+    before = put_large(ministack, url)
+    with Proxy(ministack.endpoint) as proxy:
+        with AgentMemory.open(url, storage_options=ministack.through(proxy)) as patient:
+            patient.append("log.md", LINE)  # whatever is asked once is not asked within the short time
+            before += LINE.encode()
+            memory = patient.with_timeout(5)
+            proxy.choose = lambda operation: "409" if operation == "COMPLETE UPLOAD" else None
+            with pytest.raises(ConflictError, match="lost races; nothing was written"):
+                memory.append("log.md", LINE)
+            proxy.choose = lambda operation: "500" if operation == "PUT PART" else None
+            with pytest.raises(AppendError, match="S3 answered InternalError"):
+                memory.append("log.md", LINE)
+            proxy.choose = lambda operation: "hangs" if operation == "COPY PART" else None
+            with pytest.raises(AppendError, match="no answer in time"):
+                memory.append("log.md", LINE)  # is aborted at the latest when the memory is closed
+            proxy.choose = lambda _: None
+            assert memory.read_bytes("log.md") == before
+    assert uploads(ministack, url) == 0
+
+
+def test_a_completion_whose_answer_is_lost_is_found(ministack: S3Server) -> None:
+    url = ministack.new_url()
+    before = put_large(ministack, url)
+    with Proxy(ministack.endpoint) as proxy:
+        with AgentMemory.open(url, storage_options=ministack.through(proxy)) as memory:
+            memory.append("log.md", "first\n")
+            faults: list[Fault] = ["reply lost", "500 after it was done", "reset"]
+            lost = iter(faults)
+            proxy.choose = lambda operation: next(lost, None) if operation == "COMPLETE UPLOAD" else None
+            memory.append("log.md", "second\n")
+            memory.append("log.md", "third\n")
+            assert memory.read_bytes("log.md") == before + b"first\nsecond\nthird\n"
+    assert uploads(ministack, url) == 0
+
+
+@pytest.mark.parametrize("server", ["ministack", "moto"], indirect=True)
+def test_separators_and_files_that_grow_large(server: S3Server) -> None:
+    url = server.new_url()
+    with AgentMemory.open(url, storage_options=server.options) as memory:
+        memory.write("log.md", "x" * (5 << 20))
+        memory.append("log.md", "second", separator="\n")
+        memory.append("log.md", "third\n", separator="\n")
+        memory.append("log.md", "fourth\n", separator="\n")
+        assert memory.stat("log.md").size == len(memory.read("log.md"))
+        assert memory.read("log.md").lstrip("x") == "\nsecond\nthird\nfourth\n"
+
+
+@on_both
+def test_racing_writers_lose_nothing(server: S3Server) -> None:
+    url = server.new_url()
+    before = put_large(server, url).decode()
+    barrier = threading.Barrier(4)
+
+    def write(writer: int) -> None:
+        with AgentMemory.open(url, storage_options=server.options) as memory:
+            barrier.wait(30)
+            for number in range(5):
+                memory.append("log.md", f"writer {writer} line {number}\n")
+
+    threads = [threading.Thread(target=write, args=(writer,)) for writer in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    with AgentMemory.open(url, storage_options=server.options) as memory:
+        text = memory.read("log.md")
+    assert text.startswith(before)
+    lines = text[len(before) :].splitlines()
+    assert sorted(lines) == sorted(f"writer {w} line {n}" for w in range(4) for n in range(5))
+    assert uploads(server, url) == 0
+
+
+_IN_BOUNDED_MEMORY = """
+import asyncio, json, sys
+from pathlib import Path
+import aiobotocore.session, s3fs
+from agent_memory import AgentMemory
+from agent_memory.conversation import ConversationMemory, Message
+from agent_memory.tools import MemorySearch
+
+def peak():  # ru_maxrss would begin with the parent's
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) // 1024
+
+async def size_of(reader):
+    total = 0
+    while data := await reader.read(total, total + (4 << 20)):
+        total += len(data)
+    return total
+
+imported = peak()
+url, options, appends = sys.argv[1], json.loads(sys.argv[2]), int(sys.argv[3])
+with AgentMemory.open(url, storage_options=options) as memory:
+    for number in range(appends):
+        memory.append("history.jsonl", Message("user", f"number {number}: " + "y" * 900).to_line() + "\\n")
+    tail = len(ConversationMemory(memory).load_history(80))
+    found = len(MemorySearch(memory, history=True).search("number 0:").matches)
+    read = memory.scan("history.jsonl", size_of)
+    print(json.dumps([peak() - imported, tail, found, read]))
+"""
+
+
+def put_history(server: S3Server, url: str, megabytes: int) -> int:
+    """A history of about so many megabytes, of which the server makes most by copying."""
+    line = (Message("user", "x" * 900).to_line() + "\n").encode()
+    block = line * ((16 << 20) // len(line))
+    where = {"Bucket": "memories", "Key": f"{url.removeprefix('s3://memories/')}/history.jsonl"}
+    source = {"Bucket": "memories", "Key": where["Key"] + ".block"}
+    with closing(server.client("s3")) as s3:
+        s3.put_object(**source, Body=block)
+        upload = s3.create_multipart_upload(**where)["UploadId"]
+        parts = []
+        for number in range(1, megabytes // 16 + 1):
+            copied = s3.upload_part_copy(**where, UploadId=upload, PartNumber=number, CopySource=source)
+            parts.append({"PartNumber": number, "ETag": copied["CopyPartResult"]["ETag"]})
+        s3.complete_multipart_upload(**where, UploadId=upload, MultipartUpload={"Parts": parts})
+        s3.delete_object(**source)
+    return len(block) * len(parts)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("server", "megabytes", "appends"),
+    [("ministack", 64, 20), ("seaweedfs", 1024, 1)],
+    indirect=["server"],
+    ids=["64 MB", "1 GB"],
+)
+def test_large_files_are_appended_to_and_read_in_bounded_memory(server: S3Server, megabytes: int, appends: int) -> None:
+    url = server.new_url()
+    size = put_history(server, url, megabytes)
+    with Proxy(server.endpoint) as proxy:
+        with AgentMemory.open(url, storage_options=server.through(proxy)) as memory:
+            assert len(ConversationMemory(memory).load_history(80)) == 80
+        assert proxy.received < 1_000_000
+        command = [sys.executable, "-c", _IN_BOUNDED_MEMORY, url, json.dumps(server.through(proxy)), str(appends)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600)
+        assert proxy.sent < 1_000_000
+    peak, tail, found, read = json.loads(done.stdout)
+    assert peak < 64
+    assert (tail, found) == (80, 1)
+    assert read > size + 900 * appends

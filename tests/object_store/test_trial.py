@@ -1,0 +1,338 @@
+"""The trial of a server: what it does with each precondition is found out before an operation relies on it."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, ClassVar, get_args
+
+import pytest
+from click.testing import CliRunner
+
+from agent_memory import AgentMemory, AsyncAgentMemory, ConflictError, UnsupportedOperationError
+from agent_memory.backend import AnyBackend
+from agent_memory.cli.app import app
+from agent_memory.registry import open_backend
+from agent_memory.runtime.runners import close_backend
+from agent_memory.testing import FunctionalContract
+from tests.object_store.proxy import Proxy, Treatment, at_random
+from tests.support.servers import S3Server, by_both_engines
+
+if TYPE_CHECKING:
+    from agent_memory.testing._store import ContractStore
+
+CEPH: dict[str, Treatment] = {"swap": "unquoted", "delete": "ignored", "copy": "ignored", "complete": "ignored"}
+"""What Ceph RGW 16.2 does."""
+KINDS = ("create", "swap", "delete", "copy", "complete")
+COMBINATIONS: list[dict[str, Treatment]] = [
+    CEPH,
+    *({kind: each} for kind in KINDS for each in get_args(Treatment) if (kind, each) != ("create", "unquoted")),
+]
+REASONS = {
+    "ignored": "ignores preconditions",
+    "never met": "refuses preconditions that hold",
+    "unquoted": "refuses preconditions that hold",
+    "not taken": "does not take conditional requests",
+}
+LARGE = 5 << 20
+
+
+@pytest.fixture
+def proxy(ministack: S3Server) -> Iterator[Proxy]:
+    with Proxy(ministack.endpoint) as proxy:
+        yield proxy
+
+
+def name_of(combination: Mapping[str, str]) -> str:
+    return "ceph" if combination == CEPH else " ".join(f"{kind} {each}" for kind, each in combination.items())
+
+
+in_each_combination = pytest.mark.parametrize("combination", COMBINATIONS, ids=name_of)
+
+
+def left(server: S3Server, url: str) -> tuple[list[str], list[str]]:
+    """The names of all objects, and of all incomplete uploads, below a URL."""
+    client = server.client("s3")
+    prefix = url.removeprefix("s3://memories/") + "/"
+    listed: Any = client.list_objects_v2(Bucket="memories", Prefix=prefix)
+    uploads: Any = client.list_multipart_uploads(Bucket="memories", Prefix=prefix)
+    client.close()
+    return (
+        [each["Key"].removeprefix(prefix) for each in listed.get("Contents", ())],
+        [each["Key"].removeprefix(prefix) for each in uploads.get("Uploads", ()) if each["Key"].startswith(prefix)],
+    )
+
+
+@by_both_engines
+@in_each_combination
+def test_what_relies_on_a_precondition_works_if_it_is_kept_and_is_refused_before_anything_is_done_if_not(
+    ministack: S3Server, proxy: Proxy, combination: dict[str, Treatment], engine: str
+) -> None:
+    proxy.treatments = combination
+    url, server = ministack.new_url(), ministack.by(engine)
+    creates = combination.get("create", "kept") == "kept"
+    swaps = combination.get("swap", "kept") in ("kept", "unquoted")
+    deletes = combination.get("delete", "kept") == "kept" and engine == "s3fs"
+    if combination == {"delete": "unquoted"}:
+        deletes = False  # by an ETag with its quotes, as its PUT takes it
+
+    def is_kept(kept: bool, kind: str, call: Callable[[], object]) -> None:
+        if kept:
+            call()
+            return
+        reason = "this engine cannot" if kind == "delete" and engine == "obstore" else REASONS[combination[kind]]
+        with pytest.raises(UnsupportedOperationError, match=f"{reason}.*allow_single_writer"):
+            call()
+
+    with AgentMemory.open(url, storage_options=server.through(proxy)) as memory:
+        for name in ("a.md", "edited.md", "moved.md"):
+            memory.write(name, "x")
+        stale = memory.read("a.md")
+        is_kept(creates, "create", lambda: memory.create("new.md", "x"))
+        is_kept(swaps, "swap", lambda: memory.edit("edited.md", str.upper))
+        is_kept(creates and swaps, "swap" if creates else "create", lambda: memory.append("a.md", "y"))
+        kinds = [kind for kind, kept in (("delete", deletes), ("create", creates)) if not kept]
+        is_kept(not kinds, kinds[0] if kinds else "", lambda: memory.rename("moved.md", "there.md"))
+        memory.write("a.md", "of another")
+        with pytest.raises((ConflictError, UnsupportedOperationError)):
+            memory.delete("a.md", expected_sha256=digest(stale))
+        assert memory.read("a.md") == "of another"
+        stated = memory.capabilities
+        assert (stated.atomic_create, stated.compare_and_swap, stated.conditional_delete) == (creates, swaps, deletes)
+    names = {"a.md", "edited.md", "there.md" if not kinds else "moved.md", *(["new.md"] if creates else [])}
+    assert left(ministack, url) == (sorted(names), []), "no scratch object is left"
+
+
+def digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("combination", "in_parts"),
+    [
+        ({}, True),
+        (CEPH, False),
+        *(({kind: each}, False) for kind in ("copy", "complete") for each in REASONS),
+    ],
+    ids=str,
+)
+def test_a_large_file_is_appended_to_in_parts_only_if_the_preconditions_of_uploads_are_kept(
+    ministack: S3Server, proxy: Proxy, combination: dict[str, Treatment], in_parts: bool
+) -> None:
+    proxy.treatments = combination
+    url = ministack.new_url()
+    with AgentMemory.open(url, storage_options=ministack.through(proxy)) as memory:
+        memory.write("log.md", "x" * LARGE)
+        memory.append("log.md", "1")
+        before = proxy.sent
+        with AgentMemory.open(url, storage_options=ministack.options) as another:
+            another.append("log.md", "2")
+        memory.append("log.md", "3")
+        assert (proxy.sent - before < LARGE) is in_parts
+        assert memory.stat("log.md").size == LARGE + 3
+    assert left(ministack, url) == (["log.md"], [])
+
+
+def test_the_other_form_of_an_etag_is_used_by_every_request_with_a_condition(ministack: S3Server, proxy: Proxy) -> None:
+    proxy.treatments = dict.fromkeys(KINDS, "unquoted")
+    with AgentMemory.open(ministack.new_url(), storage_options=ministack.through(proxy)) as memory:
+        memory.create("a.md", "x")
+        memory.edit("a.md", str.upper)
+        memory.rename("a.md", "b.md")
+        memory.write("b.md", "x" * LARGE)
+        memory.append("b.md", "y")
+        before = proxy.sent
+        memory.append("b.md", "z")
+        assert proxy.sent - before < LARGE
+        assert memory.capabilities.conditional_delete
+
+
+@by_both_engines
+@pytest.mark.parametrize("combination", [{}, CEPH, {"swap": "never met"}, {"create": "ignored"}], ids=name_of)
+def test_faults_change_no_verdict(
+    ministack: S3Server, proxy: Proxy, combination: dict[str, Treatment], engine: str, pytestconfig: pytest.Config
+) -> None:
+    proxy.treatments = combination
+    verdicts = set()
+    for seed in range(100 if pytestconfig.getoption("--long") else 3):
+        url = ministack.new_url()
+        proxy.choose = at_random(0.4, seed, ("reply lost", "reset", "500", "409", "500 after it was done"))
+        with AgentMemory.open(url, storage_options=ministack.by(engine).through(proxy)) as memory:
+            try:
+                memory.append("a.md", "x")
+            except UnsupportedOperationError as error:
+                verdicts.add((memory.capabilities, str(error)))
+            else:
+                verdicts.add((memory.capabilities, ""))
+        assert left(ministack, url) in ((["a.md"], []), ([], [])), "no scratch object is left"
+    assert len(verdicts) == 1
+
+
+def test_a_trial_that_is_cancelled_leaves_no_scratch_object(ministack: S3Server, proxy: Proxy) -> None:
+    url = ministack.new_url()
+
+    async def cancelled(after: int) -> None:
+        numbers = iter(range(10))
+        reached = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def choose(operation: str) -> Any:
+            if operation == "PUT" and next(numbers) == after:
+                loop.call_soon_threadsafe(reached.set)
+                return "hangs"  # it never arrives
+            return None
+
+        proxy.choose = choose
+        memory = AsyncAgentMemory.open(url, storage_options=ministack.through(proxy))
+        task = asyncio.ensure_future(memory.append("a.md", "x"))
+        await reached.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await memory.aclose()  # waits for the removal
+
+    for after in (1, 2, 3):
+        asyncio.run(cancelled(after))
+        names, _ = left(ministack, url)
+        assert names == []
+
+
+def test_an_error_says_so_after_one_operation_and_a_single_writer_goes_on(ministack: S3Server, proxy: Proxy) -> None:
+    proxy.treatments = {"swap": "never met"}
+    options = ministack.through(proxy)
+    with AgentMemory.open(ministack.new_url(), storage_options=options) as memory:
+        memory.write("a.md", "x")
+        with (
+            proxy.counting() as requests,
+            pytest.raises(UnsupportedOperationError, match="refuses preconditions that hold"),
+        ):
+            memory.append("a.md", "y")
+        assert requests.total() <= 10
+    with AgentMemory.open(ministack.new_url(), storage_options={**options, "allow_single_writer": True}) as memory:
+        memory.write("a.md", "x")
+        memory.append("a.md", "y")
+        memory.edit("a.md", str.upper)
+        memory.rename("a.md", "b.md")
+        assert memory.read("b.md") == "XY"
+
+
+@pytest.mark.parametrize("combination", COMBINATIONS, ids=name_of)
+def test_doctor_states_what_the_server_keeps(
+    ministack: S3Server, proxy: Proxy, combination: dict[str, Treatment]
+) -> None:
+    proxy.treatments = combination
+    options = [part for name, value in ministack.through(proxy).items() for part in ("-o", f"{name}={value}")]
+    result = CliRunner().invoke(app, ["--url", ministack.new_url(), *options, "--json", "doctor", "--rounds", "1"])
+    document = json.loads(result.output)
+    stated = {each["promise"]: (each["stated"], each["seen"]) for each in document["capabilities"]}
+    refused, kept = (False, "refused"), (True, "yes")
+    creates = combination.get("create", "kept") == "kept"
+    swaps = combination.get("swap", "kept") in ("kept", "unquoted")
+    deletes = combination.get("delete", "kept") == "kept"
+    assert stated["atomic_create"] == (kept if creates else refused)
+    assert stated["compare_and_swap"] == (kept if swaps else refused)
+    assert stated["conditional_delete"] == (kept if deletes else refused)
+    assert document["healthy"], document["faults"]
+
+
+@pytest.mark.long
+@by_both_engines
+def test_ceph_keeps_appends_and_edits_of_many_writers_though_a_fifth_of_the_answers_is_lost(
+    ceph: S3Server, engine: str
+) -> None:
+    url = ceph.new_url()
+    with Proxy(ceph.endpoint) as proxy:
+        proxy.choose = at_random(0.2, 1, ("reply lost",))
+        options = ceph.by(engine).through(proxy)
+
+        def work(writer: int) -> None:
+            with AgentMemory.open(url, storage_options=options) as memory:
+                for number in range(20):
+                    memory.append("log.md", f"{writer}:{number}\n")
+                    memory.edit("count.md", lambda text: str(int(text) + 1))
+
+        with AgentMemory.open(url, storage_options=options) as memory:
+            memory.write("count.md", "0")
+        with ThreadPoolExecutor(8) as writers:
+            list(writers.map(work, range(8)))
+    with AgentMemory.open(url, storage_options=ceph.options) as memory:
+        lines = memory.read("log.md").splitlines()
+        assert sorted(lines) == sorted(f"{writer}:{number}" for writer in range(8) for number in range(20))
+        assert memory.read("count.md") == "160"
+
+
+@pytest.mark.long
+def test_ceph_refuses_before_it_destroys_what_another_writer_wrote(ceph: S3Server) -> None:
+    with AgentMemory.open(ceph.new_url(), storage_options=ceph.options) as memory:
+        memory.write("a.md", "x")
+        with pytest.raises(UnsupportedOperationError, match="ignores preconditions"):
+            memory.delete("a.md", expected_sha256=digest("x"))
+        with pytest.raises(UnsupportedOperationError, match="ignores preconditions"):
+            memory.rename("a.md", "b.md")
+        assert [entry.path for entry in memory.list()] == ["a.md"]
+
+
+@pytest.mark.long
+class TestContractAsOnCeph(FunctionalContract):
+    """What Ceph RGW keeps, with a proxy that does to preconditions what it does."""
+
+    combination: ClassVar[dict[str, Treatment]] = CEPH
+
+    @pytest.fixture
+    def server(self, ministack: S3Server) -> Iterator[S3Server]:
+        with Proxy(ministack.endpoint) as proxy:
+            proxy.treatments = self.combination
+            yield S3Server(proxy.endpoint)
+
+    @pytest.fixture
+    def opened(self, server: S3Server) -> Iterator[Callable[[], AnyBackend]]:
+        backends: list[AnyBackend] = []
+        url = server.new_url()
+
+        def open_it() -> AnyBackend:
+            backends.append(open_backend(url, server.options))
+            return backends[-1]
+
+        yield open_it
+        for backend in backends:
+            close_backend(backend)
+
+    @pytest.fixture
+    def backend(self, opened: Callable[[], AnyBackend]) -> AnyBackend:
+        return opened()
+
+    @pytest.fixture
+    def another_backend(self, opened: Callable[[], AnyBackend]) -> AnyBackend:
+        return opened()
+
+    def test_the_capabilities_are_those_of_the_server(self, store: ContractStore) -> None:
+        stated = store.capabilities
+        assert (stated.atomic_create, stated.compare_and_swap, stated.conditional_delete) == (
+            self.combination.get("create", "kept") == "kept",
+            self.combination.get("swap", "kept") in ("kept", "unquoted"),
+            self.combination.get("delete", "kept") == "kept",
+        )
+
+
+@pytest.mark.long
+class TestContractWithoutCreate(TestContractAsOnCeph):
+    """A server that ignores ``If-None-Match``."""
+
+    combination: ClassVar[dict[str, Treatment]] = {"create": "ignored"}
+
+
+@pytest.mark.long
+class TestContractWithoutSwap(TestContractAsOnCeph):
+    """A server that never takes ``If-Match`` of a PUT."""
+
+    combination: ClassVar[dict[str, Treatment]] = {"swap": "never met"}
+
+
+@pytest.mark.long
+class TestContractWithoutDelete(TestContractAsOnCeph):
+    """A server that takes no ``If-Match`` of a DELETE."""
+
+    combination: ClassVar[dict[str, Treatment]] = {"delete": "not taken"}

@@ -1,0 +1,239 @@
+"""A wrong endpoint is told in words, by both engines: at once if no retry mends it, else after a few seconds."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from agent_memory import AgentMemory, FileOperationError, OutcomeUnknownError
+from agent_memory.object_store import NoResponse, PermanentError, Reachability, Unreachable
+from agent_memory.object_store.retry import Attempts, OutOfTimeError
+from agent_memory.testing.simulation._loop import VirtualLoop
+from tests.object_store.listeners import PAGE, certificate, listening, options, page
+from tests.support.servers import KEY, SECRET, by_both_engines, free_port
+
+BUCKET = "bot-memories"
+CALLS: dict[str, Callable[[AgentMemory], object]] = {
+    "read": lambda memory: memory.read("a.md"),
+    "stat": lambda memory: memory.stat("a.md"),
+    "list": lambda memory: memory.list(),
+    "list one level": lambda memory: memory.list(recursive=False),
+    "exists": lambda memory: memory.exists("a.md"),
+    "write": lambda memory: memory.write("a.md", "x"),
+    "create": lambda memory: memory.create("a.md", "x"),
+    "append": lambda memory: memory.append("a.md", "x"),
+    "edit": lambda memory: memory.edit("a.md", str.upper),
+    "delete": lambda memory: memory.delete("a.md"),
+}
+every_call = pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
+
+
+def opened(storage_options: dict[str, object]) -> AgentMemory:
+    return AgentMemory.open(f"s3://{BUCKET}/bot", storage_options=storage_options)
+
+
+def refused(call: Callable[[AgentMemory], object], storage_options: dict[str, object]) -> str:
+    """What a call is told, which names the store and holds no credential and no host."""
+    with opened(storage_options) as memory, pytest.raises(FileOperationError) as failed:
+        call(memory)
+    assert not isinstance(failed.value, OutcomeUnknownError)
+    text = str(failed.value)
+    assert BUCKET in text
+    for hidden in (KEY, SECRET, "127.0.0.1", ".invalid"):
+        assert hidden not in text
+    return text
+
+
+@by_both_engines
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        "127.0.0.1:4599",
+        "ftp://127.0.0.1:4599",
+        "localhost",
+        "",
+        "http://",
+        "http://:9000",
+        "http://h:99999",
+        "http://a b",
+    ],
+)
+def test_a_text_that_is_no_endpoint_is_refused_when_the_store_is_opened(engine: str, endpoint: str) -> None:
+    with pytest.raises(TypeError, match=r"option endpoint(_url)?: an endpoint begins with http:// or https://"):
+        opened(options(engine, endpoint))
+
+
+@pytest.mark.parametrize("variable", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"])
+def test_a_variable_that_holds_no_endpoint_is_named(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(variable, "127.0.0.1:4599")
+    with pytest.raises(TypeError, match=f"variable {variable}: an endpoint begins with http"):
+        opened({})
+    opened({"endpoint_url": "http://127.0.0.1:4599"}).close()  # the option is the one that counts
+
+
+def test_a_configuration_file_without_an_endpoint_that_can_be_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config").write_text("[default]\nendpoint_url = 127.0.0.1:4599\n")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    assert "the configured endpoint is no URL" in refused(CALLS["read"], {"key": KEY, "secret": SECRET})
+
+
+@by_both_engines
+@every_call
+def test_a_host_that_is_not_known_is_told(engine: str, call: Callable[[AgentMemory], object]) -> None:
+    text = refused(call, options(engine, "http://no-such-host.invalid:9000"))
+    assert text.endswith(": the host of the endpoint is not known")
+
+
+@by_both_engines
+@every_call
+def test_an_endpoint_without_tls_is_told_at_once(engine: str, call: Callable[[AgentMemory], object]) -> None:
+    with listening(lambda _: page()) as server:
+        text = refused(call, options(engine, f"https://{server.address}"))
+    assert "does not speak TLS: is it http:// rather than https://" in text
+    assert len(server.heard) <= 2, "a trial of the server removes its scratch object, in case it is there"
+
+
+@pytest.fixture(scope="module")
+def untrusted(tmp_path_factory: pytest.TempPathFactory) -> ssl.SSLContext:
+    return certificate(tmp_path_factory.mktemp("certificate"))
+
+
+@by_both_engines
+def test_a_certificate_that_is_not_trusted_is_told_at_once(engine: str, untrusted: ssl.SSLContext) -> None:
+    with listening(lambda _: page(), untrusted) as server:
+        text = refused(CALLS["read"], options(engine, f"https://{server.address}"))
+    assert text.endswith(": the certificate of the endpoint is not trusted")
+    assert len(server.heard) <= 1
+
+
+@by_both_engines
+@every_call
+def test_no_credentials_are_told_and_nothing_is_sent(
+    engine: str, call: Callable[[AgentMemory], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
+        monkeypatch.setenv(name, os.devnull)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    with listening(lambda _: page("403 Forbidden")) as server, listening(lambda _: page("403 Forbidden")) as metadata:
+        monkeypatch.setenv("AWS_METADATA_ENDPOINT", f"http://{metadata.address}")  # obstore asks it all the same
+        given = {name: each for name, each in options(engine, f"http://{server.address}").items() if "key" not in name}
+        text = refused(call, {name: each for name, each in given.items() if name != "secret"})
+    assert "there are no credentials" in text
+    assert "AWS_ACCESS_KEY_ID" in text
+    assert server.heard == []
+    assert len(metadata.heard) <= 2, "by obstore; a trial of the server removes its scratch object"
+
+
+@by_both_engines
+@every_call
+@pytest.mark.parametrize("body", [PAGE, b"<a/>", b""], ids=["a page", "another XML", "nothing"])
+def test_a_server_that_answers_200_and_is_no_s3_is_an_error_at_once(
+    engine: str, call: Callable[[AgentMemory], object], body: bytes
+) -> None:
+    with listening(lambda _: page(body=body)) as server:
+        text = refused(call, options(engine, f"http://{server.address}"))
+    assert "the answer is no" in text
+    assert len(server.heard) <= 3
+
+
+@by_both_engines
+@every_call
+def test_a_server_that_knows_no_page_is_no_empty_store(engine: str, call: Callable[[AgentMemory], object]) -> None:
+    if call in (CALLS["stat"], CALLS["exists"], CALLS["delete"], CALLS["append"]):
+        pytest.skip("an answer to HEAD has no body, so that of an S3 looks the same; the trial refuses an append")
+    with listening(lambda _: page("404 Not Found")) as server:
+        refused(call, options(engine, f"http://{server.address}"))
+    assert len(server.heard) <= 2
+
+
+@by_both_engines
+@pytest.mark.parametrize("call", ["read", "append"])
+def test_a_connection_that_is_refused_is_tried_for_a_few_seconds_and_told_on_the_way(
+    engine: str, call: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = refused(CALLS[call], options(engine, f"http://127.0.0.1:{free_port()}"))
+    assert "the endpoint refuses the connection" in text
+    (told,) = [each for each in caplog.records if "asked again" in each.getMessage()]
+    assert told.levelno == logging.WARNING
+    assert f"bucket '{BUCKET}'" in told.getMessage()
+    assert "the endpoint refuses the connection" in told.getMessage()
+
+
+@by_both_engines
+def test_http_to_a_server_of_https_ends_with_a_hint(engine: str, untrusted: ssl.SSLContext) -> None:
+    with listening(lambda _: page(), untrusted) as server:
+        text = refused(CALLS["read"], options(engine, f"http://{server.address}"))
+    assert "or https:// rather than http://" in text or "breaks HTTP" in text
+
+
+def simulated(failure: Exception, seconds: float = 0.0) -> tuple[Exception, int, float]:
+    """What an operation ends with whose every request fails so, after some seconds; how many, and when it ended."""
+    requests = 0
+
+    async def fail() -> None:
+        nonlocal requests
+        requests += 1
+        await asyncio.sleep(seconds)
+        raise failure
+
+    async def play() -> tuple[Exception, int, float]:
+        attempts = Attempts(lambda: 1.0, "the store")
+        try:
+            await attempts.until_answered(fail)
+        except (PermanentError, OutOfTimeError) as error:
+            return error, requests, asyncio.get_running_loop().time()
+        raise AssertionError("there was an answer")
+
+    return VirtualLoop().run(play())  # type: ignore[abstract]  # what is missing is never called
+
+
+def test_a_server_that_never_answered_is_asked_for_a_few_seconds() -> None:
+    error, requests, ended = simulated(Unreachable("refused", sent=False))
+    assert isinstance(error, PermanentError)
+    assert 4 < requests < 20
+    assert 5 <= ended < 10
+    assert str(error) == f"refused, {requests} requests in {ended:.1f} s"
+
+
+def test_a_connection_that_is_not_had_in_time_is_tried_once() -> None:
+    error, requests, _ = simulated(Unreachable("no connection", sent=False), seconds=5.0)
+    assert isinstance(error, PermanentError)
+    assert requests == 1
+
+
+def test_a_server_that_lets_the_first_answer_wait_is_asked_again() -> None:
+    error, requests, _ = simulated(Unreachable("no answer"), seconds=14.0)
+    assert isinstance(error, PermanentError)
+    assert requests == 4
+
+
+def test_a_server_that_answered_before_is_asked_until_the_deadline() -> None:
+    error, _, ended = simulated(NoResponse("refused", sent=False))
+    assert isinstance(error, OutOfTimeError)
+    assert ended > 50
+
+
+@pytest.mark.parametrize("failure", [NoResponse("refused", sent=False), Unreachable("refused")])
+def test_an_operation_that_asks_again_says_so_once(failure: Exception, caplog: pytest.LogCaptureFixture) -> None:
+    simulated(failure)
+    (told,) = caplog.records
+    assert told.getMessage().startswith("the store: refused; it is asked again for up to ")
+
+
+def test_what_lasts_is_told_at_once_until_a_server_has_answered() -> None:
+    contact = Reachability()
+    lasting = NoResponse("unknown host", sent=False, lasting=True)
+    assert isinstance(contact.judged(lasting), PermanentError)
+    assert isinstance(contact.judged(NoResponse("lost")), Unreachable)
+    contact.made = True
+    assert contact.judged(lasting) is lasting

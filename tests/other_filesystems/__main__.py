@@ -1,0 +1,135 @@
+"""The page docs/other-filesystems.md, as the contract and doctor find it: ``python -m tests.other_filesystems``.
+
+Prints the page; on stderr, how far it is. Takes half an hour; as root on Debian, with samba installed.
+"""
+
+from __future__ import annotations
+
+import platform
+import sys
+import tempfile
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import NamedTuple
+
+from agent_memory.cli.doctor import Observation, diagnosed
+from agent_memory.registry import open_backend
+from agent_memory.runtime.runners import close_backend
+from agent_memory.testing.conformance import Promise, conform
+from tests.other_filesystems.places import KINDS, Kind
+
+_ROUNDS = 5
+_HEAD = """# Other filesystems
+
+What `agent_memory_fsspec` keeps on filesystems of fsspec that are none of ours, as a run of the whole contract of
+backends (`agent-memory doctor --contract`) and of `agent-memory doctor` found it. Nothing here is from anybody's
+documentation. To repeat it: `python -m tests.other_filesystems`, as root on Debian with samba installed;
+it takes half an hour.
+
+fsspec {fsspec}, Python {python}. Opened plainly, nobody's word is taken: what no filesystem of fsspec promises
+(creating, appending, editing, renaming, preconditions) is refused. With `allow_single_writer` the caller says that no
+other process writes there; then it is done by looking first, under a lock of the process.
+"""
+_ARCHIVES = """
+Numbers are of tests. fsspec opens an archive for reading or for writing, never for both: a memory lists and reads one,
+and what needs a write is broken.
+"""
+_LONGEST_DETAIL = 160
+
+
+class Run(NamedTuple):
+    """What came of one filesystem, opened in one way."""
+
+    kind: Kind
+    single: bool
+    promises: Sequence[Promise]
+    findings: Sequence[Observation]
+
+    @property
+    def broken(self) -> list[Promise]:
+        return [each for each in self.promises if each.outcome == "broken"]
+
+    @property
+    def opened(self) -> str:
+        return "single writer" if self.single else "plainly"
+
+    def counted(self) -> list[str]:
+        counts = Counter(each.outcome for each in self.promises)
+        return [str(counts[outcome]) for outcome in ("kept", "broken", "not promised")]
+
+
+def run_of(kind: Kind, single: bool) -> Run:
+    with tempfile.TemporaryDirectory() as name, kind.open(Path(name)) as place:
+        options = {**place.options, **({"allow_single_writer": True} if single else {})}
+        promises, _ = conform(place.url, options, rounds=_ROUNDS)
+        backend = open_backend(place.url, options)
+        findings = diagnosed(backend, _ROUNDS).findings
+        close_backend(backend)
+    return Run(kind, single, promises, findings)
+
+
+def page(runs: Sequence[Run]) -> str:
+    lines = [_HEAD.format(fsspec=version("fsspec"), python=platform.python_version()), "## The contract", ""]
+    lines += [
+        "| filesystem | client | tried on | opened | kept | broken | not promised |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for run in runs:
+        lines.append(_row([run.kind.name, run.kind.client, run.kind.server, run.opened, *run.counted()]))
+    lines += [_ARCHIVES, "## What doctor saw", ""]
+    promises = [finding.promise for finding in runs[0].findings]
+    lines += [_row(["filesystem", "opened", *(promise.replace("_", " ") for promise in promises)])]
+    lines += ["|---" * (len(promises) + 2) + "|"]
+    for run in runs:
+        seen: Mapping[str, str] = {finding.promise: finding.seen for finding in run.findings}
+        lines.append(_row([run.kind.name, run.opened, *map(seen.__getitem__, promises)]))
+    lines += ["", "In one process, whose threads raced. What a crash would leave was not tried.", "", "## Broken", ""]
+    lines += list(_broken(runs)) or ["Nothing."]
+    lines += ["", "## Refused", "", *_refused(runs)]
+    return "\n".join(lines) + "\n"
+
+
+def _broken(runs: Iterable[Run]) -> Iterable[str]:
+    for run in runs:
+        by_detail: dict[str, list[Promise]] = {}
+        for each in run.broken:
+            by_detail.setdefault(each.detail.partition(": ")[0].rpartition(".")[2], []).append(each)
+        for error, promises in by_detail.items():
+            first = promises[0]
+            more = f" and {len(promises) - 1} more" if len(promises) > 1 else ""
+            where = f"{run.kind.name}, {run.opened}, {error}: {first.part}: {first.text}{more}"
+            yield f"- {where}: `{textwrap.shorten(first.detail.replace('`', ''), _LONGEST_DETAIL)}`"
+
+
+def _refused(runs: Sequence[Run]) -> Iterable[str]:
+    for single in (False, True):
+        reasons = [
+            Counter(each.detail for each in run.promises if each.outcome == "not promised")
+            for run in runs
+            if run.single == single
+        ]
+        yield f"{'With a single writer' if single else 'Plainly'}, the same on all of them unless noted:\n"
+        for reason in dict.fromkeys(reason for counts in reasons for reason in counts):
+            counts = sorted({counts[reason] for counts in reasons})
+            yield f"- {reason} ({' to '.join(map(str, dict.fromkeys([counts[0], counts[-1]])))} tests)"
+        yield ""
+
+
+def _row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def main() -> None:
+    runs = []
+    for kind in KINDS.values():
+        for single in (False, True):
+            runs.append(run_of(kind, single))
+            sys.stderr.write(f"{kind.name} {runs[-1].opened} {runs[-1].counted()}\n")
+    sys.stdout.write(page(runs))
+
+
+if __name__ == "__main__":
+    main()
