@@ -14,18 +14,18 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from operator import itemgetter
 from pathlib import Path, PurePosixPath
-from typing import Final, NamedTuple, Protocol, cast
+from typing import Final, NamedTuple, Protocol
 
 from agent_memory.audit.record import head
-from agent_memory.backend import AnyBackend, Backend, BlockingBackend, Uncopied
+from agent_memory.backend import BlockingBackend, Uncopied
 from agent_memory.core import flows, tree_flows
+from agent_memory.core.blocking import BlockingStore
 from agent_memory.errors import AgentMemoryFileNotFoundError, FileAlreadyExistsError, ReadError
 from agent_memory.key import Key
 from agent_memory.reading.lines import lines_at
 from agent_memory.reading.reader import Reader
 from agent_memory.registry import open_backend
 from agent_memory.runtime.run import step
-from agent_memory.runtime.runners import run_sync, sync_run
 
 DIRECTORY: Final = "audit"
 MAX_BYTES: Final = 64_000_000
@@ -84,7 +84,7 @@ class LogPosition(NamedTuple):
 class LogLocation(NamedTuple):
     """A log in a file and its successors, or, where ``name`` is None, below a root, by days."""
 
-    backend: AnyBackend
+    store: BlockingStore
     directory: Key
     name: str | None
 
@@ -104,7 +104,7 @@ class LogLocation(NamedTuple):
         was preceded by what is found in those before it.
         """
         found = self._listed()
-        if not isinstance(self.backend, BlockingBackend):
+        if not isinstance(self.store.backend, BlockingBackend):
             parts = _in_order(found | self._listed_late(found))
             return [(part, self._reader(part)) for part in parts]
         opened = []
@@ -124,8 +124,7 @@ class LogLocation(NamedTuple):
     def _first_parts(self) -> list[Key]:
         """The first part alone, where one request finds it; else all."""
         if self.name is None:
-            store = cast(Backend, self.backend)
-            page = run_sync(self.backend, lambda run: run.call(store.list, self.directory, limit=1))
+            page = self.store.list(self.directory, limit=1)
             if not page.entries or self.place(page.entries[0].key):
                 return [entry.key for entry in page.entries]
         return self.parts()
@@ -145,9 +144,9 @@ class LogLocation(NamedTuple):
         Raises:
             ReadError: the file holds something else.
         """
-        store, key = cast(Backend, self.backend), self._identity_key()
+        key = self._identity_key()
         try:
-            data = run_sync(self.backend, lambda run: flows.read(store, run, key)).data
+            data = self.store.run(flows.read, key).data
         except AgentMemoryFileNotFoundError:
             return None
         if not (found := _IDENTITY.fullmatch(data)):
@@ -158,9 +157,9 @@ class LogLocation(NamedTuple):
         """The same; made if there is none yet, by exactly one of many writers."""
         if found := self.identity():
             return found
-        store, key, new = cast(Backend, self.backend), self._identity_key(), secrets.token_hex(16)
+        new = secrets.token_hex(16)
         try:
-            run_sync(self.backend, lambda run: flows.create(store, run, key, f"{new}\n".encode("ascii")))
+            self.store.run(flows.create, self._identity_key(), f"{new}\n".encode("ascii"))
         except FileAlreadyExistsError:
             if (made := self.identity()) is None:
                 raise  # a file lies where the directory would be
@@ -173,14 +172,10 @@ class LogLocation(NamedTuple):
         return self.directory.join(f"{self.name}.identity")
 
     def _reader(self, part: Key) -> Reader:
-        return Reader(cast(Backend, self.backend), sync_run(self.backend), part)
+        return self.store.reader(part)
 
     def _listed(self) -> dict[Key, LogPosition]:
-        store = cast(Backend, self.backend)
-        listing = run_sync(
-            self.backend,
-            lambda run: tree_flows.list_all(store, run, self.directory, recursive=self.name is None),
-        )
+        listing = self.store.run(tree_flows.list_all, self.directory, recursive=self.name is None)
         return {entry.key: place for entry in listing.entries if (place := self.place(entry.key))}
 
     def _listed_late(self, found: Iterable[Key]) -> dict[Key, LogPosition]:
@@ -226,14 +221,14 @@ def log_at(target: str | os.PathLike[str], storage_options: Mapping[str, object]
         ValueError: a directory.
     """
     if isinstance(target, str) and "://" in target:
-        return LogLocation(open_backend(target, storage_options), Key.internal(DIRECTORY), None)
+        return LogLocation(BlockingStore(open_backend(target, storage_options)), Key.internal(DIRECTORY), None)
     path = Path(target).expanduser()
     Key.tree().join(path.name)
     if path.is_dir():
         raise ValueError(
             f"{path.name!r} is a directory; an audit log is a file, or below the root of a URL (file://...)"
         )
-    return LogLocation(open_backend(path.parent, storage_options), Key.tree(), path.name)
+    return LogLocation(BlockingStore(open_backend(path.parent, storage_options)), Key.tree(), path.name)
 
 
 class SegmentedLog(Uncopied):
@@ -245,7 +240,6 @@ class SegmentedLog(Uncopied):
 
     def __init__(self, location: LogLocation, max_bytes: int = MAX_BYTES) -> None:
         self._location = location
-        self._store = cast(Backend, location.backend)
         self._max_bytes = max_bytes
         self._base: str | None = None
         self._least = 0
@@ -279,9 +273,7 @@ class SegmentedLog(Uncopied):
         key = batch.key = batch.key or self._key or self._chosen(self._location.parts())
         if batch.doubtful and batch.data in self._tail(key, len(batch.data) + _TAIL):
             return
-        done = run_sync(
-            self._location.backend, lambda run: flows.append(self._store, run, key, batch.data, separator=b"\n")
-        )
+        done = self._location.store.run(flows.append, key, batch.data, separator=b"\n")
         self._full = (done.size or 0) >= self._max_bytes
 
     def _chosen(self, parts: Iterable[Key]) -> Key:
@@ -294,7 +286,7 @@ class SegmentedLog(Uncopied):
 
     def _tail(self, key: Key, size: int = _TAIL) -> bytes:
         try:
-            return run_sync(self._location.backend, lambda run: run.call(self._store.read, key, -size)).data
+            return self._location.store.read(key, -size).data
         except AgentMemoryFileNotFoundError:
             return b""
 
@@ -304,7 +296,6 @@ class BatchedLog(Uncopied):
 
     def __init__(self, location: LogLocation) -> None:
         self._location = location
-        self._store = cast(Backend, location.backend)
         self._begun = False
 
     def identity(self) -> str:
@@ -322,7 +313,7 @@ class BatchedLog(Uncopied):
         name = f"{moment:%Y-%m-%d}/{moment:%H%M%S.%f}-{batch.writer}-{batch.seq:012d}.jsonl"
         key = self._location.directory.join(name)
         try:
-            run_sync(self._location.backend, lambda run: flows.create(self._store, run, key, batch.data))
+            self._location.store.run(flows.create, key, batch.data)
         except FileAlreadyExistsError:
             if not batch.doubtful:
                 raise
@@ -330,7 +321,7 @@ class BatchedLog(Uncopied):
 
 def open_log(location: LogLocation, max_bytes: int = MAX_BYTES) -> Log:
     """The way to write there: a blocking backend appends in place, another is a network away."""
-    if isinstance(location.backend, BlockingBackend):
+    if isinstance(location.store.backend, BlockingBackend):
         return SegmentedLog(location, max_bytes)
     return BatchedLog(location)
 

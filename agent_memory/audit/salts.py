@@ -13,14 +13,13 @@ import secrets
 import threading
 import time
 from collections import OrderedDict
-from typing import Final, cast
+from typing import Final
 
 from agent_memory.audit.log import LogLocation
-from agent_memory.backend import Backend, Uncopied
+from agent_memory.backend import Uncopied
 from agent_memory.core import flows, tree_flows
 from agent_memory.errors import AgentMemoryFileNotFoundError, FileAlreadyExistsError, ReadError
 from agent_memory.key import Key
-from agent_memory.runtime.runners import run_sync
 
 _DIRECTORY: Final = "salts"
 _NO_AGENT: Final = "-"
@@ -36,7 +35,6 @@ class Salts(Uncopied):
 
     def __init__(self, location: LogLocation) -> None:
         self._location = location
-        self._store = cast(Backend, location.backend)
         self._known: OrderedDict[str | None, bytes] = OrderedDict()
         self._guard = threading.Lock()
         self._destroyed = 0.0
@@ -80,7 +78,7 @@ class Salts(Uncopied):
         with self._guard:  # nobody reads it again meanwhile
             self._destroyed = time.time()
             try:
-                run_sync(self._location.backend, lambda run: tree_flows.forget(self._store, run, key))
+                self._location.store.run(tree_flows.forget, key)
             finally:
                 self._known.pop(agent, None)
                 self._commitments.pop(agent, None)
@@ -98,9 +96,7 @@ class Salts(Uncopied):
         if found is None:
             new = secrets.token_hex(32)
             try:
-                run_sync(
-                    self._location.backend, lambda run: flows.create(self._store, run, key, f"{new}\n".encode("ascii"))
-                )
+                self._location.store.run(flows.create, key, f"{new}\n".encode("ascii"))
             except FileAlreadyExistsError:
                 found = self._read(key)
             else:
@@ -111,7 +107,7 @@ class Salts(Uncopied):
 
     def _read(self, key: Key) -> bytes | None:
         try:
-            data = run_sync(self._location.backend, lambda run: flows.read(self._store, run, key)).data
+            data = self._location.store.run(flows.read, key).data
         except AgentMemoryFileNotFoundError:
             return None
         text = data.decode("ascii", errors="replace")

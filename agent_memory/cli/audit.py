@@ -21,7 +21,6 @@ from agent_memory.hookspecs import AuditCheckpoint
 from agent_memory.key import Key
 from agent_memory.key.quoting import field
 from agent_memory.plugins.checkpoints import checkpoints_in
-from agent_memory.runtime.runners import close_backend
 
 Record: TypeAlias = Mapping[str, Any]
 _NO_LOG: Final = (
@@ -79,7 +78,7 @@ def verify_(
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     finally:
-        close_backend(location.backend)
+        location.store.close()
     if settings.json:
         found = [finding._asdict() for finding in verdict.findings]
         show_json({**verdict._asdict(), "findings": found, "intact": verdict.is_intact})
@@ -189,11 +188,11 @@ def _existing_location(settings: Settings, target: str | None) -> LogLocation:
     location = location_of(settings, target)
     try:
         if target is None:
-            require_store(location.backend, settings.url)
+            require_store(location.store.backend, settings.url)
         if not location.parts():
             raise click.ClickException(_NO_LOG if target is None else "there is no audit log")
     except BaseException:
-        close_backend(location.backend)
+        location.store.close()
         raise
     return location
 
@@ -205,7 +204,7 @@ def _digest(settings: Settings, target: str | None, content: Path) -> str:
     try:
         digest = Salts(location).known_digest(settings.chosen_agent, flows.sha256(content.read_bytes()))
     finally:
-        close_backend(location.backend)
+        location.store.close()
     if digest is None:
         raise click.ClickException("the log has no salt of this agent: no content can be compared with its records")
     return digest
@@ -228,7 +227,7 @@ def _records(settings: Settings, target: str | None) -> Iterator[Record]:
                     edited += _EDITED in record
                     yield record
     finally:
-        close_backend(location.backend)
+        location.store.close()
     if others:
         note(f"{counted(others, 'line')} left out that no writer of the log wrote: see audit verify")
     if edited:

@@ -10,12 +10,12 @@ from typing import Final
 from agent_memory.audit import LogLocation
 from agent_memory.audit.log import DIRECTORY
 from agent_memory.cli.output import note
+from agent_memory.core.blocking import BlockingStore
 from agent_memory.errors import AgentMemoryError
 from agent_memory.hookspecs import AuditCheckpoint, Operation, Outcome, hookimpl
 from agent_memory.key import Key
 from agent_memory.plugins.audit import AuditPlugin
 from agent_memory.registry import open_backend
-from agent_memory.runtime.runners import close_backend
 
 CHANGING: Final = ("write", "create", "append", "edit", "delete", "delete_tree", "rename", "copy", "forget")
 """The kinds of operations that are recorded; reads are not."""
@@ -25,7 +25,7 @@ _STORAGE_FAILED: Final = ("file_operation", "read", "write", "append")
 
 def log_of_store(url: str, options: Mapping[str, object]) -> LogLocation:
     """Where the log of a store is; the caller closes its backend."""
-    return LogLocation(open_backend(url, options), Key.internal(DIRECTORY), None)
+    return LogLocation(BlockingStore(open_backend(url, options)), Key.internal(DIRECTORY), None)
 
 
 class ChangeRecorder:
@@ -81,11 +81,11 @@ class ChangeRecorder:
         try:
             if location.is_keyed():
                 note("not recorded: the audit log of this store is keyed; --config enables one with its key")
-                close_backend(location.backend)
+                location.store.close()
                 return None
             location.make_identity()  # fails at once where nothing can be written, and not once a record
         except BaseException:
-            close_backend(location.backend)
+            location.store.close()
             raise
         audit = AuditPlugin(location)
         for receiver in self._receivers:

@@ -13,23 +13,23 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import click
 
 from agent_memory.audit import head
-from agent_memory.backend import AnyBackend, Backend
+from agent_memory.backend import AnyBackend
 from agent_memory.cli.inspection import pages
 from agent_memory.cli.output import Exit, counted, printable, show_json
 from agent_memory.cli.presence import local_root, shown_path
 from agent_memory.cli.session import WIDTH, Session, typed_command
 from agent_memory.cli.settings import Command, Settings, open_store, pass_settings
 from agent_memory.cli.workers import WORKER, append_at_once, killed_while_writing, line_of, version_of
+from agent_memory.core.blocking import BlockingStore
 from agent_memory.errors import UnsupportedOperationError
 from agent_memory.key import Key
 from agent_memory.memory import AgentMemory
 from agent_memory.plugins.audit import AuditPlugin
-from agent_memory.runtime.runners import run_sync
 from agent_memory.service import AgentMemoryService
 
 AGENT: Final = "demo"
@@ -214,5 +214,4 @@ def _audit_since(backend: AnyBackend, before: Mapping[Key, int]) -> Iterator[dic
 
 
 def _read_from(backend: AnyBackend, key: Key, start: int) -> bytes:
-    store = cast(Backend, backend)
-    return run_sync(backend, lambda run: run.call(store.read, key, start)).data
+    return BlockingStore(backend).read(key, start).data

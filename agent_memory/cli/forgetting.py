@@ -20,7 +20,6 @@ from agent_memory.key import Key
 from agent_memory.key.quoting import field
 from agent_memory.memory import TreeResult
 from agent_memory.plugins.audit import AuditPlugin
-from agent_memory.runtime.runners import close_backend
 
 
 @click.command(cls=Command)
@@ -122,7 +121,7 @@ def _audits(
         if target is not None:
             audits.append(stack.enter_context(_opened(location_of(settings, target), key_file)))
         own = location_of(settings, None)
-        stack.callback(close_backend, own.backend)
+        stack.callback(own.store.close)
         is_keyed = own.is_keyed()
         is_there = is_keyed is not None or Salts(own).known_commitment(settings.agent) is not None
         if is_there or not (audits or configured or settings.no_audit):
@@ -140,7 +139,7 @@ def _opened(location: LogLocation, key_file: Path | None) -> AuditPlugin:
             raise click.UsageError(f"the log's records are {'keyed: name the --key-file' if is_keyed else 'not keyed'}")
         return AuditPlugin(location, required=True, key=key)
     except BaseException as error:
-        close_backend(location.backend)
+        location.store.close()
         if isinstance(error, ValueError) and not isinstance(error, AgentMemoryError):
             raise click.UsageError(str(error)) from None
         raise

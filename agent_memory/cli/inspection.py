@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final, cast
+from typing import Final
 
 from agent_memory.audit.log import DIRECTORY
-from agent_memory.backend import AnyBackend, Backend, Entry, Markers, Page
+from agent_memory.backend import AnyBackend, Entry, Markers, Page
+from agent_memory.core.blocking import BlockingStore
 from agent_memory.key import AGENTS, Key, is_agent_id
-from agent_memory.runtime.runners import run_sync
 
 _LIMIT: Final = 100_000
 
@@ -66,8 +66,7 @@ def first_page(backend: AnyBackend, prefix: Key) -> Page:
 
 
 def _page(backend: AnyBackend, prefix: Key, recursive: bool, after: str | None, limit: int = _LIMIT) -> Page:
-    store = cast(Backend, backend)
-    return run_sync(backend, lambda run: run.call(store.list, prefix, recursive=recursive, after=after, limit=limit))
+    return BlockingStore(backend).list(prefix, recursive=recursive, after=after, limit=limit)
 
 
 def agents_of(backend: AnyBackend) -> Agents:

@@ -8,10 +8,11 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Final, Literal, TypeVar, cast
+from typing import Final, Literal, TypeVar
 
-from agent_memory.backend import ABSENT, ANY, AnyBackend, Backend, ReadWhen, Version, WriteWhen
+from agent_memory.backend import ABSENT, ANY, AnyBackend, ReadWhen, Version, WriteWhen
 from agent_memory.cli.inspection import pages
+from agent_memory.core.blocking import BlockingStore
 from agent_memory.errors import (
     AgentMemoryError,
     AgentMemoryFileNotFoundError,
@@ -20,7 +21,6 @@ from agent_memory.errors import (
     UnsupportedOperationError,
 )
 from agent_memory.key import Key
-from agent_memory.runtime.runners import run_sync
 
 T = TypeVar("T")
 Seen = Literal["yes", "no", "refused", "failed"]
@@ -44,24 +44,21 @@ class ScratchTree:
 
     def __init__(self, backend: AnyBackend) -> None:
         self._backend = backend
-        self._store = cast(Backend, backend)
+        self._store = BlockingStore(backend)
         self.top = Key.internal(f"doctor/{secrets.token_hex(8)}")
 
     def write(self, name: str, data: bytes, when: WriteWhen = ANY) -> Version:
-        key = self.top.join(name)
-        return run_sync(self._backend, lambda run: run.call(self._store.write, key, data, when=when))
+        return self._store.write(self.top.join(name), data, when)
 
     def read(self, name: str) -> bytes | None:
         """The content, or None if there is no such file."""
-        key = self.top.join(name)
         try:
-            return run_sync(self._backend, lambda run: run.call(self._store.read, key)).data
+            return self._store.read(self.top.join(name)).data
         except AgentMemoryFileNotFoundError:
             return None
 
     def delete(self, name: str, when: ReadWhen = ANY) -> None:
-        key = self.top.join(name)
-        run_sync(self._backend, lambda run: run.call(self._store.delete, key, when=when))
+        self._store.delete(self.top.join(name), when)
 
     def names(self) -> set[str]:
         """All files in the scratch prefix."""

@@ -8,14 +8,14 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final, cast
 
-from agent_memory.backend import AnyBackend, Backend, Uncopied
+from agent_memory.backend import AnyBackend, Uncopied
 from agent_memory.core import tree_flows
+from agent_memory.core.blocking import BlockingStore
 from agent_memory.errors import OperationDenied
 from agent_memory.hookspecs import Operation, Outcome
 from agent_memory.key import Key
 from agent_memory.plugins._agent_usage import AgentUsage, Planned, PlannedChange
 from agent_memory.plugins._sizes import unknown
-from agent_memory.runtime.runners import run_sync
 
 RECOUNT_SECONDS: Final = 300.0
 LEAST_SECONDS: Final = 5.0
@@ -29,7 +29,7 @@ class Usage(Uncopied):
     """The limits of every agent, and what each has."""
 
     def __init__(self, backend: AnyBackend, max_files: int | None, max_bytes: int | None) -> None:
-        self._backend = backend
+        self._store = BlockingStore(backend)
         self._max_files = max_files
         self._max_bytes = max_bytes
         self.forget()
@@ -139,8 +139,7 @@ class Usage(Uncopied):
         return None
 
     def _count(self, agent: AgentUsage, name: str | None) -> None:
-        store = cast(Backend, self._backend)
         began = time.monotonic()
         top = Key.tree() if name is None else Key.agent(name)
-        listing = run_sync(self._backend, lambda run: tree_flows.list_all(store, run, top))
+        listing = self._store.run(tree_flows.list_all, top)
         agent.count({entry.key.path: entry.size for entry in listing.entries}, began)

@@ -25,7 +25,6 @@ from agent_memory.errors import AppendError
 from agent_memory.hookspecs import AuditCheckpoint, Operation, Outcome, hookimpl
 from agent_memory.plugins._checking import require_whole
 from agent_memory.runtime.fork import renewed_in_child
-from agent_memory.runtime.runners import close_backend
 
 FLUSH_SECONDS: Final = 2.0
 """How long a record that is not required may wait for others."""
@@ -143,7 +142,7 @@ class AuditPlugin(Uncopied):
         finally:
             self._journal.close()
             _open.discard(self)
-            close_backend(self._location.backend)
+            self._location.store.close()
 
     def __enter__(self) -> Self:
         return self

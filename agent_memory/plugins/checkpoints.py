@@ -11,14 +11,13 @@ import os
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import cast
 
-from agent_memory.backend import Backend, Uncopied
+from agent_memory.backend import Uncopied
 from agent_memory.core import flows
+from agent_memory.core.blocking import BlockingStore
 from agent_memory.hookspecs import AuditCheckpoint, hookimpl
 from agent_memory.key import Key
 from agent_memory.registry import open_backend
-from agent_memory.runtime.runners import close_backend, run_sync
 
 _log = logging.getLogger("agent_memory.audit")
 
@@ -35,18 +34,17 @@ class CheckpointFile(Uncopied):
         self.required = required
         file = Path(path).expanduser()
         self._key = Key.tree().join(file.name)
-        self._backend = open_backend(file.parent)
+        self._store = BlockingStore(open_backend(file.parent))
 
     @hookimpl
     def agent_memory_audit_checkpoint(self, checkpoint: AuditCheckpoint) -> None:
         """Keep it."""
         line = json.dumps(asdict(checkpoint)).encode() + b"\n"
-        store = cast(Backend, self._backend)
-        run_sync(self._backend, lambda run: flows.append(store, run, self._key, line, separator=b"\n"))
+        self._store.run(flows.append, self._key, line, separator=b"\n")
 
     def close(self) -> None:
         """Release what the file's backend holds."""
-        close_backend(self._backend)
+        self._store.close()
 
 
 class CheckpointLogger:

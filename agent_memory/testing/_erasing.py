@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import cast
 
 import pytest
@@ -10,8 +10,6 @@ import pytest
 from agent_memory.backend import DeletedTree
 from agent_memory.core.flows import erases
 from agent_memory.errors import UnsupportedOperationError
-from agent_memory.key import Key
-from agent_memory.runtime.runners import run_sync
 from agent_memory.testing._store import ContractBase, ContractStore, key
 
 Erase = Callable[[str], DeletedTree]
@@ -23,12 +21,12 @@ class ErasingContract(ContractBase):
     @pytest.fixture
     def erase(self, store: ContractStore) -> Erase:
         """The verb for a caller that blocks, where the backend has it."""
-        if not erases(store.backend):
+        backend: object = store.backend
+        if not erases(backend):
             pytest.skip("the backend does not promise that nothing is kept")
-        verb = cast("Callable[[Key], Awaitable[DeletedTree]]", store.backend.erase)
 
         def erase(prefix: str) -> DeletedTree:
-            return run_sync(store.backend, lambda run: run.call(verb, key(prefix)))
+            return cast(DeletedTree, store.blocking.call(backend.erase, key(prefix)))
 
         try:
             erase("nothing there")

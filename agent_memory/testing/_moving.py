@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import cast
 
@@ -16,8 +15,6 @@ from agent_memory.errors import (
     FileAlreadyExistsError,
     InvalidPathError,
 )
-from agent_memory.key import Key
-from agent_memory.runtime.runners import run_sync
 from agent_memory.testing._store import ContractBase, ContractStore, key
 from agent_memory.testing._threads import race
 
@@ -30,12 +27,11 @@ class _Moving:
         self._verbs = cast(MovesTrees, store.backend)
 
     def move(self, source: str, target: str) -> int | None:
-        move = cast("Callable[[Key, Key], Awaitable[int | None]]", self._verbs.move_tree)
-        return run_sync(self._store.backend, lambda run: run.call(move, key(source), key(target)))
+        moved: int | None = self._store.blocking.call(self._verbs.move_tree, key(source), key(target))
+        return moved
 
     def delete(self, prefix: str) -> DeletedTree:
-        delete = cast("Callable[[Key], Awaitable[DeletedTree]]", self._verbs.delete_tree)
-        return run_sync(self._store.backend, lambda run: run.call(delete, key(prefix)))
+        return cast(DeletedTree, self._store.blocking.call(self._verbs.delete_tree, key(prefix)))
 
 
 class MovingContract(ContractBase):

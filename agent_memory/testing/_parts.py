@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 from typing import cast
 
 import pytest
 
-from agent_memory.backend import ABSENT, ANY, Backend, Key, Parts, Version, WritesInParts, WriteWhen
+from agent_memory.backend import ABSENT, ANY, Backend, Parts, Version, WritesInParts, WriteWhen
 from agent_memory.core import part_flows
 from agent_memory.core.flows import moves_files, writes_in_parts
 from agent_memory.errors import (
@@ -18,7 +18,6 @@ from agent_memory.errors import (
     FileAlreadyExistsError,
     UnsupportedOperationError,
 )
-from agent_memory.runtime.runners import run_sync
 from agent_memory.testing._store import ContractBase, ContractStore, key
 from agent_memory.testing._threads import race, watch, winners
 
@@ -33,8 +32,8 @@ class _Writing:
         self._verbs = cast(WritesInParts, store.backend)
 
     def begin(self, name: str, size: int, when: WriteWhen = ANY) -> _Begun:
-        begin = cast("Callable[[Key, int, WriteWhen], Awaitable[Parts]]", self._verbs.write_in_parts)
-        return _Begun(self.store, run_sync(self.store.backend, lambda run: run.call(begin, key(name), size, when)))
+        parts = self.store.blocking.call(self._verbs.write_in_parts, key(name), size, when)
+        return _Begun(self.store, cast(Parts, parts))
 
     def content(self, filler: bytes = b"x") -> bytes:
         """Content of several parts."""
@@ -59,18 +58,14 @@ class _Begun:
         self._parts = parts
 
     def add(self, data: bytes) -> None:
-        add = cast("Callable[[bytes], Awaitable[None]]", self._parts.add)
         for start in range(0, len(data), self._parts.part_bytes):
-            part = partial(add, data[start : start + self._parts.part_bytes])
-            run_sync(self._store.backend, lambda run: run.call(part))  # noqa: B023 - called at once
+            self._store.blocking.call(self._parts.add, data[start : start + self._parts.part_bytes])
 
     def complete(self) -> Version:
-        complete = cast("Callable[[], Awaitable[Version]]", self._parts.complete)
-        return run_sync(self._store.backend, lambda run: run.call(complete))
+        return cast(Version, self._store.blocking.call(self._parts.complete))
 
     def abort(self) -> None:
-        abort = cast("Callable[[], Awaitable[None]]", self._parts.abort)
-        run_sync(self._store.backend, lambda run: run.call(abort))
+        self._store.blocking.call(self._parts.abort)
 
     @property
     def part_bytes(self) -> int:
@@ -171,14 +166,14 @@ class PartsContract(_PartsBase):
         assert store.holds(name) is None
 
     def test_a_file_that_one_call_does_not_carry_is_copied_whole(self, in_parts: _Writing) -> None:
-        store, verbs = in_parts.store, cast(Backend, in_parts.store.backend)
+        store = in_parts.store
         data = in_parts.content()
         store.write("a", data)
-        effect, _ = run_sync(store.backend, lambda run: part_flows.copy(verbs, run, key("a"), key("d/b")))
+        effect, _ = store.blocking.run(part_flows.copy, key("a"), key("d/b"))
         assert effect.size == len(data)
         assert store.holds("d/b") == data
         with pytest.raises(FileAlreadyExistsError):
-            run_sync(store.backend, lambda run: part_flows.copy(verbs, run, key("a"), key("d/b")))
+            store.blocking.run(part_flows.copy, key("a"), key("d/b"))
 
 
 class PartsRaceContract(_PartsBase):
@@ -215,8 +210,7 @@ class MovingFilesContract(ContractBase):
         backend: object = store.backend
         if not moves_files(backend):
             pytest.skip("the backend copies and deletes")
-        verb = cast("Callable[[Key, Key], Awaitable[int | None]]", backend.move_file)
-        return lambda source, target: run_sync(store.backend, lambda run: run.call(verb, key(source), key(target)))
+        return lambda source, target: store.blocking.call(backend.move_file, key(source), key(target))
 
     def test_a_file_moves_to_a_free_name(self, store: ContractStore, move: Callable[[str, str], int | None]) -> None:
         store.write("old/a", b"content")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import ClassVar, cast
 
@@ -12,7 +12,6 @@ from agent_memory.backend import (
     ANY,
     AnyBackend,
     AppendWhen,
-    Backend,
     Capabilities,
     Entry,
     Page,
@@ -22,10 +21,10 @@ from agent_memory.backend import (
     WriteWhen,
 )
 from agent_memory.core import flows
+from agent_memory.core.blocking import BlockingStore
 from agent_memory.errors import AgentMemoryFileNotFoundError
 from agent_memory.key import Key
 from agent_memory.memory import AgentMemory
-from agent_memory.runtime.runners import run_sync
 
 _MOST_PAGES = 100_000
 _WRITERS = 16
@@ -41,48 +40,41 @@ class ContractStore:
 
     def __init__(self, backend: AnyBackend) -> None:
         self.backend = backend
-        self._verbs = cast(Backend, backend)
+        self.blocking = BlockingStore(backend)
 
     @property
     def capabilities(self) -> Capabilities:
         """What the backend states, after it tried what depends on a server."""
-        store = self._verbs
-        if flows.checks_capabilities(store):
-            check = cast("Callable[[Key], Awaitable[Capabilities]]", store.check_capabilities)
-            return run_sync(self.backend, lambda run: run.call(check, key("any")))
+        backend: object = self.backend
+        if flows.checks_capabilities(backend):
+            return cast(Capabilities, self.blocking.call(backend.check_capabilities, key("any")))
         return self.backend.capabilities
 
     def read(self, name: str | Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY) -> Snapshot:
         """`Backend.read`."""
-        return run_sync(self.backend, lambda run: run.call(self._verbs.read, key(name), start, end, when))
+        return self.blocking.read(key(name), start, end, when)
 
     def stat(self, name: str | Key) -> Entry:
         """`Backend.stat`."""
-        return run_sync(self.backend, lambda run: run.call(self._verbs.stat, key(name)))
+        return self.blocking.stat(key(name))
 
     def write(self, name: str | Key, data: bytes, when: WriteWhen = ANY) -> Version:
         """`Backend.write`."""
-        return run_sync(self.backend, lambda run: run.call(self._verbs.write, key(name), data, when))
+        return self.blocking.write(key(name), data, when)
 
     def delete(self, name: str | Key, when: ReadWhen = ANY) -> None:
         """`Backend.delete`."""
-        run_sync(self.backend, lambda run: run.call(self._verbs.delete, key(name), when))
+        self.blocking.delete(key(name), when)
 
     def list(
         self, prefix: str | Key = "", *, recursive: bool = True, after: str | None = None, limit: int = 1000
     ) -> Page:
         """`Backend.list`."""
-        return run_sync(
-            self.backend,
-            lambda run: run.call(self._verbs.list, key(prefix), recursive=recursive, after=after, limit=limit),
-        )
+        return self.blocking.list(key(prefix), recursive=recursive, after=after, limit=limit)
 
     def append(self, name: str | Key, data: bytes, *, separator: bytes = b"", when: AppendWhen = ANY) -> flows.Effect:
         """Append as this package does it: in place where the backend `Appends`, else by compare-and-swap."""
-        return run_sync(
-            self.backend,
-            lambda run: flows.append(self._verbs, run, key(name), data, separator=separator, when=when),
-        )
+        return self.blocking.run(flows.append, key(name), data, separator=separator, when=when)
 
     def fill(self, names: Sequence[str]) -> None:
         """Write many empty files, several at a time."""

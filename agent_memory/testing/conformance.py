@@ -16,12 +16,13 @@ from unittest.mock import patch
 import pytest
 from hypothesis import Phase, settings
 
-from agent_memory.backend import AnyBackend, Backend, default_seconds
+from agent_memory.backend import AnyBackend, default_seconds
 from agent_memory.core import tree_flows
+from agent_memory.core.blocking import BlockingStore
 from agent_memory.errors import AgentMemoryError, FileOperationError, UnsupportedOperationError
 from agent_memory.key import Key
 from agent_memory.registry import open_backend
-from agent_memory.runtime.runners import close_backend, run_sync
+from agent_memory.runtime.runners import close_backend
 from agent_memory.testing.contract import BackendContract
 
 _MODULE = "from agent_memory.testing.conformance import under_test\nTestContract = under_test()\n"
@@ -72,11 +73,11 @@ class Roots:
 
     def check(self) -> None:
         """Raise what keeps everything from working: a root that cannot be opened, a store that cannot be asked."""
-        backend = self.open(self.new())
+        store = BlockingStore(self.open(self.new()))
         try:
-            run_sync(backend, lambda run: run.call(cast(Backend, backend).list, Key.tree(), limit=1))
+            store.list(Key.tree(), limit=1)
         finally:
-            close_backend(backend)
+            store.close()
 
     def clear(self) -> str | None:
         """Delete the directory of all roots; returns its name if that is refused or fails."""
@@ -97,8 +98,7 @@ def empty(backend: AnyBackend) -> None:
 
 
 def _delete(backend: AnyBackend, top: Key) -> None:
-    store = cast(Backend, backend)
-    run_sync(backend, lambda run: tree_flows.delete_tree(store, run, top, missing_ok=True))
+    BlockingStore(backend).run(tree_flows.delete_tree, top, missing_ok=True)
 
 
 def conform(
