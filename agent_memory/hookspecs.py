@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, Self, TypeAlias
 
 import pluggy
 
 from agent_memory.backend import PROJECT, BackendFactory, Version, hookimpl
 
 __all__ = [
-    "PROJECT", "AuditCheckpoint", "BackendFactory", "Operation", "OperationKind", "Outcome", "hookimpl", "hookspec",
+    "PROJECT", "AuditCheckpoint", "BackendFactory", "Operation", "OperationKind", "Outcome", "Plugin", "hookimpl",
+    "hookspec",
 ]  # fmt: skip
 
 hookspec = pluggy.HookspecMarker(PROJECT)
@@ -83,6 +84,46 @@ class AuditCheckpoint:
     log: str = ""
 
 
+class Plugin:
+    """A base class for plugins: what a plugin may have beside its hooks, with defaults.
+
+    A plugin may be any object with hooks. There an attribute or method of one of these names means the same.
+
+    A service that is closed closes its plugins. It leaves a shared plugin open: one that another open service has too,
+    or that was entered by ``with``, whose block closes it.
+
+    Attributes:
+        required: whether a caller gets `OutcomeUnknownError` if this observer fails; otherwise the failure is logged.
+        is_shared: whether services leave the plugin open, because other code closes it.
+    """
+
+    required: bool = False
+    is_shared: bool = False
+
+    def listening(self) -> bool:
+        """Whether this observer wants to be told of plain successes now: status "ok", nothing skipped."""
+        return True
+
+    def flush(self) -> None:
+        """Write everything that is held back; called when a service with this plugin is closed."""
+
+    def close(self) -> None:
+        """Release everything; called by the last service that is closed, unless the plugin is shared.
+
+        A second call does nothing.
+        """
+
+    def send_checkpoints_to(self, receiver: Callable[[AuditCheckpoint], None]) -> None:
+        """Send checkpoints to one more receiver: the hooks ``agent_memory_audit_checkpoint`` of a new service."""
+
+    def __enter__(self) -> Self:
+        self.is_shared = True
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+
 @hookspec
 def agent_memory_register_backends(register: Callable[[str, BackendFactory], None]) -> None:
     """Add backends: call ``register(scheme, factory)``; the scheme ``*`` is asked when no other fits.
@@ -132,10 +173,10 @@ def agent_memory_after_operation(operation: Operation, outcome: Outcome) -> None
 
     Not for an async caller whose event loop is dropped, or closed without cancelling it: nothing runs there any more.
 
-    Each implementation is called on its own. One that raises is logged and silences nobody, unless its
-    plugin sets ``required = True``: then the caller gets `OutcomeUnknownError`, with the cause attached; or, of
-    an operation that failed anyway, its own error with a note. While every observer has a method
-    ``listening() -> bool`` that returns False, plain successes (status "ok", nothing skipped) are told to none.
+    Each implementation is called on its own. One that raises is logged and silences no other one, unless its plugin is
+    `Plugin.required`: then the caller gets `OutcomeUnknownError`, with the cause attached; or, of an operation that
+    failed anyway, its own error with a note. While `Plugin.listening` of every observer returns False, plain successes
+    (status "ok", nothing skipped) are told to none.
 
     An interrupt (an exception that is no `Exception`) does not silence the others either, and is raised at the end. A
     required observer that an interrupt ended is called again with the same operation, at most three times in all.

@@ -364,9 +364,9 @@ class AgentMemory(_View):
         return AgentMemoryFileSystem(self)
 
     def close(self) -> None:
-        """Have the plugins write what they hold back, and release what the backend holds.
+        """Flush and close the plugins, and release what the backend holds; every view is closed with it.
 
-        Every view of it is closed with it. A plugin stays open: the caller that made it closes it.
+        A plugin stays open while another open service has it, or if it is shared: see `agent_memory.hookspecs.Plugin`.
         """
         self._tree.close()
 

@@ -133,9 +133,10 @@ class AgentMemoryService(_Service[AgentMemory]):
         return run_sync(self._backend, self._agents.agent_ids)
 
     def close(self) -> None:
-        """Have the plugins write what they hold back, and release what the backend holds.
+        """Flush and close the plugins, and release what the backend holds.
 
-        The memories of its agents are closed with it. A plugin stays open: the caller that made it closes it.
+        The memories of its agents are closed with it. A plugin stays open while another open service has it, or if it
+        is shared: see `agent_memory.hookspecs.Plugin`.
         """
         self._agents.close()
 

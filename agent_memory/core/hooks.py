@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import inspect
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn, cast
+from weakref import WeakSet
 
 import pluggy
 
 from agent_memory import hookspecs
 from agent_memory.backend import Uncopied
 from agent_memory.errors import AgentMemoryError, InvalidPathError, OperationDenied, OutcomeUnknownError
-from agent_memory.hookspecs import AuditCheckpoint, BackendFactory, Operation, Outcome
+from agent_memory.hookspecs import AuditCheckpoint, BackendFactory, Operation, Outcome, Plugin
 
 SLOW_SECONDS: Final = 1.0
 """A plugin that takes so long in a hook is named in the log."""
@@ -51,15 +53,13 @@ class Hooks(Uncopied):
         self.need_content = [each.plugin for each in (*self._filter, *self._check) if each.plugin not in by_size]
         observers = [implementation.plugin for implementation in self._after]
         self.observers = bool(observers)
-        self._ask = tuple(getattr(plugin, "listening", _always) for plugin in observers)
-        for plugin, ask in zip(observers, self._ask, strict=True):
-            if not callable(ask):
-                raise pluggy.PluginValidationError(plugin, f"{_label(plugin)!r}: listening is a method, not {ask!r}")
-        plugins = self._manager.get_plugins()
-        self._flushes = [(plugin, flush) for plugin in plugins if callable(flush := getattr(plugin, "flush", None))]
-        for plugin in plugins:
-            if send_to := getattr(plugin, "send_checkpoints_to", None):
-                send_to(self.checkpoint)
+        self._listening = [_method(plugin, "listening") for plugin in observers]
+        self._plugins = [plugin for _, plugin in self._manager.list_name_plugin()]
+        for plugin in self._plugins:
+            _method(plugin, "send_checkpoints_to")(self.checkpoint)
+        with _guard:
+            for plugin in self._plugins:
+                _users.setdefault(id(plugin), WeakSet()).add(self)
 
     def register_backends(self, register: Callable[[str, BackendFactory], None]) -> None:
         """Let the plugins add backends."""
@@ -94,12 +94,9 @@ class Hooks(Uncopied):
         _call_guards(self._size, {"operation": operation, "size": size})
 
     def wants_successes(self) -> bool:
-        """Whether an observer wants to be told of an operation that did what it was asked, and nothing else.
-
-        An observer that does not always want it has a method ``listening() -> bool``.
-        """
+        """Whether an observer wants to be told of plain successes; see `agent_memory.hookspecs.Plugin.listening`."""
         try:
-            for listening in self._ask:
+            for listening in self._listening:
                 if listening():
                     return True
         except Exception:  # noqa: BLE001 - an observer may fail in any way
@@ -127,13 +124,55 @@ class Hooks(Uncopied):
         """Tell every plugin that keeps checkpoints of an audit log; errors as of `Report`."""
         Report(self._checkpoint, {"checkpoint": checkpoint})()
 
-    def flush(self) -> None:
-        """Have every plugin with a method ``flush`` write what it holds back; a failure is logged."""
-        for plugin, flush in self._flushes:
-            try:
-                flush()
-            except Exception:  # noqa: BLE001 - a plugin may fail in any way
-                _log.exception("the plugin %r failed in flush()", _label(plugin))
+    def close(self) -> None:
+        """Flush the plugins, and close those that no other open service has and that are not shared.
+
+        A failure is logged. A second call does nothing.
+        """
+        for plugin in self._plugins:
+            _try(plugin, "flush")
+        for plugin in reversed(self._plugins):
+            if self._is_last_user(plugin) and not getattr(plugin, "is_shared", Plugin.is_shared):
+                _try(plugin, "close")
+
+    def _is_last_user(self, plugin: object) -> bool:
+        """Withdraw from the users of a plugin; whether there is no other one."""
+        with _guard:
+            users = _users.get(id(plugin))
+            if users is None or self not in users:
+                return False
+            users.discard(self)
+            if not users:
+                del _users[id(plugin)]
+            return not users
+
+
+_users: dict[int, WeakSet[Hooks]] = {}
+"""The open services of each plugin, by its id: a plugin need not be hashable."""
+_guard = threading.Lock()
+
+
+def _nothing(*_: object) -> bool:
+    return True
+
+
+def _method(plugin: object, name: str) -> Callable[..., Any]:
+    """A method of `agent_memory.hookspecs.Plugin` that a plugin has; one that does nothing if it has none.
+
+    Raises:
+        pluggy.PluginValidationError: it is no method.
+    """
+    method = getattr(plugin, name, _nothing)
+    if not callable(method):
+        raise pluggy.PluginValidationError(plugin, f"{_label(plugin)!r}: {name} is a method, not {method!r}")
+    return cast("Callable[..., Any]", method)
+
+
+def _try(plugin: object, name: str) -> None:
+    try:
+        _method(plugin, name)()
+    except Exception:  # noqa: BLE001 - a plugin may fail in any way
+        _log.exception("the plugin %r failed in %s()", _label(plugin), name)
 
 
 class _Implementation(NamedTuple):
@@ -226,11 +265,7 @@ def _raise(missed: tuple[_Implementation, BaseException] | None, interrupt: Base
 
 
 def _is_required(observer: _Implementation) -> bool:
-    return bool(getattr(observer.plugin, "required", False))
-
-
-def _always() -> bool:
-    return True
+    return bool(getattr(observer.plugin, "required", Plugin.required))
 
 
 def manager_with(plugins: Iterable[object]) -> pluggy.PluginManager:

@@ -198,16 +198,16 @@ class Tree(Uncopied):
             raise
 
     def close(self) -> None:
-        """Have the plugins write what they hold back, and release what the backend holds."""
+        """Flush and close the plugins, and release what the backend holds."""
         try:
-            self.hooks.flush()
+            self.hooks.close()
         finally:
             close_backend(self.backend)
 
     async def aclose(self) -> None:
         """See `close`."""
         try:
-            await in_thread(self.hooks.flush)
+            await in_thread(self.hooks.close)
         finally:
             await aclose_backend(self.backend)
 

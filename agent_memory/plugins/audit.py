@@ -16,13 +16,13 @@ from collections.abc import Callable, Mapping
 from contextvars import ContextVar, copy_context
 from multiprocessing.util import Finalize, register_after_fork
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
 from agent_memory.audit import Journal, JournalEntry, LogLocation, Position, Salts, log_at, open_log
 from agent_memory.audit.log import MAX_BYTES
 from agent_memory.backend import Uncopied
 from agent_memory.errors import AppendError
-from agent_memory.hookspecs import AuditCheckpoint, Operation, Outcome, hookimpl
+from agent_memory.hookspecs import AuditCheckpoint, Operation, Outcome, Plugin, hookimpl
 from agent_memory.plugins._checking import require_whole
 from agent_memory.runtime.fork import renewed_in_child
 
@@ -36,7 +36,7 @@ _MOST_CHARACTERS = 256
 _sending: ContextVar[tuple[AuditPlugin, ...]] = ContextVar("agent_memory_sending_checkpoints", default=())
 
 
-class AuditPlugin(Uncopied):
+class AuditPlugin(Plugin, Uncopied):
     """Writes a record to ``target`` for each operation and each refused name.
 
     With ``required`` a record is durable, to the level of the log's backend, before the audited call returns; threads
@@ -81,8 +81,7 @@ class AuditPlugin(Uncopied):
             if not isinstance(flag, bool):
                 raise ValueError(f"{name} is true or false, not {flag!r}")
         self.required = required
-        if not intent:
-            self.agent_memory_before_operation = None  # type: ignore[assignment, method-assign]  # then it is no guard
+        self._intent = intent
         self._every = checkpoint_every
         self._location = target if isinstance(target, LogLocation) else log_at(target, storage_options)
         self._salts = Salts(self._location)
@@ -95,12 +94,14 @@ class AuditPlugin(Uncopied):
         _open.add(self)
 
     def send_checkpoints_to(self, receiver: Callable[[AuditCheckpoint], None]) -> None:
-        """Tell one more service's plugins; whoever opens a service with this plugin does so."""
+        """Send each checkpoint to one more receiver."""
         self._receivers.append(receiver)
 
     @hookimpl
     def agent_memory_before_operation(self, operation: Operation) -> None:
-        """Record the intent; no hook where none is wanted."""
+        """Record the intent, if it is wanted."""
+        if not self._intent:
+            return
         try:
             self._record(JournalEntry("intent", operation.time, lambda: _asked(operation)))
         except Exception:
@@ -135,20 +136,17 @@ class AuditPlugin(Uncopied):
 
     def close(self) -> None:
         """Write what waits, send a last checkpoint, and release what the target's backend holds."""
+        if self._closed:
+            return
         try:
             self.flush()
             self._closed = True
             self._send_checkpoint(1)
         finally:
+            self._closed = True
             self._journal.close()
             _open.discard(self)
             self._location.store.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
 
     def _begin_in_child(self) -> None:
         self._sends = threading.RLock()  # the thread that held it is not in the child

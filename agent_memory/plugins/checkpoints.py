@@ -15,14 +15,14 @@ from pathlib import Path
 from agent_memory.backend import Uncopied
 from agent_memory.core import flows
 from agent_memory.core.blocking import BlockingStore
-from agent_memory.hookspecs import AuditCheckpoint, hookimpl
+from agent_memory.hookspecs import AuditCheckpoint, Plugin, hookimpl
 from agent_memory.key import Key
 from agent_memory.registry import open_backend
 
 _log = logging.getLogger("agent_memory.audit")
 
 
-class CheckpointFile(Uncopied):
+class CheckpointFile(Plugin, Uncopied):
     """Appends each checkpoint to a file, as a JSON line, durably.
 
     Args:
@@ -47,7 +47,7 @@ class CheckpointFile(Uncopied):
         self._store.close()
 
 
-class CheckpointLogger:
+class CheckpointLogger(Plugin):
     """Logs each checkpoint, at INFO, on the logger ``agent_memory.audit``, which may ship it to another machine."""
 
     @hookimpl

@@ -58,7 +58,7 @@ def configuration(file: str | os.PathLike[str] | None = None) -> dict[str, dict[
 
 
 def plugins_from(file: str | os.PathLike[str] | None = None) -> list[Any]:
-    """Make the plugins that a configuration enables, in its order: for ``plugins=``. Who makes them closes them.
+    """Make the plugins that a configuration enables, in its order: for ``plugins=``; the service closes them.
 
     Args:
         file: the TOML file; without one, what the environment says.

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Self
 
 from agent_memory.backend import AnyBackend, Uncopied
 from agent_memory.errors import OperationDenied
-from agent_memory.hookspecs import Operation, Outcome, hookimpl
+from agent_memory.hookspecs import Operation, Outcome, Plugin, hookimpl
 from agent_memory.plugins._checking import require_whole
 from agent_memory.plugins._sizes import FileSizes
 from agent_memory.plugins._usage import Usage
@@ -17,7 +16,7 @@ from agent_memory.runtime.fork import renewed_in_child
 from agent_memory.runtime.runners import close_backend
 
 
-class LimitsPlugin(Uncopied):
+class LimitsPlugin(Plugin, Uncopied):
     """Refuses content that would make a file, or an agent's memory, larger than it may be.
 
     ``max_file_bytes`` costs no request: an append is added to the largest size that the file can have by what this
@@ -108,14 +107,9 @@ class LimitsPlugin(Uncopied):
 
     def close(self) -> None:
         """Release what ``root`` was opened with."""
-        if self._opened is not None:
-            close_backend(self._opened)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            close_backend(opened)
 
     def _begin_in_child(self) -> None:
         if self._sizes:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import logging
 
-from agent_memory.hookspecs import Operation, Outcome, hookimpl
+from agent_memory.hookspecs import Operation, Outcome, Plugin, hookimpl
 from agent_memory.key.quoting import ascii_field
 
 _ORDINARY = ("file_not_found", "file_exists", "conflict")
 _log = logging.getLogger("agent_memory")
 
 
-class LoggingPlugin:
+class LoggingPlugin(Plugin):
     """Logs every operation and every refused name."""
 
     def listening(self) -> bool:

@@ -8,7 +8,7 @@ from itertools import product
 from typing import Final, TypeAlias
 
 from agent_memory.errors import OperationDenied
-from agent_memory.hookspecs import Operation, hookimpl
+from agent_memory.hookspecs import Operation, Plugin, hookimpl
 from agent_memory.key import Key
 from agent_memory.key.patterns import require_possible
 
@@ -17,7 +17,7 @@ _ON_ALL_BELOW: Final = frozenset({"delete_tree", "rename", "copy", "forget"})
 Segments: TypeAlias = tuple[str, ...]
 
 
-class ReadOnlyPlugin:
+class ReadOnlyPlugin(Plugin):
     """Refuses operations that would write, move or delete a file whose path matches a pattern.
 
     A pattern is matched segment by segment: ``*``, ``?`` and ``[...]`` within a segment, as `fnmatch` has them, ``**``

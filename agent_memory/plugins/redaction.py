@@ -17,7 +17,7 @@ from itertools import count, takewhile
 from typing import Final, Literal, NamedTuple, get_args
 
 from agent_memory.errors import OperationDenied
-from agent_memory.hookspecs import Operation, hookimpl
+from agent_memory.hookspecs import Operation, Plugin, hookimpl
 from agent_memory.plugins._secrets import KINDS, Found, known_secrets, matches
 
 Action = Literal["mask", "refuse", "report"]
@@ -34,7 +34,7 @@ LONGEST: Final = 512
 _log = logging.getLogger("agent_memory")
 
 
-class RedactionPlugin:
+class RedactionPlugin(Plugin):
     """Looks for secrets in every text that is about to be written; of an append, in the appended text alone.
 
     A secret that is split over two appends, or written by an operation that moves files, is not found. Content that is

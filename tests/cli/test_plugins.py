@@ -44,7 +44,7 @@ def test_what_is_enabled_is_listed_with_the_hooks_it_has(run: Run) -> None:
     file = config('[plugins.audit]\ntarget = "audit.jsonl"\n')
     found = rows(run("--json", "--config", file, "plugins"))
     assert found["audit"]["enabled"]
-    assert "agent_memory_before_operation" not in found["audit"]["hooks"], "no intent is wanted"
+    assert "agent_memory_after_operation" in found["audit"]["hooks"]
     assert not Path("audit.jsonl").exists()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import enum
+import gc
 import hashlib
 import inspect
 import logging
@@ -1284,6 +1285,47 @@ class Buffered:
 
     def flush(self) -> None:
         raise OSError("the disk is full")
+
+
+class Closing:
+    """A plugin without a base class; it has no equality and is not hashable."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, is_shared: bool = False) -> None:
+        self.is_shared = is_shared
+        self.closed = 0
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def close(self) -> None:
+        self.closed += 1
+
+    @hookimpl
+    def agent_memory_after_operation(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(("is_shared", "closed"), [(False, 1), (True, 0)])
+def test_the_last_service_that_is_closed_closes_a_plugin_unless_it_is_shared(is_shared: bool, closed: int) -> None:
+    plugin = Closing(is_shared)
+    first, second = (AgentMemoryService("memory://", plugins=[plugin]) for _ in range(2))
+    first.close()
+    first.close()
+    assert plugin.closed == 0
+    second.close()
+    second.close()
+    assert plugin.closed == closed
+
+
+def test_a_service_that_was_dropped_keeps_no_plugin_open() -> None:
+    plugin = Closing()
+    AgentMemoryService("memory://", plugins=[plugin])
+    gc.collect()
+    with AgentMemoryService("memory://", plugins=[plugin]):
+        pass
+    assert plugin.closed == 1
 
 
 def test_a_plugin_that_fails_in_flush_is_logged_and_the_service_is_closed(caplog: pytest.LogCaptureFixture) -> None:

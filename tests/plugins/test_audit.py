@@ -17,6 +17,7 @@ from agent_memory import (
     AgentMemory,
     AgentMemoryFileNotFoundError,
     AgentMemoryService,
+    AppendError,
     AsyncAgentMemory,
     AsyncAgentMemoryService,
     InvalidPathError,
@@ -24,7 +25,6 @@ from agent_memory import (
     OutcomeUnknownError,
 )
 from agent_memory.audit import Salts, log_at, verify
-from agent_memory.core.hooks import Hooks
 from agent_memory.hookspecs import hookimpl
 from agent_memory.plugins import audit as audit_module
 from agent_memory.plugins.audit import AuditPlugin
@@ -227,9 +227,11 @@ def test_what_a_caller_says_of_itself_is_cut(log: Path) -> None:
     assert verify(log_at(log)).is_intact
 
 
-def test_only_an_audit_that_wants_intents_is_asked_before_an_operation(log: Path) -> None:
-    assert not Hooks([AuditPlugin(log)]).guards
-    assert Hooks([AuditPlugin(log, intent=True)]).guards
+@pytest.mark.parametrize(("intent", "events"), [(False, ["operation"]), (True, ["intent", "operation"])])
+def test_an_intent_is_recorded_only_where_it_is_wanted(log: Path, intent: bool, events: list[str]) -> None:
+    with AgentMemoryService("memory://", plugins=[AuditPlugin(log, intent=intent)]) as service:
+        service.write_memory_file("bob", "a.md", "x")
+    assert [record["event"] for record in records(log)] == events
 
 
 @pytest.mark.parametrize("required", [True, False])
@@ -266,40 +268,51 @@ def test_an_observer_that_ends_the_program_does_not_keep_a_record_out_of_the_log
 
 
 def test_the_records_of_a_service_are_in_the_log_once_it_is_closed(root: Root, log: Path) -> None:
-    audit = AuditPlugin(log)  # it is never closed
-    with AgentMemoryService(root.url, storage_options=root.options, plugins=[audit]) as service:
-        service.write_memory_file("bob", "notes.md", "one\n")
-    assert [record["operation"] for record in records(log)] == ["write"]
-    memory = AgentMemory.open(root.url, storage_options=root.options, plugins=[audit])
-    memory.write("plan.md", "two\n")
-    memory.subtree("deeper").close()
-    assert [record["path"] for record in records(log)] == ["notes.md", "plan.md"]
-    audit.close()
+    with AuditPlugin(log) as audit:  # open until the end of the block
+        with AgentMemoryService(root.url, storage_options=root.options, plugins=[audit]) as service:
+            service.write_memory_file("bob", "notes.md", "one\n")
+        assert [record["operation"] for record in records(log)] == ["write"]
+        memory = AgentMemory.open(root.url, storage_options=root.options, plugins=[audit])
+        memory.write("plan.md", "two\n")
+        memory.subtree("deeper").close()
+        assert [record["path"] for record in records(log)] == ["notes.md", "plan.md"]
 
 
 def test_the_records_of_an_async_service_are_in_the_log_once_it_is_closed(root: Root, log: Path) -> None:
-    audit = AuditPlugin(log)
-
     async def work() -> None:
-        async with AsyncAgentMemoryService(root.url, storage_options=root.options, plugins=[audit]) as service:
-            await service.write_memory_file("bob", "notes.md", "one\n")
-        assert [record["operation"] for record in records(log)] == ["write"]
-        memory = AsyncAgentMemory.open(root.url, storage_options=root.options, plugins=[audit])
-        await memory.write("plan.md", "two\n")
-        await memory.aclose()
+        with AuditPlugin(log) as audit:
+            async with AsyncAgentMemoryService(root.url, storage_options=root.options, plugins=[audit]) as service:
+                await service.write_memory_file("bob", "notes.md", "one\n")
+            assert [record["operation"] for record in records(log)] == ["write"]
+            memory = AsyncAgentMemory.open(root.url, storage_options=root.options, plugins=[audit])
+            await memory.write("plan.md", "two\n")
+            await memory.aclose()
 
     asyncio.run(work())
     assert [record["path"] for record in records(log)] == ["notes.md", "plan.md"]
-    audit.close()
 
 
-def test_a_service_leaves_its_plugins_open_for_others_and_may_be_closed_after_them(log: Path) -> None:
+def test_a_service_closes_its_plugins_and_the_log_then_refuses_records(
+    log: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    audit = AuditPlugin(log)
+    with AgentMemoryService("memory://", plugins=[audit]) as service:
+        service.write_memory_file("bob", "notes.md", "one\n")
+    assert [record["operation"] for record in records(log)] == ["write"]
+    with AgentMemoryService("memory://", plugins=[audit]) as service:
+        service.write_memory_file("bob", "plan.md", "two\n")
+    assert "the audit log is closed" in caplog.text
+
+
+def test_a_plugin_of_two_services_is_closed_by_the_last_one(log: Path) -> None:
     audit = AuditPlugin(log)
     first = AgentMemoryService("memory://", plugins=[audit])
     second = AgentMemoryService("memory://", plugins=[audit])
     first.close()
+    first.close()
     second.write_memory_file("bob", "notes.md", "one\n")
-    audit.close()
     second.close()
     second.close()
     assert [record["operation"] for record in records(log)] == ["write"]
+    with pytest.raises(AppendError, match="closed"):
+        audit.agent_memory_key_rejected("bob", "'..'", "parent", None)
