@@ -22,8 +22,9 @@
         ├── PartialOperationError                .done, .left
         └── OutcomeUnknownError                  the write may have happened
 
-Each error is a builtin error too, so ``except FileNotFoundError`` works. Messages name the path
-within the agent's tree; none carries a host path, a credential or an agent's content. All of them can be pickled.
+Each error is a builtin error too, so ``except FileNotFoundError`` works. ``str(error)`` begins with the path,
+relative to the memory that was called; no message carries a host path, a credential or an agent's content. All of them
+can be pickled.
 """
 
 from __future__ import annotations
@@ -32,9 +33,48 @@ from typing import ClassVar
 
 
 class AgentMemoryError(Exception):
-    """Base of every error this package raises; ``kind`` is stable and fit for logs and metrics."""
+    """Base of every error this package raises; ``kind`` is stable and fit for logs and metrics.
+
+    Attributes:
+        path: the file or directory, relative to the memory that was called; "" is the whole of it; None if unknown.
+        agent: the agent, where one is known.
+        operation: the kind of the operation, where one is known: one of `agent_memory.hookspecs.OperationKind`.
+    """
 
     kind: ClassVar[str] = "error"
+    agent: str | None = None
+    operation: str | None = None
+
+    def __init__(self, message: str = "", *args: object, path: str | None = None) -> None:
+        super().__init__(message, *args)
+        self.path = path
+        self._is_about_path = path is not None
+
+    def __str__(self) -> str:
+        message = str(self.args[0]) if self.args else ""
+        if not self._is_about_path:
+            return message
+        return f"{self.path!r}: {message}" if self.path else f"the whole tree: {message}"
+
+    def set_place(self, operation: str, agent: str | None, path: str | None, top: str) -> None:
+        """Say which call of a memory failed; a second call changes nothing.
+
+        Args:
+            operation: its kind.
+            agent: its agent.
+            path: its path, for an error that names none; the message stays as it is.
+            top: the directory that the memory shows as its whole tree; it is taken off the error's path.
+        """
+        if self.operation is not None:
+            return
+        self.operation, self.agent = operation, agent
+        found = path if self.path is None else self.path
+        self.path = None if found is None else without_top(found, top)
+
+
+def without_top(path: str, top: str) -> str:
+    """A path relative to a directory; as it is, if it does not lie there."""
+    return path[len(top) :].removeprefix("/") if f"{path}/".startswith(f"{top}/") else path
 
 
 class AgentNotFoundError(AgentMemoryError, LookupError):
@@ -54,14 +94,13 @@ class InvalidPathError(AgentMemoryError, ValueError):
 
     kind = "invalid_path"
 
-    def __init__(self, message: str, rule: str = "", suggestion: str = "", refused: str = "") -> None:
-        super().__init__(message, rule, suggestion, refused)
+    def __init__(
+        self, message: str, rule: str = "", suggestion: str = "", refused: str = "", *, path: str | None = None
+    ) -> None:
+        super().__init__(message, rule, suggestion, refused, path=path)
         self.rule = rule
         self.suggestion = suggestion
         self.refused = refused
-
-    def __str__(self) -> str:
-        return str(self.args[0])
 
 
 class PathTraversalError(InvalidPathError):
@@ -162,6 +201,12 @@ class PartialOperationError(FileOperationError):
         super().__init__(message)
         self.done = done
         self.left = left
+
+    def set_place(self, operation: str, agent: str | None, path: str | None, top: str) -> None:
+        if self.operation is None:
+            self.done = tuple(without_top(each, top) for each in self.done)
+            self.left = tuple(without_top(each, top) for each in self.left)
+        super().set_place(operation, agent, path, top)
 
 
 class OutcomeUnknownError(FileOperationError):

@@ -10,7 +10,7 @@ import re
 import pytest
 
 import agent_memory
-from agent_memory import errors
+from agent_memory import AgentMemory, AgentMemoryService, errors
 from agent_memory.errors import (
     AgentMemoryError,
     AgentMemoryFileNotFoundError,
@@ -172,3 +172,28 @@ def test_a_refused_name_carries_its_rule_its_suggestion_and_itself() -> None:
 def test_a_partial_operation_says_what_is_done_and_what_is_left() -> None:
     error = PartialOperationError("1 of 2 files are left", ("a",), ("b",))
     assert (error.done, error.left) == (("a",), ("b",))
+
+
+@pytest.mark.parametrize("name", ["it's.md", "plain.md"])
+def test_an_error_of_a_subtree_names_the_path_in_the_subtree_alone(name: str) -> None:
+    with AgentMemoryService("memory://") as service:
+        memory = service.agent("bob").subtree("secret/above")
+        with pytest.raises(AgentMemoryFileNotFoundError) as failed:
+            memory.read(name)
+    error = failed.value
+    assert str(error) == f"{name!r}: no such file"
+    assert (error.path, error.agent, error.operation) == (name, "bob", "read")
+
+
+def test_an_error_whose_message_names_no_path_carries_it() -> None:
+    memory = AgentMemory.open("memory://").read_only()
+    with pytest.raises(OperationDenied) as failed:
+        memory.write("a.md", "x")
+    assert (failed.value.path, failed.value.agent, failed.value.operation) == ("a.md", None, "write")
+
+
+def test_the_files_of_a_partial_operation_are_named_in_the_subtree_alone() -> None:
+    error = PartialOperationError("stopped", done=("d/a.md",), left=("d/b.md",))
+    error.set_place("rename", None, "d", "d")
+    error.set_place("read", "other", "x", "")
+    assert (error.done, error.left, error.path, error.operation) == (("a.md",), ("b.md",), "", "rename")

@@ -150,7 +150,7 @@ class LogLocation(NamedTuple):
         except AgentMemoryFileNotFoundError:
             return None
         if not (found := _IDENTITY.fullmatch(data)):
-            raise ReadError(f"{key.path!r}: it is no identity of an audit log: 32 hexadecimal digits")
+            raise ReadError("it is no identity of an audit log: 32 hexadecimal digits", path=key.path)
         return found[1].decode()
 
     def make_identity(self) -> str:

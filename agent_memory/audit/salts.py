@@ -112,7 +112,7 @@ class Salts(Uncopied):
             return None
         text = data.decode("ascii", errors="replace")
         if not _SALT.match(text):
-            raise ReadError(f"{key.path!r}: it is no salt: 64 hexadecimal digits")
+            raise ReadError("it is no salt: 64 hexadecimal digits", path=key.path)
         return bytes.fromhex(text)
 
     def _key(self, agent: str | None) -> Key:

@@ -59,7 +59,7 @@ def storage_failure(key: Key, error: type[FileOperationError], cause: Exception)
     Of a cause only an `OSError`'s ``strerror``, else its type, is told: a message may carry host paths.
     """
     detail = getattr(cause, "strerror", None) or type(cause).__name__
-    return error(f"{named(key)}: the storage failed: {detail}")
+    return error(f"the storage failed: {detail}", path=key.path)
 
 
 def raise_failures(entries: Sequence[Entry], errors: Sequence[AgentMemoryError | None]) -> None:
@@ -81,17 +81,19 @@ def raise_failures(entries: Sequence[Entry], errors: Sequence[AgentMemoryError |
 def refuse_larger(key: Key, size: int, limit: int) -> None:
     """Raise `FileTooLargeError` if ``size`` is over ``limit``, both in bytes."""
     if size > limit:
-        raise FileTooLargeError(_too_large(key, size, limit))
+        raise FileTooLargeError(_too_large(size, limit), path=key.path)
 
 
 def refuse_larger_read(key: Key, size: int, limit: int) -> None:
     """The same for a read; the error says what reads a large file."""
     if size > limit:
-        raise FileTooLargeError(f"{_too_large(key, size, limit)}; scan(), view and export read a file in parts")
+        raise FileTooLargeError(
+            f"{_too_large(size, limit)}; scan(), view and export read a file in parts", path=key.path
+        )
 
 
-def _too_large(key: Key, size: int, limit: int) -> str:
-    return f"{key.path!r}: {size:,} bytes are more than the {limit:,} one call may carry"
+def _too_large(size: int, limit: int) -> str:
+    return f"{size:,} bytes are more than the {limit:,} one call may carry"
 
 
 def joined(old: bytes, separator: bytes, data: bytes) -> bytes:
@@ -111,14 +113,14 @@ def require(key: Key, state: Version | Callable[[], Version] | None, *conditions
     """
     for when in conditions:
         if when is ABSENT and state:
-            raise FileAlreadyExistsError(f"{key.path!r}: the file exists")
+            raise FileAlreadyExistsError("the file exists", path=key.path)
         if when is PRESENT and not state:
             raise not_found(key)
         if isinstance(when, Version):
             if state is None:
-                raise ConflictError(f"{key.path!r}: the file is gone")
+                raise ConflictError("the file is gone", path=key.path)
             if when != (state if isinstance(state, Version) else state()):
-                raise ConflictError(f"{key.path!r}: the file changed since it was read")
+                raise ConflictError("the file changed since it was read", path=key.path)
 
 
 def named(key: Key) -> str:
@@ -128,9 +130,9 @@ def named(key: Key) -> str:
 
 def not_found(key: Key) -> AgentMemoryFileNotFoundError:
     """The error for a name that is no file."""
-    return AgentMemoryFileNotFoundError(f"{key.path!r}: no such file")
+    return AgentMemoryFileNotFoundError("no such file", path=key.path)
 
 
 def taken_name(key: Key) -> FileAlreadyExistsError:
     """The error for a name that is a directory, or that lies below a file."""
-    return FileAlreadyExistsError(f"{key.path!r}: the name is a directory, or lies below a file")
+    return FileAlreadyExistsError("the name is a directory, or lies below a file", path=key.path)

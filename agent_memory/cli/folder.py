@@ -198,7 +198,7 @@ def _entered(directory: int, segment: str, path: str, make: bool) -> int:
     except NotADirectoryError:
         if stat.S_ISLNK(os.lstat(segment, dir_fd=directory).st_mode):
             raise link_refused(path) from None
-        raise FileAlreadyExistsError(f"{path!r}: a file is in the place of a directory above it") from None
+        raise FileAlreadyExistsError("a file is in the place of a directory above it", path=path) from None
 
 
 def _open_directory(directory: int, name: str) -> int:
@@ -225,7 +225,7 @@ def _no_link(path: str) -> Iterator[None]:
 
 def link_refused(path: str) -> InvalidPathError:
     """The error for a symbolic link."""
-    return InvalidPathError(f"{path!r}: {RULES['symlink']}", "symlink")
+    return InvalidPathError(f"{RULES['symlink']}", "symlink", path=path)
 
 
 def _regular(path: str, found: os.stat_result) -> os.stat_result:
@@ -235,11 +235,11 @@ def _regular(path: str, found: os.stat_result) -> os.stat_result:
 
 
 def _in_the_way(path: str) -> FileAlreadyExistsError:
-    return FileAlreadyExistsError(f"{path!r}: what has this name in the folder is no regular file")
+    return FileAlreadyExistsError("what has this name in the folder is no regular file", path=path)
 
 
 def _differs(path: str) -> FileAlreadyExistsError:
-    return FileAlreadyExistsError(f"{path!r}: there is a file of other content")
+    return FileAlreadyExistsError("there is a file of other content", path=path)
 
 
 def _same(directory: int, path: str, size: int, blocks: Blocks) -> bool | None:

@@ -141,7 +141,7 @@ class Target:
             if known == size and self._is_there(path, blocks):
                 return False
             if known is not None and not self._overwrite:
-                raise FileAlreadyExistsError(f"{path!r}: there is a file of other content")
+                raise FileAlreadyExistsError("there is a file of other content", path=path)
             self._memory.write_blocks(path, blocks(), size, create=not self._overwrite)
             return True
 
@@ -159,7 +159,7 @@ class Target:
 
 def failure(path: str, reason: str) -> Left:
     """A file of the host that could not even be looked at."""
-    return Left(path, FileOperationError(f"{path!r}: {reason}"))
+    return Left(path, FileOperationError(f"{reason}", path=path))
 
 
 def line_of(left: Left) -> str:

@@ -33,7 +33,7 @@ async def next_batch(
 
     async def work(reader: Reader) -> Batch | None:
         if last.mark and await reader.read(last.end - len(last.mark), last.end) != last.mark:
-            raise ConflictError(f"{path!r}: the file was rewritten while it was read")
+            raise ConflictError("the file was rewritten while it was read", path=path)
         lines = await lines_at(reader, last.end)
         if lines is None:
             return None
@@ -48,5 +48,5 @@ async def next_batch(
         return await memory.scan(path, work)
     except AgentMemoryFileNotFoundError:
         if last.end:
-            raise ConflictError(f"{path!r}: the file was deleted while it was read") from None
+            raise ConflictError("the file was deleted while it was read", path=path) from None
         return None

@@ -195,7 +195,7 @@ async def _append_by_swapping(
             clashes += not (await exists(store, run, key)).entries
             if clashes > _MOST_CLASHES:
                 raise
-            raise ConflictError(f"{key.path!r}: created meanwhile") from error
+            raise ConflictError("created meanwhile", path=key.path) from error
 
     return await _until_won(store, run, key, attempt)
 
@@ -293,9 +293,9 @@ async def _read_expected(
 ) -> Snapshot:
     snapshot = await _read_if_present(store, run, key)
     if snapshot is None:
-        raise missing(f"{key.path!r}: no such file")
+        raise missing("no such file", path=key.path)
     if expected is not None and sha256(snapshot.data) != expected:
-        raise ConflictError(f"{key.path!r}: the content is not what was expected; nothing was written")
+        raise ConflictError("the content is not what was expected; nothing was written", path=key.path)
     return snapshot
 
 
@@ -324,7 +324,7 @@ def _decode(key: Key, data: bytes) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise ReadError(f"{key.path!r}: not UTF-8 text: byte {error.start}; read_bytes() still works") from None
+        raise ReadError(f"not UTF-8 text: byte {error.start}; read_bytes() still works", path=key.path) from None
 
 
 def sha256(data: bytes) -> str:

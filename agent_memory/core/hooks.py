@@ -88,8 +88,9 @@ class Hooks(Uncopied):
         """
         if self.need_content:
             raise OperationDenied(
-                f"{operation.path!r}: {size:,} bytes are more than one call may carry, so the plugin "
-                f"{_label(self.need_content[0])!r} cannot be given the content; nothing was written"
+                f"{size:,} bytes are more than one call may carry, so the plugin "
+                f"{_label(self.need_content[0])!r} cannot be given the content; nothing was written",
+                path=operation.path,
             )
         _call_guards(self._size, {"operation": operation, "size": size})
 

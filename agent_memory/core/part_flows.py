@@ -126,7 +126,7 @@ async def _read(reader: Reader, source: Key, start: int, end: int, most: int) ->
     found: list[bytes] = []
     while start < end:
         if not (data := await reader.read(start, min(end, start + most))):
-            raise ConflictError(f"{source.path!r}: the file was rewritten while it was copied")
+            raise ConflictError("the file was rewritten while it was copied", path=source.path)
         found.append(data)
         start += len(data)
     return found[0] if len(found) == 1 else b"".join(found)
@@ -155,8 +155,9 @@ def _supporting(store: object, key: Key) -> WritesInParts:
     if not writes_in_parts(store):
         most = cast(Backend, store).max_bytes
         raise UnsupportedOperationError(
-            f"{key.path!r}: the file is larger than the {most:,} bytes that one call may carry, "
-            "and this backend writes no file in parts"
+            f"the file is larger than the {most:,} bytes that one call may carry, "
+            "and this backend writes no file in parts",
+            path=key.path,
         )
     return store
 

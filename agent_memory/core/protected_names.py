@@ -47,9 +47,9 @@ class ProtectedNames:
         path = _folded(key)
         if self._inside.search(path):
             if changes or not self._readable:
-                raise OperationDenied(f"{key.path!r} is kept by the conversation: tools do not {self._denied} it")
+                raise OperationDenied(f"it is kept by the conversation: tools do not {self._denied} it", path=key.path)
         elif changes and (name := self._below(path)):
-            raise OperationDenied(f"{name!r} is kept by the conversation: what lies above it is not changed")
+            raise OperationDenied("it is kept by the conversation: what lies above it is not changed", path=name)
 
     @property
     def _denied(self) -> str:

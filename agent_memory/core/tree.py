@@ -40,7 +40,6 @@ from agent_memory.errors import (
     InvalidPathError,
     OperationDenied,
     OutcomeUnknownError,
-    PartialOperationError,
 )
 from agent_memory.hookspecs import Operation, OperationKind, Outcome
 from agent_memory.key import Key, is_agent_id
@@ -368,6 +367,7 @@ class Tree(Uncopied):
             target = None if new_path is None else self.top.join(new_path)
         except InvalidPathError as error:
             refused = error
+            error.set_place(kind, self.agent, path if isinstance(path, str) else None, "")
             await run.offload(lambda: self.hooks.key_rejected(self.agent, refused, self.by.actor))
             raise
         data, fault = _encoded(content) if content else (b"", None)
@@ -395,7 +395,8 @@ class Tree(Uncopied):
                     break  # an async run ends a report in its own thread, which no signal interrupts
         if raised is not None:
             try:
-                self._show_own_paths(raised)
+                if isinstance(raised, AgentMemoryError):
+                    raised.set_place(kind, self.agent, key.path, self.top.path)
                 raise raised
             finally:
                 failed = raised = None  # they hold this frame
@@ -426,7 +427,9 @@ class Tree(Uncopied):
         """Refuse to move, copy or delete a directory with a protected name below it, which a listing tells."""
         below = await tree_flows.list_all(call.store, call.run, call.key, recursive=True)
         if any(names.holds(entry.key) for entry in below.entries for names in self.protected):
-            raise OperationDenied(f"{call.key.path!r} holds what a conversation keeps: tools do not move or delete it")
+            raise OperationDenied(
+                "it holds what a conversation keeps: tools do not move or delete it", path=call.key.path
+            )
 
     def _permit(self, call: Call) -> None:
         changes = call.kind not in _READING
@@ -459,17 +462,6 @@ class Tree(Uncopied):
             await call.run.offload(partial(call.tell, call.report))
         finally:
             call.told = not call.report.untold
-
-    def _show_own_paths(self, error: BaseException) -> None:
-        """Let an error name paths as this view does: what lies above is not its business."""
-        if not self.top.path:
-            return
-        if isinstance(error, AgentMemoryError) and error.args and isinstance(error.args[0], str):
-            error.args = (error.args[0].replace(f"'{self.top.path}/", "'"), *error.args[1:])
-        if isinstance(error, PartialOperationError):
-            skip = len(self.top.path) + 1
-            error.done = tuple(path[skip:] for path in error.done)
-            error.left = tuple(path[skip:] for path in error.left)
 
     def _path(self, key: Key) -> str:
         return key.relative_to(self.top).path if self.top.path else key.path

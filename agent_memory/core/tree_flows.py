@@ -161,7 +161,7 @@ async def _transfer_tree(store: Backend, run: Run, source: Key, target: Key, fil
 async def _refuse_taken(store: Backend, run: Run, target: Key) -> None:
     taken = (await exists(store, run, target)).entries
     if taken or (await run.call(store.list, target, limit=1)).entries:
-        raise FileAlreadyExistsError(f"{target.path!r}: the name is taken")
+        raise FileAlreadyExistsError("the name is taken", path=target.path)
 
 
 async def _copy_file(store: Backend, run: Run, source: Key, target: Key) -> Effect:
@@ -194,7 +194,7 @@ async def _rename_file(store: Backend, run: Run, source: Key, target: Key) -> Ef
         raise
     except (ConflictError, AgentMemoryFileNotFoundError) as error:
         await _withdraw(store, run, target, version)
-        raise ConflictError(f"{source.path!r}: the file changed while it was renamed; it stays where it is") from error
+        raise ConflictError("the file changed while it was renamed; it stays where it is", path=source.path) from error
     effect.before_sha256 = effect.sha256
     return effect
 

@@ -70,7 +70,7 @@ class RangedFile(Uncopied, AbstractBufferedFile):  # type: ignore[misc]  # fsspe
         try:
             return head + self._memory.scan(self.path, lambda reader: self._rest(reader, start, end))
         except AgentMemoryFileNotFoundError:
-            raise ConflictError(f"{self.path!r}: the file was deleted while it was read") from None
+            raise ConflictError("the file was deleted while it was read", path=self.path) from None
 
     async def _rest(self, reader: Reader, start: int, end: int) -> bytes:
         size, _, tail, _ = self._opened
@@ -79,7 +79,7 @@ class RangedFile(Uncopied, AbstractBufferedFile):  # type: ignore[misc]  # fsspe
         while not changed and (start := start + len(parts[-1])) < end:
             parts.append(await reader.read(start, min(end, start + BLOCK)))
         if changed or (reader.version != self._version and await reader.read(size - len(tail), size) != tail):
-            raise ConflictError(f"{self.path!r}: the file was rewritten while it was read")
+            raise ConflictError("the file was rewritten while it was read", path=self.path)
         self._version = reader.version
         return b"".join(parts)
 

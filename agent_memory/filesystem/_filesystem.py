@@ -259,12 +259,12 @@ class AgentMemoryFileSystem(Transfers):
     def _all_files(self, path: str, maxdepth: int | None = None) -> list[str]:
         files: list[str] = self.find(path, maxdepth)
         if not files and path != "":
-            raise AgentMemoryFileNotFoundError(f"{path!r}: no such file or directory")
+            raise AgentMemoryFileNotFoundError("no such file or directory", path=path)
         return files
 
 
 def _taken(path: str) -> FileAlreadyExistsError:
-    return FileAlreadyExistsError(f"{path!r}: the name is taken")
+    return FileAlreadyExistsError("the name is taken", path=path)
 
 
 def _outermost(names: list[str]) -> list[str]:

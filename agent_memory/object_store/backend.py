@@ -178,8 +178,9 @@ class ObjectStoreBackend(Backend):
         store = self._store
         if not isinstance(store, SupportsMultipart):
             raise UnsupportedOperationError(
-                f"{key.path!r}: {size:,} bytes are more than the {self.max_bytes:,} one call may carry, and this "
-                "engine sends nothing in parts"
+                f"{size:,} bytes are more than the {self.max_bytes:,} one call may carry, and this "
+                "engine sends nothing in parts",
+                path=key.path,
             )
         base = None if when is ANY else await self._state_to_replace(key, when, write)
         entry = self._writer.entry(self._store.now() + UPLOAD_SECONDS)
@@ -204,7 +205,7 @@ class ObjectStoreBackend(Backend):
             if seen:
                 raise exists(key)
         elif seen is None or seen.etag != cast(Version, when).token:
-            raise changed(key) if seen else ConflictError(f"{key.path!r}: the file is gone")
+            raise changed(key) if seen else ConflictError("the file is gone", path=key.path)
         return seen
 
     async def append(self, key: Key, data: bytes, *, separator: bytes = b"", when: AppendWhen = ANY) -> Appended:
@@ -331,7 +332,7 @@ class ObjectStoreBackend(Backend):
         for name in needed:
             condition: Condition = getattr(conditions, name)
             if condition is not Condition.KEPT and not self._allow_single_writer:
-                raise UnsupportedOperationError(f"{key.path!r}: {condition.value} ({_REQUESTS[name]}); {ADVICE}")
+                raise UnsupportedOperationError(f"{condition.value} ({_REQUESTS[name]}); {ADVICE}", path=key.path)
 
     async def _create(self, key: Key, write: Write, data: bytes) -> TrackedVersion:
         try:
@@ -359,13 +360,13 @@ class ObjectStoreBackend(Backend):
         table = when.table if isinstance(when, TrackedVersion) else None
         base = State(when.token, table) if table else await write.look(whole=False)
         if base is None or base.etag != when.token:
-            raise changed(key) if base else ConflictError(f"{key.path!r}: the file is gone")
+            raise changed(key) if base else ConflictError("the file is gone", path=key.path)
         try:
             return await write.send(data, base)
         except BeatenError as beaten:
             if not beaten.certain:
                 raise unknown(key) from beaten
-            raise changed(key) if beaten.seen else ConflictError(f"{key.path!r}: the file is gone") from beaten
+            raise changed(key) if beaten.seen else ConflictError("the file is gone", path=key.path) from beaten
 
     def _keep(self, key: Key, write: Write, version: TrackedVersion, data: bytes, before: int = 0) -> None:
         if version.table is None:

@@ -48,13 +48,9 @@ class Bucket(Uncopied):
 
     def operation(self, key: Key, error: type[FileOperationError]) -> KeyOperation:
         """Time to ask in, and our errors for what the store answers."""
-        subject = self.subject(key)
-        return KeyOperation(key, error, Attempts(self.jitter, subject), subject)
-
-    def subject(self, key: Key) -> str:
-        """What messages are about: a file, if the key is of one, and the bucket it is in."""
         bucket = f"bucket {self.store.identity!r}"
-        return f"{key.path!r} in {bucket}" if key.path else bucket
+        attempts = Attempts(self.jitter, f"{key.path!r} in {bucket}" if key.path else bucket)
+        return KeyOperation(key, error, attempts, bucket)
 
     async def head(self, key: Key, attempts: Attempts) -> Object:
         return await attempts.until_answered(lambda: self.store.head(self.name(key)))
@@ -131,11 +127,12 @@ class Bucket(Uncopied):
 class KeyOperation(AbstractContextManager[Attempts]):
     """See `Bucket.operation`; a class, because every request is in one, and a generator costs more."""
 
-    __slots__ = ("_attempts", "_error", "_key", "_subject")
+    __slots__ = ("_attempts", "_bucket", "_error", "_key", "_path")
 
-    def __init__(self, key: Key, error: type[FileOperationError], attempts: Attempts, subject: str) -> None:
+    def __init__(self, key: Key, error: type[FileOperationError], attempts: Attempts, bucket: str) -> None:
         self._key = key
-        self._subject = subject
+        self._path = key.path or None
+        self._bucket = bucket
         self._error = error
         self._attempts = attempts
 
@@ -153,7 +150,7 @@ class KeyOperation(AbstractContextManager[Attempts]):
             (refuse_larger_read if self._error is ReadError else refuse_larger)(self._key, raised.size, raised.most)
         if isinstance(raised, TimeoutError):  # not of a request: that is `Unanswered`
             waited = f"waited {self._attempts.deadline.seconds:g} s for other writers of this process"
-            raise self._error(f"{self._subject}: {waited}; nothing was written") from None
+            raise self._error(f"{self._bucket}: {waited}; nothing was written", path=self._path) from None
         if isinstance(raised, RecursionError) and self._attempts.sent:
             raise self._unknown("the stack was full") from raised
         if isinstance(raised, ReadError | WriteError) and self._attempts.lost:  # of what was asked besides
@@ -165,13 +162,15 @@ class KeyOperation(AbstractContextManager[Attempts]):
         if self._attempts.lost and self._error is not ReadError:
             return self._unknown(str(failure))
         if isinstance(failure, OutOfTimeError) and failure.races:
-            return ConflictError(f"{self._subject}: {failure}; nothing was written")
-        return self._error(f"{self._subject}: {failure}")
+            return ConflictError(f"{self._bucket}: {failure}; nothing was written", path=self._path)
+        return self._error(f"{self._bucket}: {failure}", path=self._path)
 
     def _unknown(self, because: str) -> OutcomeUnknownError:
-        return OutcomeUnknownError(f"{self._subject}: {because}; whether it was written could not be found out")
+        return OutcomeUnknownError(
+            f"{self._bucket}: {because}; whether it was written could not be found out", path=self._path
+        )
 
 
 def changed(key: Key) -> ConflictError:
     """The error for a file that is in another state than was asked for."""
-    return ConflictError(f"{key.path!r}: the file changed since it was read; nothing was written")
+    return ConflictError("the file changed since it was read; nothing was written", path=key.path)

@@ -144,12 +144,13 @@ class UploadInParts(Uncopied):
 
 def exists(key: Key) -> FileAlreadyExistsError:
     """The error for a name that is to be new."""
-    return FileAlreadyExistsError(f"{key.path!r}: the file exists")
+    return FileAlreadyExistsError("the file exists", path=key.path)
 
 
 def unknown(key: Key) -> OutcomeUnknownError:
     """The error for a write whose answer was lost, and that the object does not hold."""
     return OutcomeUnknownError(
-        f"{key.path!r}: an answer was lost, and the file is not the one that was sent; "
-        "whether that was written before could not be found out"
+        "an answer was lost, and the file is not the one that was sent; "
+        "whether that was written before could not be found out",
+        path=key.path,
     )

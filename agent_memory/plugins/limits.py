@@ -93,7 +93,7 @@ class LimitsPlugin(Plugin, Uncopied):
     def agent_memory_check_size(self, operation: Operation, size: int) -> None:
         """The same for a content that is written in parts."""
         if self._sizes and (most := self._sizes.excess(operation, size)) is not None:
-            raise OperationDenied(f"{operation.path!r}: {most:,} bytes; a file may have {self.max_file_bytes:,}")
+            raise OperationDenied(f"{most:,} bytes; a file may have {self.max_file_bytes:,}", path=operation.path)
         if self._usage:
             self._usage.permit(operation, size)
 

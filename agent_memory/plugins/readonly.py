@@ -48,7 +48,7 @@ class ReadOnlyPlugin(Plugin):
             return
         for path in _changed(operation):
             if self._protects(path, below=operation.kind in _ON_ALL_BELOW):
-                raise OperationDenied(f"{path!r} is read-only here")
+                raise OperationDenied("it is read-only here", path=path)
 
     def _protects(self, path: str, *, below: bool) -> bool:
         spellings = [tuple(text.split("/")) if text else () for text in (path, path.casefold())]

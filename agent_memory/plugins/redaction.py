@@ -85,7 +85,7 @@ class RedactionPlugin(Plugin):
             return None
         kinds = ", ".join(sorted({each.kind for each in found}))
         if self._action == "refuse":
-            raise OperationDenied(f"{operation.path!r}: the content holds what looks like a secret: {kinds}")
+            raise OperationDenied(f"the content holds what looks like a secret: {kinds}", path=operation.path)
         if self._action == "report":
             _log.warning("secrets agent=%s path=%s kinds=%s", operation.agent or "-", ascii(operation.path), kinds)
             return None

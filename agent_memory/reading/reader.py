@@ -93,4 +93,4 @@ class Reader(Uncopied):
         return snapshot
 
     def _rewritten(self) -> ConflictError:
-        return ConflictError(f"{self._key.path!r}: the file was rewritten while it was read")
+        return ConflictError("the file was rewritten while it was read", path=self._key.path)

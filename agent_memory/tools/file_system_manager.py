@@ -49,7 +49,7 @@ class _Manager(Uncopied):
         try:
             return await self._memory.append(path, block, must_exist=True)
         except FileAlreadyExistsError as error:  # a directory, or a name below a file: in either case no file
-            raise AgentMemoryFileNotFoundError(f"{path!r}: no such file") from error
+            raise AgentMemoryFileNotFoundError("no such file", path=path) from error
 
     async def _permit(self, path: str) -> None:
         if not isinstance(path, str) or len(path) > _LONGEST:

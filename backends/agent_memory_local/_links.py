@@ -18,7 +18,7 @@ def refuse_other_names(directory: int, key: Key, file: int, error: type[FileOper
     found = os.fstat(file)
     if found.st_nlink - _removed_temporaries(directory, found) > 1:
         allowed = "allow_hard_links=True allows to read it"
-        raise error(f"{key.path!r}: the file has another name (a hard link), perhaps outside the tree; {allowed}")
+        raise error(f"the file has another name (a hard link), perhaps outside the tree; {allowed}", path=key.path)
 
 
 def _removed_temporaries(directory: int, found: os.stat_result) -> int:

@@ -72,7 +72,7 @@ def _again_and_again(key: Key, error: type[FileOperationError], attempt: Callabl
         except StalePath:
             walks += 1
             if walks > _MOST_WALKS:
-                raise error(f"{key.path!r}: its directory kept disappearing; nothing was written") from None
+                raise error("its directory kept disappearing; nothing was written", path=key.path) from None
             continue
         give_up = partial(_too_late, key, error, what)  # outside the handler: see `retry_while_locked`
         if may_try_later():
@@ -85,7 +85,7 @@ def _again_and_again(key: Key, error: type[FileOperationError], attempt: Callabl
 
 def _too_late(key: Key, error: type[FileOperationError], what: str, limit: Deadline) -> FileOperationError:
     waited = f"waited {limit.seconds:g} s for the lock of {what}, held by another writer"
-    return error(f"{key.path!r}: {waited}; nothing was written")
+    return error(f"{waited}; nothing was written", path=key.path)
 
 
 def take_tree(directory: int, kind: int = fcntl.LOCK_EX) -> None:

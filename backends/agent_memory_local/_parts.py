@@ -57,7 +57,7 @@ class LocalParts(Uncopied):
     @property
     def _open(self) -> StagedFile:
         if self._new is None:
-            raise WriteError(f"{self._key.path!r}: the write in parts is over")
+            raise WriteError("the write in parts is over", path=self._key.path)
         return self._new
 
     def _close(self) -> None:

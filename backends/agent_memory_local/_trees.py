@@ -181,7 +181,7 @@ def _require_free(walker: Walker, directory: int, key: Key) -> None:
 
 
 def _exists(key: Key) -> FileAlreadyExistsError:
-    return FileAlreadyExistsError(f"{key.path!r}: the file exists")
+    return FileAlreadyExistsError("the file exists", path=key.path)
 
 
 def move_tree(walker: Walker, source: Key, target: Key, sync: bool) -> int | None:

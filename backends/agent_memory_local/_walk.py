@@ -190,7 +190,7 @@ class Walker(Uncopied):
             if refused.errno == errno.ELOOP:
                 raise symlink(key) from None
             if refused.errno == errno.ENXIO:
-                raise error(f"{key.path!r}: not a regular file") from None
+                raise error("not a regular file", path=key.path) from None
             raise
 
     def refuse_other_case(self, directory: int, name: str, key: Key) -> None:
@@ -263,7 +263,7 @@ def subdirectory(directory: int, name: str) -> int | None:
 
 def symlink(key: Key) -> PathTraversalError:
     """The error for a symbolic link somewhere below the root."""
-    return PathTraversalError(f"{key.path!r}: {RULES['symlink']}", "symlink", refused=ascii(key.path))
+    return PathTraversalError(f"{RULES['symlink']}", "symlink", refused=ascii(key.path), path=key.path)
 
 
 def require_regular(key: Key, found: os.stat_result, error: type[FileOperationError]) -> None:
@@ -274,7 +274,7 @@ def require_regular(key: Key, found: os.stat_result, error: type[FileOperationEr
         raise symlink(key)
     if stat.S_ISDIR(found.st_mode):
         raise not_found(key)
-    raise error(f"{key.path!r}: not a regular file")
+    raise error("not a regular file", path=key.path)
 
 
 def _names_between(above: str, below: str) -> list[str]:

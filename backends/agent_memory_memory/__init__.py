@@ -78,7 +78,7 @@ class _Changes(Uncopied):
         with self.lock:
             if self.under_way:
                 raise WriteError(
-                    f"{key.path!r}: a change of this store was interrupted by this one; nothing was written"
+                    "a change of this store was interrupted by this one; nothing was written", path=key.path
                 )
             try:
                 self.under_way.append(None)

@@ -56,8 +56,9 @@ class ObstoreBackend(ObjectStoreBackend):
     async def write_in_parts(self, key: Key, size: int, when: WriteWhen = ANY) -> NoReturn:  # noqa: ARG002 - refused
         """See `agent_memory.backend.WritesInParts`; obstore completes no upload in parts on a condition."""
         raise UnsupportedOperationError(
-            f"{key.path!r}: {size:,} bytes are more than the {self.max_bytes:,} one call may carry, and obstore sends "
-            f"nothing in parts on a condition{self._instead}"
+            f"{size:,} bytes are more than the {self.max_bytes:,} one call may carry, and obstore sends "
+            f"nothing in parts on a condition{self._instead}",
+            path=key.path,
         )
 
 

@@ -36,7 +36,7 @@ class OfficeHours:
         if operation.kind in ("delete", "delete_tree", "forget") and operation.actor not in self._always:
             hour = datetime.fromtimestamp(operation.time, self._zone).hour
             if not self._opens <= hour < self._closes:
-                raise OperationDenied(f"{operation.path!r}: deleted only from {self._opens} to {self._closes} o'clock")
+                raise OperationDenied(f"deleted only from {self._opens} to {self._closes} o'clock", path=operation.path)
 
     @hookimpl
     def agent_memory_after_operation(self, operation: Operation, outcome: Outcome) -> None:
