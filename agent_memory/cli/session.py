@@ -91,7 +91,7 @@ def typed_command() -> str:
     """How this program is called by who called it: its name where a shell finds it, else its path."""
     program = Path(sys.argv[0])
     if program.name == "__main__.py":
-        return f"{shlex.quote(sys.executable)} -m agent_memory.cli"
+        return f"{shlex.quote(sys.executable)} -m agent_memory"
     found = shutil.which(program.name)
     if found is None or not program.exists() or not Path(found).samefile(program):
         return shlex.quote(sys.argv[0]) if program.exists() else program.name

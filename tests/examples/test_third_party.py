@@ -77,7 +77,7 @@ def test_the_example_plugin_passes_its_tests(python: Path, tmp_path: Path) -> No
 
 def test_the_example_plugin_is_enabled_by_its_name(python: Path, tmp_path: Path) -> None:
     (tmp_path / "my.toml").write_text('[plugins.office-hours]\nopens = 0\ncloses = 1\nalways = ["ops"]\n')
-    command: list[str | Path] = [python, "-m", "agent_memory.cli", "--json", "--config", "my.toml", "plugins"]
+    command: list[str | Path] = [python, "-m", "agent_memory", "--json", "--config", "my.toml", "plugins"]
     found = {row["name"]: row for row in json.loads(_run(*command, cwd=tmp_path))["plugins"]}
     assert found["office-hours"] == {
         "name": "office-hours",
