@@ -1,0 +1,320 @@
+"""The choke point: every operation of every memory is performed by `Scope.operate`, exactly once.
+
+Names are parsed, guards asked, filters applied, the flow run, and observers told.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar, cast
+
+from agent_memory.backend import AnyBackend, Backend, Deadline, Uncopied, deadline_scope
+from agent_memory.core import tree_flows
+from agent_memory.core.actor import NO_ACTOR, Actor, current_actor
+from agent_memory.core.flows import Effect
+from agent_memory.core.hooks import Hooks, Report
+from agent_memory.core.protected_names import ProtectedNames
+from agent_memory.errors import (
+    AgentMemoryError,
+    InvalidContentError,
+    InvalidPathError,
+    OperationDenied,
+    OutcomeUnknownError,
+)
+from agent_memory.hookspecs import Operation, OperationKind, Outcome
+from agent_memory.key import Key
+from agent_memory.runtime.fork import call_in_child
+from agent_memory.runtime.io_loop import AsyncIORun
+from agent_memory.runtime.run import Run
+from agent_memory.runtime.threaded import ThreadedRun
+
+_READING = frozenset({"read", "stat", "exists", "list", "agent_ids"})
+_OF_DIRECTORIES = frozenset({"delete_tree", "forget", "rename", "copy"})
+_sequence = itertools.count(1)
+_process = os.urandom(6).hex()
+T = TypeVar("T")
+
+
+def _new_process() -> None:
+    global _process
+    _process = os.urandom(6).hex()
+
+
+call_in_child(_new_process)
+
+
+@dataclass(slots=True)
+class Call:
+    """One operation under way, as its flow is given it.
+
+    Attributes:
+        size: the bytes that were given, where some were.
+        data: the content to write, after the filters.
+        time: when it began, in POSIX seconds.
+        started: the same by the clock of ``run``.
+        at_work: whether the storage may have been asked.
+        told: whether every observer was told.
+    """
+
+    scope: Scope
+    store: Backend
+    run: Run
+    kind: OperationKind
+    key: Key
+    target: Key | None
+    size: int | None
+    data: bytes
+    time: float
+    started: float
+    at_work: bool = False
+    effect: Effect | None = None
+    report: Report | None = None
+    told: bool = False
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    is_reported: bool = False
+    _operation: Operation | None = None
+
+    @property
+    def operation(self) -> Operation:
+        """The facts for the hooks, put together when the first of them is to be called."""
+        if self._operation is None:
+            by = self.scope.by
+            self._operation = Operation(
+                id=f"{_process}-{next(_sequence)}",
+                time=self.time,
+                kind=self.kind,
+                agent=self.scope.agent,
+                path=self.key.path,
+                target=self.target.path if self.target else None,
+                size=self.size,
+                actor=by.actor,
+                tool_call_id=by.tool_call_id,
+            )
+        return self._operation
+
+    def ask(self, hooks: Callable[[], T]) -> T:
+        """Call hooks before the report; not after it, if a cancelled caller left them in the queue for a thread."""
+        with self.lock:
+            if self.is_reported:
+                raise OperationDenied("the operation was cancelled")
+            return hooks()
+
+    def tell(self, report: Callable[[], None]) -> None:
+        """Call the observers when no other hook of this operation runs any more."""
+        with self.lock:
+            self.is_reported = True
+            report()
+
+
+Flow = Callable[[Call], Awaitable[Effect]]
+Content = Callable[[], bytes]
+
+
+@dataclass(frozen=True)
+class Scope(Uncopied):
+    """What a memory shows and permits, and for how long and for whom it acts.
+
+    Attributes:
+        top: the directory that is the whole tree.
+        agent: the agent, where there is one.
+        bound: whether ``actor`` holds in any context.
+        writable: whether operations may change anything.
+        protected: names that it hides or does not change.
+        timeout: seconds for each operation; None for no limit.
+    """
+
+    backend: AnyBackend
+    hooks: Hooks
+    top: Key
+    agent: str | None = None
+    actor: Actor = NO_ACTOR
+    bound: bool = False
+    writable: bool = True
+    protected: tuple[ProtectedNames, ...] = ()
+    timeout: float | None = None
+
+    @property
+    def by(self) -> Actor:
+        """The actor of an operation that begins now."""
+        return self.actor if self.bound else current_actor(self.actor)
+
+    async def operate(
+        self,
+        run: Run,
+        kind: OperationKind,
+        path: str,
+        flow: Flow,
+        content: Content | None = None,
+        *,
+        directory: bool = False,
+        new_path: str | None = None,
+        unseen: int | None = None,
+    ) -> Effect:
+        """Perform one operation.
+
+        Args:
+            run: runs its flow and its hooks.
+            kind: its kind, for the hooks.
+            path: the file, or with ``directory`` a directory.
+            flow: what it does to the storage.
+            content: gives the content to write, once names are parsed.
+            directory: whether ``path`` is a directory's.
+            new_path: the second name of a rename or copy.
+            unseen: the bytes of a content that is written in parts, which no plugin can be given.
+        """
+        key, target = await self._keys(run, kind, path, directory, new_path)
+        data, fault = _encoded(content) if content else (b"", None)
+        size = unseen if fault or content is None else len(data)
+        store = cast(Backend, self.backend)
+        call = Call(self, store, run, kind, key, target, size, data, time.time(), run.now())
+        failed: BaseException | None = None
+        raised: BaseException | None = None
+        # A signal's handler may raise wherever a function begins or has been called. So what was done is told from
+        # within this function, which had begun before, and a report that an interrupt broke off is taken up again.
+        try:
+            await self._perform(call, flow, fault, has_content=content is not None, unseen=unseen)
+        except GeneratorExit as error:
+            if isinstance(run, AsyncIORun | ThreadedRun):
+                raise  # the caller's event loop was dropped: nothing is awaited there, and this may be any thread
+            failed = raised = error
+        except BaseException as error:  # noqa: BLE001 - it is raised below
+            failed = raised = error
+        while not call.told:
+            try:
+                await self._tell(call, failed, raised)
+            except BaseException as error:  # noqa: BLE001 - it is raised below
+                raised = _first(raised, error)
+                if isinstance(error, Exception) or isinstance(run, AsyncIORun):
+                    break  # an async run ends a report in its own thread, which no signal interrupts
+        if raised is not None:
+            try:
+                if isinstance(raised, AgentMemoryError):
+                    raised.set_place(kind, self.agent, key.path, self.top.path)
+                raise raised
+            finally:
+                failed = raised = None  # they hold this frame
+        return cast(Effect, call.effect)
+
+    async def _keys(
+        self, run: Run, kind: OperationKind, path: str, directory: bool, new_path: str | None
+    ) -> tuple[Key, Key | None]:
+        try:
+            key = self.top.join_prefix(path) if directory else self.top.join(path)
+            return key, None if new_path is None else self.top.join(new_path)
+        except InvalidPathError as error:
+            refused = error
+            error.set_place(kind, self.agent, path if isinstance(path, str) else None, "")
+            await run.offload(lambda: self.hooks.key_rejected(self.agent, refused, self.by.actor))
+            raise
+
+    async def _perform(
+        self, call: Call, flow: Flow, fault: InvalidContentError | None, *, has_content: bool, unseen: int | None
+    ) -> None:
+        self._permit(call)
+        if fault:
+            raise fault
+        if self.hooks.guards:
+            await call.run.offload(lambda: call.ask(lambda: self.hooks.before(call.operation)))
+        if self.protected and call.kind in _OF_DIRECTORIES:
+            await self._permit_below(call)
+        if has_content:
+            call.data = await self.apply_filters(call, call.data)
+        if unseen is not None:
+            await call.run.offload(lambda: call.ask(lambda: self.hooks.call_size_guards(call.operation, unseen)))
+        call.at_work = True
+        call.effect = await (flow(call) if self.timeout is None else self._in_time(self.timeout, flow, call))
+
+    async def _in_time(self, seconds: float, flow: Flow, call: Call) -> Effect:
+        with deadline_scope(Deadline(seconds, call.run.now() + seconds)):
+            return await flow(call)
+
+    async def _permit_below(self, call: Call) -> None:
+        """Refuse to move, copy or delete a directory with a protected name below it, which a listing tells."""
+        below = await tree_flows.list_all(call.store, call.run, call.key, recursive=True)
+        if any(names.holds(entry.key) for entry in below.entries for names in self.protected):
+            raise OperationDenied(
+                "it holds what a conversation keeps: tools do not move or delete it", path=call.key.path
+            )
+
+    def _permit(self, call: Call) -> None:
+        changes = call.kind not in _READING
+        if changes and not self.writable:
+            raise OperationDenied(f"{call.kind}: this view is read-only")
+        for names in self.protected:
+            for key in filter(None, (call.key, call.target)):
+                names.permit(key, changes=changes)
+
+    async def apply_filters(self, call: Call, data: bytes) -> bytes:
+        """What the plugins make of a content that is to be written."""
+        if self.hooks.see_content:
+            return await call.run.offload(lambda: call.ask(lambda: self.hooks.apply_filters(call.operation, data)))
+        return data
+
+    async def _tell(self, call: Call, failed: BaseException | None, raised: BaseException | None) -> None:
+        """Tell the observers how an operation ended, or those that are left; ``raised`` will be raised."""
+        if not self.hooks.observers or (
+            raised is None and call.effect and not call.effect.skipped and not self.hooks.wants_successes()
+        ):
+            call.told = True
+            return
+        if call.report is None:
+            duration = call.run.now() - call.started
+            outcome = _succeeded(call.effect, duration) if call.effect else _failed(failed, call.at_work, duration)
+            call.report = self.hooks.report(call.operation, outcome)
+        try:
+            await call.run.offload(partial(call.tell, call.report))
+        finally:
+            call.told = not call.report.untold
+
+
+def _encoded(content: Content) -> tuple[bytes, InvalidContentError | None]:
+    try:
+        return content(), None
+    except InvalidContentError as error:
+        return b"", error
+
+
+def _succeeded(effect: Effect, duration: float) -> Outcome:
+    return Outcome(
+        status="ok",
+        duration=duration,
+        size=effect.size,
+        version=effect.version,
+        sha256=effect.sha256,
+        before_sha256=effect.before_sha256,
+        attempts=effect.attempts,
+        files=effect.files,
+        skipped=effect.skipped,
+    )
+
+
+def _first(raised: BaseException | None, error: BaseException) -> BaseException:
+    """Which of the errors of an operation and of its report is raised: the operation's own, but an interrupt first."""
+    if raised is None:
+        return error
+    if isinstance(raised, Exception) and not isinstance(error, Exception):
+        error.__context__ = raised
+        return error
+    if isinstance(error, Exception):
+        raised.add_note(f"and it could not be reported: {error}")
+    return raised
+
+
+def _failed(error: BaseException | None, at_work: bool, duration: float) -> Outcome:
+    if isinstance(error, OperationDenied):
+        return Outcome(status="denied", duration=duration)
+    if isinstance(error, AgentMemoryError):
+        unknown = isinstance(error, OutcomeUnknownError)
+        return Outcome(status="unknown" if unknown else "error", duration=duration, error=error.kind)
+    interrupted = not isinstance(error, Exception)
+    return Outcome(
+        status="unknown" if interrupted and at_work else "error",
+        duration=duration,
+        error="interrupted" if interrupted else type(error).__name__,
+    )
