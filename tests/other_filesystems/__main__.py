@@ -37,6 +37,9 @@ _ARCHIVES = """
 The numbers count tests. fsspec opens an archive either for reading or for writing: a memory can list and read an
 archive, and operations that need a write are broken.
 """
+_RACES = """
+The races were between threads of one process. The state after a crash was not tested.
+"""
 _LONGEST_DETAIL = 160
 
 
@@ -86,7 +89,7 @@ def page(runs: Sequence[Run]) -> str:
     for run in runs:
         seen: Mapping[str, str] = {finding.promise: finding.seen for finding in run.findings}
         lines.append(_row([run.kind.name, run.opened, *map(seen.__getitem__, promises)]))
-    lines += ["", "The races were between threads of one process. The state after a crash was not tested.", "", "## Broken", ""]
+    lines += [_RACES, "## Broken", ""]
     lines += list(_broken(runs)) or ["Nothing."]
     lines += ["", "## Refused", "", *_refused(runs)]
     return "\n".join(lines) + "\n"
