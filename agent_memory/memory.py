@@ -10,7 +10,7 @@ import os
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from agent_memory.backend import AnyBackend, BlockingBackend, Capabilities, Entry, Uncopied
 from agent_memory.core.actor import Actor
@@ -20,7 +20,6 @@ from agent_memory.core.part_flows import Blocks
 from agent_memory.core.protected_names import ProtectedNames
 from agent_memory.core.tree import Tree, TreeResult, WriteResult, checked_timeout
 from agent_memory.core.tree_flows import AT_ONCE
-from agent_memory.filesystem import AgentMemoryFileSystem
 from agent_memory.key import Key
 from agent_memory.plugins.logging import LoggingPlugin
 from agent_memory.reading.reader import Reader
@@ -28,6 +27,9 @@ from agent_memory.registry import open_backend
 from agent_memory.runtime.io_loop import AsyncIORun
 from agent_memory.runtime.run import Run, step
 from agent_memory.runtime.runners import run_async, sync_run
+
+if TYPE_CHECKING:
+    from agent_memory.filesystem import AgentMemoryFileSystem
 
 __all__ = ["AgentMemory", "AsyncAgentMemory", "TreeResult", "WriteResult"]
 
@@ -361,6 +363,8 @@ class AgentMemory(_View):
 
         Every call of it passes the hooks. It is closed with the memory. See `agent_memory.filesystem`.
         """
+        from agent_memory.filesystem import AgentMemoryFileSystem  # a surface above this module
+
         return AgentMemoryFileSystem(self)
 
     def close(self) -> None:
