@@ -469,7 +469,7 @@ class AsyncAgentMemory(_View):
 
     def filesystem(self) -> AgentMemoryFileSystem:
         """As `AgentMemory.filesystem`: its calls block, so they belong into a thread (`asyncio.to_thread`)."""
-        return AgentMemoryFileSystem(AgentMemory(self._tree))
+        return AgentMemory(self._tree).filesystem()
 
     async def aclose(self) -> None:
         """See `AgentMemory.close`."""
