@@ -12,9 +12,9 @@ from typing import Final
 from agent_memory.backend import Uncopied
 from agent_memory.conversation.memory import AsyncConversationMemory, Conversation, ConversationMemory
 from agent_memory.conversation.messages import Message
+from agent_memory.core.sync_facade import step
 from agent_memory.errors import AgentMemoryError
 from agent_memory.key.quoting import field
-from agent_memory.runtime.run import step
 
 _log = logging.getLogger("agent_memory")
 _LAST_N = 80

@@ -15,12 +15,11 @@ from agent_memory.conversation.jobs import CronJob, dump_jobs, load_jobs
 from agent_memory.conversation.messages import History, Message, Skipped
 from agent_memory.conversation.search import HistorySearch, Match
 from agent_memory.conversation.stream import Batch, next_batch
-from agent_memory.core.sync_facade import sync_facade
+from agent_memory.core.sync_facade import step, sync_facade
 from agent_memory.errors import AgentMemoryFileNotFoundError, FileAlreadyExistsError
 from agent_memory.memory import AgentMemory, AsyncAgentMemory, WriteResult
 from agent_memory.reading.lines import backwards, forwards
 from agent_memory.reading.reader import Reader
-from agent_memory.runtime.run import step
 from agent_memory.tools._protected import HISTORY as HISTORY
 from agent_memory.tools._protected import JOBS as JOBS
 

@@ -11,7 +11,7 @@ from typing import Final
 from agent_memory.backend import Uncopied
 from agent_memory.conversation.memory import MEMORY, AsyncConversationMemory, Conversation, ConversationMemory
 from agent_memory.conversation.search import HistorySearch, Match, formatted
-from agent_memory.runtime.run import step
+from agent_memory.core.sync_facade import step
 from agent_memory.tools.arguments import Arguments, Parameter, as_mapping, object_schema
 from agent_memory.tools.results import MAX_CHARACTERS, Malformed, ToolRefusal, ToolResult, answered
 

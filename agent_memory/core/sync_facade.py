@@ -2,7 +2,7 @@
 
 A surface's logic is written once, as coroutines over `AsyncAgentMemory`. The async twin awaits them; the sync
 twin gives them its memory as one whose methods answer at once, and steps them to their end with
-`agent_memory.runtime.runners.step`.
+`step`.
 """
 
 from __future__ import annotations
@@ -10,9 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from agent_memory.backend import Uncopied
+from agent_memory.runtime.run import step
 
 if TYPE_CHECKING:
     from agent_memory.memory import AgentMemory, AsyncAgentMemory
+
+__all__ = ["step", "sync_facade"]
 
 
 def sync_facade(memory: AgentMemory) -> AsyncAgentMemory:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from contextlib import suppress
 
 from agent_memory.backend import Uncopied
-from agent_memory.core.sync_facade import sync_facade
+from agent_memory.core.sync_facade import step, sync_facade
 from agent_memory.errors import AgentMemoryFileNotFoundError, BackendNotAvailableError
 from agent_memory.memory import AgentMemory, AsyncAgentMemory
-from agent_memory.runtime.run import step
 from agent_memory.tools._protected import for_tools
 from agent_memory.tools._strings import StringSet
 from agent_memory.tools.memory_tool import MAX_VIEW_CHARACTERS, AsyncMemoryTool, MemoryTool, OnExisting

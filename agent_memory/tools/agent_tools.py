@@ -8,11 +8,10 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from agent_memory.backend import Uncopied
-from agent_memory.core.sync_facade import sync_facade
+from agent_memory.core.sync_facade import step, sync_facade
 from agent_memory.errors import AgentMemoryFileNotFoundError
 from agent_memory.memory import AgentMemory, AsyncAgentMemory
 from agent_memory.reading.reader import Reader
-from agent_memory.runtime.run import step
 from agent_memory.tools._protected import for_tools
 from agent_memory.tools.arguments import Arguments, Parameter, Parameters, Values, as_mapping, checked, object_schema
 from agent_memory.tools.results import MAX_CHARACTERS, Malformed, ToolResult, answered

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from typing import Final, Self
 
 from agent_memory.backend import Uncopied
-from agent_memory.core.sync_facade import sync_facade
+from agent_memory.core.sync_facade import step, sync_facade
 from agent_memory.errors import (
     AgentMemoryFileNotFoundError,
     FileAlreadyExistsError,
@@ -17,7 +17,6 @@ from agent_memory.errors import (
 )
 from agent_memory.key import Key
 from agent_memory.memory import AgentMemory, AsyncAgentMemory, WriteResult
-from agent_memory.runtime.run import step
 from agent_memory.tools._protected import for_tools
 
 _MARKDOWN: Final = (".md",)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Literal, Self, cast
 
 from agent_memory.backend import Uncopied
-from agent_memory.core.sync_facade import sync_facade
+from agent_memory.core.sync_facade import step, sync_facade
 from agent_memory.errors import (
     AgentMemoryFileNotFoundError,
     FileAlreadyExistsError,
@@ -19,7 +19,6 @@ from agent_memory.errors import (
     ReadError,
 )
 from agent_memory.memory import AgentMemory, AsyncAgentMemory, TreeResult
-from agent_memory.runtime.run import step
 from agent_memory.tools import _edits, _views
 from agent_memory.tools._paths import ROOT as ROOT
 from agent_memory.tools._paths import Paths

@@ -14,14 +14,13 @@ from math import inf
 from typing import Any, Final
 
 from agent_memory.backend import Entry, Uncopied
-from agent_memory.core.sync_facade import sync_facade
+from agent_memory.core.sync_facade import step, sync_facade
 from agent_memory.errors import AgentMemoryFileNotFoundError, ConflictError
 from agent_memory.key.patterns import require_possible
 from agent_memory.memory import AgentMemory, AsyncAgentMemory
 from agent_memory.reading.lines import Lines, forwards
 from agent_memory.reading.prefilter import SearchPrefilter
 from agent_memory.reading.reader import Reader
-from agent_memory.runtime.run import step
 from agent_memory.tools._protected import for_tools
 from agent_memory.tools.arguments import Arguments, Parameter, Values, as_mapping, checked, object_schema
 from agent_memory.tools.results import MAX_CHARACTERS, Malformed, ToolResult, answered
