@@ -168,22 +168,19 @@ class Scope(Uncopied):
             new_path: the second name of a rename or copy.
             unseen: the bytes of a content that is written in parts, which no plugin can be given.
         """
-        key, target = await self._keys(run, kind, path, directory, new_path)
+        keys = await self._keys(run, kind, path, directory, new_path)
         data, fault = _encoded(content) if content else (b"", None)
         size = unseen if fault or content is None else len(data)
-        store = cast(Backend, self.backend)
-        call = Call(self, store, run, kind, key, target, size, data, time.time(), run.now())
+        call = Call(self, cast(Backend, self.backend), run, kind, *keys, size, data, time.time(), run.now())
         failed: BaseException | None = None
         raised: BaseException | None = None
         # A signal's handler may raise wherever a function begins or has been called. So what was done is told from
         # within this function, which had begun before, and a report that an interrupt broke off is taken up again.
         try:
             await self._perform(call, flow, fault, has_content=content is not None, unseen=unseen)
-        except GeneratorExit as error:
-            if isinstance(run, AsyncIORun | ThreadedRun):
+        except BaseException as error:
+            if isinstance(error, GeneratorExit) and isinstance(run, AsyncIORun | ThreadedRun):
                 raise  # the caller's event loop was dropped: nothing is awaited there, and this may be any thread
-            failed = raised = error
-        except BaseException as error:  # noqa: BLE001 - it is raised below
             failed = raised = error
         while not call.told:
             try:
@@ -192,14 +189,17 @@ class Scope(Uncopied):
                 raised = _first(raised, error)
                 if isinstance(error, Exception) or isinstance(run, AsyncIORun):
                     break  # an async run ends a report in its own thread, which no signal interrupts
-        if raised is not None:
-            try:
-                if isinstance(raised, AgentMemoryError):
-                    raised.set_place(kind, self.agent, key.path, self.top.path)
-                raise raised
-            finally:
-                failed = raised = None  # they hold this frame
+        try:
+            if raised is not None:
+                raise self._placed(raised, call)
+        finally:
+            failed = raised = None  # they hold this frame
         return cast(Effect, call.effect)
+
+    def _placed(self, error: BaseException, call: Call) -> BaseException:
+        if isinstance(error, AgentMemoryError):
+            error.set_place(call.kind, self.agent, call.key.path, self.top.path)
+        return error
 
     async def _keys(
         self, run: Run, kind: OperationKind, path: str, directory: bool, new_path: str | None
