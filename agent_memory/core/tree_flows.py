@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import nullcontext, suppress
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from agent_memory.backend import (
     ABSENT,
@@ -137,7 +137,7 @@ def _nothing_below(prefix: Key) -> AgentMemoryFileNotFoundError:
     return AgentMemoryFileNotFoundError(f"{named(prefix)}: no files below that name")
 
 
-Transfer = Callable[[Backend, Run, Key, Key], Awaitable[Effect]]
+Transfer = Callable[[Backend, Run, Key, Key], Coroutine[Any, Any, Effect]]
 
 
 def _refuse_into_itself(source: Key, target: Key) -> None:
