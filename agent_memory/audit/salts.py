@@ -56,7 +56,7 @@ class Salts(Uncopied):
         return _digest(salt, sha256)
 
     def take_commitment(self, agent: str | None) -> str | None:
-        """The SHA-256 of an agent's salt, once after each read or creation: a record of it binds the salt to the log."""
+        """The SHA-256 of an agent's salt, once per read or creation: a record of it binds the salt to the log."""
         with self._guard:
             return self._commitments.pop(agent, None)
 

@@ -105,7 +105,7 @@ def test_without_a_log_it_says_so(run: Run) -> None:
 def test_checkpoints_that_are_none_are_wrong_usage(run: Run, log: Path) -> None:
     Path("heads.jsonl").write_text("{}\n{}\n")
     result = run("audit", "verify", "--log", str(log), "--checkpoints", "heads.jsonl")
-    assert (result.exit_code, "line 1 is no checkpoint" in result.stderr) == (2, True)
+    assert (result.exit_code, "line 1 is not a checkpoint" in result.stderr) == (2, True)
 
 
 def test_a_keyed_log_needs_its_key(run: Run, tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def test_a_limit_of_nothing_lets_only_empty_files_be_written() -> None:
 
 @pytest.mark.parametrize("limit", [True, 1.5, float("nan"), "10"])
 def test_a_limit_that_is_no_whole_number_is_refused(limit: Any) -> None:
-    with pytest.raises(ValueError, match="max_file_bytes is a whole number, not negative"):
+    with pytest.raises(ValueError, match="max_file_bytes must be a whole number of at least 0"):
         LimitsPlugin(limit)
 
 
