@@ -119,7 +119,7 @@ class Journal(Uncopied):
 
     @property
     def waiting(self) -> int:
-        """How many records are not written yet."""
+        """The number of records that are not written yet."""
         return len(self._inbox) + self._chain.seq - self._settled
 
     def add(self, entry: JournalEntry) -> None:

@@ -69,7 +69,7 @@ class LimitsPlugin(Uncopied):
             raise ValueError("root and storage_options are only for max_files and max_bytes, and neither is given")
         if of_agents:
             if root is None:
-                raise ValueError("max_files and max_bytes need the storage to count in: set root")
+                raise ValueError("max_files and max_bytes need the storage to count in: set root=")
             backend = open_backend(root, storage_options)
             self._opened = None if backend is root else backend
             self._usage = Usage(backend, max_files, max_bytes)

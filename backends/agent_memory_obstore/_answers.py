@@ -140,7 +140,7 @@ def _unanswered(cause: Exception, text: str, store: str) -> NoResponse:
     if "Connect" in kinds and (lasting := next((why for why, form in _LASTING.items() if form.search(text)), None)):
         return NoResponse(lasting, sent=False, lasting=True)
     if _NO_LISTING.search(text):
-        return NoResponse(f"the response is not a listing of {store}", lasting=True)
+        return NoResponse(f"the answer is not a listing of {store}", lasting=True)
     why = REFUSED if _REFUSED.search(text) else kinds[0] if kinds else type(cause).__name__
     return NoResponse(f"no reply from {store} ({why})", sent=_NEVER_SENT.isdisjoint(kinds))
 

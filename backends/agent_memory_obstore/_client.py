@@ -210,7 +210,7 @@ class ObstoreStore(Uncopied):
         with suppress(NotFound, PermanentError):
             await self.get(f"{prefix}{_MISSING}")
         if not self._contact.of_store:
-            raise PermanentError(f"the response is not a listing of {self.called}")
+            raise PermanentError(f"the answer is not a listing of {self.called}")
 
     async def aclose(self) -> None:
         return  # the last reference to obstore's store closes the connections
@@ -309,5 +309,5 @@ def _listed(prefix: str, found: Sequence[Any]) -> list[Listed]:
 
 def _etag(found: Mapping[str, Any]) -> str:
     if not (etag := found.get("e_tag")):
-        raise NoResponse("the response has no ETag")
+        raise NoResponse("the answer has no ETag")
     return etag if str(etag).endswith('"') else f'"{etag}"'  # Azure's listings omit the quotes

@@ -293,7 +293,7 @@ def _object(reply: Mapping[str, Any], size: int, data: bytes) -> Object:
 
 def _etag(reply: Mapping[str, Any]) -> str:
     if not (etag := reply.get("ETag")):
-        raise NoResponse("the response has no ETag")
+        raise NoResponse("the answer has no ETag")
     return str(etag)
 
 

@@ -24,7 +24,7 @@ UPLOADS = ("Bucket", "IsTruncated")
 def require_listing(reply: Mapping[str, Any], elements: Sequence[str]) -> None:
     """Raise `PermanentError` unless a reply has the elements of a listing."""
     if missing := [name for name in elements if name not in reply]:
-        raise PermanentError(f"the response is not an S3 listing: it has no {missing[0]}")
+        raise PermanentError(f"the answer is not an S3 listing: it has no {missing[0]}")
 
 
 @contextmanager
@@ -33,7 +33,7 @@ def entries() -> Iterator[None]:
     try:
         yield
     except KeyError as missing:
-        raise PermanentError(f"the response is not an S3 listing: an entry has no {missing.args[0]}") from missing
+        raise PermanentError(f"the answer is not an S3 listing: an entry has no {missing.args[0]}") from missing
 
 
 def next_of(reply: Mapping[str, Any], marker: str) -> str | None:
@@ -41,7 +41,7 @@ def next_of(reply: Mapping[str, Any], marker: str) -> str | None:
     if not reply["IsTruncated"]:
         return None
     if not (found := reply.get(marker)):
-        raise PermanentError(f"the response is not an S3 listing: it is truncated, and has no {marker}")
+        raise PermanentError(f"the answer is not an S3 listing: it is truncated, and has no {marker}")
     return str(found)
 
 
@@ -72,7 +72,7 @@ async def content_of(reply: Mapping[str, Any], span: str | None, most: int | Non
 def length_of(reply: Mapping[str, Any]) -> int:
     """The size of an object in bytes, from the reply to a HEAD."""
     if "ContentLength" not in reply:
-        raise PermanentError("the response has no Content-Length")
+        raise PermanentError("the answer has no Content-Length")
     return int(reply["ContentLength"])
 
 

@@ -155,7 +155,7 @@ def test_a_salt_that_is_gone_without_a_forget_is_reported_and_told_by_agent(log:
     assert found(log) == []
     salt(log).unlink()
     (finding,) = found(log)
-    assert (finding.kind, finding.line.number, "agent bob is gone" in finding.detail) == ("salt", 2, True)
+    assert (finding.kind, finding.line.number, "agent bob is missing" in finding.detail) == ("salt", 2, True)
     assert found(log, salts=False) == []
 
 

@@ -76,7 +76,7 @@ def test_checkpoints_of_several_logs_in_one_file_are_told_apart(run: Run, tmp_pa
     Path("b.jsonl").write_bytes(b"".join(whole[:2]))
     result = run(*verify, "b.jsonl")
     writer = json.loads(whole[2])["writer"]
-    told = f"the log: missing: all records of writer {writer} of log {own.strip()}: a checkpoint has record 2"
+    told = f"the log: missing: all records of writer {writer} of log {own.strip()}: a checkpoint names record 2"
     assert (result.exit_code, result.stdout.splitlines()[0]) == (1, told)
 
     Path("b.jsonl").write_bytes(b"".join(whole))

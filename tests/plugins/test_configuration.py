@@ -80,7 +80,7 @@ def test_the_environment_names_the_file_and_has_the_last_word(monkeypatch: pytes
     [
         ("[plugins.limts]", r"no plugin 'limts' is installed; installed: audit, .*limits"),
         ("[plugins.limits]\nmost = 5", r"\[plugins.limits\]: .*'most'"),
-        ("[plugins.limits]\nmax_file_bytes = -5", r"\[plugins.limits\]: .*not negative"),
+        ("[plugins.limits]\nmax_file_bytes = -5", r"\[plugins.limits\]: .*at least 0"),
         ("[plugins.readonly]\npatterns = 'x'", r"\[plugins.readonly\]: patterns must be a list of strings"),
         (
             "[plugins.audit]\ntarget = 'a.jsonl'\nkey_file = 'none'",
@@ -102,11 +102,11 @@ def test_the_environment_names_the_file_and_has_the_last_word(monkeypatch: pytes
         ),
         ("[plugins.audit]\ntarget = '..'", r"\[plugins.audit\]: "),
         ("[plugins.audit]\ntarget = '.'", r"\[plugins.audit\]: "),
-        ('"a\\nb\\u001b[31m" = 1', r"no 'a\\nb\\x1b\[31m'"),
+        ('"a\\nb\\u001b[31m" = 1', r"not 'a\\nb\\x1b\[31m'"),
         ("[plugins]\nlimits = 5", "agent-memory.toml: plugins must be a table of tables"),
         ("[storage]\nx = 1", r"only tables \[plugins.NAME\] are allowed, not 'storage'"),
         ("[plugins", "agent-memory.toml: Expected"),
-        ("[plugins.redaction]\npatterns = ['x']", r"\[plugins.redaction\]: patterns is a table"),
+        ("[plugins.redaction]\npatterns = ['x']", r"\[plugins.redaction\]: patterns must be a table"),
         ("[plugins.redaction.patterns]\nk = 'a{99999999999}'", r"\[plugins.redaction\]: OverflowError"),
         ("[plugins.checkpoint-file]\npath = '~nobody-of-this-name/x'", r"\[plugins.checkpoint-file\]: RuntimeError"),
     ],
