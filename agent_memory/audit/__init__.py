@@ -1,7 +1,7 @@
-"""The audit log: records that are chained by their hashes, where they lie, and how they are verified.
+"""The audit log: records chained by hashes, the storage of the log, and its verification.
 
-Tamper-evident against those who cannot write where the checkpoints go: whoever can rewrite the log and the checkpoints
-can make up another log. `agent_memory.plugins.audit.AuditPlugin` writes it.
+The log is tamper-evident as long as an attacker cannot write to the place of the checkpoints: with write access to both
+the log and the checkpoints, an attacker can forge a whole log. `agent_memory.plugins.audit.AuditPlugin` writes it.
 """
 
 from __future__ import annotations

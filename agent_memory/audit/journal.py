@@ -1,8 +1,8 @@
-"""`Journal`: one writer's records, chained and in order, however many threads make them and whatever interrupts them.
+"""`Journal`: one writer's records, chained and in order, safe for threads and for signal handlers.
 
-Only a thread of the journal's own changes the chain. Python runs the handlers of signals in the main thread, so no
-interrupt reaches it. A caller puts its record into a deque and waits for the answer, and holds no lock meanwhile: a
-handler that makes a record itself does not wait for the code that it interrupted.
+Only a thread that the journal started changes the chain, unless no thread can be started any more. Python runs signal
+handlers in the main thread, so they cannot interrupt that thread. A caller puts its record into a deque and waits for
+the answer without holding a lock: a signal handler that adds a record does not wait for the code that it interrupted.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from agent_memory.errors import AgentMemoryError, AppendError, OutcomeUnknownErr
 from agent_memory.runtime.fork import renewed_in_child
 
 MOST_WAITING: Final = 10_000
-"""Records that wait to be written; more are refused, and counted by a record once there is room."""
+"""The most unwritten records; further ones are refused, and a later record states how many were refused."""
 Facts = Callable[[], Mapping[str, object]]
 _log = logging.getLogger("agent_memory")
 
 
 class Position(NamedTuple):
-    """How far a writer's chain is written."""
+    """The last written record of a writer's chain."""
 
     writer: str
     seq: int
@@ -37,18 +37,18 @@ class Position(NamedTuple):
 
 
 class JournalEntry(Uncopied):
-    """One record on its way into a journal; it may be added twice, and is written once.
+    """One record to be written by a journal; an entry that is added twice is written once.
 
     Args:
-        event: what kind of record.
-        seconds: its POSIX time.
-        facts: what it tells; called by the journal's thread.
-        more: further facts; if that fails the record is written without them, and the caller is told.
+        event: the kind of record.
+        seconds: the POSIX time of the record.
+        facts: returns the fields of the record; called by the journal's thread.
+        more: returns further fields; if it fails, the record is written without them and the caller gets the error.
 
     Attributes:
-        error: why it, or a part of it, could not be written yet.
-        is_awaited: whether its caller waits for it, and will hear of the error.
-        is_answered: whether its caller may go on.
+        error: the reason why the record, or a part of it, is not written yet.
+        is_awaited: whether a caller waits for the record and will get the error.
+        is_answered: whether the caller may continue.
     """
 
     __slots__ = ("_answer", "error", "event", "facts", "is_answered", "is_awaited", "is_chained", "more", "seconds")
@@ -66,14 +66,14 @@ class JournalEntry(Uncopied):
         self._answer.acquire()
 
     def answer(self, error: BaseException | None) -> None:
-        """Let the caller go on; the journal's thread calls it, once or more."""
+        """Let the caller continue; the journal's thread calls it once or more."""
         if not self.is_answered:
             self.error = self.error or error
             self.is_answered = True
             self._answer.release()
 
     def wait(self) -> None:
-        """Wait for the answer, and raise its error; an interrupted caller may wait again."""
+        """Wait for the answer and raise its error; an interrupted caller may wait again."""
         if not self.is_answered:
             self._answer.acquire()
         if self.error is not None:
@@ -81,18 +81,18 @@ class JournalEntry(Uncopied):
 
 
 class Journal(Uncopied):
-    """Chains records and writes them, all that wait at once, so that many threads share one write.
+    """Chains records and writes all waiting ones together, so that many threads share one write.
 
-    After a fork the child is another writer; what the parent has not written yet is the parent's to write.
+    After a fork the child is a new writer; only the parent writes the records that waited in it.
 
     Args:
-        log: where to.
-        key: makes the hashes keyed.
-        written_late: called by the thread that wrote what nobody waited for.
+        log: the log to write.
+        key: the key of keyed hashes; None for plain ones.
+        written_late: called by the background thread after it wrote records for which no caller waits.
 
     Attributes:
-        written: how far the chain is written; None before the first write.
-        identity: the log's; empty before the first write.
+        written: the last written record; None before the first write.
+        identity: the identity of the log; empty before the first write.
     """
 
     def __init__(self, log: Log, key: bytes | None = None, written_late: Callable[[], object] = lambda: None) -> None:
@@ -105,9 +105,9 @@ class Journal(Uncopied):
 
     def _begin(self) -> None:
         self._inbox: deque[JournalEntry] = deque()
-        self._refused: list[None] = []  # one for each record that was refused: `append` cannot be interrupted
+        self._refused: list[None] = []  # one element per refused record: `append` is atomic, a counter is not
         self._writing = allocate_lock()  # held by the thread that writes
-        self._late = allocate_lock()  # held by the thread that will write later
+        self._late = allocate_lock()  # held by the thread that waits before it writes
         self._chain = Position(secrets.token_hex(8), 0, START)
         self._lines: list[bytes] = []
         self._unwritten: LogBatch | None = None
@@ -119,32 +119,32 @@ class Journal(Uncopied):
 
     @property
     def waiting(self) -> int:
-        """How many records are not written yet."""
+        """The number of records that are not written yet."""
         return len(self._inbox) + self._chain.seq - self._settled
 
     def add(self, entry: JournalEntry) -> None:
-        """Take one more record, to be written by the next `settle`, `flush` or `write_within`.
+        """Queue one record for the next `settle`, `flush` or `write_within`.
 
         Raises:
-            AppendError: `MOST_WAITING` records could not be written yet.
+            AppendError: `MOST_WAITING` records are not written yet.
         """
         if self.waiting >= MOST_WAITING:
             self._refused.append(None)
-            raise AppendError("the audit log takes no more: too many records wait to be written")
+            raise AppendError(f"the audit log already has {MOST_WAITING:,} unwritten records; the record was dropped")
         self._inbox.append(entry)
 
     def settle(self, entry: JournalEntry) -> None:
-        """Wait until a record is written; errors are those of the log's backend and of the record's facts."""
+        """Wait until a record is written; raises the errors of the log's backend and of the record's facts."""
         entry.is_awaited = True
         if sys.is_finalizing():
-            self._serve()  # no other thread runs any more
-            entry.answer(AppendError("the audit log was being written when the interpreter ended"))
-        elif not self._writing.locked():  # else the thread that holds it looks again after it let go
+            self._serve()  # other threads no longer run
+            entry.answer(AppendError("the interpreter ended while another thread wrote the audit log"))
+        elif not self._writing.locked():  # else the thread that holds the lock checks again after releasing it
             self._start(self._serve)
         entry.wait()
 
     def flush(self) -> None:
-        """Write all that waits; where nothing does, nothing is written, and no log is made."""
+        """Write all waiting records; if there are none, nothing is written and no log is created."""
         if not (self.waiting or self._refused):
             return
         mark = JournalEntry("", 0, dict)
@@ -152,18 +152,18 @@ class Journal(Uncopied):
         self.settle(mark)
 
     def write_within(self, seconds: float) -> None:
-        """Have what waits written after at most so many seconds; what fails is tried again after as many."""
+        """Have the waiting records written within this many seconds; a failed write is retried after as many."""
         if not (self._late.locked() or self._is_closed):
             self._start(self._serve_late, seconds)
 
     def close(self) -> None:
-        """Try no more to write what could not be written."""
+        """Stop retrying failed writes."""
         self._is_closed = True
 
     def _start(self, work: Callable[..., object], *args: float) -> None:
         try:
             start_new_thread(work, args)
-        except RuntimeError:  # the interpreter is about to end, or the process may have no more threads
+        except RuntimeError:  # the interpreter is about to end, or the process is at its limit of threads
             self._serve()
 
     def _serve_late(self, seconds: float) -> None:
@@ -181,13 +181,13 @@ class Journal(Uncopied):
             error = failure
         if error is not None:
             _log.error(
-                "audit records, or their checkpoint, could not be written yet; they are kept for the next time",
+                "audit records, or their checkpoint, could not be written; they are kept and will be retried",
                 exc_info=error,
             )
             self.write_within(seconds)
 
     def _serve(self) -> BaseException | None:
-        """Write all that waits, unless another thread does; that one looks again after it let go of the lock."""
+        """Write all waiting records, unless another thread does; that thread checks again after releasing the lock."""
         error: BaseException | None = None
         while self._unanswered() if error else self._inbox or self._lines or self._unwritten:
             if not self._writing.acquire(blocking=False):
@@ -208,9 +208,9 @@ class Journal(Uncopied):
             self.identity = self.identity or self._log.identity()
             self._chain_all(entries)
             self._write()
-        except BaseException as failure:  # noqa: BLE001 - the callers are told
+        except BaseException as failure:  # noqa: BLE001 - the callers get the error
             error = failure
-            entries = entries or list(self._inbox)  # those are chained the next time
+            entries = entries or list(self._inbox)  # the next attempt chains them
         unheard = [
             entry.error for entry in entries if entry.error is not None and not (entry.is_awaited or entry.is_answered)
         ]
@@ -227,10 +227,10 @@ class Journal(Uncopied):
             try:
                 if entry.event and not entry.is_chained:
                     self._chain_entry(entry)
-            except Exception as failure:  # noqa: BLE001 - the caller is told, and the others' records are written
+            except Exception as failure:  # noqa: BLE001 - the caller gets the error; other records are still written
                 entry.error = failure
             finally:
-                self._inbox.popleft()  # only now, so that `waiting` counts it all the time
+                self._inbox.popleft()  # not earlier, so that `waiting` always counts the entry
         if refused := len(self._refused):
             del self._refused[:refused]
             self._chain_one("lost", time.time(), {"records": refused})
@@ -240,7 +240,7 @@ class Journal(Uncopied):
         if entry.more:
             try:
                 facts |= entry.more()
-            except Exception as failure:  # noqa: BLE001 - the caller is told, and the record has its other facts
+            except Exception as failure:  # noqa: BLE001 - the caller gets the error; the record has its other facts
                 entry.error = failure
         self._chain_one(entry.event, entry.seconds, facts)
         entry.is_chained = True
@@ -258,11 +258,11 @@ class Journal(Uncopied):
         self._lines.append(line)
 
     def _seen(self) -> dict[str, object]:
-        """The last record there is, of whichever writer: whoever removes it would have to change this one."""
+        """The last record of the log, of any writer: removing it unnoticed would need a change of this record too."""
         try:
             line = self._log.last()
         except AgentMemoryError:
-            return {}  # to write will fail too, and say so
+            return {}  # the write will fail too, and report the error
         last = head(line) if line else None
         return {"seen": [last.writer, last.seq, last.hash]} if last else {}
 
@@ -280,7 +280,7 @@ class Journal(Uncopied):
     def _batch(self) -> LogBatch:
         lines, self._lines = self._lines, []
         first = self._chain.seq - len(lines) + 1
-        self._latest = max(self._latest, time.time())  # the order of a chain outlives a clock set back
+        self._latest = max(self._latest, time.time())  # keep the order of the chain if the clock is set back
         self._end = self._chain
         return LogBatch(self._latest, self._chain.writer, first, b"".join(lines))
 

@@ -1,6 +1,6 @@
-"""Where the audit log lies, and how lines get there: one file after another on disk, one object a batch over a network.
+"""The storage of the audit log: a sequence of files on disk, or one object per batch over a network.
 
-Everything goes through a backend and never through hooks.
+All reads and writes go through a backend, never through hooks.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from agent_memory.runtime.run import step
 
 DIRECTORY: Final = "audit"
 MAX_BYTES: Final = 64_000_000
-"""The size at which a segment is followed by the next one."""
+"""The size in bytes at which a writer goes on to the next segment."""
 _TAIL = 64 * 1024
 _IDENTITY = re.compile(rb"([0-9a-f]{32})\n?")
 _DAILY = re.compile(r"(?P<base>\d{4}-\d\d-\d\d)(?:\.(?P<number>\d{1,9}))?\.jsonl\Z")
@@ -40,9 +40,9 @@ _BATCH = re.compile(
 
 @dataclass
 class LogBatch:
-    """Lines of one writer to be written together, from number ``seq`` on.
+    """Lines of one writer, to be written together; the first record has the number ``seq``.
 
-    ``doubtful``: they may be there already, under ``key`` where the log has chosen one.
+    ``doubtful``: an earlier attempt may have written them. ``key``: the segment that the log chose for them, or None.
     """
 
     seconds: float
@@ -54,27 +54,27 @@ class LogBatch:
 
 
 class Log(Protocol):
-    """What a journal writes to."""
+    """The interface through which a journal writes."""
 
     def turned(self) -> bool:
-        """Whether what is written next begins a segment; True once for each."""
+        """Whether the next write begins a segment; returns True once per segment."""
         ...
 
     def last(self) -> bytes | None:
-        """The last whole record before what is written next, where it can be told at little cost."""
+        """The last whole record before the next write, or None if finding it would be expensive."""
         ...
 
     def append(self, batch: LogBatch) -> None:
-        """Write, durable to the level of the backend; a doubtful batch only if it is not there yet."""
+        """Write a batch with the durability of the backend; skip a doubtful batch that is already in the log."""
         ...
 
     def identity(self) -> str:
-        """What this log has and no other: the first writer makes it up."""
+        """The unique random identity of this log; the first writer creates it."""
         ...
 
 
 class LogPosition(NamedTuple):
-    """Where a part of a log stands among the others: the day, where it has one, and its number or name."""
+    """The sort key of a part of a log: its day, if it has one, and its number or batch name."""
 
     base: str
     number: int = 0
@@ -82,7 +82,7 @@ class LogPosition(NamedTuple):
 
 
 class LogLocation(NamedTuple):
-    """A log in a file and its successors, or, where ``name`` is None, below a root, by days."""
+    """A log in a file and its numbered successors; or, if ``name`` is None, below a root with one part per day."""
 
     store: BlockingStore
     directory: Key
@@ -94,14 +94,14 @@ class LogLocation(NamedTuple):
         return self.directory.join(f"{name.stem}{f'.{number}' if number else ''}{name.suffix}")
 
     def parts(self) -> list[Key]:
-        """The keys of all segments and batches, in order; empty if there is no log."""
+        """The keys of all segments and batches, in order; an empty list if there is no log."""
         return _in_order(self._listed())
 
     def readers(self) -> list[tuple[Key, Reader]]:
-        """All parts as they are now, even if they are written meanwhile.
+        """A consistent snapshot of all parts, even while writers append.
 
-        A writer never goes back to an earlier part, so the later ones are looked at first: then whatever stands in one
-        was preceded by what is found in those before it.
+        Later parts are opened first. A writer never returns to an earlier part, so the earlier parts, which are opened
+        afterwards, contain every record that precedes a record of a later part.
         """
         found = self._listed()
         if not isinstance(self.store.backend, BlockingBackend):
@@ -114,7 +114,7 @@ class LogLocation(NamedTuple):
         return opened[::-1]
 
     def is_keyed(self) -> bool | None:
-        """Whether the hashes of the log's first record are keyed; None if there is no record."""
+        """Whether the hash of the log's first record is keyed; None if there is no record."""
         for part in self._first_parts():
             for block in self.blocks(part):
                 if first := next(filter(None, map(head, block.splitlines())), None):
@@ -122,7 +122,7 @@ class LogLocation(NamedTuple):
         return None
 
     def _first_parts(self) -> list[Key]:
-        """The first part alone, where one request finds it; else all."""
+        """Only the first part if one request can find it, else all parts."""
         if self.name is None:
             page = self.store.list(self.directory, limit=1)
             if not page.entries or self.place(page.entries[0].key):
@@ -130,7 +130,7 @@ class LogLocation(NamedTuple):
         return self.parts()
 
     def blocks(self, part: Key, reader: Reader | None = None) -> Iterator[bytes]:
-        """Whole lines of a part, about a megabyte at once; a line beyond measure is cut."""
+        """Yield whole lines of a part in blocks of about one megabyte; a line that is too long is cut."""
         reader, start = reader or self._reader(part), 0
         while found := step(lines_at(reader, start)):
             yield found.too_long or found.data
@@ -139,10 +139,10 @@ class LogLocation(NamedTuple):
                 return
 
     def identity(self) -> str | None:
-        """What this log has and no other, a random number in a file beside it; None if it has none yet.
+        """The unique identity of this log, a random number in a file beside it; None if there is no such file yet.
 
         Raises:
-            ReadError: the file holds something else.
+            ReadError: the file does not contain an identity.
         """
         key = self._identity_key()
         try:
@@ -150,11 +150,11 @@ class LogLocation(NamedTuple):
         except AgentMemoryFileNotFoundError:
             return None
         if not (found := _IDENTITY.fullmatch(data)):
-            raise ReadError("it is no identity of an audit log: 32 hexadecimal digits", path=key.path)
+            raise ReadError("not the identity of an audit log (32 hexadecimal digits)", path=key.path)
         return found[1].decode()
 
     def make_identity(self) -> str:
-        """The same; made if there is none yet, by exactly one of many writers."""
+        """The identity of this log, created if there is none yet; of several writers, exactly one creates it."""
         if found := self.identity():
             return found
         new = secrets.token_hex(16)
@@ -162,7 +162,7 @@ class LogLocation(NamedTuple):
             self.store.run(flows.create, self._identity_key(), f"{new}\n".encode("ascii"))
         except FileAlreadyExistsError:
             if (made := self.identity()) is None:
-                raise  # a file lies where the directory would be
+                raise  # a file has the name of the directory
             return made
         return new
 
@@ -179,7 +179,7 @@ class LogLocation(NamedTuple):
         return {entry.key: place for entry in listing.entries if (place := self.place(entry.key))}
 
     def _listed_late(self, found: Iterable[Key]) -> dict[Key, LogPosition]:
-        """Batches that were written behind the back of a listing, before later ones of their writers that it has."""
+        """Batches that a first listing missed although it contains later batches of the same writers."""
         latest: dict[str, int] = {}
         for key in found:
             if batch := _BATCH.match(self.name_of(key)):
@@ -191,11 +191,11 @@ class LogLocation(NamedTuple):
         }
 
     def name_of(self, part: Key) -> str:
-        """How a part is called beside the others."""
+        """The path of a part relative to the directory of the log."""
         return part.relative_to(self.directory).path
 
     def place(self, key: Key) -> LogPosition | None:
-        """Where a part stands among the others; None for what is no part."""
+        """The position of a part among the others; None if the key is not a part of the log."""
         text = self.name_of(key)
         if self.name is None:
             match = _DAILY.match(text) or _BATCH.match(text)
@@ -213,12 +213,12 @@ def _in_order(found: Mapping[Key, LogPosition]) -> list[Key]:
 
 
 def log_at(target: str | os.PathLike[str], storage_options: Mapping[str, object] | None = None) -> LogLocation:
-    """The log in a file, named as the key grammar allows, or below the root of a URL.
+    """Locate the log in a file, whose name must follow the key grammar, or below the root of a URL.
 
     Raises:
-        InvalidPathError: the file's name.
-        BackendNotAvailableError: no backend for the URL.
-        ValueError: a directory.
+        InvalidPathError: the key grammar does not allow the name of the file.
+        BackendNotAvailableError: there is no backend for the URL.
+        ValueError: the path is a directory.
     """
     if isinstance(target, str) and "://" in target:
         return LogLocation(BlockingStore(open_backend(target, storage_options)), Key.internal(DIRECTORY), None)
@@ -226,16 +226,16 @@ def log_at(target: str | os.PathLike[str], storage_options: Mapping[str, object]
     Key.tree().join(path.name)
     if path.is_dir():
         raise ValueError(
-            f"{path.name!r} is a directory; an audit log is a file, or below the root of a URL (file://...)"
+            f"{path.name!r} is a directory; the target of an audit log must be a file or the URL of a root (file://...)"
         )
     return LogLocation(BlockingStore(open_backend(path.parent, storage_options)), Key.tree(), path.name)
 
 
 class SegmentedLog(Uncopied):
-    """Lines appended in place, by any number of writers; past ``max_bytes`` each goes on to the next segment.
+    """A log to which any number of writers append lines in place; past ``max_bytes`` a writer starts the next segment.
 
-    A writer never goes back to an earlier segment, whatever the clock says, and what it says it has seen stands in no
-    later one.
+    A writer never returns to an earlier segment, even if the clock is set back. The record that it names as seen is
+    never in a later segment than its own.
     """
 
     def __init__(self, location: LogLocation, max_bytes: int = MAX_BYTES) -> None:
@@ -243,7 +243,7 @@ class SegmentedLog(Uncopied):
         self._max_bytes = max_bytes
         self._base: str | None = None
         self._least = 0
-        self._key: Key | None = None  # of the segment that is written; not looked up yet
+        self._key: Key | None = None  # of the current segment; None until it is looked up
         self._number = 0
         self._full = False
 
@@ -277,7 +277,7 @@ class SegmentedLog(Uncopied):
         self._full = (done.size or 0) >= self._max_bytes
 
     def _chosen(self, parts: Iterable[Key]) -> Key:
-        """The segment to be written: the newest of its day, and none that was full."""
+        """Choose the segment to write: the newest of its day, but never one that this writer found full."""
         places = map(self._location.place, parts)
         newest = max((place.number for place in places if place and place.base == self._base), default=0)
         self._number = max(self._least, newest)
@@ -292,7 +292,7 @@ class SegmentedLog(Uncopied):
 
 
 class BatchedLog(Uncopied):
-    """Each batch an object of its own under a name in the order of time, created and never changed."""
+    """A log in which each batch is an object of its own, never changed, with a name that sorts by time."""
 
     def __init__(self, location: LogLocation) -> None:
         self._location = location
@@ -320,7 +320,7 @@ class BatchedLog(Uncopied):
 
 
 def open_log(location: LogLocation, max_bytes: int = MAX_BYTES) -> Log:
-    """The way to write there: a blocking backend appends in place, another is a network away."""
+    """Open a log for writing: appended in place on a blocking backend, else one object per batch."""
     if isinstance(location.store.backend, BlockingBackend):
         return SegmentedLog(location, max_bytes)
     return BatchedLog(location)

@@ -1,10 +1,10 @@
-"""One record of the audit log: a JSON line in ASCII that carries the hash of its own bytes.
+"""One record of the audit log: a JSON line in ASCII that contains the hash of its own bytes.
 
 ``{"v":1,"alg":...,"bytes":...,"writer":...,"seq":...,"prev":...,"event":...,"time":...,<facts>,"hash":...}``
 
-``bytes`` is the length of the line with its line feed; ``hash`` is of the bytes of the line before ``,"hash"``, SHA-256
-in hexadecimal, keyed (HMAC, RFC 2104) where the writer has a key; ``prev`` is the hash of the writer's record before,
-zeros for the first. A record holds no line feed but its last: whatever a name holds is escaped.
+``bytes`` is the length of the line with its line feed. ``hash`` is the SHA-256 in hexadecimal of all bytes of the line
+before ``,"hash"``, or their HMAC (RFC 2104) if the writer has a key. ``prev`` is the hash of the writer's previous
+record, zeros for the first. The only line feed of a record is its last byte: line feeds in names are escaped.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 START: Final = "0" * 64
-"""What the first record of a writer has for the hash of the one before."""
+"""The previous hash in the first record of a writer."""
 
 
 def _literal(text: str) -> tuple[str, str]:
-    """A text, and what any beginning of it matches."""
+    """A pattern that matches a text, and a pattern that matches any beginning of it."""
     return re.escape(text), "".join(f"(?:{re.escape(letter)}" for letter in text) + ")?" * len(text)
 
 
@@ -35,7 +35,7 @@ _PARTS = (
     _literal('","event":"'), ("([a-z]{1,16})", ""),
     _literal('","time":"'),
 )  # fmt: skip
-"""The head of a line, part by part: each as a pattern, and the pattern of its beginnings."""
+"""The head of a line, part by part: the pattern of the part, and the pattern of its beginnings."""
 _HEAD = re.compile("".join(part for part, _ in _PARTS).encode())
 _BEGINNINGS = [(re.compile(part.encode()), re.compile(begun.encode())) for part, begun in _PARTS]
 _PRINTABLE = re.compile(rb"[ -~]*")
@@ -45,7 +45,7 @@ _TAIL = len(_HASH) + 64 + len(b'"}')
 
 
 class Head(NamedTuple):
-    """Where a record stands in its writer's chain, and what it is."""
+    """The head of a record: its place in its writer's chain, its event and its hash."""
 
     writer: str
     seq: int
@@ -54,12 +54,12 @@ class Head(NamedTuple):
     hash: str
     keyed: bool
     whole: bool
-    """Whether the line is as it was written."""
+    """Whether the line still has the length and the hash that it states."""
 
 
 def encode(writer: str, seq: int, prev: str, event: str, seconds: float, facts: Mapping[str, object],
            key: bytes | None = None) -> tuple[bytes, str]:  # fmt: skip
-    """The line of a record, and its hash; ``seconds`` is POSIX time, facts that are None are left out."""
+    """Encode a record as a line, and return it with its hash; ``seconds`` is POSIX time, facts of None are omitted."""
     moment = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds")
     known = {"time": moment, **{name: fact for name, fact in facts.items() if fact is not None}}
     rest = _JSON.encode(known)[1:-1]
@@ -71,13 +71,13 @@ def encode(writer: str, seq: int, prev: str, event: str, seconds: float, facts: 
 
 
 def _length(others: int) -> int:
-    """A number that counts its own digits too."""
+    """The total of ``others`` and the count of the total's own digits."""
     total = others + len(str(others))
     return others + len(str(total))
 
 
 def head(line: bytes, key: bytes | None = None) -> Head | None:
-    """Take a line, without its line feed, for a record; None if it is none."""
+    """Parse the head of a line without its line feed; None if the line is not a record."""
     match = _HEAD.match(line)
     if match is None or line[-_TAIL : -_TAIL + len(_HASH)] != _HASH or not line.endswith(b'"}'):
         return None
@@ -93,9 +93,9 @@ def _digest(body: bytes, key: bytes | None) -> str:
 
 
 def torn_from(line: bytes) -> tuple[str, int, str] | tuple[()] | None:
-    """Where a record would stand of which a line is the beginning, and no more; None if it is no beginning of one.
+    """Parse a record cut off while it was written: its writer, number and previous hash.
 
-    That is: its writer, its number and the hash of the one before; nothing of them where the line ends earlier.
+    Returns () if the record was cut before them, and None if the line does not begin a record.
     """
     if match := _HEAD.match(line):
         torn = len(line) + 1 < int(match[2]) and _PRINTABLE.fullmatch(line, match.end())
@@ -109,10 +109,10 @@ def torn_from(line: bytes) -> tuple[str, int, str] | tuple[()] | None:
 
 
 def facts_of(line: bytes) -> dict[str, Any]:
-    """All that a record says.
+    """All fields of a record.
 
     Raises:
-        ValueError: it is no JSON object.
+        ValueError: the line is not a JSON object.
     """
     found = json.loads(line)
     if not isinstance(found, dict):

@@ -1,7 +1,8 @@
-"""The salts of the digests in an audit log: one of each agent, kept beside the log, destroyed when it is forgotten.
+"""The salts of the digests in an audit log: one per agent, kept beside the log, destroyed by forgetting the agent.
 
-A digest in the log is the HMAC-SHA-256 (RFC 2104) of the SHA-256 of a content, with the agent's salt as its key. Who
-has the salt can tell whether a record was of a given content. Once it is destroyed nobody can, however short that is.
+A digest in the log is the HMAC-SHA-256 (RFC 2104) of the SHA-256 of a content, with the agent's salt as its key. The
+salt makes it possible to test whether a record was of a given content. Without it that is impossible, even for short
+content.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ _SALT: Final = re.compile(r"[0-9a-f]{64}\n?\Z")
 
 
 class Salts(Uncopied):
-    """The salts of one log's agents; each is read once, and made if there is none yet.
+    """The salts of one log's agents; each is read once, and created if it does not exist.
 
-    Another process that has read a salt goes on with it after it was destroyed; what it records then nobody can check.
+    Another process that has read a salt still uses it after its destruction; digests recorded then are unverifiable.
     """
 
     def __init__(self, location: LogLocation) -> None:
@@ -41,10 +42,10 @@ class Salts(Uncopied):
         self._commitments: dict[str | None, str] = {}
 
     def digest(self, agent: str | None, sha256: str, began: float) -> str | None:
-        """What the log holds of a content of this SHA-256, both as hexadecimal digits; errors of the log's backend.
+        """The digest for the log of a content with this SHA-256, both in hexadecimal; raises the backend's errors.
 
-        None for what an operation wrote that began, in POSIX seconds, before a salt was destroyed: a new salt would let
-        be guessed what may be forgotten.
+        None if the operation began (``began``, POSIX seconds) before a salt was destroyed: its content may be
+        forgotten, and with a digest under a new salt it could be guessed.
         """
         with self._guard:
             if began <= self._destroyed:
@@ -53,29 +54,29 @@ class Salts(Uncopied):
         return _digest(salt, sha256)
 
     def take_commitment(self, agent: str | None) -> str | None:
-        """The SHA-256 of an agent's salt, once after it was read or made: a record of it holds the salt to the log."""
+        """The SHA-256 of an agent's salt, once per read or creation: a record of it binds the salt to the log."""
         with self._guard:
             return self._commitments.pop(agent, None)
 
     def known_commitment(self, agent: str | None) -> str | None:
-        """The SHA-256 of an agent's salt, and None where the agent has none; makes nothing."""
+        """The SHA-256 of an agent's salt, or None if there is no salt; creates nothing."""
         salt = self._read(self._key(agent))
         return None if salt is None else hashlib.sha256(salt).hexdigest()
 
     def known_digest(self, agent: str | None, sha256: str) -> str | None:
-        """The same where the agent has a salt, and None where it has none; makes nothing."""
+        """The digest as `digest` computes it, or None if the agent has no salt; creates nothing."""
         salt = self._read(self._key(agent))
         return None if salt is None else _digest(salt, sha256)
 
     def destroy(self, agent: str | None) -> None:
-        """Destroy an agent's salt for good.
+        """Destroy an agent's salt permanently.
 
         Raises:
-            UnsupportedOperationError: the log's backend does not promise that nothing is kept of what it deletes.
+            UnsupportedOperationError: the log's backend does not promise to keep nothing of a deleted file.
             WriteError: the storage failed.
         """
         key = self._key(agent)
-        with self._guard:  # nobody reads it again meanwhile
+        with self._guard:  # no other thread may read the salt again meanwhile
             self._destroyed = time.time()
             try:
                 self._location.store.run(tree_flows.forget, key)
@@ -112,7 +113,7 @@ class Salts(Uncopied):
             return None
         text = data.decode("ascii", errors="replace")
         if not _SALT.match(text):
-            raise ReadError("it is no salt: 64 hexadecimal digits", path=key.path)
+            raise ReadError("not a salt (64 hexadecimal digits)", path=key.path)
         return bytes.fromhex(text)
 
     def _key(self, agent: str | None) -> Key:

@@ -1,8 +1,8 @@
-"""Whether an audit log is as its writers left it, and where not.
+"""Verification of an audit log: every place where it is not as its writers left it.
 
-Every writer's records are a chain: each names the one before by its hash. So of a chain nothing in the middle can be
-changed, taken out or moved; its end can be cut off unseen only behind the last checkpoint, and records of a writer that
-is not anchored at all can be made up by whoever can write the log, unless the hashes are keyed.
+Each writer's records form a chain: a record contains the hash of the previous one. A change, removal or move inside a
+chain is therefore found. The end of a chain can be cut off unnoticed only after its last checkpoint. An attacker with
+write access to the log can invent records of a writer without any checkpoint, unless the hashes are keyed.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ FindingKind: TypeAlias = Literal[
     "edited", "missing", "reordered", "duplicated", "truncated", "foreign", "salt", "torn", "unanchored"
 ]
 HARMLESS: Final = ("torn", "unanchored")
-"""What a crash, or the lack of a checkpoint, leaves behind too."""
+"""Findings that a crash or a missing checkpoint can cause too."""
 _LINKING = ("begin", "segment")
 _COMMITS, _FORGETS = b',"commitment":"', b',"salt":"destroyed"'
-"""What the line of a record holds that is about a salt; in a text, its quotes would be escaped."""
+"""Bytes of a record about a salt; no other record contains them, because quotes in a JSON string are escaped."""
 
 
 class Line(NamedTuple):
-    """A line of a log: its file, and its number, from 1; without a file, the whole log."""
+    """A line of a log: its file and its number, counted from 1; an empty ``part`` is the whole log."""
 
     part: str
     number: int
@@ -36,7 +36,7 @@ class Line(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """Something that is not as it was written, or that nothing vouches for; ``last`` ends a range of lines."""
+    """A line that is not as it was written, or that no checkpoint covers; ``last`` ends a range of lines."""
 
     kind: FindingKind
     line: Line
@@ -48,7 +48,7 @@ class Finding(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What was found in a log of so many records, by so many writers."""
+    """The result of a verification: the findings, and the numbers of records and writers."""
 
     findings: tuple[Finding, ...]
     records: int
@@ -56,24 +56,24 @@ class Verdict(NamedTuple):
 
     @property
     def is_intact(self) -> bool:
-        """Whether nothing was found but what a crash or the lack of a checkpoint leaves."""
+        """Whether a crash or a missing checkpoint can explain all findings."""
         return all(finding.kind in HARMLESS for finding in self.findings)
 
 
 class _Chain:
-    """How far one writer's records were followed."""
+    """The state of one writer's chain while its records are followed."""
 
     __slots__ = ("hash", "line", "missing", "seq", "since")
 
     def __init__(self) -> None:
         self.seq = 0
-        self.hash: str | None = START  # None: not known, because the record was edited
+        self.hash: str | None = START  # None: unknown, because the record was edited
         self.line: Line | None = None
         self.missing: list[tuple[int, int, Line]] = []
         self.since: Line | None = None
 
     def fill(self, seq: int) -> bool:
-        """Take a record that was missing for found; False if it was not missing."""
+        """Remove a record from the missing ones; False if it was not missing."""
         for place, (first, last, at) in enumerate(self.missing):
             if first <= seq <= last:
                 rest = [(first, seq - 1, at), (seq + 1, last, at)]
@@ -83,7 +83,7 @@ class _Chain:
 
 
 class _SaltRecords(NamedTuple):
-    """The salts of one agent that records were made with: those of now, and those that a forget destroyed."""
+    """The salts that an agent's records name: the current ones, and those that a forget destroyed."""
 
     current: dict[str, Line]
     forgotten: set[str]
@@ -95,14 +95,14 @@ Anchors: TypeAlias = Mapping[tuple[str, int], str]
 class Verifier:
     """Follows the records of all writers, line by line in the order of the log.
 
-    ``links`` are the records that a writer saw when it began, and that have to be looked for once more.
+    ``links`` are records that a writer saw when it began, and that need a second pass over the log (`follow_links`).
 
     Args:
-        anchors: the hashes that checkpoints vouch for, by writer and number.
-        key: the hashes' key; then a record without one is a forgery.
-        identity: the log's; without one, that of the writer that began first.
-        logs: the identity of each writer's log, as checkpoints tell it. If one of them is this log, the writers of
-            the others are not missing here.
+        anchors: the hashes in the checkpoints, by writer and number.
+        key: the key of the hashes; with it, a record without a keyed hash is a forgery.
+        identity: the identity of the log; if None, the one that the first writer names.
+        logs: the identity of each writer's log, from the checkpoints. If this log is one of them, writers of the
+            other logs do not count as missing.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class Verifier:
         self.links: dict[tuple[str, int], list[tuple[str, Line]]] = {}
 
     def feed(self, part: str, data: bytes, first: int = 1) -> int:
-        """Follow whole lines, of which the first has this number; returns the number of the next one."""
+        """Follow whole lines; ``first`` is the number of the first line. Returns the number of the next line."""
         lines = data.split(b"\n")
         if lines[-1] == b"":
             lines.pop()
@@ -133,13 +133,13 @@ class Verifier:
         return first + len(lines)
 
     def verdict(self) -> Verdict:
-        """What was found, in the order of the log's lines as far as they have one.
+        """All findings: first those of single lines in the order of the log, then those of whole chains.
 
         Raises:
-            ValueError: the records are keyed, and there is no key.
+            ValueError: the records are keyed, and no key was given.
         """
         if self._keyed and not self._records:
-            raise ValueError("the records are keyed: the key they were written with is needed")
+            raise ValueError("the records of the audit log are keyed; verifying them needs their key")
         for writer, chain in self._chains.items():
             for first, last, at in chain.missing:
                 self._report("missing", at, f"{_records(first, last)} of writer {writer}, before this line")
@@ -158,12 +158,12 @@ class Verifier:
             chain = self._chains[found.writer] = _Chain()
         if found.seq <= chain.seq:
             kind: FindingKind = "reordered" if chain.fill(found.seq) else "duplicated"
-            self._report(kind, at, f"record {found.seq} of writer {found.writer}, which has come to {chain.seq}")
+            self._report(kind, at, f"record {found.seq} of writer {found.writer} stands after its record {chain.seq}")
         else:
             if found.seq > chain.seq + 1:
                 chain.missing.append((chain.seq + 1, found.seq - 1, at))
             elif chain.hash is not None and found.prev != chain.hash:
-                self._report("edited", chain.line or at, f"the record after it, {at}, was written after another one")
+                self._report("edited", chain.line or at, f"the next record, {at}, names another hash for it")
             chain.seq, chain.hash, chain.line = found.seq, found.hash, at
             chain.since = chain.since or at
         if self._anchors:
@@ -179,23 +179,23 @@ class Verifier:
             return
         self._keyed += found.keyed and not self._key
         if found.keyed and not self._key:
-            detail = "it is keyed, and the others are not"
+            detail = "its hash is keyed, and those of the other records are not"
         else:
-            detail = "it has no key" if self._key and not found.keyed else "its hash is of other bytes"
+            detail = "its hash is not keyed" if self._key and not found.keyed else "its hash does not match its bytes"
         self._report("edited", at, detail)
-        if self._continues(found.writer, found.seq, found.prev):  # then its head, at least, is true
+        if self._continues(found.writer, found.seq, found.prev):  # then at least its head is unchanged
             chain = self._chains.setdefault(found.writer, _Chain())
             chain.seq, chain.hash, chain.line = found.seq, None, at
 
     def _judge_fragment(self, line: bytes, at: Line) -> None:
         begun = torn_from(line)
         if begun is None or (begun and not self._continues(*begun)):
-            self._report("edited", at, "it is no record")
+            self._report("edited", at, "it is not a record")
         else:
-            self._report("torn", at, "its writer ended in the middle of it, and did not acknowledge it")
+            self._report("torn", at, "its writer stopped in the middle of it and did not acknowledge it")
 
     def _continues(self, writer: str, seq: int, prev: str) -> bool:
-        """Whether a writer's next record says these things of itself."""
+        """Whether the writer's next record must have this number and previous hash."""
         chain = self._chains.get(writer) or _Chain()
         return (seq, prev) == (chain.seq + 1, chain.hash)
 
@@ -204,12 +204,12 @@ class Verifier:
         if anchor is None:
             return
         if anchor != found.hash:
-            self._report("edited", at, "a checkpoint has another hash for it")
+            self._report("edited", at, "a checkpoint names another hash for it")
         elif found.seq == chain.seq:
             chain.since = None
 
     def _link(self, line: bytes, at: Line) -> None:
-        """Note what a writer saw before it began, if it is not the last record of that one."""
+        """Check the record that a writer saw when it began; note it in ``links`` if its chain has gone on since."""
         try:
             facts = facts_of(line)
         except (ValueError, RecursionError):
@@ -221,21 +221,23 @@ class Verifier:
             case [str(writer), int(seq), str(digest)]:
                 chain = self._chains.get(writer)
             case _:
-                self._report("edited", at, "no writer begins like that")
+                self._report("edited", at, "its field 'seen' is not a writer, a number and a hash")
                 return
         if chain is None or chain.seq < seq:
-            self._report("missing", at, f"record {seq} of writer {writer}, which stood before this line")
+            self._report("missing", at, f"record {seq} of writer {writer}, which this line names as seen")
         elif chain.seq > seq:
             self.links.setdefault((writer, seq), []).append((digest, at))
         elif chain.hash not in (None, digest):
-            self._report("edited", chain.line or at, f"the writer that began after it, {at}, saw another one")
+            self._report(
+                "edited", chain.line or at, f"the record {at}, which names it as seen, has another hash for it"
+            )
 
     def _bind(self, identity: object, at: Line) -> None:
-        """Hold a writer's beginning against the identity of the log."""
+        """Compare the identity in a writer's first record with the identity of the log."""
         if self._identity is None and isinstance(identity, str):
             self._identity = identity
         elif identity != self._identity:
-            self._report("foreign", at, "a writer of another log began like that")
+            self._report("foreign", at, "it names the identity of another log")
 
     def _note_salt(self, line: bytes, at: Line) -> None:
         try:
@@ -253,23 +255,24 @@ class Verifier:
             salt.current.clear()
 
     def judge_salts(self, known: Callable[[str | None], str | None]) -> None:
-        """Report the salts that are not those of the records; ``known`` tells the commitment to an agent's salt now."""
+        """Report salts that differ from the recorded ones; ``known`` returns the SHA-256 of an agent's present salt."""
         for agent, salt in self._salts.items():
             name = "the operations without an agent" if agent is None else f"agent {field(agent)}"
             found = known(agent) if salt.current else None
             for commitment, at in salt.current.items():
                 if found is None:
-                    self._report("salt", at, f"the salt of {name} is gone, and no record tells that it was destroyed")
+                    self._report("salt", at, f"the salt of {name} is missing, and no record says that it was destroyed")
                 elif commitment != found:
-                    self._report("salt", at, f"the salt of {name} is another one, and no record tells why")
+                    self._report("salt", at, f"the salt of {name} was replaced, and no record says why")
 
     def follow_links(self, data: bytes) -> None:
-        """Look for the records that `links` names; once all lines were followed, if there are any."""
+        """Check the records in `links`; call it, if there are any, after all lines were followed."""
         for line in data.split(b"\n"):
             if found := head(line, self._key):
                 for digest, at in self.links.pop((found.writer, found.seq), ()):
                     if found.whole and found.hash != digest:
-                        self._report("edited", at, f"record {found.seq} of writer {found.writer} was another one then")
+                        detail = f"it names another hash for record {found.seq} of writer {found.writer}"
+                        self._report("edited", at, detail)
 
     def _judge_anchors(self) -> None:
         ends: dict[str, int] = {}
@@ -280,21 +283,21 @@ class Verifier:
             if chain is None:
                 if not self._is_elsewhere(writer):
                     log = f" of log {field(self._logs[writer])}" if self._logs.get(writer) else ""
-                    detail = f"all records of writer {field(writer)}{log}: a checkpoint has record {seq}"
+                    detail = f"all records of writer {field(writer)}{log}: a checkpoint names record {seq}"
                     self._report("missing", Line("", 0), detail)
             elif seq > chain.seq and chain.line:
-                detail = f"the records of writer {writer} end here with {chain.seq}; a checkpoint has {seq}"
+                detail = f"the last record of writer {writer} is {chain.seq}; a checkpoint names record {seq}"
                 self._report("truncated", chain.line, detail)
 
     def _is_elsewhere(self, writer: str) -> bool:
-        """Whether checkpoints of several logs, this one among them, say that a writer is one of another log."""
+        """Whether the checkpoints are of several logs, including this one, and name another log for the writer."""
         log = self._logs.get(writer)
         return bool(log) and log != self._identity and self._identity in self._logs.values()
 
     def _tell_unanchored(self) -> None:
         for writer, chain in self._chains.items():
             if chain.since and chain.line:
-                detail = f"no checkpoint vouches for these records of writer {writer}"
+                detail = f"no checkpoint covers these records of writer {writer}"
                 self._report("unanchored", chain.since, detail, chain.line)
 
     def _report(self, kind: FindingKind, at: Line, detail: str, last: Line | None = None) -> None:
@@ -314,18 +317,18 @@ def verify(
     logs: Mapping[str, str] | None = None,
     salts: bool = True,
 ) -> Verdict:
-    """Follow a whole log, as it is now. Of one that is written meanwhile, checkpoints have to be read first.
+    """Verify a whole log as it is now; if writers are active, read the checkpoints before calling this.
 
     Args:
         location: the log.
-        anchors: the hashes that checkpoints vouch for, by writer and number.
+        anchors: the hashes in the checkpoints, by writer and number.
         key: the key of keyed hashes.
-        identity: the log's, as a checkpoint tells it; left out, what stands beside the log.
-        logs: the identity of each writer's log, as checkpoints tell it; needed where they are of several logs.
-        salts: whether the salts should be there; False for a copy without them.
+        identity: the identity of the log from a checkpoint; if None, the one in the file beside the log.
+        logs: the identity of each writer's log, from the checkpoints; needed if they are of several logs.
+        salts: whether to check the salts; False for a copy of the log without them.
 
     Raises:
-        ValueError: the log's records are keyed, and there is no key.
+        ValueError: the records are keyed, and no key was given.
     """
     verifier = Verifier(anchors, key, identity or location.identity(), logs)
     parts = location.readers()

@@ -1,1 +1,1 @@
-"""Shipped plugins: each one file, each only a plugin."""
+"""The plugins of this package: one module per plugin, without access to anything but the plugin interface."""

@@ -1,8 +1,8 @@
-"""The most files and bytes that one agent can have, from a listing and from the operations under way.
+"""An upper bound of one agent's files and bytes, from a listing and the operations under way.
 
-The rule: the figure may be too large, never too small. Operations that are under way at the same time can take effect
-in any order. A write, an append and a copy make files; a rename makes none, but leaves its source free, so an operation
-that changes a file of the source may make a second one.
+The rule: the bound may be too large, never too small. Concurrent operations can take effect in any order. A write, an
+append and a copy create files. A rename creates none, but frees its source: an operation that changes a file of the
+source may then create a second file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from agent_memory.plugins._sizes import LATE_SECONDS
 
 
 class Planned(NamedTuple):
-    """What an operation that is under way may make of a file: this size, or with ``added`` so much more."""
+    """A possible result of an operation under way: the file gets this size, or grows by it if ``added``."""
 
     path: str
     size: int
@@ -29,9 +29,9 @@ class Planned(NamedTuple):
 class PlannedChange:
     """An operation under way.
 
-    ``planned``: what a write or an append makes of ``path``. ``target`` and ``copies``: of a rename or a copy.
-    ``seen``: the files below the source of a transfer at any time since it began, each with its largest size.
-    ``left``: when its caller left it without a known end, by the clock of `time.monotonic`; None while it waits.
+    ``planned``: the result of a write or an append at ``path``. ``target``, ``copies``: set for a rename or a copy.
+    ``seen``: the files below the source at any time since a transfer (rename or copy) began, with their largest sizes.
+    ``left``: when the caller gave up without a known result (`time.monotonic`); None while the caller waits.
     """
 
     path: str
@@ -42,7 +42,7 @@ class PlannedChange:
     left: float | None = None
 
     def results(self) -> Iterator[Planned]:
-        """The files that there can be by this change, under the names that they have then."""
+        """The files that this change can create, under their new names."""
         if self.planned is not None:
             yield self.planned
         if self.target is not None:
@@ -50,40 +50,40 @@ class PlannedChange:
                 yield Planned(self.target + path[len(self.path) :], size)
 
     def touches(self, other: PlannedChange) -> bool:
-        """Whether both can change one file."""
+        """Whether both changes can affect the same file."""
         mine, others = ([name for name in (each.path, each.target) if name is not None] for each in (self, other))
         return any(is_below(one, two) or is_below(two, one) for one in mine for two in others)
 
 
 class AgentUsage(Uncopied):
-    """One agent's files with their sizes, and the operations that change them at the moment."""
+    """One agent's files with their sizes, and the operations under way that change them."""
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()  # a signal's handler may change files, too
+        self.lock = threading.RLock()  # reentrant: a signal handler may change files too
         self.users = 0
         self.counted: float | None = None
         self.was_counted = False
         self._sizes: dict[str, int] = {}
-        self._uncertain: set[str] = set()  # files that may be smaller, or not there
+        self._uncertain: set[str] = set()  # files that may be smaller or missing
         self._total = 0
         self._under_way: dict[str, PlannedChange] = {}
         self._overlapping: set[str] = set()
 
     @property
     def is_idle(self) -> bool:
-        """Whether a later listing tells everything: nothing is under way, or left and able to take effect."""
+        """Whether a new listing is enough: no operation is under way or can still take effect."""
         latest = time.monotonic() - LATE_SECONDS
         return not self.users and all(each.left is not None and each.left < latest for each in self._under_way.values())
 
     @property
     def is_changing(self) -> bool:
-        """Whether any operation is under way."""
+        """Whether an operation is under way."""
         return bool(self._under_way)
 
     def count(self, listed: Mapping[str, int], began: float) -> None:
-        """Take sizes as they were listed from a moment on.
+        """Replace the sizes by those of a listing; ``began``: its start (`time.monotonic`).
 
-        A listing can miss a file that is renamed at the same time, so such a file keeps its size.
+        A listing can miss a file that is renamed meanwhile, so a file in a transfer keeps at least its known size.
         """
         self._settle(began)
         sizes = dict(listed)
@@ -100,11 +100,11 @@ class AgentUsage(Uncopied):
             self.cancel(name)
 
     def usage_with(self, change: PlannedChange) -> tuple[int, int]:
-        """The most files and bytes there can be, once this change and all that is under way is done."""
+        """The most files and bytes after this change and all operations under way."""
         return self._usage(self._with("", change))
 
     def grows(self, change: PlannedChange, *, by_files: bool) -> bool:
-        """Whether a change can make a new file, or a file larger than it is; False only where that is certain."""
+        """Whether a change can create a file (``by_files``) or add bytes; False only if that is certain."""
         others = [each for each in self._under_way.values() if each.touches(change)]
         if change.planned is None or any(each.target is not None for each in others):
             return change.copies or bool(others)
@@ -114,30 +114,30 @@ class AgentUsage(Uncopied):
         return not by_files and size > (0 if added else self._sizes[path])
 
     def begin(self, operation: str, change: PlannedChange) -> None:
-        """An operation is under way."""
+        """Add an operation that is now under way."""
         for other, each in self._under_way.items():
             if each.touches(change):
                 self._overlapping |= {operation, other}
         self._under_way = self._with(operation, change)
 
     def leave(self, operation: str) -> None:
-        """Its caller left it, and it can still take effect: it stays until a listing that began later."""
+        """Mark an operation that its caller gave up: it counts until a listing that began `LATE_SECONDS` later."""
         if each := self._under_way.get(operation):
             each.left = time.monotonic()
 
     def withdraw(self, operation: str) -> None:
-        """What an operation plans is planned anew."""
+        """Remove the change of an operation that will announce a new one."""
         self._under_way.pop(operation, None)
 
     def cancel(self, operation: str) -> None:
-        """It is not under way any more, and did nothing."""
+        """Remove an operation that did nothing."""
         self._under_way.pop(operation, None)
         self._overlapping.discard(operation)
 
     def end(self, operation: str) -> bool:
-        """It is not under way any more; whether no other one was on its files meanwhile.
+        """Remove an operation that ended; returns whether no other operation touched its files meanwhile.
 
-        If one was, their order is unknown: the results stay as large as they can be until a listing.
+        If another one did, their order is unknown, and the results count with their largest size until a listing.
         """
         alone = operation not in self._overlapping
         change = self._under_way.get(operation)
@@ -149,18 +149,18 @@ class AgentUsage(Uncopied):
         return alone
 
     def put(self, path: str, size: int) -> None:
-        """A file has this size now."""
+        """Set the size of a file."""
         self.drop(path)
         self._sizes[path] = size
         self._total += size
 
     def drop(self, path: str) -> None:
-        """A file is gone."""
+        """Remove a file."""
         self._total -= self._sizes.pop(path, 0)
         self._uncertain.discard(path)
 
     def rename(self, path: str, target: str) -> None:
-        """A file, or all files below a directory, have another name now."""
+        """Rename a file, or all files below a directory."""
         for name in [name for name in self._sizes if is_below(name, path)]:
             self.put(target + name[len(path) :], self._sizes[name])
             self.drop(name)
@@ -183,11 +183,11 @@ class AgentUsage(Uncopied):
         return files, total
 
     def _with(self, operation: str, change: PlannedChange) -> dict[str, PlannedChange]:
-        """What is under way and this change; each transfer has seen what the others can make of its source."""
+        """The operations under way and this change; ``seen`` of each transfer includes the results of the others."""
         changes = {name: replace(each, seen=dict(each.seen)) for name, each in self._under_way.items()}
         changes[operation] = change = replace(change)
         transfers = list(self._transfers(changes))
-        for _ in transfers:  # a file can pass through all of them
+        for _ in transfers:  # one file can pass through all transfers
             for each in transfers:
                 others = [other for other in changes.values() if other is not each]
                 for path, size in self._below(each.path, others).items():
@@ -195,7 +195,7 @@ class AgentUsage(Uncopied):
         return changes
 
     def _below(self, source: str, changes: Iterable[PlannedChange]) -> dict[str, int]:
-        """The files at and below a name, each as large as these changes can make it."""
+        """The files at and below a path, with the largest size that these changes can give them."""
         plans: dict[str, list[Planned]] = {name: [] for name in self._sizes if is_below(name, source)}
         for change in changes:
             for plan in change.results():
@@ -209,12 +209,12 @@ class AgentUsage(Uncopied):
 
 
 def is_below(path: str, top: str) -> bool:
-    """Whether a path is at or below another."""
+    """Whether ``path`` is ``top`` or below it."""
     return not top or f"{path}/".startswith(f"{top}/")
 
 
 def _largest(known: int, plans: Iterable[Planned]) -> int:
-    """The most bytes of a file of a known size after these plans, in any order."""
+    """The largest size of a file of a known size after these plans, in any order."""
     whole, added = known, 0
     for plan in plans:
         whole, added = (whole, added + plan.size) if plan.added else (max(whole, plan.size), added)

@@ -1,12 +1,12 @@
-"""The known forms of credentials, as patterns that take time by the length of a text, whatever the text.
+"""The known forms of credentials, as regular expressions of linear time.
 
-The forms are those of detect-secrets 1.5, which a test generates. Its own expressions are not used: one of
-them takes time by the cube of a run of blanks, and each new release could bring others.
+The forms are those of detect-secrets 1.5; a test generates examples of them. The expressions of detect-secrets are not
+used: one of them takes time cubic in a run of blanks, and each new release could bring others.
 
-A pattern here is linear because of two rules, which a test holds by counting the steps of a matcher. A repeat without a
-bound is possessive, or what follows it is no part of it: it is gone through once from each start. And the text that a
-repeat without a bound goes through holds no other start of the same pattern: a lookbehind forbids it, or the form does.
-Quantifiers are possessive over single characters only: before Python 3.11.5 one over a group matches what it must not.
+The patterns are linear because of two rules; a test checks them by counting the steps of a matcher. First, an unbounded
+repeat is possessive, or no character after it can be part of it: it is matched once from each start. Second, the text
+that an unbounded repeat matches contains no other start of the same pattern, because of a lookbehind or of the form.
+Only quantifiers of single characters are possessive: before Python 3.11.5 one of a group can match wrongly.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from typing import Final, NamedTuple
 
 
 class Found(NamedTuple):
-    """Where a secret stands in a text, and of what kind it is."""
+    """The position of a secret in a text, and its kind."""
 
     start: int
     end: int
     kind: str
 
 
-_MORE: Final = r"[A-Za-z0-9_+=-]*+"  # what follows a token without a gap is taken for a part of it
+_MORE: Final = r"[A-Za-z0-9_+=-]*+"  # characters that follow a token without a gap count as part of it
 _WORD: Final = r"[a-zA-Z\d_-]"
-# Patterns begin with a character or a set of them, and look behind it afterwards: `re` skips to those quickly.
+# Patterns begin with a character or a set, with the lookbehind after it: `re` skips quickly to such a beginning.
 _KEY: Final = r"[kK\u212apPtT](?:(?<![^\W_].)|(?i:(?<=api.)|(?<=ibm.)|(?<=iam.)|(?<=cloud.)))"
 _KEYS_REST: Final = r"(?:(?<=k)ey|(?<=p)(?:wd|assword|ass)|(?<=t)oken)"
 _IS: Final = r"[\"']?\]?(?: *+(?:=>|::|:=|=|:) *+| ++)[\"']?"
@@ -42,7 +42,7 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
     "Azure Storage Account access key": (rf"AccountKey=[a-zA-Z0-9+/=]{{88}}{_MORE}",),
     "Basic Auth Credentials": (
         r"://[^\s/:@\"'<>]*+:(?!\d{1,5}[,;)'\]&]|(?:\$[A-Z_][A-Z0-9_]*+|%[A-Za-z_]++%|\*++|\[[^\]\s/]*+\])@)"
-        r"(?P<secret>[^\s/\"<>{}]+)@",  # braces and angles are of placeholders; a short number is a port
+        r"(?P<secret>[^\s/\"<>{}]+)@",  # braces, angles: placeholders; a short number: a port
     ),
     "Cloudant Credentials": (
         rf"[cC](?<!\w.)(?i:l(?:oudant|ou)?[_-]?(?:api)?(?:key|pwd|password|pass|pw|token){_IS}"
@@ -61,12 +61,12 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
         rf"GR1348941[A-Za-z0-9_-]{{20}}{_MORE}",
     ),
     "IBM Cloud IAM Key": (
-        rf"{_KEY}(?i:{_KEYS_REST}{_IS}(?P<secret>[a-z0-9_-]{{44}}(?![a-z0-9_-])))",  # of any name, as with the detector
+        rf"{_KEY}(?i:{_KEYS_REST}{_IS}(?P<secret>[a-z0-9_-]{{44}}(?![a-z0-9_-])))",  # any key, as in detect-secrets
     ),
     "IBM COS HMAC Credentials": (
         rf"[sS\u017f](?i:ecret[_-]?(?:access)?[_-]?key{_IS}(?P<secret>[a-f0-9]{{48}}(?![a-f0-9])))",
     ),
-    "JSON Web Token": (  # three parts, or five of an encrypted one, whose second may be empty
+    "JSON Web Token": (  # three parts; or five if encrypted, and then the second may be empty
         r"eyJ(?<![A-Za-z0-9_-]eyJ)[A-Za-z0-9_-]++=*+\."
         r"(?:[A-Za-z0-9_-]++=*+(?:\.[A-Za-z0-9_+/=-]++){0,3}|(?:\.[A-Za-z0-9_+/=-]++){3})",
     ),
@@ -92,21 +92,21 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
     "Twilio API Key": (rf"(?:AC|SK)[a-z0-9]{{32}}{_MORE}",),
 }
 PATTERNS: Final = tuple((kind, re.compile(form)) for kind, forms in _FORMS.items() for form in forms)
-"""The patterns of all kinds but keys; of one with a group ``secret`` that part is the secret."""
+"""The patterns of all kinds except private keys; if a pattern has a group ``secret``, only that group is the secret."""
 
 LINE_OF_KEY: Final = re.compile(
     r"[ \t]*+\r?\n(?:[ \t]*+[#|*-][ \t]++[A-Za-z0-9+/=]{16,}+"
     r"|[ \t>]*+(?:[A-Za-z][A-Za-z-]*+: (?:\"[^\r\n\"]*+\"|[^\r\n\"]*+)|[A-Za-z0-9+/=]++)?)"
     r"(?=[ \t]*+(?:\r?\n|[\"']|\Z))"
 )
-"""A line end, and the line behind it, if a private key can have it: base64, a header or nothing, up to a quote.
+"""A line end and the next line, if the line can be part of a private key: base64, a header or nothing, up to a quote.
 
-Behind the mark of a comment or a list, base64 has 16 characters or more: otherwise it may be a word.
+After the mark of a comment or a list, base64 must have at least 16 characters: a shorter text may be a word.
 """
 
 
 class _KeyForm(NamedTuple):
-    """How a private key begins and ends, and the begin of any key, before which it has to end."""
+    """The begin and end of a private key, and the begin of any key: a key must end before the next one begins."""
 
     begin: re.Pattern[str]
     any_begin: str
@@ -130,11 +130,11 @@ KEY_FORMS: Final = (
     ),
 )  # fmt: skip
 KINDS: Final = frozenset({*_FORMS, _PRIVATE_KEY})
-"""The kinds that are known."""
+"""The known kinds of secrets."""
 
 
 def known_secrets(text: str) -> Iterator[Found]:
-    """The credentials of known forms in a text, by kind; some may overlap."""
+    """The credentials of known forms in a text, grouped by kind; they may overlap."""
     for kind, pattern in PATTERNS:
         yield from matches(kind, pattern.finditer(text))
     for form in KEY_FORMS:
@@ -142,7 +142,7 @@ def known_secrets(text: str) -> Iterator[Found]:
 
 
 def matches(kind: str, found: Iterable[re.Match[str]]) -> Iterator[Found]:
-    """What matches of a pattern say; with a group ``secret`` that took part, it is the secret."""
+    """The secrets in the matches of a pattern: the group ``secret`` if it matched, else the whole match."""
     for match in found:
         start, end = match.span("secret") if "secret" in match.re.groupindex else (-1, -1)
         if start < 0:
@@ -151,7 +151,7 @@ def matches(kind: str, found: Iterable[re.Match[str]]) -> Iterator[Found]:
 
 
 def _keys(form: _KeyForm, text: str) -> Iterator[Found]:
-    """Private keys, each to its end; one without an end to the last line that can be a key's."""
+    """The private keys of one form; a key without an end extends to the last line that can be part of a key."""
     begin = form.begin.search(text)
     while begin:
         next_begin = text.find(form.any_begin, begin.end())

@@ -1,9 +1,9 @@
-"""An upper bound of the size of each file, from what a service did and saw; costs no request.
+"""An upper bound of the size of each file, from the operations of a service, without requests of its own.
 
-The rule: a bound may be too large, never too small. Changes of one file that are under way at the same time can take
-effect in any order, so the bound is the largest file that any order makes. A change without a known end stays in
-the bound: its request may still take effect. Only an observation (a read, a stat, a delete) that began after the last
-change ended lowers a bound.
+The rule: a bound may be too large, never too small. Concurrent changes of one file can take effect in any order, so the
+bound is the largest size that any order can produce. A change without a known result stays in the bound: its request
+may still take effect. Only an observation (a read, a stat, a delete) that began after the last change ended lowers a
+bound.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from agent_memory.backend import Uncopied
 from agent_memory.hookspecs import Operation, Outcome
 
 LATE_SECONDS: Final = 60.0
-"""How long after its caller gave up a change can still take effect: a request that was sent cannot be called back."""
+"""The time in which a change can still take effect after its caller gave up: a sent request cannot be revoked."""
 _REMEMBERED = 10_000
 _BUCKETS: Final = 1 << 16
 _WRITING: Final = frozenset({"write", "create", "append", "edit"})
@@ -31,7 +31,7 @@ File: TypeAlias = tuple[str | None, str]
 
 
 class Known(NamedTuple):
-    """A file's size is at most this, but for changes under way; ``changed``: when its last change ended."""
+    """The largest size of a file without the changes under way; ``changed``: when its last change ended."""
 
     size: int
     changed: float
@@ -39,10 +39,10 @@ class Known(NamedTuple):
 
 @dataclass(slots=True)
 class SizeChange:
-    """A change under way: it makes the file this size, or with ``added`` so much larger.
+    """A change under way: the file gets this size, or grows by it if ``added``.
 
-    ``alone``: no other change of the file was under way at the same time. ``left``: when its caller left it without a
-    known end; None while the caller waits.
+    ``alone``: no other change of the file was under way at the same time. ``left``: when the caller gave up without a
+    known result (`time.monotonic`); None while the caller waits.
     """
 
     size: int
@@ -52,7 +52,7 @@ class SizeChange:
 
 
 class FileSizes(Uncopied):
-    """The bounds of all files of a service, safe for threads."""
+    """The bounds of all files of a service; thread-safe."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -61,12 +61,12 @@ class FileSizes(Uncopied):
         self._began: dict[str, float] = {}
         self._transfers: dict[str, tuple[File, File]] = {}
         self._lowered: dict[str, dict[File, int]] = {}  # by transfer: sources whose bounds fell while it was under way
-        self._evicted: dict[int, int] = {}  # the largest bound by a hash of the file: of bounded size, as the rest
+        self._evicted: dict[int, int] = {}  # the largest evicted bound of each hash bucket: bounded in size
         self._last_evicted = 0.0
-        self._lock = threading.RLock()  # a signal's handler may change files, too
+        self._lock = threading.RLock()  # reentrant: a signal handler may change files too
 
     def begin_in_child(self) -> None:
-        """After a fork: changes under way are the parent's, and may have taken effect."""
+        """Reset after a fork: changes under way belong to the parent, and count as made."""
         self._lock = threading.RLock()
         transferred = [new for files in self._transfers.values() for _, new in self._images(*files)]
         for file in [*self._changes, *transferred]:
@@ -74,7 +74,7 @@ class FileSizes(Uncopied):
         self._changes, self._transfers, self._lowered, self._began = {}, {}, {}, {}
 
     def begin(self, operation: Operation) -> None:
-        """An operation is under way."""
+        """Note an operation that is now under way."""
         with self._lock:
             self._began[operation.id] = time.monotonic()
             if operation.kind in _MOVING:
@@ -82,10 +82,10 @@ class FileSizes(Uncopied):
                 self._transfers[operation.id] = (agent, operation.path), (agent, operation.target or "")
 
     def excess(self, operation: Operation, size: int) -> int | None:
-        """The size a file could have after a change, if that is over the limit; else the change is under way."""
+        """The largest possible size after a change if it exceeds the limit; else None, and the change is under way."""
         file, added = (operation.agent, operation.path), operation.kind == "append"
         with self._lock:
-            self._withdraw(file, operation.id)  # of an edit that is tried again
+            self._withdraw(file, operation.id)  # an earlier attempt of the same edit
             self._settle(file)
             changes = self._changes.get(file, {})
             most = size + (self._largest(file) if added else _sum_added(changes.values()))
@@ -97,7 +97,7 @@ class FileSizes(Uncopied):
         return None
 
     def follow(self, operation: Operation, outcome: Outcome) -> None:
-        """Learn from an operation that ended."""
+        """Update the bounds after an operation."""
         file = operation.agent, operation.path
         with self._lock:
             began = self._began.get(operation.id, 0.0)
@@ -112,7 +112,7 @@ class FileSizes(Uncopied):
             elif operation.kind in _SEEING | {"edit", "delete"} and _is_missing(operation, outcome):
                 self._observe([file], 0, began)
             self._lowered.pop(operation.id, None)
-            self._transfers.pop(operation.id, None)  # at last: an interrupt before leaves bounds too large
+            self._transfers.pop(operation.id, None)  # last, so that an interrupt only leaves bounds too large
             self._began.pop(operation.id, None)
 
     def _end(self, file: File, operation: str, change: SizeChange, outcome: Outcome) -> None:
@@ -139,14 +139,14 @@ class FileSizes(Uncopied):
             self._learn(file, size, changed)
 
     def _keep_for_transfers(self, file: File) -> None:
-        """Before a bound falls: a transfer under way may have taken the file while it was larger."""
+        """Save a bound before it falls: a transfer under way may have read the file while it was larger."""
         for name, (source, _) in self._transfers.items():
             if file[0] == source[0] and f"{file[1]}/".startswith(f"{source[1]}/"):
                 lowered = self._lowered.setdefault(name, {})
                 lowered[file] = max(self._largest(file), lowered.get(file, 0))
 
     def _settle(self, file: File, now: float | None = None) -> None:
-        """Count changes that were left without a known end as made, once they cannot take effect any more."""
+        """Count abandoned changes as made once they can no longer take effect."""
         limit = (time.monotonic() if now is None else now) - LATE_SECONDS
         for name, change in list(self._changes.get(file, {}).items()):
             if change.left is not None and change.left < limit:
@@ -172,27 +172,27 @@ class FileSizes(Uncopied):
         return self._lowered.get(transfer, {}).get(file, 0)
 
     def _moved_size(self, file: File, outcome: Outcome, began: float) -> int:
-        """The most that a file can have had while it was copied."""
+        """The largest size that a file can have had while it was moved or copied."""
         if outcome.status == "ok" and outcome.size is not None:
             return outcome.size
         size = self._largest(file)
         return size if began > self._changed(file) else max(size, self._limit)
 
     def _images(self, source: File, target: File) -> list[tuple[File, File]]:
-        """The files at and below a name, as far as they are known, and where a transfer puts each."""
+        """The known files at and below a path, each with its path after a transfer."""
         skip = len(source[1])
         return [(file, (target[0], target[1] + file[1][skip:])) for file in self._at_or_below(*source)]
 
     def _largest(self, file: File, seen: frozenset[File] = frozenset()) -> int:
         if file in seen:
-            return self._limit  # transfers in a circle
+            return self._limit  # the transfers form a cycle
         changes = self._changes.get(file, {}).values()
         wholes = [each.size for each in changes if not each.added]
         wholes += self._transferred(file, seen | {file})
         return max(self._floor(file), *wholes, 0) + _sum_added(changes)
 
     def _transferred(self, file: File, seen: frozenset[File]) -> Iterator[int]:
-        """What transfers under way can make of a file."""
+        """The sizes that transfers under way can give a file."""
         for name, ((agent, source), (_, target)) in self._transfers.items():
             if file[0] == agent and (file[1] + "/").startswith(target + "/"):
                 original = agent, source + file[1][len(target) :]
@@ -231,9 +231,10 @@ class FileSizes(Uncopied):
 
 
 def unknown(outcome: Outcome) -> bool:
-    """Whether a change may have taken effect although its caller was not told so.
+    """Whether the outcome leaves open that the change took effect.
 
-    An exception that is none of ours tells as little: of ours ``error`` is a kind, of others the name of a class.
+    Exceptions of other packages leave it open too: for them ``error`` is a class name, for those of this package it
+    is a kind in lower case.
     """
     return outcome.status == "unknown" or (outcome.status == "error" and not (outcome.error or "").islower())
 

@@ -1,4 +1,4 @@
-"""How many files and bytes agents have: counted by a listing, and followed from then on."""
+"""The numbers of files and bytes of agents: counted by a listing, then updated with each operation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MOVING: Final = ("delete", "delete_tree", "forget", "rename", "copy")
 
 
 class Usage(Uncopied):
-    """The limits of every agent, and what each has."""
+    """The limits of an agent, and the usage of all agents."""
 
     def __init__(self, backend: AnyBackend, max_files: int | None, max_bytes: int | None) -> None:
         self._store = BlockingStore(backend)
@@ -35,12 +35,12 @@ class Usage(Uncopied):
         self.forget()
 
     def forget(self) -> None:
-        """Know nothing, as after a fork: what is under way is the parent's."""
+        """Forget all usage, as after a fork: the operations under way belong to the parent."""
         self._agents: OrderedDict[str | None, AgentUsage] = OrderedDict()
         self._guard = threading.RLock()
 
     def permit(self, operation: Operation, size: int) -> None:
-        """Raise `OperationDenied` if a content of so many bytes is too much; until `follow` it counts as written."""
+        """Raise `OperationDenied` if content of this size exceeds a limit; else count it as written until `follow`."""
         self._with_agent(operation.agent, lambda agent: self._permit(agent, operation, size))
 
     def _permit(self, agent: AgentUsage, operation: Operation, size: int) -> None:
@@ -48,12 +48,12 @@ class Usage(Uncopied):
         self._begin(agent, operation, PlannedChange(operation.path, planned))
 
     def permit_copy(self, operation: Operation) -> None:
-        """The same for a file or directory that is copied."""
+        """Raise `OperationDenied` if a copy of a file or directory exceeds a limit; else as `permit`."""
         change = PlannedChange(operation.path, target=operation.target, copies=True)
         self._with_agent(operation.agent, lambda agent: self._begin(agent, operation, change))
 
     def permit_rename(self, operation: Operation) -> None:
-        """A rename needs room only where other operations are under way."""
+        """Raise `OperationDenied` if a rename exceeds a limit, which is possible only with concurrent operations."""
         self._with_agent(operation.agent, lambda agent: self._permit_rename(agent, operation))
 
     def _permit_rename(self, agent: AgentUsage, operation: Operation) -> None:
@@ -64,16 +64,16 @@ class Usage(Uncopied):
             agent.begin(operation.id, change)
 
     def note(self, operation: Operation) -> None:
-        """A file is about to be deleted."""
+        """Note that a file is about to be deleted."""
         self._with_agent(operation.agent, lambda agent: agent.begin(operation.id, PlannedChange(operation.path)))
 
     def follow(self, operation: Operation, outcome: Outcome) -> None:
-        """Note what an operation did; where that is not known, the agent is counted anew before its next."""
+        """Update the usage after an operation; if its effect is unknown, the next change causes a new count."""
         if operation.agent in self._agents:
             self._with_agent(operation.agent, lambda agent: self._follow(agent, operation, outcome))
 
     def _follow(self, agent: AgentUsage, operation: Operation, outcome: Outcome) -> None:
-        counted, agent.counted = agent.counted, None  # if this is interrupted, the agent is counted anew
+        counted, agent.counted = agent.counted, None  # so that an interrupt here causes a new count
         if outcome.status == "denied":
             agent.cancel(operation.id)
         elif unknown(outcome):
@@ -84,7 +84,7 @@ class Usage(Uncopied):
         agent.counted = counted
 
     def _apply(self, agent: AgentUsage, operation: Operation, outcome: Outcome) -> bool:
-        """Whether the sizes of all files are still known after an operation."""
+        """Apply a known outcome; returns whether the sizes of all files are still known."""
         done = outcome.status == "ok"
         if operation.kind in _WRITING and done and outcome.size is not None:
             agent.put(operation.path, outcome.size)
@@ -96,7 +96,7 @@ class Usage(Uncopied):
         return operation.kind not in _MOVING or (operation.kind == "delete" and done)
 
     def _with_agent(self, name: str | None, work: Callable[[AgentUsage], None]) -> None:
-        """Work on an agent that is locked; no generator holds the lock, because an interrupt would suspend it there."""
+        """Run ``work`` with an agent's lock; no generator may hold it: an interrupt could leave it suspended."""
         with self._guard:
             agent = self._agents.setdefault(name, AgentUsage())
             agent.users += 1
@@ -110,15 +110,15 @@ class Usage(Uncopied):
                 agent.users -= 1
 
     def _evict(self) -> None:
-        """Forget the agent that was idle longest: it is counted anew. Others have plans that no listing tells."""
+        """Forget the agent that was idle longest; agents that are not idle have changes that no listing shows."""
         if len(self._agents) > _MOST_AGENTS:
             idle = next((name for name, agent in list(self._agents.items()) if agent.is_idle), _NOBODY)
             if idle is not _NOBODY:
                 del self._agents[cast("str | None", idle)]
 
     def _begin(self, agent: AgentUsage, operation: Operation, change: PlannedChange) -> None:
-        """Raise `OperationDenied` if a change is too much; else it is under way."""
-        agent.withdraw(operation.id)  # of an edit that is tried again
+        """Raise `OperationDenied` if a change exceeds a limit; else it is under way."""
+        agent.withdraw(operation.id)  # an earlier attempt of the same edit
         if agent.counted is None or time.monotonic() - agent.counted > RECOUNT_SECONDS:
             self._count(agent, operation.agent)
         excess = self._excess(agent, change)
@@ -130,7 +130,7 @@ class Usage(Uncopied):
         agent.begin(operation.id, change)
 
     def _excess(self, agent: AgentUsage, change: PlannedChange) -> str | None:
-        """Which limit would be exceeded; a change that makes nothing larger is always permitted."""
+        """The limit that a change would exceed, or None; a change that makes nothing larger is always permitted."""
         files, size = agent.usage_with(change)
         if self._max_files is not None and files > self._max_files and agent.grows(change, by_files=True):
             return f"{files:,} files; an agent may have {self._max_files:,}"

@@ -1,8 +1,8 @@
-"""Who did what: one chained JSON line per operation and refusal, in ASCII, through a backend and never through hooks.
+"""The audit plugin: one chained JSON line in ASCII per operation and refusal, written without hooks.
 
-A record tells time, actor, agent, operation, path, sizes, digests, outcome and duration; it never holds
-content. Below a URL's root the log lies where no path an agent can name reaches it; a log in a file is the
-caller's to put outside the trees. `agent_memory.audit` has the format, and verifies it.
+A record has the time, actor, agent, operation, path, sizes, digests, outcome and duration, and never content. Below the
+root of a URL, no path that an agent can name reaches the log; the caller must put a log in a file outside the trees.
+`agent_memory.audit` defines the format and verifies it.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from agent_memory.plugins._checking import require_whole
 from agent_memory.runtime.fork import renewed_in_child
 
 FLUSH_SECONDS: Final = 2.0
-"""How long a record that is not required may wait for others."""
+"""The longest time in seconds that a record which is not required waits for further records."""
 MOST_AT_ONCE: Final = 1000
-"""How many such records may wait, before whoever makes the next one writes them."""
+"""The number of waiting records at which the caller that adds one writes them all."""
 _LEAST_KEY = 16
 _log = logging.getLogger("agent_memory")
 _MOST_CHARACTERS = 256
@@ -39,27 +39,27 @@ _sending: ContextVar[tuple[AuditPlugin, ...]] = ContextVar("agent_memory_sending
 class AuditPlugin(Plugin, Uncopied):
     """Writes a record to ``target`` for each operation and each refused name.
 
-    With ``required`` a record is durable, to the level of the log's backend, before the audited call returns; threads
-    share writes. Otherwise records are written together, after `FLUSH_SECONDS` or `MOST_AT_ONCE` of them, and at the
-    latest when a service with this plugin is closed, by `close` or at exit. On a disk they are lines of one file; over
-    a network each write is an object.
+    With ``required`` a record has the durability of the log's backend before the audited call returns; threads share
+    writes. Otherwise records are written together: after `FLUSH_SECONDS`, when `MOST_AT_ONCE` are waiting, when a
+    service with this plugin is closed, by `close`, and at exit. On a disk they are lines of one file; over a network
+    each write creates one object.
 
     Args:
-        target: a file, named as the key grammar allows, or a backend URL, below whose root the log is
-            ``.agent-memory/audit/YYYY-MM-DD.jsonl``, or on S3 ``.agent-memory/audit/YYYY-MM-DD/*.jsonl``; or where
-            `agent_memory.audit.log_at` says it is.
-        required: whether a call waits for its record, and is told by `OutcomeUnknownError` if it could not be
-            written; otherwise that is logged.
-        intent: whether to write a record before the operation too, so that after a crash the log shows what
-            was begun. With ``required`` an operation whose intent cannot be written does not happen.
-        key: at least 16 bytes that make the hashes keyed (HMAC-SHA-256), so that nobody without it makes up records.
-        max_segment_bytes: the size from which a file is followed by the next one, ``audit.1.jsonl``.
-        checkpoint_every: how many records a checkpoint comes after, and one at the end; see
+        target: a file, whose name must follow the key grammar; or a backend URL, below whose root the log is
+            ``.agent-memory/audit/YYYY-MM-DD.jsonl``, or on S3 ``.agent-memory/audit/YYYY-MM-DD/*.jsonl``; or a
+            result of `agent_memory.audit.log_at`.
+        required: whether a call waits for its record and raises `OutcomeUnknownError` if it could not be written;
+            otherwise such an error is logged.
+        intent: whether to write a record before the operation too, so that the log shows operations interrupted by
+            a crash. With ``required``, an operation whose intent cannot be written does not happen.
+        key: at least 16 bytes, the key of the hashes (HMAC-SHA-256); without it, records cannot be forged.
+        max_segment_bytes: the size at which the next file begins, ``audit.1.jsonl``.
+        checkpoint_every: the number of records between two checkpoints; a last one is sent at the end. See
             `agent_memory.plugins.checkpoints`.
-        storage_options: for a URL's backend.
+        storage_options: options of the URL's backend.
 
     Raises:
-        ValueError: a key that is too short, a number that is not positive, a target that is a directory.
+        ValueError: the key is too short, a number is not positive, or the target is a directory.
     """
 
     def __init__(
@@ -74,12 +74,12 @@ class AuditPlugin(Plugin, Uncopied):
         storage_options: Mapping[str, object] | None = None,
     ) -> None:
         if key is not None and (not isinstance(key, bytes) or len(key) < _LEAST_KEY):
-            raise ValueError(f"the key of an audit log is at least {_LEAST_KEY} bytes")
+            raise ValueError(f"the key of an audit log must be bytes, at least {_LEAST_KEY} of them")
         for name, number in (("max_segment_bytes", max_segment_bytes), ("checkpoint_every", checkpoint_every)):
             require_whole(name, number, least=1)
         for name, flag in (("required", required), ("intent", intent)):
             if not isinstance(flag, bool):
-                raise ValueError(f"{name} is true or false, not {flag!r}")
+                raise ValueError(f"{name} must be true or false, not {flag!r}")
         self.required = required
         self._intent = intent
         self._every = checkpoint_every
@@ -87,14 +87,14 @@ class AuditPlugin(Plugin, Uncopied):
         self._salts = Salts(self._location)
         self._journal = Journal(open_log(self._location, max_segment_bytes), key, self._send_late)
         self._receivers: list[Callable[[AuditCheckpoint], None]] = []
-        self._sends = threading.RLock()  # a signal's handler may do what is audited itself
+        self._sends = threading.RLock()  # reentrant: a signal handler may run an audited operation
         self._checkpointed: Position | None = None
         self._mine = threading.local()
         self._closed = False
         _open.add(self)
 
     def send_checkpoints_to(self, receiver: Callable[[AuditCheckpoint], None]) -> None:
-        """Send each checkpoint to one more receiver."""
+        """Add a receiver of checkpoints; each service with this plugin adds one for its other plugins."""
         self._receivers.append(receiver)
 
     @hookimpl
@@ -111,9 +111,9 @@ class AuditPlugin(Plugin, Uncopied):
 
     @hookimpl
     def agent_memory_after_operation(self, operation: Operation, outcome: Outcome) -> None:
-        """Record what happened, once; when an agent's memory was forgotten, destroy the salt of its digests first."""
+        """Record the outcome once; if an agent's memory was forgotten, first destroy the salt of its digests."""
         mine = self._mine
-        if getattr(mine, "id", None) != operation.id:  # else an interrupt ended the call, and the hook is called again
+        if getattr(mine, "id", None) != operation.id:  # else a signal ended the first call and this is the second
             mine.entry, mine.id = self._entry(operation, outcome), operation.id
         self._record(mine.entry)
 
@@ -124,18 +124,18 @@ class AuditPlugin(Plugin, Uncopied):
         self._record(JournalEntry("refused", time.time(), lambda: facts))
 
     def has_salt(self, agent: str | None) -> bool:
-        """Whether the log has a salt of this agent, which to forget the agent destroys."""
+        """Whether the log has a salt of this agent; forgetting the agent destroys it."""
         return self._salts.known_commitment(agent) is not None
 
     def flush(self) -> None:
-        """Write what waits; a service that is closed calls it."""
+        """Write the waiting records; a service calls this when it is closed."""
         if self._closed:
             return
         self._journal.flush()
         self._send_checkpoint(self._every)
 
     def close(self) -> None:
-        """Write what waits, send a last checkpoint, and release what the target's backend holds."""
+        """Write the waiting records, send a last checkpoint, and close the target's backend."""
         if self._closed:
             return
         try:
@@ -149,7 +149,7 @@ class AuditPlugin(Plugin, Uncopied):
             self._location.store.close()
 
     def _begin_in_child(self) -> None:
-        self._sends = threading.RLock()  # the thread that held it is not in the child
+        self._sends = threading.RLock()  # the child does not have the thread that may have held the old lock
         self._salts = Salts(self._location)
 
     def _entry(self, operation: Operation, outcome: Outcome) -> JournalEntry:
@@ -176,7 +176,7 @@ class AuditPlugin(Plugin, Uncopied):
 
     def _record(self, entry: JournalEntry) -> None:
         if self._closed:
-            raise AppendError("the audit log is closed: nothing is recorded any more")
+            raise AppendError("the audit log is closed: the operation is not recorded")
         self._journal.add(entry)
         if self.required or self._journal.waiting >= MOST_AT_ONCE:
             self._journal.settle(entry)
@@ -189,16 +189,16 @@ class AuditPlugin(Plugin, Uncopied):
             self._send_checkpoint(self._every)
 
     def _send_checkpoint(self, least: int) -> None:
-        """Send how far the chain is written, if that is so many records further than what was sent last."""
+        """Send a checkpoint if at least ``least`` records were written since the last one."""
         if self in _sending.get():
-            return  # a receiver does what is audited itself
+            return  # a receiver of a checkpoint runs an audited operation
         if self._unsent() >= least:
             with self._sends:
-                if self._unsent() >= least:  # still, after the one who was sending
-                    copy_context().run(self._send)  # an interrupt cannot leave `_sending` set behind
+                if self._unsent() >= least:  # another thread may have sent one while this one waited for the lock
+                    copy_context().run(self._send)  # in a copy, so that an interrupt cannot leave `_sending` set
 
     def _unsent(self) -> int:
-        """How many records are written that no checkpoint was sent for."""
+        """The number of records written since the last checkpoint."""
         position, last = self._journal.written, self._checkpointed
         if position is None:
             return 0
@@ -225,10 +225,10 @@ def from_configuration(
     checkpoint_every: int = 1000,
     storage_options: Mapping[str, object] | None = None,
 ) -> AuditPlugin:
-    """The plugin as a configuration has it: ``key_file`` is a file whose bytes are the key.
+    """Make the plugin from a configuration: ``key_file`` is a file whose bytes are the key.
 
     Raises:
-        ValueError: the file cannot be read; and as `AuditPlugin`.
+        ValueError: the file cannot be read, or as `AuditPlugin`.
     """
     try:
         key = None if key_file is None else Path(key_file).read_bytes()
@@ -251,7 +251,7 @@ def _flush_all() -> None:
         if audit._journal.waiting:
             try:
                 audit.flush()
-            except Exception:  # noqa: BLE001 - nobody is left to be told otherwise
+            except Exception:  # noqa: BLE001 - at exit no caller is left to get the error
                 _log.exception("audit records could not be written")
 
 
@@ -260,8 +260,8 @@ def _flush_at_the_end(_: object) -> None:
 
 
 _open = renewed_in_child(AuditPlugin._begin_in_child)
-register_after_fork(_open, _flush_at_the_end)  # a child that multiprocessing forked ends without `atexit`
-_flush_at_the_end(None)  # and so does one that imports this module itself
+register_after_fork(_open, _flush_at_the_end)  # a child forked by multiprocessing ends without `atexit`
+_flush_at_the_end(None)  # the same for a child that imports this module itself
 
 
 def _asked(operation: Operation) -> dict[str, object]:
@@ -278,7 +278,7 @@ def _asked(operation: Operation) -> dict[str, object]:
 
 
 def _short(text: str | None) -> str | None:
-    """What a caller says of itself, of bounded length: a record is a line that can be read at once."""
+    """Shorten a text that the caller chose, so that the line of a record has a bounded length."""
     return text if text is None or len(text) <= _MOST_CHARACTERS else text[: _MOST_CHARACTERS - 1] + "…"
 
 

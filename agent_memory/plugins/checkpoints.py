@@ -1,6 +1,6 @@
-"""Second places for the heads of audit logs: a file, or the standard library's logging.
+"""Receivers of audit checkpoints: a file, or the standard library's logging.
 
-A checkpoint is worth what its place is: put it where whoever can write the log cannot write.
+A checkpoint protects a log only if a process that can write the log cannot write to the place of the checkpoint.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _log = logging.getLogger("agent_memory.audit")
 
 
 class CheckpointFile(Plugin, Uncopied):
-    """Appends each checkpoint to a file, as a JSON line, durably.
+    """Appends each checkpoint durably to a file, as a JSON line.
 
     Args:
-        path: the file, named as the key grammar allows.
-        required: whether a caller is told that a checkpoint could not be kept.
+        path: the file, whose name must follow the key grammar.
+        required: whether the caller gets an error if a checkpoint could not be written.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, required: bool = False) -> None:
@@ -38,30 +38,30 @@ class CheckpointFile(Plugin, Uncopied):
 
     @hookimpl
     def agent_memory_audit_checkpoint(self, checkpoint: AuditCheckpoint) -> None:
-        """Keep it."""
+        """Append the checkpoint to the file."""
         line = json.dumps(asdict(checkpoint)).encode() + b"\n"
         self._store.run(flows.append, self._key, line, separator=b"\n")
 
     def close(self) -> None:
-        """Release what the file's backend holds."""
+        """Close the file's backend."""
         self._store.close()
 
 
 class CheckpointLogger(Plugin):
-    """Logs each checkpoint, at INFO, on the logger ``agent_memory.audit``, which may ship it to another machine."""
+    """Logs each checkpoint at INFO on the logger ``agent_memory.audit``; a handler may send it to another machine."""
 
     @hookimpl
     def agent_memory_audit_checkpoint(self, checkpoint: AuditCheckpoint) -> None:
-        """Log it."""
+        """Log the checkpoint."""
         facts = (checkpoint.writer, checkpoint.seq, checkpoint.hash, checkpoint.log)
         _log.info("checkpoint writer=%s seq=%d hash=%s log=%s", *facts)
 
 
 def checkpoints_in(data: bytes) -> Iterator[AuditCheckpoint]:
-    """The checkpoints of a file that `CheckpointFile` wrote; a last line without an end is passed over.
+    """The checkpoints in a file of `CheckpointFile`; an incomplete last line is skipped.
 
     Raises:
-        ValueError: another line is no checkpoint.
+        ValueError: any other line is not a checkpoint.
     """
     lines = data.split(b"\n")
     for number, line in enumerate(lines, 1):
@@ -69,4 +69,4 @@ def checkpoints_in(data: bytes) -> Iterator[AuditCheckpoint]:
             yield AuditCheckpoint(**json.loads(line))
         except (ValueError, TypeError):
             if line and number < len(lines):
-                raise ValueError(f"line {number} is no checkpoint") from None
+                raise ValueError(f"line {number} is not a checkpoint") from None

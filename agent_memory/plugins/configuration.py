@@ -1,9 +1,9 @@
-"""Plugins by their names: those that packages install, and those that a configuration enables.
+"""Plugins by name: the ones that packages install, and the ones that a configuration enables.
 
-A configuration is a TOML file with a table ``[plugins.NAME]`` for each, whose keys are the plugin's options, and the
-environment: ``AGENT_MEMORY_CONFIG`` names the file, ``AGENT_MEMORY_PLUGINS`` is the table ``plugins`` as JSON, whose
-plugins take the place of the file's. It can only name what is installed, under the entry-point group
-``agent_memory.plugins``: no module and no path of code. Nothing reads a file that nobody named.
+A configuration is a TOML file with one table ``[plugins.NAME]`` per plugin, whose keys are the plugin's options, and
+the environment: ``AGENT_MEMORY_CONFIG`` names the file, and ``AGENT_MEMORY_PLUGINS`` is the table ``plugins`` as JSON;
+its plugins replace those of the same name in the file. A configuration can only name plugins that are installed under
+the entry-point group ``agent_memory.plugins``, never a module or a path of code. There is no default file.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PLUGINS_VARIABLE: Final = "AGENT_MEMORY_PLUGINS"
 
 
 class Installed(NamedTuple):
-    """A plugin that a package installs: its name in configurations, what makes it, and the package with its version."""
+    """An installed plugin: its name in configurations, its package with version, and its entry point."""
 
     name: str
     package: str
@@ -35,16 +35,16 @@ class Installed(NamedTuple):
 
 
 def installed_plugins() -> tuple[Installed, ...]:
-    """All that are installed, by name; none is loaded."""
+    """All installed plugins, sorted by name; none is loaded."""
     points = sorted(importlib.metadata.entry_points(group=GROUP), key=lambda point: (point.name, point.value))
     return tuple(Installed(point.name, package_of(point), point) for point in points)
 
 
 def configuration(file: str | os.PathLike[str] | None = None) -> dict[str, dict[str, Any]]:
-    """The options of each plugin that a file, or else the one the environment names, and the environment enable.
+    """The enabled plugins with their options, from a file (by default the one in the environment) and the environment.
 
     Raises:
-        ValueError: it cannot be read, is no TOML or JSON, or is made otherwise; says which and where.
+        ValueError: a source cannot be read, is not TOML or JSON, or has another structure; the message names it.
     """
     source = file if file is not None else os.environ.get(CONFIG_VARIABLE) or None
     tables = {} if source is None else _of_file(Path(source))
@@ -61,11 +61,11 @@ def plugins_from(file: str | os.PathLike[str] | None = None) -> list[Any]:
     """Make the plugins that a configuration enables, in its order: for ``plugins=``; the service closes them.
 
     Args:
-        file: the TOML file; without one, what the environment says.
+        file: the TOML file; by default the one that the environment names.
 
     Raises:
-        ValueError: as `configuration`; a name that is not installed; options a plugin does not take.
-        BackendNotAvailableError: what a plugin needs is not installed.
+        ValueError: as `configuration`; a plugin is not installed; a plugin does not take an option.
+        BackendNotAvailableError: a package that a plugin needs is not installed.
     """
     plugins: list[Any] = []
     try:
@@ -78,7 +78,7 @@ def plugins_from(file: str | os.PathLike[str] | None = None) -> list[Any]:
 
 
 def close(plugins: Iterable[Any]) -> None:
-    """Close the plugins that can be, the last one first, each whatever the others do; the first error is raised."""
+    """Close the plugins that have ``close``, in reverse order, and all of them even after an error; raises the last."""
     with ExitStack() as stack:
         for plugin in plugins:
             if callable(end := getattr(plugin, "close", None)):
@@ -98,12 +98,12 @@ def made(name: str, options: Mapping[str, Any]) -> object:
     except Exception as error:
         raise ValueError(f"the plugin {name!r} of {found[0].package} does not load: {error}") from error
     try:
-        inspect.signature(factory).bind(**options)  # whose message names an option and nothing else
+        inspect.signature(factory).bind(**options)  # its error message names only the option
         plugin: object = factory(**options)
     except AgentMemoryError as error:
         error.args = (f"[plugins.{name}]: {error}", *error.args[1:])
         if isinstance(error, ImportError):
-            error.msg = error.args[0]  # its text is not of its arguments
+            error.msg = error.args[0]  # `ImportError` shows `msg`, not its arguments
         raise
     except (TypeError, ValueError) as error:
         raise ValueError(f"[plugins.{name}]: {error}") from error
@@ -126,13 +126,13 @@ def _of_file(file: Path) -> dict[str, dict[str, Any]]:
         raise ValueError(f"{file.name}: {error}") from None
     if others := document.keys() - {"plugins"}:
         names = ", ".join(map(ascii, sorted(others)))
-        raise ValueError(f"{file.name}: only tables [plugins.NAME] are known, no {names}")
+        raise ValueError(f"{file.name}: only tables [plugins.NAME] are allowed, not {names}")
     return _checked(document.get("plugins", {}), file.name)
 
 
 def _checked(tables: object, source: str) -> dict[str, dict[str, Any]]:
     if not isinstance(tables, dict) or not all(isinstance(options, dict) for options in tables.values()):
-        raise ValueError(f"{source}: plugins is a table of tables, one for each plugin, with its options")
+        raise ValueError(f"{source}: plugins must be a table of tables, one per plugin, with its options")
     return tables
 
 

@@ -1,4 +1,4 @@
-"""A guard that caps the bytes of a file, and the files and bytes of an agent."""
+"""A guard that limits the bytes of a file, and the files and bytes of an agent."""
 
 from __future__ import annotations
 
@@ -17,29 +17,30 @@ from agent_memory.runtime.runners import close_backend
 
 
 class LimitsPlugin(Plugin, Uncopied):
-    """Refuses content that would make a file, or an agent's memory, larger than it may be.
+    """Refuses content that would make a file, or an agent's memory, larger than its limit.
 
-    ``max_file_bytes`` costs no request: an append is added to the largest size that the file can have by what this
-    service did and saw. A change that is under way or was cancelled counts as made: for a minute whatever is seen of
-    the file, then until this service reads, stats or writes it. So a bound is at times too large, and never smaller
-    than what this service made of a file. A file that others grow, or that this service has not touched yet, can
-    exceed the limit by one append; one that others shrink counts as it was until this service reads, stats or writes
-    it. Of a directory that is moved or copied, the 10,000 files that were touched last are followed.
+    ``max_file_bytes`` costs no request: the plugin keeps an upper bound of each file's size from the operations of this
+    service, and adds an append to it. A change that is under way or was cancelled counts as made: for one minute
+    regardless of later reads, then until this service reads, stats or writes the file. A bound can therefore be too
+    large, but never smaller than the file as this service wrote it. A file that other processes grow, or that this
+    service has not touched yet, can exceed the limit by one append. A file that other processes shrink counts with its
+    old size until this service reads, stats or writes it. If a directory is moved or copied, the bounds of the 10,000
+    most recently touched files go with it.
 
-    ``max_files`` and ``max_bytes`` of an agent are counted by a listing when the service first changes something of the
-    agent, and followed from then on; anew every five minutes, and before anything is refused, but not more than once in
-    five seconds. So no write of this service exceeds them, but for the separators of appends (at most 64 bytes each);
-    all services together can, by what the others wrote since.
+    ``max_files`` and ``max_bytes`` are counted by a listing before the service's first change of an agent's files, and
+    updated with each operation. They are counted again after five minutes, and before an operation is refused, but not
+    more than once in five seconds. No write of this service exceeds them, except by the separators of appends (at most
+    64 bytes each). Several services together can exceed them, by the amount that the others wrote since the last count.
 
     Args:
         max_file_bytes: the most bytes of one file.
         max_files: the most files of one agent; needs ``root``.
         max_bytes: the most bytes of all files of one agent; needs ``root``.
-        root: the storage of the service, as the service is given it, to count in.
-        storage_options: for a URL's backend.
+        root: the storage in which files are counted, the same value that the service is opened with.
+        storage_options: options of the URL's backend.
 
     Raises:
-        ValueError: no limit, one that is negative or no whole number, or one of an agent without ``root``.
+        ValueError: no limit is given, a limit is negative or not a whole number, or a limit of an agent lacks ``root``.
     """
 
     def __init__(
@@ -62,19 +63,19 @@ class LimitsPlugin(Plugin, Uncopied):
         self._opened: AnyBackend | None = None
         of_agents = max_files is not None or max_bytes is not None
         if max_file_bytes is None and not of_agents:
-            raise ValueError("nothing is limited: say max_file_bytes, max_files or max_bytes")
+            raise ValueError("no limit is given: set max_file_bytes, max_files or max_bytes")
         if not of_agents and (root is not None or storage_options is not None):
-            raise ValueError("root and storage_options are for max_files and max_bytes, and neither is given")
+            raise ValueError("root and storage_options are only for max_files and max_bytes, and neither is given")
         if of_agents:
             if root is None:
-                raise ValueError("max_files and max_bytes are counted in the storage: say which by root=")
+                raise ValueError("max_files and max_bytes need the storage to count in: set root=")
             backend = open_backend(root, storage_options)
             self._opened = None if backend is root else backend
             self._usage = Usage(backend, max_files, max_bytes)
 
     @hookimpl
     def agent_memory_before_operation(self, operation: Operation) -> None:
-        """Refuse a copy that is over the limits of the agent, or a rename of what is changed at the same time."""
+        """Refuse a copy that exceeds a limit of the agent, or a rename that does with concurrent changes."""
         if self._sizes:
             self._sizes.begin(operation)
         if self._usage and operation.kind == "copy":
@@ -86,12 +87,12 @@ class LimitsPlugin(Plugin, Uncopied):
 
     @hookimpl
     def agent_memory_check_content(self, operation: Operation, content: bytes) -> None:
-        """Refuse what is over the limits."""
+        """Refuse content that exceeds a limit."""
         self.agent_memory_check_size(operation, len(content))
 
     @hookimpl
     def agent_memory_check_size(self, operation: Operation, size: int) -> None:
-        """The same for a content that is written in parts."""
+        """Refuse content of this size, for example one written in parts, that exceeds a limit."""
         if self._sizes and (most := self._sizes.excess(operation, size)) is not None:
             raise OperationDenied(f"{most:,} bytes; a file may have {self.max_file_bytes:,}", path=operation.path)
         if self._usage:
@@ -99,14 +100,14 @@ class LimitsPlugin(Plugin, Uncopied):
 
     @hookimpl
     def agent_memory_after_operation(self, operation: Operation, outcome: Outcome) -> None:
-        """Keep the sizes of files as they are known now."""
+        """Update the known sizes of files."""
         if self._usage:
             self._usage.follow(operation, outcome)
         if self._sizes:
             self._sizes.follow(operation, outcome)
 
     def close(self) -> None:
-        """Release what ``root`` was opened with."""
+        """Close the backend if this plugin opened it from ``root``."""
         opened, self._opened = self._opened, None
         if opened is not None:
             close_backend(opened)

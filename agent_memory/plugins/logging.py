@@ -1,8 +1,8 @@
-"""One line per operation on the stdlib logger ``agent_memory``: INFO, refusals and failures at WARNING.
+"""The logging plugin: one line per operation on the logger ``agent_memory``, at INFO; failures and refusals at WARNING.
 
-That a file is missing, is there already or was changed by somebody is an ordinary answer, hence INFO.
+A missing file, an existing file and a conflict are ordinary outcomes, logged at INFO.
 
-On by default. A line never holds content; names appear escaped, so that no name can forge a line.
+The plugin is on by default. A line never contains content; names are escaped, so that a name cannot forge a line.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class LoggingPlugin(Plugin):
     """Logs every operation and every refused name."""
 
     def listening(self) -> bool:
-        """Whether a success would be logged at all."""
+        """Whether successful operations are logged at the present level."""
         return _log.isEnabledFor(logging.INFO)
 
     @hookimpl

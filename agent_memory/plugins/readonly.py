@@ -1,4 +1,4 @@
-"""A guard that keeps files from being changed: those whose names match, of all agents or of some."""
+"""A guard that refuses changes of files whose paths match a pattern, for all agents or for some."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ Segments: TypeAlias = tuple[str, ...]
 class ReadOnlyPlugin(Plugin):
     """Refuses operations that would write, move or delete a file whose path matches a pattern.
 
-    A pattern is matched segment by segment: ``*``, ``?`` and ``[...]`` within a segment, as `fnmatch` has them, ``**``
-    for any number of segments. Upper and lower case are the same by `str.casefold`, agents' ids included, because some
-    filesystems have it so. An operation on a directory is refused if a file below it could match, whether or not there
-    is one, because a guard asks the storage nothing.
+    A pattern is matched segment by segment: ``*``, ``?`` and ``[...]`` within a segment, as in `fnmatch`, and ``**``
+    for any number of segments. Case is ignored (`str.casefold`), also in agent ids, because some filesystems ignore it.
+    An operation on a directory is refused if a file below it could match, even if there is no such file: a guard sends
+    no request to the storage.
 
     Args:
-        patterns: relative to the agent's tree, one or more: ``policies/**``, ``*.lock``.
-        agents: whose, one or more; None for all, and for trees without agents.
+        patterns: one or more, relative to the agent's tree: ``policies/**``, ``*.lock``.
+        agents: the ids of the agents, one or more; None for all agents, and for trees without agents.
 
     Raises:
-        ValueError: no pattern, one that no path matches, or agents that no service has.
+        ValueError: there is no pattern, no path can match a pattern, or an agent id is not valid.
     """
 
     def __init__(self, *patterns: str, agents: Collection[str] | None = None) -> None:
@@ -43,7 +43,7 @@ class ReadOnlyPlugin(Plugin):
 
     @hookimpl
     def agent_memory_before_operation(self, operation: Operation) -> None:
-        """Refuse a change."""
+        """Refuse an operation that changes a protected file."""
         if self._agents is not None and (operation.agent or "").casefold() not in self._agents:
             return
         for path in _changed(operation):
@@ -59,25 +59,25 @@ class ReadOnlyPlugin(Plugin):
 
 
 def from_configuration(patterns: Sequence[str], agents: Collection[str] | None = None) -> ReadOnlyPlugin:
-    """The plugin as a configuration has it: ``patterns`` and ``agents`` are lists.
+    """Make the plugin from a configuration: ``patterns`` and ``agents`` are lists.
 
     Raises:
-        ValueError: no list of texts, or as `ReadOnlyPlugin`.
+        ValueError: a value is not a list of strings, or as `ReadOnlyPlugin`.
     """
     for name, texts in (("patterns", patterns), ("agents", [] if agents is None else agents)):
         if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-            raise ValueError(f"{name} is a list of texts")
+            raise ValueError(f"{name} must be a list of strings")
     return ReadOnlyPlugin(*patterns, agents=agents)
 
 
 def _named(agents: Collection[str]) -> Collection[str]:
     if isinstance(agents, str) or not agents:
-        raise ValueError(f"agents is a collection of one or more agents' ids, or left out for all, not {agents!r}")
+        raise ValueError(f"agents must be a collection of one or more agent ids, or omitted for all, not {agents!r}")
     return agents
 
 
 def _folded(agent: str) -> str:
-    Key.agent(agent)  # which refuses a text that is no agent's id
+    Key.agent(agent)  # raises an error unless the text is a valid agent id
     return agent.casefold()
 
 
@@ -98,12 +98,12 @@ def _matches(pattern: Segments, path: Segments) -> bool:
 
 
 def _reaches_below(pattern: Segments, directory: Segments) -> bool:
-    """Whether the path of a file below a directory could match."""
+    """Whether a file below a directory could have a path that matches."""
     return any(place < len(pattern) for place in _reached(pattern, directory))
 
 
 def _reached(pattern: Segments, path: Segments) -> set[int]:
-    """How many segments of a pattern a path may have used up: each ``**`` is at its place and past it."""
+    """The numbers of segments of a pattern that a path can match, as several because of ``**``."""
     places = _past_any(pattern, {0})
     for segment in path:
         places = _past_any(pattern, {next_ for place in places for next_ in _next(pattern, place, segment)})

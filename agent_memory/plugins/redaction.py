@@ -1,7 +1,7 @@
-"""A filter of secrets: what looks like a credential is masked, refused or reported before it is written.
+"""A filter that masks, refuses or reports likely credentials before they are written.
 
-Found are credentials of a known form: keys and tokens of services, private keys, passwords in URLs. Nothing is found by
-entropy or by keyword alone: in notes that is mostly ordinary words.
+It finds credentials of a known form: keys and tokens of services, private keys, passwords in URLs. It does not search
+by entropy or by keyword alone: in notes, such matches are mostly ordinary words.
 """
 
 from __future__ import annotations
@@ -27,53 +27,53 @@ _DEEP_ESCAPE: Final = re.compile(r"\\(?<!\\\\)\\*+(?:u([0-9a-fA-F]{4})|([nrtbf\"
 _ESCAPED: Final = {"n": "\n", "r": "\n", "t": "\t", "b": " ", "f": " ", '"': '"', "/": "/"}
 _CODE: Final = re.compile(r"\\u([0-9a-fA-F]{4})")
 _LEVELS: Final = 2
-"""How many levels of JSON in JSON are read exactly; below the last one a run of backslashes is read as one."""
+"""The number of levels of JSON in JSON that are decoded exactly; below them a run of backslashes counts as one."""
 _FILLING: Final = "\ufffc"
 LONGEST: Final = 512
-"""Characters of a secret that a pattern of one's own finds; it sees at least as many behind where the secret begins."""
+"""The most characters of a secret that a custom pattern finds; the pattern sees at least as many from its start."""
 _log = logging.getLogger("agent_memory")
 
 
 class RedactionPlugin(Plugin):
-    """Looks for secrets in every text that is about to be written; of an append, in the appended text alone.
+    """Searches for secrets in every content before it is written; for an append, only in the appended content.
 
-    A secret that is split over two appends, or written by an operation that moves files, is not found. Content that is
-    not UTF-8 is read as the bytes it is, with ASCII as text. What was found is never told, only its kind.
+    It does not find a secret that is split over two appends, or that is in a moved or copied file. Bytes that are not
+    UTF-8 stay as they are; the rest is searched as text. Messages name the kind of a secret, never the secret.
 
-    Known forms take time by the length of the text, whatever the text. A pattern of one's own is matched in overlapping
-    windows of twice `LONGEST` characters, so that one which takes time by the square of the text cannot stop the
-    process; one that takes time by a power of two still can. It finds secrets of at most `LONGEST` characters, what it
-    looks at behind them included. Text in which a match goes on to the end of its window is refused, not cut, unless
-    the action is "report".
+    The search for known forms takes time linear in the length of any text. A custom pattern is matched in overlapping
+    windows of twice `LONGEST` characters, so that a pattern of quadratic time cannot block the process; a pattern of
+    exponential time still can. A custom pattern finds secrets of at most `LONGEST` characters, lookahead included. If a
+    match reaches the end of its window, "mask" refuses the content instead of masking a part of the secret.
 
     Args:
         action: "mask" writes ``[redacted: KIND]`` instead, "refuse" raises `OperationDenied`, "report" logs a warning.
-        patterns: regular expressions of secrets of your own, each with its kind; of one with a group ``secret`` that
-            part is the secret.
-        ignore: kinds to let pass, as they are told.
+        patterns: custom regular expressions of secrets, by kind; if a pattern has a group ``secret``, only that group
+            is the secret.
+        ignore: the kinds that are allowed, spelled as in the messages.
 
     Raises:
-        ValueError: another action, a pattern that is no regular expression or matches nothing, or an unknown kind.
+        ValueError: the action is unknown, a pattern is not a regular expression or matches the empty text, or a kind
+            is unknown.
     """
 
     def __init__(
         self, action: Action = "mask", *, patterns: dict[str, str] | None = None, ignore: Collection[str] = ()
     ) -> None:
         if action not in get_args(Action):
-            raise ValueError(f"action is one of {', '.join(get_args(Action))}, not {action!r}")
+            raise ValueError(f"action must be one of {', '.join(get_args(Action))}, not {action!r}")
         self._action = action
         self._own = list(_compiled({} if patterns is None else patterns))
         self._kinds = sorted({*KINDS, *(kind for kind, _ in self._own)})
         if isinstance(ignore, str) or not all(isinstance(kind, str) for kind in ignore):
-            raise ValueError("ignore is a list of kinds")
+            raise ValueError("ignore must be a list of kinds")
         if unknown := set(ignore) - set(self._kinds):
-            raise ValueError(f"ignore has kinds that are never found: {unknown}; there are {', '.join(self._kinds)}")
+            raise ValueError(f"ignore has unknown kinds: {unknown}; the known kinds are {', '.join(self._kinds)}")
         self._ignored = frozenset(ignore)
         self._mark = re.compile(rf"\[redacted: (?:{'|'.join(map(re.escape, self._kinds))})\]")
 
     @hookimpl
     def agent_memory_filter_content(self, operation: Operation, content: bytes) -> bytes | None:
-        """Mask what was found, or refuse it."""
+        """Mask, refuse or report the secrets in the content."""
         text = content.decode(errors="surrogateescape")
         marks = [match.span() for match in self._mark.finditer(text)]
         found = sorted(
@@ -85,16 +85,16 @@ class RedactionPlugin(Plugin):
             return None
         kinds = ", ".join(sorted({each.kind for each in found}))
         if self._action == "refuse":
-            raise OperationDenied(f"the content holds what looks like a secret: {kinds}", path=operation.path)
+            raise OperationDenied(f"the content seems to contain a secret: {kinds}", path=operation.path)
         if self._action == "report":
             _log.warning("secrets agent=%s path=%s kinds=%s", operation.agent or "-", ascii(operation.path), kinds)
             return None
         return _masked(text, found).encode(errors="surrogateescape")
 
     def _found_in(self, text: str, marks: Sequence[tuple[int, int]]) -> Iterator[Found]:
-        """The secrets in a text, and in the text of the JSON strings that it holds.
+        """The secrets in a text, and in the decoded JSON strings inside it.
 
-        A mark is one word in the latter, so that a secret with a masked part is found.
+        The text is also searched with each mark replaced by filler characters, to find a secret with a masked part.
         """
         above = set(self._found(text))
         yield from above
@@ -119,14 +119,14 @@ class RedactionPlugin(Plugin):
         for kind, pattern in self._own:
             for window in _windows(text, pattern):
                 if window.is_cut and self._action == "mask" and kind not in self._ignored:
-                    raise OperationDenied(f"what looks like a secret has more than {LONGEST} characters: {kind}")
+                    raise OperationDenied(f"a match of the pattern {kind!r} may have more than {LONGEST} characters")
                 yield from matches(kind, window.found)
 
 
 class _Decoded:
-    """A text with each escape of a JSON string read as the character it stands for.
+    """A text in which each escape of a JSON string is replaced by its character.
 
-    Most texts hold no secret, so the places of the escapes are looked up when a secret is found.
+    Most texts contain no secret, so the positions of the escapes are computed only when a secret is found.
     """
 
     def __init__(self, source: str, *, deep: bool = False) -> None:
@@ -135,7 +135,7 @@ class _Decoded:
         self.text = _DEEP_ESCAPE.sub(_meaning, source) if deep else unescaped(source)
 
     def in_source(self, found: Found) -> Found:
-        """The same secret in the source, with whole escapes."""
+        """The position of a secret in the source, extended to whole escapes."""
         start, end, kind = found
         places, ends = self._places
         if before := bisect.bisect_left(places, start):
@@ -146,7 +146,7 @@ class _Decoded:
 
     @cached_property
     def _places(self) -> tuple[array[int], array[int]]:
-        """Where the characters that were escaped stand in the text, and where their escapes end in the source."""
+        """The positions of decoded characters in the text, and the ends of their escapes in the source."""
         places, ends, removed = array("q"), array("q"), 0
         for escape in self._escapes.finditer(self._source):
             start, end = escape.span()
@@ -157,7 +157,7 @@ class _Decoded:
 
 
 def unescaped(text: str) -> str:
-    """Each escape of a JSON string once read, in whole passes over the text instead of a step per escape."""
+    """Decode each escape of a JSON string once, in a few passes over the text instead of one step per escape."""
     backslash = next(mark for mark in map(chr, count(0xE000)) if mark not in text)
     text = text.replace("\\\\", backslash)
     for letter, meaning in _ESCAPED.items():
@@ -171,14 +171,14 @@ def _meaning(escape: re.Match[str]) -> str:
 
 
 class _Window(NamedTuple):
-    """What a pattern finds in a window, and whether a match may go on behind it."""
+    """The matches of a pattern in a window, and whether the last one may continue after the window."""
 
     found: Sequence[re.Match[str]]
     is_cut: bool
 
 
 def _windows(text: str, pattern: re.Pattern[str]) -> Iterator[_Window]:
-    """Windows of a text that overlap by half; none begins within what was found in the one before."""
+    """Match a pattern in windows that overlap by half; a window never begins inside a match of the previous one."""
     at, last = 0, False
     while not last:
         end = min(at + 2 * LONGEST, len(text))
@@ -191,16 +191,16 @@ def _windows(text: str, pattern: re.Pattern[str]) -> Iterator[_Window]:
 
 def _compiled(patterns: object) -> Iterator[tuple[str, re.Pattern[str]]]:
     if not isinstance(patterns, dict) or not all(map(_is_kind, patterns)):
-        raise ValueError("patterns is a table of regular expressions by kind; a kind is a line without ']'")
+        raise ValueError("patterns must be a table of regular expressions by kind; a kind is one line without ']'")
     for kind, text in patterns.items():
         if not isinstance(text, str):
-            raise ValueError(f"the pattern of {kind!r} is no regular expression: it is a {type(text).__name__}")
+            raise ValueError(f"the pattern of {kind!r} must be a regular expression, not a {type(text).__name__}")
         try:
             pattern = re.compile(text)
         except re.error as error:
-            raise ValueError(f"a pattern is no regular expression: {error}") from None
+            raise ValueError(f"the pattern of {kind!r} is not a regular expression: {error}") from None
         if pattern.fullmatch(""):
-            raise ValueError(f"the regular expression of {kind!r} matches the empty text: say that it has a character")
+            raise ValueError(f"the pattern of {kind!r} matches the empty text; it must match at least one character")
         yield kind, pattern
 
 
@@ -218,7 +218,7 @@ def _filled(text: str, marks: Sequence[tuple[int, int]]) -> str:
 
 
 def _covered(marks: Sequence[tuple[int, int]], found: Found) -> bool:
-    """Whether what was found is nothing but what was masked before."""
+    """Whether a match consists only of marks of an earlier redaction."""
     at, place = found.start, bisect.bisect_right(marks, (found.start, math.inf)) - 1
     while at < found.end and 0 <= place < len(marks) and marks[place][0] <= at < marks[place][1]:
         at, place = marks[place][1], place + 1

@@ -1,8 +1,12 @@
-"""Any other fsspec filesystem, with exactly the promises it really keeps.
+"""The backend for all other fsspec filesystems; it promises only what every filesystem can do.
 
-fsspec has no conditional write, so this backend promises none: creating, comparing and appending raise
-`UnsupportedOperationError`, until the caller says ``allow_single_writer=True``: nobody else writes there.
-Then those operations are check-and-write under a lock of this process, and that is all they are.
+fsspec has no conditional write: creating, comparing and appending raise `UnsupportedOperationError`, unless the caller
+sets ``allow_single_writer=True``, because no other process writes there. These operations then check and write under a
+lock of this process, which does not protect against other writers.
+
+- this module: `FsspecBackend`, the five verbs, translation of errors, opening of URLs
+- ``_directories``: directories above a written file, and removal of those that a delete leaves empty
+- ``_names``: look-up of names, and detection of filesystems that ignore case
 """
 
 from __future__ import annotations
@@ -56,7 +60,7 @@ class FsspecBackend(BlockingBackend):
     Args:
         filesystem: any fsspec filesystem; its listings must not be cached.
         root: a path of that filesystem.
-        allow_single_writer: the caller's word that nobody else writes below the root.
+        allow_single_writer: True if the caller guarantees that no other process writes below the root.
     """
 
     capabilities = Capabilities(
@@ -75,14 +79,14 @@ class FsspecBackend(BlockingBackend):
         self._names = Names(filesystem, root)
         self._directories = Directories(filesystem, self._names)
         self._single_writer = allow_single_writer
-        # Two threads must not use a client of one connection at once; coroutines of one loop do not.
+        # A client with one connection must not be used by two threads at once; asynchronous clients run on one loop.
         alone = allow_single_writer or not getattr(filesystem, "async_impl", False)
         self._lock = threading.RLock() if alone else nullcontext()
 
     def read(self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY) -> Snapshot:
         with self._operation(key, ReadError):
             refuse_larger_read(key, len(range(*slice(start, end).indices(self._info(key)["size"]))), self.max_bytes)
-            whole: bytes = self._fs.cat_file(self._path(key))  # also for a range: versions are of whole files
+            whole: bytes = self._fs.cat_file(self._path(key))  # for a range too: a version needs the whole file
         snapshot = Snapshot(whole[start:end], lambda: content_version(whole), len(whole))
         require(key, lambda: snapshot.version, when)
         return snapshot
@@ -124,7 +128,7 @@ class FsspecBackend(BlockingBackend):
     def _files(self, prefix: Key) -> dict[str, Any]:
         if (there := self._names.info(prefix.storage)) is None or not self._is_exact(prefix):
             return {}
-        if there["type"] != "directory" and not self._fs.isdir(self._path(prefix)):  # of HTTP, what it lists is a file
+        if there["type"] != "directory" and not self._fs.isdir(self._path(prefix)):  # HTTP: a directory is a "file"
             return {}
         try:
             found: dict[str, Any] = self._fs.find(self._path(prefix), detail=True)
@@ -154,8 +158,8 @@ class FsspecBackend(BlockingBackend):
     def _require_single_writer(self, when: object) -> None:
         if when is not ANY and not self._single_writer:
             raise UnsupportedOperationError(
-                "this filesystem has no conditional write, so creating, appending and editing could lose what others "
-                "write; open it with allow_single_writer=True if nobody else writes there"
+                "this filesystem has no conditional write, so creating, appending and editing could lose changes of "
+                "other writers; open it with allow_single_writer=True if no other process writes there"
             )
 
     def _version(self, key: Key) -> Callable[[], Version]:
@@ -177,13 +181,13 @@ def _seconds(info: Mapping[str, Any]) -> float:
 
 @contextmanager
 def _translated(key: Key, error: type[FileOperationError]) -> Iterator[None]:
-    """The one place where a filesystem's errors become ours."""
+    """Translate errors of the filesystem to those of this package; the only place that does so."""
     try:
         yield
     except AgentMemoryError:
         raise
     except NotImplementedError as cause:
-        raise UnsupportedOperationError(f"{named(key)}: this filesystem does not do that") from cause
+        raise UnsupportedOperationError(f"{named(key)}: this filesystem does not support the operation") from cause
     except Exception as cause:
         if is_missing(cause):
             raise not_found(key) from cause
@@ -194,7 +198,7 @@ def _open(url: str, options: Mapping[str, object]) -> FsspecBackend:
     given: dict[str, Any] = {**options}
     allow = given.pop("allow_single_writer", False)
     if not isinstance(allow, bool):
-        raise TypeError("allow_single_writer is True or False")
+        raise TypeError("allow_single_writer must be True or False")
     scheme = url.partition("://")[0]
     try:
         filesystem, root = fsspec.core.url_to_fs(url, skip_instance_cache=True, **given)
@@ -202,16 +206,16 @@ def _open(url: str, options: Mapping[str, object]) -> FsspecBackend:
         raise BackendNotAvailableError(f"fsspec cannot open {scheme}:// here: {_first_line(error)}") from error
     except TypeError:
         raise
-    except Exception as error:  # some filesystems connect, or open a file, when they are made
+    except Exception as error:  # the constructors of some filesystems connect or open a file
         raise BackendNotAvailableError(f"fsspec cannot open {scheme}:// here: {type(error).__name__}") from error
     _forget_listings(filesystem)
     return FsspecBackend(filesystem, root, allow_single_writer=allow)
 
 
 def _forget_listings(filesystem: Any) -> None:
-    """Let a filesystem, and one that it stands on, remember no listing: others write too.
+    """Turn off the cache of listings of a filesystem and of the one that it wraps, because other processes write too.
 
-    Not by fsspec's option ``use_listings_cache``, which some filesystems hand on to a client that does not take it.
+    fsspec's option ``use_listings_cache`` is not used: some filesystems pass it to a client that does not accept it.
     """
     while filesystem is not None:
         if (listings := getattr(filesystem, "dircache", None)) is not None:
@@ -226,5 +230,5 @@ def _first_line(error: Exception) -> str:
 
 @hookimpl
 def agent_memory_register_backends(register: Callable[[str, BackendFactory], None]) -> None:
-    """Answer for every scheme that no other backend has."""
+    """Add this backend for every scheme without a backend of its own."""
     register("*", _open)

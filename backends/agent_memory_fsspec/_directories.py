@@ -1,4 +1,4 @@
-"""`Directories`: they exist exactly while a file is below them, also where they are things of their own."""
+"""`Directories`: keep a directory exactly as long as a file is below it, on filesystems with real directories."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from agent_memory.key import Key
 from agent_memory_fsspec._names import Names, is_missing
 
 _MOST_KNOWN = 1024
-_OTHER_CASE = "a name is taken that differs from it by case alone, and this filesystem takes both for one"
+_OTHER_CASE = "a name that differs only by case is taken, and this filesystem ignores case"
 
 
 class Directories(Uncopied):
-    """What a write and a delete do beside the file; see `agent_memory_fsspec.FsspecBackend` for the arguments."""
+    """The directories around a write or a delete; see `agent_memory_fsspec.FsspecBackend` for the arguments."""
 
     def __init__(self, filesystem: Any, names: Names) -> None:
         self._fs = filesystem
         self._names = names
-        self._known: set[str] = set()  # that were there, so that a write need not ask for them again
+        self._known: set[str] = set()  # existing directories, which a write need not look up again
         self._seen = "", ""  # a directory, and a file in it
 
     def claim(self, key: Key) -> bool:
-        """Make sure that a name can be a file; whether it is one.
+        """Check that a name can be a file; returns whether it is one already.
 
         Raises:
-            FileAlreadyExistsError: there are files below it, or it differs from a name there is by case alone.
+            FileAlreadyExistsError: there are files below the name, or it differs from an existing name only by case.
         """
         found = self._found(key, key.storage)
         if found == "directory":
@@ -41,16 +41,16 @@ class Directories(Uncopied):
         return found not in (None, "directory")
 
     def put(self, key: Key, data: bytes) -> None:
-        """Write a file, and the directories above it first.
+        """Create the directories above a file, and write the file.
 
         Raises:
-            FileAlreadyExistsError: it lies below a file.
+            FileAlreadyExistsError: a directory of the path is a file.
         """
         directory, path = key.storage.rpartition("/")[0], self._names.path(key.storage)
-        if directory in self._known and not self._names.folds_case:  # else others may have changed its case
+        if directory in self._known and not self._names.folds_case:  # else another program may have changed its case
             try:
                 self._fs.pipe_file(path, data)
-            except Exception:  # noqa: BLE001 - of whatever class: it may be gone by now
+            except Exception:  # noqa: BLE001 - any error can mean that the directory is gone
                 self._known.discard(directory)
             else:
                 return
@@ -61,7 +61,7 @@ class Directories(Uncopied):
         self._known.add(directory)
 
     def tidy(self, key: Key) -> None:
-        """Remove those that a deleted file has left empty."""
+        """Remove the directories that a deleted file left empty."""
         self._known.difference_update(_above(key))
         for directory in _above(key):
             if self._holds_files(self._names.path(directory)):
@@ -69,7 +69,11 @@ class Directories(Uncopied):
             self._remove_empty(directory)
 
     def _found(self, key: Key, storage: str) -> str | None:
-        """What there is by the name of a key, or of a directory above it, if it is not of another case."""
+        """The type of the entry at a key's path or a directory above it; None if there is none of exactly that name.
+
+        Raises:
+            FileAlreadyExistsError: a name that differs only by case is taken.
+        """
         if (info := self._names.info(storage)) is None:
             return None
         kind: str = info["type"]
@@ -87,14 +91,14 @@ class Directories(Uncopied):
             if found := self._found(key, directory):
                 if found != "directory":
                     raise taken_name(key)
-                break  # a directory lies in directories
+                break  # the directories above an existing one exist too
             missing = True
         top = self._names.path(key.storage).rpartition("/")[0]
         if top and (missing or "/" not in key.storage):
             self._fs.makedirs(top, exist_ok=True)
 
     def _holds_files(self, directory: str) -> bool:
-        """Whether a file is anywhere below; while the one seen last is still there, nothing is listed again."""
+        """Whether there is a file below; nothing is listed as long as the file found last time exists."""
         seen_in, file = self._seen
         if seen_in != directory or not file or not self._fs.isfile(file):
             file = self._file_in(directory)
@@ -102,7 +106,7 @@ class Directories(Uncopied):
         return bool(file)
 
     def _file_in(self, directory: str) -> str:
-        """A file anywhere below, or nothing; of those listed the last, as a whole tree is deleted from the first on."""
+        """The last listed file below, or ""; the last, because the deletion of a tree starts with the first."""
         try:
             listed = self._fs.ls(directory, detail=True)
         except Exception as error:
@@ -118,12 +122,12 @@ class Directories(Uncopied):
 
     def _remove_empty(self, storage: str) -> None:
         for below, _, _ in list(self._fs.walk(self._names.path(storage), topdown=False)):
-            with suppress(Exception):  # as clients have it: OSError, or an error of their protocol
+            with suppress(Exception):  # clients raise OSError or errors of their protocol
                 _remove(self._fs, below)
 
 
 def _above(key: Key) -> Iterator[str]:
-    """The directories a key lies in, the deepest first, those above its tree too."""
+    """The directories above a key, deepest first, including those above its tree."""
     directory = key.storage.rpartition("/")[0]
     while directory:
         yield directory
@@ -131,7 +135,7 @@ def _above(key: Key) -> Iterator[str]:
 
 
 def _remove(filesystem: Any, path: str) -> None:
-    """Remove an empty directory; of some asynchronous filesystems ``rmdir`` does nothing, and ``_rmdir`` does it."""
+    """Remove an empty directory; some asynchronous filesystems implement only ``_rmdir``, and not ``rmdir``."""
     if type(filesystem).rmdir is fsspec.AbstractFileSystem.rmdir and hasattr(filesystem, "_rmdir"):
         fsspec.asyn.sync(filesystem.loop, filesystem._rmdir, path)
     else:

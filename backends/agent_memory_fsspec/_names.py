@@ -1,4 +1,4 @@
-"""`Names`: what there is by a name, also on a filesystem that takes names of another case for the same."""
+"""`Names`: look-up of names, also on a filesystem that ignores case."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from agent_memory.backend import Uncopied
 
 _NOTHING_THERE = (errno.ENOENT, errno.ENOTDIR)
 _OTHER_CASE = str.maketrans(ascii_lowercase + ascii_uppercase, ascii_uppercase + ascii_lowercase)
-"""Letters that everybody who folds case folds, into as many bytes."""
+"""The letters whose case every case-insensitive filesystem ignores; both cases have the same number of bytes."""
 
 
 class Names(Uncopied):
     """The files and directories below ``root``; see `agent_memory_fsspec.FsspecBackend` for the arguments.
 
     Attributes:
-        folds_case: whether names that differ by case are one file here; None before anything was found.
+        folds_case: whether the filesystem ignores case; None until that is known.
     """
 
     def __init__(self, filesystem: Any, root: str) -> None:
@@ -32,7 +32,7 @@ class Names(Uncopied):
         return f"{self._root}/{storage}" if storage else self._root
 
     def info(self, storage: str) -> dict[str, Any] | None:
-        """What the filesystem tells of a name, be it of one in another case; None if there is nothing."""
+        """The filesystem's information on a name, which may belong to a name in another case; None if there is none."""
         try:
             found: dict[str, Any] = self._fs.info(self.path(storage))
         except Exception as error:
@@ -42,11 +42,11 @@ class Names(Uncopied):
         return found
 
     def is_exact(self, storage: str) -> bool:
-        """Whether what was found by a name has that name, and not one that differs by case."""
+        """Whether the entry found by a name has exactly that name, not one that differs by case."""
         return not self.folds_case or all(name in self._listed(directory) for directory, name in _levels(storage))
 
     def learn(self, storage: str) -> None:
-        """Find out whether case is folded, by a name there is; what fails leaves it open."""
+        """Find out by an existing name whether the filesystem ignores case; after an error that stays unknown."""
         with suppress(Exception):
             for directory, name in _levels(storage):
                 if self.folds_case is not None:
@@ -58,16 +58,16 @@ class Names(Uncopied):
         if self.info(f"{directory}/{other}".lstrip("/")) is None:
             return False
         spelled = {each for each in self._listed(directory) if each.casefold() == name.casefold()}
-        return not {name, other} <= spelled if spelled else None  # none where a listing lags behind
+        return not {name, other} <= spelled if spelled else None  # empty if the listing is outdated
 
     def _listed(self, directory: str) -> set[str]:
-        """The names in a directory, composed as keys are: some filesystems take them apart."""
+        """The names in a directory, in NFC as in keys: some filesystems decompose them."""
         listed = self._fs.ls(self.path(directory), detail=False)
         return {unicodedata.normalize("NFC", name.rstrip("/").rpartition("/")[2]) for name in listed}
 
 
 def _levels(storage: str) -> Iterator[tuple[str, str]]:
-    """The directory and the name of each segment, the deepest first."""
+    """The directory and the name of each segment, deepest first."""
     while storage:
         directory, _, name = storage.rpartition("/")
         yield directory, name
@@ -75,8 +75,8 @@ def _levels(storage: str) -> Iterator[tuple[str, str]]:
 
 
 def is_missing(error: BaseException) -> bool:
-    """Whether an error says that there is nothing by a name, of whatever class it is."""
+    """Whether an error of any class means that a name does not exist."""
     if isinstance(cause := error.__cause__, OSError) and not is_missing(cause):
-        return False  # as of HTTP, whose client finds no file where it does not reach the server
+        return False  # for example, the HTTP client reports a missing file if it cannot reach the server
     its_own = isinstance(error, OSError) and error.errno in _NOTHING_THERE
     return its_own or isinstance(error, FileNotFoundError | NotADirectoryError)

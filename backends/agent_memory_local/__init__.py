@@ -1,9 +1,17 @@
-"""The local-disk backend: a path or ``file:///path``.
+"""The local-disk backend: a path or ``file:///path``, on Linux and macOS.
 
-``?durability=process`` is for tests and scratch, ``?allow_hard_links=true`` for backups made of links, and
-``?within=/above`` for a root whose path is not all the operator's (`LocalBackend`). All changes to a file exclude each
-other across threads and processes, without lock files in the tree; readers never wait. No symbolic link below the root
-is followed, not even one that replaces a directory during an operation. Linux and macOS.
+Options: ``durability``, ``allow_hard_links``, ``within``; see `LocalBackend`. Changes of a file exclude each other
+across threads and processes, without lock files; readers never wait. No symbolic link below the root is followed, not
+even one that replaces a directory during an operation.
+
+- ``_backend``: `LocalBackend`, the five verbs, append in place, and moves and deletes of directories
+- ``_walk``: open a key's directories one by one below the root; ``_openat2``: the same in one system call
+- ``_locked_path``: a key's directory and file, opened and locked for a change
+- ``_locks``: the locks of trees and files, and retries while they are taken; ``_tree_locks``: shared locks of trees
+- ``_files``: stage, name, append to, sync and sweep files; ``_parts``: a file that is written in parts
+- ``_trees``: move and delete directories under an exclusive lock; ``_rename``: rename without replacing a file
+- ``_scan``: list files; ``_empty_directories``: remove directories without files
+- ``_links``: refuse files with hard links; ``_descriptor``: a descriptor that closes itself
 """
 
 from __future__ import annotations
@@ -32,7 +40,7 @@ def _open(url: str, options: Mapping[str, object]) -> BlockingBackend:
         raise UnsupportedOperationError("the local backend is not tested on Windows, so it does not run there")
     parts = urlsplit(url)
     if parts.netloc not in ("", "localhost") or not parts.path.startswith("/") or parts.fragment:
-        raise ValueError("a file URL is file:///absolute/path, with ?durability=process if wanted")
+        raise ValueError("a file URL must be file:///absolute/path, optionally with options (?durability=process)")
     query = {name: values[-1] for name, values in parse_qs(parts.query, keep_blank_values=True).items()}
     given: dict[str, Any] = {name: _TRUTH.get(value, value) for name, value in query.items()} | dict(options)
     if unknown := given.keys() - _OPTIONS:
@@ -42,6 +50,6 @@ def _open(url: str, options: Mapping[str, object]) -> BlockingBackend:
 
 @hookimpl
 def agent_memory_register_backends(register: Callable[[str, BackendFactory], None]) -> None:
-    """Add ``file://``, which is also what a plain path becomes, and fsspec's other name for it."""
+    """Add ``file://``, which also serves plain paths, and ``local://``, fsspec's other name for it."""
     register("file", _open)
     register("local", _open)

@@ -1,4 +1,4 @@
-"""`LocalBackend`: the five verbs, append in place, and whole directories moved or deleted."""
+"""`LocalBackend`: the five verbs, append in place, and moves and deletes of whole directories."""
 
 from __future__ import annotations
 
@@ -61,16 +61,17 @@ class LocalBackend(BlockingBackend):
     """Files below one directory of a local disk.
 
     Args:
-        root: the directory; made, with mode 0700, by the first write.
-        durability: "full" survives a crash of the machine (``fsync``), "process" one of this process.
-        allow_hard_links: read files that have another name too, which may lie outside the root: for backups
-            made of links. Such a file is never changed in place.
-        within: a directory that the root lies in and that its operator chose, where the rest of the root's path comes
-            from elsewhere, a cloned repository say: below it no symbolic link is followed, neither on the way to the
-            root.
+        root: the directory; the first write creates it with mode 0700.
+        durability: "full" survives a crash of the machine (``fsync``); "process" survives only a crash of this process,
+            for tests and temporary data.
+        allow_hard_links: read files with further hard links, which may be outside the root; for backups made of
+            links. Such a file is never changed in place.
+        within: a directory above the root that the operator chose, if the rest of the root's path comes from another
+            source, such as a cloned repository. No symbolic link below it is followed, also not on the way to the root.
 
     Raises:
-        ValueError: the root does not lie ``within`` that directory, by its text.
+        ValueError: the path of the root is not inside ``within``; or another option has a value that is not allowed.
+        TypeError: ``allow_hard_links`` is not true or false.
     """
 
     def __init__(
@@ -82,9 +83,9 @@ class LocalBackend(BlockingBackend):
         within: str | os.PathLike[str] | None = None,
     ) -> None:
         if durability not in ("full", "process"):
-            raise ValueError(f"durability is 'full' or 'process', not {durability!r}")
+            raise ValueError(f"durability must be 'full' or 'process', not {durability!r}")
         if not isinstance(allow_hard_links, bool):
-            raise TypeError(f"allow_hard_links is true or false, not {allow_hard_links!r}")
+            raise TypeError(f"allow_hard_links must be true or false, not {allow_hard_links!r}")
         self._walker = Walker(os.fspath(root), None if within is None else os.fspath(within))
         self._locks = TreeLocks(self._walker)
         self._sync = durability == "full"
@@ -175,8 +176,8 @@ class LocalBackend(BlockingBackend):
             with suppress(AgentMemoryFileNotFoundError):
                 self.delete(prefix)
                 own = 1
-            self.list(prefix.parent, recursive=False)  # which removes what dead writers left there
-        with trying_later(may_try_later() and not own):  # to try all of it again would not count the file
+            self.list(prefix.parent, recursive=False)  # a listing removes temporary files of dead writers
+        with trying_later(may_try_later() and not own):  # a retry of the whole erase would not count the file
             below = self.delete_tree(prefix)
         return DeletedTree(own + below.files, below.skipped)
 
@@ -188,25 +189,25 @@ class LocalBackend(BlockingBackend):
         try:
             return self._change(key, WriteError, attempt)
         except AgentMemoryFileNotFoundError:
-            require(key, None, when)  # for a version nothing is made: the file's directory is gone
+            require(key, None, when)  # a write on a version creates no directory, and the directory is gone
             raise
 
     def _change(self, key: Key, error: type[FileOperationError], attempt: Callable[[], T]) -> T:
         try:
             return retry_while_locked(key, error, attempt)
         except BaseException as failure:
-            if not isinstance(failure, AgentMemoryFileNotFoundError | TryLater):  # it is tried again
+            if not isinstance(failure, AgentMemoryFileNotFoundError | TryLater):  # these are retried
                 self._tidy(key)
             if isinstance(failure, OSError) and not isinstance(failure, AgentMemoryError):
                 raise storage_failure(key, error, failure) from failure
             raise
 
     def _tidy(self, key: Key) -> None:
-        """Remove the directories that were made for a file which is not there."""
+        """Remove the empty directories that were created for a file that was not written."""
         remove_empty(self._walker, key.segments[:-1], key)
 
     def _walked(self, key: Key) -> int:
-        """A descriptor of a file to read, walked to; the caller closes it."""
+        """Walk to a file and open it for reading; the caller closes the descriptor."""
         directory = self._walker.directory(key.segments[:-1], key)
         try:
             return self._walker.file(directory, key)
@@ -214,7 +215,7 @@ class LocalBackend(BlockingBackend):
             close(directory)
 
     def _settled(self, key: Key, file: int) -> tuple[os.stat_result, int]:
-        """What an open file is, with a size that is not of the middle of an append."""
+        """The status of an open file, and its size without a half-finished append."""
         found = self._readable(key, file)
         while True:
             if (size := settled_size(file)) is not None:
@@ -222,7 +223,7 @@ class LocalBackend(BlockingBackend):
             now = os.fstat(file)
             if now.st_size == found.st_size:
                 return now, now.st_size
-            found = now  # an append ended between the two, and may have been half-way at the first
+            found = now  # an append ended between the two calls; the first size may be from the middle of it
 
     def _readable(self, key: Key, file: int) -> os.stat_result:
         found = os.fstat(file)
@@ -275,7 +276,7 @@ class LocalBackend(BlockingBackend):
             place.give_name(new)
             _files.sync_written(place.directory, self._sync)
             if new.size > self.max_bytes:
-                with suppress(OSError):  # it is written, and a version that equals none is a version, too
+                with suppress(OSError):  # the file is written; without its status the digest is its version
                     return state_version(new.state, new.size)
         return digest_version(sha256)
 
@@ -289,7 +290,7 @@ class LocalBackend(BlockingBackend):
             if separator and size:
                 tail = _files.read_range(file, max(0, size - len(separator)), size)
                 data = data if tail == separator else separator + data
-            if found.st_nlink > 1:  # what is read by its other name must not change
+            if found.st_nlink > 1:  # the content under the file's other name must not change
                 self._put(place, place.content(AppendError, self._allow_hard_links) + data, AppendError)
                 return size + len(data)
             _files.append(file, data, size)
@@ -308,9 +309,10 @@ class LocalBackend(BlockingBackend):
             _files.sync_written(place.directory, self._sync)
 
     def _put(self, place: LockedPath, data: bytes, error: type[FileOperationError]) -> None:
-        """Put a new file in the place of the one that is open there, or of none.
+        """Write a new file and give it the name, replacing the file that is open, if any.
 
-        While the disk works the tree is not locked; then the key is walked to again, to see that it still leads here.
+        The tree is not locked during the sync to disk. Afterwards the path is walked again, to check that it still
+        leads to the same directory.
         """
         if self._sync:
             place.release()
@@ -344,7 +346,7 @@ class LocalBackend(BlockingBackend):
             data = os.read(file, size + 1)
             if len(data) == size:
                 return Snapshot(data, lambda: content_version(data), size)
-        size = self._settled(key, file)[1]  # large, or being changed: its end is to be found with more care
+        size = self._settled(key, file)[1]  # the file is large or being changed: determine its settled size
         refuse_larger_read(key, size, self.max_bytes)
         data = _files.read_range(file, 0, size)
         return Snapshot(data, lambda: content_version(data), size)

@@ -1,4 +1,4 @@
-"""`Descriptor`: an open file or directory that closes itself."""
+"""`Descriptor`: an open file or directory that is closed with its last reference."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _locked: dict[int, ref[Descriptor]] = {}
 
 
 class Descriptor(Uncopied):
-    """An open file or directory; closed with the last reference to it, so never under a thread that works in it.
+    """An open file or directory; closed with its last reference, so never while a thread uses it.
 
-    A program may close numbers that are not its own (``os.closerange``), and the next file it opens gets the number.
-    So the device and inode are recorded, and another file is neither used nor closed. Not seen: a number that another
-    thread closes and opens between this look and the use, and a second opening of the very same file.
+    A program may close descriptors that it does not own (``os.closerange``), and the next file that it opens gets the
+    number. The device and inode are therefore recorded, so that another file is neither used nor closed. Two cases are
+    not detected: another thread reuses the number between the check and the use, or opens the same file under it.
     """
 
     __slots__ = ("__weakref__", "identity", "number")
@@ -33,7 +33,7 @@ class Descriptor(Uncopied):
             _locked[number] = ref(self)
 
     def is_open(self) -> bool:
-        """Whether the number still is this file, and the file still has a name; else it is to be opened again."""
+        """Whether the number still is this file and the file still has a name; if not, open the path again."""
         try:
             found = os.fstat(self.number)
         except OSError as error:
@@ -41,35 +41,35 @@ class Descriptor(Uncopied):
                 raise
             found = None
         if found is None or (found.st_dev, found.st_ino) != self.identity:
-            self.number = -1  # lost: the next opening of this very file may get it
+            self.number = -1  # give up the number: the next opening of the same file may get it
             return False
         return found.st_nlink > 0
 
     def close(self) -> None:
-        """Close it now, for a holder of the only reference that must not wait until it is dropped."""
+        """Close it now; only for a holder of the only reference."""
         self.__del__()
         self.number = -1
 
     def __del__(
         self,
-        fstat: Callable[[int], os.stat_result] = os.fstat,  # kept for when the modules are gone
+        fstat: Callable[[int], os.stat_result] = os.fstat,  # as defaults, because modules are gone at interpreter exit
         close: Callable[[int], None] = os.close,
         locked: dict[int, ref[Descriptor]] = _locked,
     ) -> None:
-        try:  # no call of another function: an interrupt at its beginning would leave the number open
+        try:  # without calling another Python function: an interrupt at its start would leave the number open
             locked.pop(self.number, None)
             found = fstat(self.number)
             if self.identity is None or (found.st_dev, found.st_ino) == self.identity:
                 close(self.number)
         except (AttributeError, OSError):
-            return  # it was never opened, or is closed; what had to be durable was synced before
+            return  # never opened, or already closed; everything that must be durable was synced before
         except BaseException:
-            self.__del__()  # an interrupt came between; what is closed by now is not this file any more
+            self.__del__()  # after an interrupt; a number that is closed by now is no longer this file
             raise
 
 
 class LockedDescriptor(Descriptor):
-    """One that locks are taken by: a lock lasts as long as any copy of it, so a fork's child closes its copy."""
+    """A descriptor with locks: a lock lasts as long as any copy of it, so a forked child closes its copy."""
 
     __slots__ = ()
     locks = True

@@ -1,4 +1,4 @@
-"""Directories without a file: to users there are none, so they are removed, and never stand in anybody's way."""
+"""Removal of directories without files: users do not see them, and they must not block a name."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _IN_USE = {
 
 
 def remove_empty(walker: Walker, segments: Sequence[str], key: Key) -> None:
-    """Remove a directory, and those above it, as far as they are empty or gone.
+    """Remove a directory and its parents, as long as they are empty or already gone; errors are ignored.
 
-    A writer that was about to put a file there finds its directory gone, and makes it again.
+    A writer that is about to write a file there finds its directory gone and creates it again.
     """
     for depth in range(len(segments) - 1, -1, -1):
         try:
@@ -28,20 +28,20 @@ def remove_empty(walker: Walker, segments: Sequence[str], key: Key) -> None:
         except AgentMemoryFileNotFoundError:
             continue
         except (AgentMemoryError, OSError):
-            return  # what was asked for is done all the same
+            return  # the caller's operation has succeeded anyway
         try:
             if not remove_if_empty(parent, on_disk(segments[depth])):
                 return
         except OSError:
-            return  # it stays, unlisted, and in nobody's way
+            return  # the directory stays: it is not listed and blocks no name
         finally:
             close(parent)
 
 
 def remove_if_empty(parent: int, name: str, depth: int = MAX_SEGMENTS) -> bool:
-    """Remove a directory in which there is no file, only what writers left that died, or failed, on their way.
+    """Remove a directory that contains no files except temporary files of dead or failed writers.
 
-    True if nothing has the name now; False if something does, and stays.
+    True if the name is free now; False if an entry with the name stays.
 
     Raises:
         OSError: the disk failed.
@@ -56,7 +56,7 @@ def _removed(parent: int, name: str) -> bool:
         return True
     except OSError as error:
         if error.errno == errno.EROFS:
-            return not _is_there(parent, name)  # said of any name, also of one that is free
+            return not _is_there(parent, name)  # the error comes for any name, also for a free one
         if error.errno in _IN_USE:
             return False
         raise

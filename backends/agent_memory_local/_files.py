@@ -1,6 +1,7 @@
-"""Whole files in one open directory: prepared aside, given their name in one step, appended to, synced.
+"""Files in one open directory: staged without their final name, renamed in one step, appended to, synced.
 
-What is prepared is locked until whoever prepares it is done, so a sweeper tells a live writer's file from a dead one's.
+A writer holds the lock of its staged file until it is done. A sweep can thus tell the files of dead writers from those
+of active writers.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _EXISTING = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _NO_TMPFILE = {errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL, errno.EPERM, errno.ENOSYS}
 _OWN_FILES = "/proc/self/fd"
-"""By this a file without a name is given one; not every container has it."""
+"""The directory through which an unnamed file gets a name; some containers do not have it."""
 _NO_FULL_SYNC = {errno.ENOTSUP, errno.EINVAL, errno.ENOTTY}
 
 
@@ -38,15 +39,15 @@ def _temporary_name() -> str:
 
 
 def is_temporary(name: str) -> bool:
-    """Whether a name is one that `StagedFile` gives."""
+    """Whether a name has the form of a temporary name of `StagedFile`."""
     return name.endswith(TEMPORARY_SUFFIX) and _TEMPORARY.match(name) is not None
 
 
 class StagedFile(Uncopied):
-    """A new file of ``size`` bytes, in a directory but without the name it is to have.
+    """A new file of ``size`` bytes in a directory, without its final name.
 
-    It has no name at all if it is to be ``nameless`` and the system knows such files; otherwise that of a temporary,
-    which is gone afterwards whatever happens.
+    It has no name at all if it is ``nameless`` and the system supports that; else it has a temporary name, which
+    `close` removes.
     """
 
     def __init__(self, directory: Descriptor, size: int, *, nameless: bool) -> None:
@@ -60,12 +61,12 @@ class StagedFile(Uncopied):
         except BaseException as error:
             self.close()
             if isinstance(error, Busy):
-                raise StalePath from None  # a sweeper was here before the lock was
+                raise StalePath from None  # a sweep found the file before it was locked
             raise
 
     @property
     def state(self) -> os.stat_result:
-        """What the file is now."""
+        """The present status of the file."""
         return os.fstat(self._file.number)
 
     def write(self, data: bytes) -> None:
@@ -73,11 +74,11 @@ class StagedFile(Uncopied):
         _write_all(self._file.number, data)
 
     def sync(self) -> None:
-        """Bring the content to the disk."""
+        """Sync the content to disk."""
         sync_file(self._file.number)
 
     def create(self, name: str, directory: int) -> None:
-        """Give the file a name that is free, or raise `FileExistsError`."""
+        """Give the file a free name, or raise `FileExistsError`."""
         if self._temporary is None:
             os.link(f"{_OWN_FILES}/{self._file.number}", name, dst_dir_fd=directory, follow_symlinks=True)
         else:
@@ -86,7 +87,7 @@ class StagedFile(Uncopied):
             self._remove_temporary()
 
     def replace(self, name: str, directory: int) -> None:
-        """Give the file its name, in the place of the file that has it."""
+        """Give the file its name, replacing the file that has it."""
         if self._temporary is None:
             self._replace_nameless(name, directory)
         else:
@@ -94,7 +95,7 @@ class StagedFile(Uncopied):
             self._temporary = None
 
     def _replace_nameless(self, name: str, directory: int) -> None:
-        temporary = _temporary_name()  # a link replaces nothing
+        temporary = _temporary_name()  # `link` cannot replace a file, so link first and then rename
         self.create(temporary, directory)
         try:
             os.replace(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
@@ -104,7 +105,7 @@ class StagedFile(Uncopied):
             raise
 
     def close(self) -> None:
-        """Remove the temporary name, if there still is one, and let others at the file."""
+        """Remove the temporary name, if there still is one, and release the lock of the file."""
         try:
             if self._temporary is not None:
                 self._remove_temporary()
@@ -115,7 +116,7 @@ class StagedFile(Uncopied):
 
     def _remove_temporary(self) -> None:
         assert self._temporary  # noqa: S101
-        with suppress(OSError):  # gone already, or a sweeper will remove it
+        with suppress(OSError):  # already removed, or a sweep will remove it
             os.unlink(self._temporary, dir_fd=self._directory.number)
         self._temporary = None
 
@@ -136,10 +137,10 @@ def _nameless(directory: int) -> int | None:
 
 
 def append(file: int, data: bytes, size: int) -> None:
-    """Append to an open and locked file of ``size`` bytes, all or nothing.
+    """Append to an open and locked file of ``size`` bytes: all of the data, or nothing.
 
     Raises:
-        OutcomeUnknownError: a part was written and could not be taken back.
+        OutcomeUnknownError: a part was written and could not be removed again.
     """
     try:
         written = os.write(file, data)
@@ -149,7 +150,7 @@ def append(file: int, data: bytes, size: int) -> None:
         try:
             os.ftruncate(file, size)
         except OSError:
-            raise OutcomeUnknownError("a part was written, and the disk does not take it back") from error
+            raise OutcomeUnknownError("a part of the data was written and could not be removed again") from error
         raise
 
 
@@ -163,7 +164,7 @@ def read_range(file: int, start: int, end: int) -> bytes:
 
 
 def sweep(directory: int, name: str) -> bool:
-    """Remove a temporary whose writer is dead; False if it lives, or nobody may remove it."""
+    """Remove a temporary file whose writer is dead; False if the writer is active or the removal failed."""
     try:
         file = os.open(name, _EXISTING, dir_fd=directory)
     except OSError:
@@ -180,9 +181,9 @@ def sweep(directory: int, name: str) -> bool:
 
 
 def sync_file(file: int) -> None:
-    """Bring an open file or directory to the disk itself; a failure is not tried again, for it would lie.
+    """Sync an open file or directory to the disk itself; a failed sync is not retried: a retry may succeed wrongly.
 
-    On macOS ``fsync`` stops at the drive's cache; ``F_FULLFSYNC`` does not, where the filesystem knows it.
+    On macOS ``fsync`` ends at the cache of the drive; ``F_FULLFSYNC`` does not, if the filesystem supports it.
     """
     if sys.platform == "darwin":
         try:
@@ -196,16 +197,18 @@ def sync_file(file: int) -> None:
 
 
 def sync_written(descriptor: int, sync: bool) -> None:
-    """Make durable what is visible already: a directory's names, or an append.
+    """Make a visible change durable: the names in a directory, or an append; does nothing unless ``sync``.
 
     Raises:
-        OutcomeUnknownError: the disk refused; what was written may not outlive a crash.
+        OutcomeUnknownError: the sync failed; the change may not survive a crash.
     """
     if sync:
         try:
             sync_file(descriptor)
         except OSError as error:
-            raise OutcomeUnknownError(f"written, but not proved durable: {error.strerror}") from error
+            raise OutcomeUnknownError(
+                f"the change was written, but the sync to disk failed: {error.strerror}"
+            ) from error
 
 
 def _write_all(file: int, data: bytes | memoryview) -> None:

@@ -1,4 +1,4 @@
-"""Where a change happens: a key's directory, open, with its tree locked against being moved meanwhile."""
+"""`LockedPath`: a key's open directory, in a tree that is locked against moves of directories."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STATE = "stat:"
 
 
 def state_version(found: os.stat_result, size: int) -> Version:
-    """Pins partial reads of one state; equals no content's version, so no write can be conditional on it."""
+    """A version for partial reads of one state; it equals no content's version, so no write can depend on it."""
     return Version(f"{STATE}{found.st_dev}:{found.st_ino}:{size}:{found.st_mtime_ns}:{found.st_ctime_ns}")
 
 
@@ -29,12 +29,12 @@ def _state(found: os.stat_result) -> tuple[int, ...]:
 
 
 class LockedPath(Uncopied):
-    """Where a key leads, with its tree locked before the first step of the walk: nobody moves what is found.
+    """The directory and file of a key; the tree is locked before the walk, so nothing on the path can be moved.
 
     Raises:
-        AgentMemoryFileNotFoundError: there is no such tree, and it is not to be made.
-        Busy: somebody moves or deletes directories of the tree just now.
-        StalePath: a directory was removed while it was walked to.
+        AgentMemoryFileNotFoundError: there is no such tree, and ``make`` is false.
+        Busy: another writer is moving or deleting directories of the tree.
+        StalePath: a directory was removed during the walk.
     """
 
     __slots__ = ("_directory", "_file", "_locks", "_make", "_sync", "_tree", "found", "key", "walker")
@@ -57,12 +57,12 @@ class LockedPath(Uncopied):
 
     @property
     def directory(self) -> int:
-        """The descriptor of the directory, walked to when it is first needed, made if it is missing."""
+        """The descriptor of the directory; the first access walks to it and, with ``make``, creates missing ones."""
         return self.open_directory.number
 
     @property
     def open_directory(self) -> Descriptor:
-        """The same, for a holder that outlives this place."""
+        """The `Descriptor` of the directory, for a holder that outlives this object."""
         if self._directory is None:
             above = self.key.segments[:-1]
             if self._make:
@@ -72,15 +72,15 @@ class LockedPath(Uncopied):
         return self._directory
 
     def open_file(self, error: type[FileOperationError], *, must_exist: bool = False) -> os.stat_result | None:
-        """Open and lock the key's file, to be closed with the place, and return what it is; None if there is none.
+        """Open and lock the key's file and return its status; None if it does not exist. `close` closes the file.
 
         Raises:
-            AgentMemoryFileNotFoundError: ``must_exist``, and no file has the name.
-            FileAlreadyExistsError: the name is a directory, or differs only by case from one that is taken.
+            AgentMemoryFileNotFoundError: ``must_exist`` is set, and the file does not exist.
+            FileAlreadyExistsError: the name is a directory, or differs from an existing name only by case.
             PathTraversalError: the name is a symbolic link.
             FileOperationError: of the type ``error``: not a regular file.
-            Busy: somebody else changes the file.
-            StalePath: it was replaced or deleted since it was opened.
+            Busy: another writer is changing the file.
+            StalePath: the file was replaced or deleted after it was opened.
         """
         file = self.walker.open(self.key.storage, OPEN_FILE_TO_CHANGE)
         opened = file if file >= 0 else self._walk_to_file(error, must_exist)
@@ -98,17 +98,17 @@ class LockedPath(Uncopied):
                 return self.walker.file_to_change(self.directory, self.key, error)
             except FileAlreadyExistsError:
                 if not must_exist and remove_if_empty(self.directory, self.name):
-                    raise StalePath from None  # it was a directory without a file, which is none
+                    raise StalePath from None  # the name was a directory without files, now removed
         raise not_found(self.key) if must_exist else taken_name(self.key)
 
     @property
     def file(self) -> int:
         """The descriptor of the file that `open_file` found."""
-        assert self._file is not None  # noqa: S101 - asked of a file that was found
+        assert self._file is not None  # noqa: S101 - only called after a file was found
         return self._file.number
 
     def prepared(self, data: bytes, sync: bool) -> StagedFile:
-        """A new file for this directory, with all its content."""
+        """A new file for this directory, with its whole content written."""
         new = self.staged(len(data), nameless=self.found is None)
         try:
             new.write(data)
@@ -120,17 +120,17 @@ class LockedPath(Uncopied):
         return new
 
     def staged(self, size: int, *, nameless: bool) -> StagedFile:
-        """A new file for this directory, to be written."""
+        """A new, empty file for this directory."""
         try:
             return StagedFile(self.open_directory, size, nameless=nameless)
         except FileNotFoundError:
             raise StalePath from None
 
     def give_name(self, new: StagedFile) -> None:
-        """Put a prepared file in the place of the one that is open, or of none.
+        """Give a staged file the key's name, replacing the file that is open, if any.
 
         Raises:
-            StalePath: the directory is gone, or somebody was faster with the name.
+            StalePath: the directory is gone, or another writer took the name first.
         """
         directory = self.directory
         try:
@@ -142,10 +142,10 @@ class LockedPath(Uncopied):
             raise StalePath from None
 
     def content(self, error: type[FileOperationError], allow_hard_links: bool) -> bytes:
-        """The open file's bytes.
+        """The content of the open file.
 
         Raises:
-            FileOperationError: of the type ``error``: the file has another name, and that is not allowed.
+            FileOperationError: of the type ``error``: the file has another hard link, and that is not allowed.
         """
         assert self.found is not None  # noqa: S101
         if self.found.st_nlink > 1 and not allow_hard_links:
@@ -153,16 +153,16 @@ class LockedPath(Uncopied):
         return read_range(self.file, 0, self.found.st_size)
 
     def version(self, error: type[FileOperationError], allow_hard_links: bool, max_bytes: int) -> Version:
-        """The version of the open file; of one larger than a read may carry, which nobody read, one like no other."""
+        """The version of the open file; above ``max_bytes``, the size limit of a read, one that equals no content's."""
         assert self.found is not None  # noqa: S101
         if self.found.st_size > max_bytes:
             return state_version(self.found, self.found.st_size)
         return content_version(self.content(error, allow_hard_links))
 
     def require_same(self, other: LockedPath) -> None:
-        """Raise `StalePath` unless this path, walked to anew, is the same directory, with the same file in it.
+        """Raise `StalePath` unless this new walk leads to the same directory, with the same file in it.
 
-        Our own writers leave a locked file alone; another program, an editor say, does not know of locks.
+        Writers of this package respect the lock of a file; other programs, such as editors, do not.
         """
         try:
             here = os.fstat(self.directory)
@@ -174,20 +174,20 @@ class LockedPath(Uncopied):
             raise StalePath
 
     def release_file(self) -> None:
-        """Give the file's lock back, if it is held."""
+        """Release the lock of the file, if it is held."""
         if self.found is not None:
             self.found = None
             leave_file(self.file)
 
     def release(self) -> None:
-        """Give the tree's lock back, if it is held: what is left to do does not depend on where things are."""
+        """Release the lock of the tree, if it is held; call it once the remaining work does not depend on paths."""
         if self._tree is not None:
             tree, self._tree = self._tree, None
             leave_tree(tree.number)
             self._locks.keep(self.key, tree)
 
     def close(self) -> None:
-        """Give back every lock, and close what is open; descriptors close themselves, should we be interrupted here."""
+        """Release all locks and close all descriptors; after an interrupt here, descriptors close themselves."""
         self.release()
         self.release_file()
         self._file = self._directory = None

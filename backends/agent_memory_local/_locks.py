@@ -1,14 +1,15 @@
-"""Locks without lock files: one on the tree's directory, one on the file itself.
+"""Locks without lock files: one on the directory of a tree, and one on each file.
 
-A **tree** is locked by ``flock`` on its directory: shared by whoever changes a file, exclusively by whoever moves
-or deletes directories. A **file** is locked by an open-file-description lock (Linux since 3.15, macOS) on bytes far
-beyond any content: ``[_FAR + size, end)``, where ``size`` is what the file had when the lock was taken. So a reader
-need not wait: it asks who holds the lock, and is told how many bytes are settled, even in the middle of an append.
-Shared locks of a tree overlap, so who wants the exclusive one might wait for ever: it asks for it by a lock of the
-second kind, for reading, on the directory, and who is about to share the tree holds back while there is one.
+A **tree** is locked by ``flock`` on its directory: shared for a change of a file, exclusive for a move or delete of
+directories. A **file** is locked by an open-file-description lock (Linux since 3.15, macOS) on bytes far beyond any
+content: ``[_FAR + size, end)``, where ``size`` is the size of the file when the lock was taken. A reader therefore need
+not wait: a query of the lock returns the number of settled bytes, even in the middle of an append. Shared locks of a
+tree can overlap without end, so a writer that needs the exclusive lock announces it by a read lock of the second kind
+on the directory; new shared holders stand back while there is one.
 
-Every open file description has its own lock, so threads exclude each other as processes do, and the kernel frees
-what a killed holder held. Both are given back by hand: a forked child shares the description, so closing would not.
+Every open file description has its own lock, so threads exclude each other as processes do, and the kernel releases
+the locks of a killed process. Locks are released explicitly: a forked child shares the description, so closing it in
+one process would not release its lock.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from agent_memory.errors import FileOperationError
 from agent_memory.key import Key
 
 LOCK_SECONDS = 60.0
-"""How long a change waits for others before it gives up, unless its caller set a deadline."""
+"""The longest time in seconds that a change waits for a lock, unless the caller set a deadline."""
 
 _FAR = 1 << 62
 _BUSY = {errno.EAGAIN, errno.EACCES}
@@ -40,24 +41,24 @@ T = TypeVar("T")
 
 
 class Busy(Exception):
-    """Somebody else holds a lock; its message says of what."""
+    """Another holder has the lock; the message names the locked thing."""
 
 
 class StalePath(Exception):
-    """What was opened is not what the name leads to any more: walk again."""
+    """The path no longer leads to the opened file or directory; the caller must walk it again."""
 
 
 def retry_while_locked(key: Key, error: type[FileOperationError], attempt: Callable[[], T]) -> T:
-    """Run a change that holds no lock while it waits: again when somebody else was faster.
+    """Run a change, and retry it with back-off while a lock is taken or the path is stale; holds no lock meanwhile.
 
     Raises:
-        FileOperationError: of the type ``error``, when a lock stays taken for `LOCK_SECONDS`.
+        FileOperationError: of the type ``error``: a lock was taken until the deadline, by default `LOCK_SECONDS`.
         TryLater: a lock is taken, and the caller can wait without this thread.
     """
     try:
         return attempt()
     except (Busy, StalePath):
-        pass  # leave the handler first: an exception keeps alive what its frames hold
+        pass  # leave the handler first: an exception keeps the objects of its frames alive, and so their locks
     return _again_and_again(key, error, attempt)
 
 
@@ -89,10 +90,10 @@ def _too_late(key: Key, error: type[FileOperationError], what: str, limit: Deadl
 
 
 def take_tree(directory: int, kind: int = fcntl.LOCK_EX) -> None:
-    """Lock a tree's open directory: shared for a change of a file, else for a change of directories.
+    """Lock a tree's open directory: ``LOCK_SH`` for a change of a file, ``LOCK_EX`` for a change of directories.
 
     Raises:
-        Busy: somebody holds a lock that excludes this one.
+        Busy: another holder has a lock that excludes this one.
     """
     try:
         fcntl.flock(directory, kind | fcntl.LOCK_NB)
@@ -101,13 +102,13 @@ def take_tree(directory: int, kind: int = fcntl.LOCK_EX) -> None:
 
 
 def ask_for_tree(directory: int) -> None:
-    """Tell who is about to share a tree's lock that somebody waits for all of it; until the directory is closed."""
-    with suppress(OSError):  # a filesystem without such locks: then without asking
+    """Announce, until the directory is closed, that an exclusive lock is wanted: new shared holders stand back."""
+    with suppress(OSError):  # the filesystem has no such locks: then there is no announcement
         fcntl.fcntl(directory, fcntl.F_OFD_SETLK, _lock(fcntl.F_RDLCK, _FAR))
 
 
 def is_asked_for(directory: int) -> bool:
-    """Whether somebody waits for all of a tree."""
+    """Whether a writer waits for the exclusive lock of a tree."""
     try:
         return fcntl.fcntl(directory, fcntl.F_OFD_GETLK, _ASK_ALL)[_TYPE] != _UNLOCKED
     except OSError:
@@ -115,21 +116,21 @@ def is_asked_for(directory: int) -> bool:
 
 
 def leave_tree(directory: int) -> None:
-    """Give a tree's lock back; if that fails, closing the directory does."""
-    try:  # `contextlib.suppress` would cost as much as the call
+    """Release the lock of a tree; if that fails, closing the directory releases it."""
+    try:  # `contextlib.suppress` would take as long as the call
         fcntl.flock(directory, fcntl.LOCK_UN)
     except OSError:
         return
 
 
 def take_file(file: int) -> os.stat_result:
-    """Lock a file open for reading and writing, and return what it is now.
+    """Lock a file open for reading and writing, and return its status.
 
     Raises:
-        Busy: somebody else holds the lock.
-        StalePath: the file was replaced or deleted since it was opened.
+        Busy: another writer holds the lock.
+        StalePath: the file was replaced or deleted after it was opened.
     """
-    _set_lock(file, _WHOLE)  # which says nothing of a size: nobody writes, and none is known yet
+    _set_lock(file, _WHOLE)  # a lock without a size: nothing is being written, and the size is not known yet
     found = os.fstat(file)
     if found.st_nlink == 0:
         leave_file(file)
@@ -139,7 +140,7 @@ def take_file(file: int) -> os.stat_result:
 
 
 def take_new_file(file: int, size: int) -> None:
-    """Lock a file that is to have ``size`` bytes, before it has its name; raises `Busy`."""
+    """Lock a new file of a future ``size`` in bytes, before it gets its name; raises `Busy`."""
     _set_lock(file, _lock(fcntl.F_WRLCK, _FAR + size))
 
 
@@ -153,7 +154,7 @@ def _set_lock(file: int, lock: bytes) -> None:
 
 
 def leave_file(file: int) -> None:
-    """Give a file's lock back; if that fails, closing the file does."""
+    """Release the lock of a file; if that fails, closing the file releases it."""
     try:
         fcntl.fcntl(file, fcntl.F_OFD_SETLK, _FREE)
     except OSError:
@@ -161,7 +162,7 @@ def leave_file(file: int) -> None:
 
 
 def close(descriptor: int) -> None:
-    """Close a file or directory; its failure undoes nothing, and what had to be durable was synced before."""
+    """Close a file or directory and ignore errors: everything that must be durable was synced before."""
     try:
         os.close(descriptor)
     except OSError:
@@ -169,18 +170,18 @@ def close(descriptor: int) -> None:
 
 
 def settled_size(file: int) -> int | None:
-    """How many bytes of an open file are settled, if somebody is changing it; None if nobody is."""
+    """The number of settled bytes of an open file while a writer changes it; None if no writer does."""
     try:
         answer = fcntl.fcntl(file, fcntl.F_OFD_GETLK, _ASK)
     except OSError:
-        return None  # a filesystem without such locks: nothing is changed there, see `take_file`
+        return None  # the filesystem has no such locks, and so no changes: `take_file` fails there
     if answer[_TYPE] == _UNLOCKED:
         return None
     start: int = _LAYOUT.unpack(answer)[_START] - _FAR
-    return start if start >= 0 else None  # another program's lock
+    return start if start >= 0 else None  # negative: a lock of another program
 
 
-# struct flock: Linux has the type first, macOS the offsets.
+# struct flock: on Linux the type is first, on macOS the offsets are.
 if sys.platform == "darwin":
     _LAYOUT, _START, _TYPE = struct.Struct("qqihh"), 0, slice(20, 22)
 

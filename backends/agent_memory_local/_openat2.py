@@ -1,7 +1,7 @@
-"""A whole walk in one system call: Linux's ``openat2``, told to refuse every link and never to leave the root.
+"""A whole walk in one system call: Linux's ``openat2`` with flags that refuse every link and stay below the root.
 
-Only a shortcut. Whatever it does not open is walked again component by component (`_walk`), which says why; where
-the kernel does not have it (before 5.6) or a sandbox forbids it, the walk is all there is.
+It is only a shortcut. If it fails, the path is walked again component by component (`_walk`), which finds the exact
+error. Without it (before Linux 5.6, or if a sandbox forbids it) every path is walked component by component.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ def how(flags: int) -> bytes:
 
 
 def find(directory: int) -> OpenBelow | None:
-    """The call, or None if it does not work here, tried on an open directory."""
+    """The system call as a function, or None if it fails for the given open directory."""
     if not sys.platform.startswith("linux"):
         return None
-    # No argtypes: converting by them costs more than the walk of a level. All numbers here fit a C int.
+    # Without argtypes, because converting by them costs more than opening one level. All numbers fit a C int.
     open_below: OpenBelow = partial(ctypes.CDLL(None).syscall, _OPENAT2)
     return open_below if _works(open_below, directory) else None
 

@@ -1,4 +1,4 @@
-"""`LocalParts`: a file that is written in parts, without a name until it is complete."""
+"""`LocalParts`: a file that is written in parts and gets its name when it is complete."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from agent_memory_local._files import StagedFile
 
 
 class LocalParts(Uncopied):
-    """See `agent_memory.backend.Parts`; a killed process leaves nothing, where the system knows files without a name.
+    """See `agent_memory.backend.Parts`; a killed process leaves no file behind if the system supports unnamed files.
 
     Args:
-        key: the file's.
-        new: the file, to be written.
-        part_bytes: how many bytes a part has.
-        complete: gives the file its name; is told the digest of the content.
-        tidy: removes the directories that were made for the file.
+        key: the key of the file.
+        new: the staged file.
+        part_bytes: the number of bytes of a part.
+        complete: gives the file its name; called with the SHA-256 of the content in hexadecimal.
+        tidy: removes the directories that were created for the file.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class LocalParts(Uncopied):
     @property
     def _open(self) -> StagedFile:
         if self._new is None:
-            raise WriteError("the write in parts is over", path=self._key.path)
+            raise WriteError("the write in parts is already completed or aborted", path=self._key.path)
         return self._new
 
     def _close(self) -> None:

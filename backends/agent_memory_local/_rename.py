@@ -1,4 +1,4 @@
-"""`rename_to_free`: gives a file a name that nothing has, in one system call where the system can say so."""
+"""`rename_to_free`: rename a file without replacing another one, atomically where the system supports it."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import sys
 
 _NO_REPLACE = 1
 _NOT_HERE = {errno.ENOSYS, errno.EINVAL}
-"""Of an older kernel, or a filesystem that knows no flags."""
+"""The errors of an older kernel, or of a filesystem without support for flags."""
 _libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 _renameat2 = getattr(_libc, "renameat2", None)
 
 
 def rename_to_free(source: str, target: str, *, source_directory: int, target_directory: int) -> None:
-    """Rename a file whose new name was just seen to be free.
+    """Rename a file to a name that the caller has just found free.
 
-    Another program that takes the name in between, with a lock of ours held, is seen by ``renameat2`` alone.
+    The locks do not keep another program from taking the name in between; only ``renameat2`` detects that.
 
     Raises:
         FileExistsError: the name is taken.
-        OSError: the disk failed.
+        OSError: the rename failed.
     """
     if _renameat2 is not None:
         old, new = os.fsencode(source), os.fsencode(target)

@@ -1,4 +1,4 @@
-"""Listing by descriptors: each directory is opened below its parent, never by a path."""
+"""Listing of files by descriptors: each directory is opened below its parent, never by a path."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from agent_memory_local._walk import UTF8_LOCALE, from_disk, subdirectory
 
 
 def scan(directory: int, builder: PageBuilder, recursive: bool, depth: int, above: str = "") -> None:
-    """Give a builder every regular file below a directory ``depth`` segments down its tree.
+    """Add every regular file below a directory to a builder; ``depth``: the segments from the tree to the directory.
 
-    Directories are named only if not ``recursive``, and only if a file is somewhere below them. Links, special
-    files and what may not be opened count as skipped. What dead writers left behind is removed on the way.
+    Directories are added only if not ``recursive``, and only if there is a file below them. Symbolic links, special
+    files and entries without permission count as skipped. Temporary files of dead writers are removed.
     """
     add = builder.file
     for entry in _entries(directory):
@@ -29,7 +29,7 @@ def scan(directory: int, builder: PageBuilder, recursive: bool, depth: int, abov
                 found = entry.stat(follow_symlinks=False)
             except FileNotFoundError:
                 continue
-            except PermissionError:  # its directory may be read, and not searched
+            except PermissionError:  # the directory has read permission, but no search permission
                 builder.skipped += 1
                 continue
             add(name, found.st_size, found.st_mtime)
@@ -63,7 +63,7 @@ def _opened(parent: int, segment: str, builder: PageBuilder) -> int | None:
 
 
 def _holds_a_file(directory: int, depth: int, builder: PageBuilder) -> bool:
-    """Directories exist exactly while a file is below them: a writer's, not yet filled, is not listed."""
+    """Whether a directory has a file below it; one that a writer has just created is not listed yet."""
     for entry in _entries(directory):
         if entry.is_file(follow_symlinks=False):
             if not entry.name.endswith(TEMPORARY_SUFFIX):

@@ -1,7 +1,7 @@
-"""The locks of the trees of one root, each on the tree's own directory.
+"""The shared locks of the trees of one root, each on the tree's own directory.
 
-One open directory a tree is kept for the next change, for to open it costs more than the lock itself. It serves as
-a lock only, and only while the tree's name leads to it: what a change works on is walked to anew, from the root.
+One open directory per tree is kept for the next change, because opening costs more than locking. It serves only as a
+lock, and only while the tree's name leads to it: a change walks to its own directory from the root.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MOST_IDLE = 32
 
 
 class TreeLocks(Uncopied):
-    """Takes and gives back shared locks of trees."""
+    """Takes and keeps shared locks of trees."""
 
     def __init__(self, walker: Walker) -> None:
         self._walker = walker
@@ -28,12 +28,12 @@ class TreeLocks(Uncopied):
         _all.add(self)
 
     def share(self, key: Key, make: bool, sync: bool) -> LockedDescriptor:
-        """Lock the tree of a key, made if it is missing and ``make``, for a change of a file in it.
+        """Lock the tree of a key for a change of a file in it; with ``make``, create a missing tree.
 
         Raises:
-            AgentMemoryFileNotFoundError: there is no such tree, and it is not to be made.
-            Busy: somebody moves or deletes directories of it, or waits to.
-            StalePath: its directory was removed or replaced meanwhile.
+            AgentMemoryFileNotFoundError: there is no such tree, and ``make`` is false.
+            Busy: another writer moves or deletes directories of the tree, or waits to do so.
+            StalePath: the directory was removed or replaced meanwhile.
         """
         held = self._idle.pop(key.base, None)
         if held is None or not held.is_open():
@@ -46,18 +46,18 @@ class TreeLocks(Uncopied):
             if self._walker.identity(key.base) != held.identity:
                 raise StalePath
         except BaseException:
-            leave_tree(held.number)  # not only when it is closed: a traceback may keep it open
+            leave_tree(held.number)  # release it now: a traceback may keep the descriptor open
             raise
         return held
 
     def keep(self, key: Key, held: LockedDescriptor) -> None:
-        """Keep a tree's directory, its lock given back, for the next change."""
+        """Keep a tree's directory, whose lock is released, for the next change."""
         if len(self._idle) >= _MOST_IDLE:
             self._idle.pop(next(iter(self._idle), ""), None)
         self._idle[key.base] = held
 
     def forget(self) -> None:
-        """Close what is kept open."""
+        """Close the kept directories."""
         self._idle = {}
 
     def _opened(self, key: Key, make: bool, sync: bool) -> LockedDescriptor:
@@ -75,4 +75,4 @@ def _forget_all() -> None:
         locks.forget()
 
 
-os.register_at_fork(after_in_child=_forget_all)  # a child shares its parent's open directories, and so its locks
+os.register_at_fork(after_in_child=_forget_all)  # a child shares its parent's open directories and their locks

@@ -1,4 +1,4 @@
-"""Whole directories: moved in one step, deleted, and removed when they are empty."""
+"""Moves and deletes under the exclusive lock of a tree: of whole directories, and moves of files."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ _ACROSS = {errno.EXDEV, errno.EBUSY}
 
 
 class DirectoryTree(Uncopied):
-    """The tree of a key, open, with every change of its files by others excluded.
+    """The tree of a key, open and exclusively locked: no other writer can change its files.
 
     Raises:
         AgentMemoryFileNotFoundError: the tree has no directory yet.
-        WriteError: others did not let go of it for `agent_memory_local._locks.LOCK_SECONDS`.
-        StalePath: its directory was removed or replaced meanwhile.
+        WriteError: the lock was taken until the deadline, by default `agent_memory_local._locks.LOCK_SECONDS`.
+        StalePath: the directory was removed or replaced meanwhile.
     """
 
     __slots__ = ("_directory", "_walker")
@@ -57,8 +57,8 @@ class DirectoryTree(Uncopied):
         try:
             self._take(key)
         except TryLater as later:
-            later.kept = self._directory  # which asks for the lock until the next try does
-            del self._directory  # the traceback keeps this object
+            later.kept = self._directory  # its announcement stays until the next attempt makes its own
+            del self._directory  # the traceback keeps this object alive
             raise
         except BaseException:
             self._directory.close()
@@ -79,7 +79,7 @@ class DirectoryTree(Uncopied):
         return self._walker.directory_below(self._directory.number, segments_of(prefix.path), prefix)
 
     def make(self, prefix: Key, sync: bool) -> int:
-        """The same, making what is missing."""
+        """A descriptor of a directory of the tree, created if it is missing; the caller closes it."""
         return self._walker.made_below(self._directory.number, segments_of(prefix.path), prefix, sync)
 
     def files(self, prefix: Key) -> Page:
@@ -101,19 +101,19 @@ class DirectoryTree(Uncopied):
 
 
 def move_file(walker: Walker, source: Key, target: Key, sync: bool) -> int | None:
-    """See `agent_memory.backend.MovesFiles`; the lock of the whole tree keeps out a writer that has the file open."""
+    """See `agent_memory.backend.MovesFiles`; the lock of the whole tree excludes a writer that has the file open."""
     try:
         locked = DirectoryTree(walker, source)
     except OSError as error:
         if error.errno == errno.EBADF:
-            return None  # NFS locks no directory exclusively
+            return None  # NFS has no exclusive locks of directories
         raise
     with locked as tree:
         old = tree.open(source.parent)
         try:
             found = _file(walker, old, source)
             if found.st_nlink > 1:
-                return None  # a file with a second name stays where it is, or is copied
+                return None  # a file with a second hard link is not moved; the caller may copy it
             try:
                 if not _move_file(walker, tree, old, source, target, sync):
                     return None
@@ -137,7 +137,7 @@ def _file(walker: Walker, directory: int, key: Key) -> os.stat_result:
 
 
 def _move_file(walker: Walker, tree: DirectoryTree, old: int, source: Key, target: Key, sync: bool) -> bool:
-    """False if the two names are on different disks, or layers of one."""
+    """Move a file; False if the two names are on different filesystems, or on different layers of one."""
     new = tree.make(target.parent, sync)
     try:
         _require_free(walker, new, target)
@@ -154,7 +154,7 @@ def _renamed(old: int, source: Key, new: int, target: Key) -> bool:
     try:
         rename_to_free(on_disk(source.name), on_disk(target.name), source_directory=old, target_directory=new)
     except FileNotFoundError:
-        raise StalePath from None  # another program's doing
+        raise StalePath from None  # another program removed or moved the file
     except FileExistsError:
         raise _exists(target) from None
     except OSError as error:
@@ -193,12 +193,12 @@ def move_tree(walker: Walker, source: Key, target: Key, sync: bool) -> int | Non
         if page.skipped:
             return None
         for entry in page.entries:
-            target.join(entry.key.relative_to(source).path)  # a name that would be too long is refused here
+            target.join(entry.key.relative_to(source).path)  # raises an error for a name that would be too long
         try:
             if not _move(tree, source, target, sync):
                 return None
         except BaseException:
-            remove_empty(walker, target.segments[:-1], target)  # under the lock: another mover may have made it
+            remove_empty(walker, target.segments[:-1], target)  # under the lock: another move may have created it
             raise
     remove_empty(walker, source.segments[:-1], source)
     return len(page.entries)
@@ -221,7 +221,7 @@ def delete_tree(walker: Walker, prefix: Key, sync: bool) -> DeletedTree:
 
 
 def _move(tree: DirectoryTree, source: Key, target: Key, sync: bool) -> bool:
-    """False if the two names are on different disks, or layers of one."""
+    """Move a directory; False if the two names are on different filesystems, or on different layers of one."""
     old = tree.open(source.parent)
     try:
         new = tree.make(target.parent, sync)
@@ -230,7 +230,7 @@ def _move(tree: DirectoryTree, source: Key, target: Key, sync: bool) -> bool:
         raise
     try:
         if not remove_if_empty(new, on_disk(target.name)):
-            raise taken_name(target)  # if it is free now it stays so: our own writers wait for the tree
+            raise taken_name(target)  # a free name stays free: other writers wait for the tree's lock
         try:
             os.rename(on_disk(source.name), on_disk(target.name), src_dir_fd=old, dst_dir_fd=new)
         except FileNotFoundError:
@@ -248,7 +248,7 @@ def _move(tree: DirectoryTree, source: Key, target: Key, sync: bool) -> bool:
 
 
 def _delete_files(tree: DirectoryTree, entries: Iterable[Entry], sync: bool) -> dict[str, AgentMemoryError]:
-    """Delete files, syncing each directory once; the failures by path."""
+    """Delete files, sync each directory once, and return the failures by path."""
     failures: dict[str, AgentMemoryError] = {}
     by_parent = sorted(entries, key=_parent)
     for _, files in groupby(by_parent, key=_parent):
@@ -266,7 +266,7 @@ def _delete_in_one_directory(
     try:
         directory = tree.open(files[0].key.parent)
     except AgentMemoryFileNotFoundError:
-        return  # another program's doing: what was asked for is true
+        return  # another program removed the directory, so the files are deleted
     except (AgentMemoryError, OSError) as error:
         failures.update((entry.path, _as_ours(entry.key, error)) for entry in files)
         return
@@ -284,7 +284,7 @@ def _delete(directory: int, key: Key, failures: dict[str, AgentMemoryError]) -> 
     try:
         os.unlink(on_disk(key.name), dir_fd=directory)
     except FileNotFoundError:
-        return  # another program's doing, too
+        return  # another program deleted the file
     except OSError as error:
         failures[key.path] = _as_ours(key, error)
 

@@ -1,7 +1,7 @@
-"""Directories by descriptors: every component is opened below the one before it, and no link is followed.
+"""Walks by descriptors: each component of a path is opened below the previous one, and no link is followed.
 
-A path that is resolved first and opened later can be exchanged in between; a descriptor cannot. So nothing
-here joins host paths: a key's segments are opened one by one with ``O_NOFOLLOW``, starting at the root.
+A path that is resolved first and opened later can be exchanged in between; a descriptor cannot. This module therefore
+never joins host paths: it opens a key's segments one by one with ``O_NOFOLLOW``, starting at the root.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ UTF8_LOCALE = sys.getfilesystemencoding() == "utf-8"
 
 
 def on_disk(name: str) -> str:
-    """A key's segment as this process has to give it to the system, so that its bytes are UTF-8 in any locale."""
+    """The name to pass to the system for a key's segment, so that its bytes are UTF-8 in any locale."""
     return name if UTF8_LOCALE else os.fsdecode(name.encode())
 
 
 def from_disk(name: str) -> str:
-    """A name as this process got it from the system, with bytes that are not UTF-8 as lone surrogates."""
+    """The segment for a name from the system; bytes that are not UTF-8 become lone surrogates."""
     return name if UTF8_LOCALE else os.fsencode(name).decode("utf-8", "surrogateescape")
 
 
 def segments_of(path: str) -> list[str]:
-    """The segments of a path, none of an empty one."""
+    """The segments of a path; an empty list for an empty path."""
     return path.split("/") if path else []
 
 
 class Walker(Uncopied):
-    """Opens directories and files below one root, of which it keeps a descriptor.
+    """Opens directories and files below one root, and keeps a descriptor of the root.
 
-    The root itself may be reached through symbolic links: they are the operator's, resolved once, here; of a root
-    that must lie ``within`` a directory, only that directory may. The root stays the same directory if it is moved;
-    if it is deleted, it is opened anew by its path.
+    The path of the root may contain symbolic links of the operator; they are resolved once, in the constructor. With
+    ``within``, only the path of that directory may contain them. If the root is moved, it stays the same directory; if
+    it is deleted, it is opened again by its path.
     """
 
     def __init__(self, root: str, within: str | None = None) -> None:
@@ -62,11 +62,11 @@ class Walker(Uncopied):
         self.folds_case = _folds_case(self._base)
 
     def close(self) -> None:
-        """Forget the root's descriptor; whoever works below it goes on, whoever comes later opens it anew."""
+        """Drop the root's descriptor; operations under way continue, and later ones open the root again."""
         self._root = None
 
     def identity(self, path: str) -> tuple[int, int] | None:
-        """The device and inode of the directory a path below the root leads to now, or None; for comparing alone."""
+        """The device and inode of the directory at a path below the root, or None; only for comparisons."""
         root = self._root
         if root is None:
             return None
@@ -77,7 +77,7 @@ class Walker(Uncopied):
         return (found.st_dev, found.st_ino) if found.st_nlink else None
 
     def open(self, path: str, how: bytes) -> int:
-        """A descriptor of what lies at a path below the root if one system call gives it, else a negative number."""
+        """Open a path below the root in one system call; a negative number if that fails or is not supported."""
         root, below = self._root, self._below
         if root is None or below is None or not root.is_open():
             return -1
@@ -87,7 +87,7 @@ class Walker(Uncopied):
         """A descriptor of an existing directory; the caller closes it.
 
         Raises:
-            AgentMemoryFileNotFoundError: it does not exist, or a file is in its place.
+            AgentMemoryFileNotFoundError: it does not exist, or the name is a file.
             PathTraversalError: a component is a symbolic link.
         """
         try:
@@ -97,12 +97,12 @@ class Walker(Uncopied):
         return self.directory_below(root.number, segments, key)
 
     def directory_below(self, directory: int, segments: Sequence[str], key: Key) -> int:
-        """The same, below an open directory."""
+        """As `directory`, below an open directory."""
         found = self._shortcut(directory, segments)
         return found if found >= 0 else self._stepped(directory, segments, key)
 
     def made_directory(self, segments: Sequence[str], key: Key, sync: bool) -> int:
-        """The same as `directory`, making what is missing; each new name is synced to disk if ``sync``.
+        """As `directory`, but create missing directories; with ``sync``, each new name is synced to disk.
 
         Raises:
             FileAlreadyExistsError: a component is a file.
@@ -116,7 +116,7 @@ class Walker(Uncopied):
         return self.made_below(root.number, segments, key, sync)
 
     def made_below(self, directory: int, segments: Sequence[str], key: Key, sync: bool) -> int:
-        """The same, below an open directory."""
+        """As `made_directory`, below an open directory."""
         found = self._shortcut(directory, segments)
         return found if found >= 0 else self._made_stepped(directory, segments, key, sync)
 
@@ -150,14 +150,14 @@ class Walker(Uncopied):
         try:
             return Descriptor(walk(base.number))
         except PathTraversalError:
-            message = f"there is a symbolic link on the way to the memory's directory, and {RULES['symlink']}"
+            message = f"the path to the memory's directory contains a symbolic link, and {RULES['symlink']}"
             raise PathTraversalError(message, "symlink", refused=ascii(key.path)) from None
 
     def file(self, directory: int, key: Key) -> int:
-        """A descriptor of the key's file in its directory, for reading; the caller closes it and checks its type.
+        """Open the key's file in its directory for reading; the caller closes the descriptor and checks its type.
 
         Raises:
-            AgentMemoryFileNotFoundError: no such name.
+            AgentMemoryFileNotFoundError: the name does not exist.
             PathTraversalError: the name is a symbolic link.
         """
         self.refuse_other_case(directory, on_disk(key.name), key)
@@ -173,12 +173,12 @@ class Walker(Uncopied):
             raise
 
     def file_to_change(self, directory: int, key: Key, error: type[FileOperationError]) -> int | None:
-        """A descriptor of the key's file for reading and appending, or None; the caller closes it and checks its type.
+        """Open the key's file for reading and appending; None if it does not exist. The caller closes and checks it.
 
         Raises:
             FileAlreadyExistsError: the name is a directory.
             PathTraversalError: the name is a symbolic link.
-            FileOperationError: of the type ``error``: nothing can be opened by this name.
+            FileOperationError: of the type ``error``: the name is a special file that cannot be opened.
         """
         try:
             return os.open(on_disk(key.name), os.O_RDWR | os.O_APPEND | _FILE, dir_fd=directory)
@@ -194,12 +194,12 @@ class Walker(Uncopied):
             raise
 
     def refuse_other_case(self, directory: int, name: str, key: Key) -> None:
-        """On a filesystem that folds case: only the exact spelling is the file."""
+        """On a filesystem that ignores case: raise unless a directory entry has exactly this spelling."""
         if self.folds_case and name not in os.listdir(directory):
             raise not_found(key)
 
     def taken_by_other_case(self, directory: int, name: str) -> bool:
-        """Whether the name is taken by one that differs only by case."""
+        """Whether a name that differs only by case is taken."""
         return self.folds_case and any(
             other != name and other.casefold() == name.casefold() for other in os.listdir(directory)
         )
@@ -238,8 +238,8 @@ class Walker(Uncopied):
 
 
 def again(directory: int) -> int:
-    """Another descriptor of an open directory, with a lock and a position of its own; the caller closes it."""
-    return os.open(".", _DIRECTORY, dir_fd=directory)  # "." is no name: no link is near
+    """Another descriptor of an open directory, with its own lock and position; the caller closes it."""
+    return os.open(".", _DIRECTORY, dir_fd=directory)  # "." can never be a link
 
 
 def _down(directory: int, segments: Sequence[str], step: Callable[[int, str], int]) -> int:
@@ -254,7 +254,7 @@ def _down(directory: int, segments: Sequence[str], step: Callable[[int, str], in
 
 
 def subdirectory(directory: int, name: str) -> int | None:
-    """A descriptor of a directory found in a listing, or None if it is gone or no directory any more."""
+    """Open a directory that was found in a listing; None if it is gone or no longer a directory."""
     try:
         return os.open(name, _DIRECTORY, dir_fd=directory)
     except (FileNotFoundError, NotADirectoryError):
@@ -262,12 +262,12 @@ def subdirectory(directory: int, name: str) -> int | None:
 
 
 def symlink(key: Key) -> PathTraversalError:
-    """The error for a symbolic link somewhere below the root."""
-    return PathTraversalError(f"{RULES['symlink']}", "symlink", refused=ascii(key.path), path=key.path)
+    """The error for a symbolic link on a key's path."""
+    return PathTraversalError(RULES["symlink"], "symlink", refused=ascii(key.path), path=key.path)
 
 
 def require_regular(key: Key, found: os.stat_result, error: type[FileOperationError]) -> None:
-    """Refuse links, pipes, sockets and devices."""
+    """Raise unless the status is of a regular file: refuse links, directories, pipes, sockets and devices."""
     if stat.S_ISREG(found.st_mode):
         return
     if stat.S_ISLNK(found.st_mode):
@@ -280,7 +280,7 @@ def require_regular(key: Key, found: os.stat_result, error: type[FileOperationEr
 def _names_between(above: str, below: str) -> list[str]:
     names = os.path.relpath(os.path.abspath(below), os.path.abspath(above)).split(os.sep)
     if names[0] == os.pardir:
-        raise ValueError("the root does not lie within the directory that it has to lie within")
+        raise ValueError("the root is not inside the directory that the option 'within' names")
     return [] if names == [os.curdir] else names
 
 
@@ -319,7 +319,7 @@ def _refuse_symlink(directory: int, segment: str, key: Key) -> None:
 
 
 def _folds_case(path: str) -> bool:
-    """Whether a path's filesystem takes another case for the same name; asks, never writes."""
+    """Whether a path's filesystem ignores case in names; checks existing names and writes nothing."""
     while not os.path.exists(path):
         path = os.path.dirname(path)
     while path != os.path.dirname(path):

@@ -1,7 +1,10 @@
-"""The in-memory backend: ``memory://name`` on fsspec's memory filesystem, for tests and scratch.
+"""The in-memory backend: ``memory://name`` on fsspec's memory filesystem, for tests and temporary data.
 
-fsspec keeps one such store per process, so the same URL is the same store, guarded by one lock.
-``memory://`` without a name is private to whoever opened it. Directories are derived from files.
+fsspec has one memory filesystem per process, so equal URLs are the same store; one lock guards all named stores.
+``memory://`` without a name opens a new, private store. A directory exists as long as a file is below it.
+
+This is the only module: `MemoryBackend` has the five verbs, append, and moves and deletes of directories; ``_Changes``
+is the lock of a store; ``_StagedParts`` collects the parts of a file.
 """
 
 from __future__ import annotations
@@ -53,10 +56,10 @@ T = TypeVar("T")
 
 
 class _Changes(Uncopied):
-    """Lets one change of a store happen at a time.
+    """Runs the changes of a store one at a time.
 
-    The lock can be taken again by the thread that has it, so that a signal's handler may read while it interrupts a
-    change. Its own change would be lost or lose the interrupted one, and is refused.
+    The lock is reentrant, so that a signal handler may read while it interrupts a change. A change by such a handler is
+    refused, because one of the two changes would be lost.
     """
 
     def __init__(self) -> None:
@@ -65,20 +68,20 @@ class _Changes(Uncopied):
         _all_changes.add(self)
 
     def begin_in_child(self) -> None:
-        """After a fork: a change that was under way is the parent's."""
+        """Reset after a fork: a change under way belongs to the parent."""
         self.lock = threading.RLock()
         self.under_way = []
 
     def run(self, key: Key, change: Callable[[], T]) -> T:
-        """Make a change.
+        """Run a change.
 
         Raises:
-            WriteError: a handler interrupted a change of this store.
+            WriteError: the caller is a signal handler that interrupted another change of this store.
         """
         with self.lock:
             if self.under_way:
                 raise WriteError(
-                    "a change of this store was interrupted by this one; nothing was written", path=key.path
+                    "this change interrupted another change of the same store; nothing was written", path=key.path
                 )
             try:
                 self.under_way.append(None)
@@ -101,7 +104,7 @@ _of_named_stores = _Changes()
 
 
 class MemoryBackend(BlockingBackend):
-    """Files in fsspec's memory filesystem below ``/{name}``; without a name, in a store of its own."""
+    """Files in fsspec's memory filesystem below ``/{name}``; without a name, in a private store."""
 
     capabilities = Capabilities(
         atomic_write=True,
@@ -211,7 +214,7 @@ class MemoryBackend(BlockingBackend):
         return len(moved)
 
     def _move(self, names: list[tuple[str, str]]) -> None:
-        """Rename files in one call of C code, in which no signal's handler runs: all of them, or none."""
+        """Rename all files or none: in one call of C code, during which no signal handler runs."""
         files = {new: self._fs.store[old] for old, new in names}
         steps = [partial(self._fs.store.update, files)]
         steps += [partial(self._fs.store.pop, old) for old, _ in names]
@@ -242,7 +245,7 @@ class MemoryBackend(BlockingBackend):
     def _below(self, prefix: Key, recursive: bool = True) -> PageBuilder:
         builder = PageBuilder(prefix, recursive)
         top = self._path(prefix).rstrip("/") + "/"
-        for path, file in list(self._fs.store.items()):  # a handler may change it
+        for path, file in list(self._fs.store.items()):  # a copy, because a signal handler may change the store
             if path.startswith(top):
                 builder.file(path[len(top) :], file.size, file.modified.timestamp())
         return builder
@@ -295,7 +298,7 @@ class _StagedParts(Uncopied):
 
 
 def _partial_version(file: Any) -> Version:
-    """Pins partial reads of one state at no cost of its size; equals no content's version."""
+    """A version for partial reads of one state, computed without the content; it equals no content's version."""
     return Version(f"{_PARTIAL}{id(file)}:{file.size}:{file.modified.timestamp()}")
 
 

@@ -1,8 +1,14 @@
 """A faster engine for object stores: ``s3://`` and ``az://`` with the storage option ``engine="obstore"``.
 
-The logic is `agent_memory.object_store`'s, as with s3fs; obstore is a Rust client, at a fraction of the CPU. It has no
-conditional delete, so a file is not renamed, nor deleted on a condition, unless ``allow_single_writer``; an append to a
-large file sends all of it; nothing is forgotten for good; and it does not outlive a fork.
+The logic is in `agent_memory.object_store`, as with s3fs; obstore is a Rust client that needs a fraction of the CPU. It
+has no conditional delete, so renames and conditional deletes need ``allow_single_writer``. An append to a large file
+sends the whole file; nothing can be forgotten permanently; and a forked child cannot use it after its parent did.
+
+- this module: `ObstoreBackend`, and registration of the URLs
+- ``_client``: `ObstoreStore`, one bucket of S3; each call sends one request and is not retried
+- ``_azure``: `AzureStore`, the differences of Azure Blob Storage
+- ``_opening``: storage options, and opening of obstore's stores
+- ``_answers``: translation of the exceptions of obstore
 """
 
 from __future__ import annotations
@@ -26,16 +32,15 @@ _PREFIX = re.compile(r"(?:(?!\.{1,2}(?:/|\Z))[^/\x00-\x1f\x7f\ud800-\udfff]+(?:/
 
 
 class ObstoreBackend(ObjectStoreBackend):
-    """Objects below ``prefix`` in a bucket, or a container of Azure, by obstore.
+    """Objects below ``prefix`` in a bucket of S3 or a container of Azure, through obstore.
 
     Args:
-        bucket: its name; the bucket must exist.
-        prefix: at most 100 bytes of UTF-8, because S3 keys have 1,024.
-        storage_options: those of obstore's ``S3Store`` or ``AzureStore``; the timeouts in ``client_options`` have
-            defaults, and ``http://`` endpoints are allowed. With
-            ``allow_single_writer``, because no other process writes there, a server without preconditions will do, and
-            renames work.
-        open_store: by which of obstore's stores.
+        bucket: the name of an existing bucket or container.
+        prefix: at most 100 bytes of UTF-8, because S3 keys have at most 1,024.
+        storage_options: the options of obstore's ``S3Store`` or ``AzureStore``; the timeouts in ``client_options`` have
+            defaults, and ``http://`` endpoints are allowed. With ``allow_single_writer`` (no other process writes
+            there) the server needs no preconditions, and renames work.
+        open_store: opens the store: `s3_store` or `azure_store`.
     """
 
     def __init__(
@@ -48,16 +53,16 @@ class ObstoreBackend(ObjectStoreBackend):
         options = dict(storage_options or {})
         allow = take_single_writer(options)
         if not _PREFIX.match(prefix.strip("/")):
-            raise ValueError("a prefix is of names that obstore can read: none is empty, '.' or '..', or has controls")
+            raise ValueError("obstore cannot read the prefix: a name in it is empty, '.' or '..', or has controls")
         store = open_store(bucket, options)
         self._instead = "; without the storage option engine=obstore it works" if store.called == "S3" else ""
         super().__init__(store, prefix, allow_single_writer=allow)
 
     async def write_in_parts(self, key: Key, size: int, when: WriteWhen = ANY) -> NoReturn:  # noqa: ARG002 - refused
-        """See `agent_memory.backend.WritesInParts`; obstore completes no upload in parts on a condition."""
+        """See `agent_memory.backend.WritesInParts`; always raises: obstore has no conditional multipart upload."""
         raise UnsupportedOperationError(
-            f"{size:,} bytes are more than the {self.max_bytes:,} one call may carry, and obstore sends "
-            f"nothing in parts on a condition{self._instead}",
+            f"{size:,} bytes are more than the {self.max_bytes:,} bytes of one call, and obstore has "
+            f"no conditional multipart upload{self._instead}",
             path=key.path,
         )
 
@@ -72,6 +77,6 @@ def _open(open_store: Open, url: str, options: Mapping[str, object]) -> ObstoreB
 
 @hookimpl
 def agent_memory_register_backends(register: Callable[[str, BackendFactory], None]) -> None:
-    """Add ``s3://`` and ``az://`` by this engine."""
+    """Add ``s3://`` and ``az://`` with this engine."""
     register("s3+obstore", partial(_open, s3_store))
     register("az+obstore", partial(_open, azure_store))

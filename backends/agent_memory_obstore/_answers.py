@@ -1,7 +1,7 @@
-"""What obstore raises instead of results; the one place that knows its exceptions.
+"""Translation of the exceptions of obstore; the only module that knows them.
 
-They have neither status nor code: both are read from the description of the cause at the end of the text, where what a
-server or a name brings along is quoted. What comes before has it as it is, and is not looked at.
+They have neither status nor code. Both are parsed from the description of the cause at the end of the text, in which
+texts from a server or a name are quoted. The text before it is not parsed: there such texts are not quoted.
 """
 
 from __future__ import annotations
@@ -38,26 +38,26 @@ _LASTING = {
     UNTRUSTED: re.compile(r"^ +error: InvalidCertificate\(", re.MULTILINE),
     NO_TLS: re.compile(r"^ +error: (?:InvalidMessage|AlertReceived|PeerIncompatible)\(", re.MULTILINE),
 }
-"""What is wrong with an endpoint, by how the cause says so."""
+"""The lasting problems with an endpoint, each with the pattern of its description."""
 _REFUSED = re.compile(r"^ +kind: ConnectionRefused,$", re.MULTILINE)
 _NO_LISTING = re.compile(r"^ +source: InvalidListResponse \{$", re.MULTILINE)
 _NO_ETAG = re.compile(r"^ +source: MissingEtag,$", re.MULTILINE)
 _NO_CREDENTIALS = {
     "S3": "there are no credentials: give the options access_key_id and secret_access_key, or the variables"
-    " AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (engine='obstore' reads no profiles); no metadata service gives any",
+    " AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (engine='obstore' reads no profiles); no metadata service has any",
     "Azure": "there are no credentials: give the options account_name and account_key, or the variables of Azure;"
-    " no metadata service gives any",
+    " no metadata service has any",
 }
 _NO_RANGE = re.compile(r"^    source: (?:ParseContentRange|InvalidRangeRequest) {$", re.MULTILINE)
-"""What servers answer of an empty object, or from its very end on, instead of 416."""
+"""The answers of servers, instead of 416, to a range of an empty object or a range from its end."""
 _REDIRECTED = re.compile(r"^ +inner: BareRedirect", re.MULTILINE)
 _NEVER_SENT = {"Connect", "Builder"}
 
 
 class ObstoreRequest(AbstractContextManager[None]):
-    """One request: what obstore raises in it is raised as what it stands for.
+    """A context manager for one request: translates the exceptions of obstore.
 
-    A class, because every request is in one, and a generator costs more.
+    It is a class because every request uses it, and a generator would be slower.
     """
 
     __slots__ = ("_contact", "_translated")
@@ -70,14 +70,14 @@ class ObstoreRequest(AbstractContextManager[None]):
         if cause is None:
             self._contact.made = True
         elif kind and kind.__name__ == "PanicException":
-            raise RuntimeError("obstore panicked") from None  # no `Exception`, which callers would not expect
+            raise RuntimeError("obstore panicked") from None  # a panic is not an `Exception`; callers expect one
         elif isinstance(cause, Exception) and not isinstance(cause, TooLarge | UnsupportedOperationError):
             text = _description(cause)
             if _STATUS.search(text) and not _METADATA_SERVICE.search(text):
                 self._contact.made = True
                 self._contact.of_store |= bool(_CODE.search(text))
             if (answer := self._translated(cause)) is not None:
-                raise self._contact.judged(answer) from None  # the cause tells hosts, and what a server tells
+                raise self._contact.judged(answer) from None  # the cause contains hosts and texts of the server
 
 
 def translated(
@@ -91,13 +91,13 @@ def translated(
     has_directories: bool = False,
     store: str = "S3",
 ) -> Exception | None:
-    """The answer, as `agent_memory.object_store` has them, that an exception to a request stands for.
+    """Translate an exception of a request to one of `agent_memory.object_store`.
 
-    None for an exception that is not obstore's: a mistake of code. ``reads``: the request changes nothing. See
+    None for an exception that is not obstore's: a programming error. ``reads``: the request changes nothing. See
     `agent_memory.object_store.refusal_of` for the other arguments.
     """
     if isinstance(cause, NotImplementedError) or type(cause).__name__ == "NotSupportedError":
-        return UnsupportedOperationError(f"obstore does not do that on {store}")
+        return UnsupportedOperationError(f"obstore does not support this operation on {store}")
     if not isinstance(cause, OSError | ValueError) and not _is_of_obstore(cause):
         return None
     text = _description(cause)
@@ -129,9 +129,9 @@ def _never_sent(cause: Exception, text: str) -> PermanentError | None:
             " remove it, or list without engine='obstore', which skips it"
         )
     if isinstance(cause, ValueError):
-        return PermanentError("obstore does not take that name")
+        return PermanentError("obstore does not accept this name")
     if _REDIRECTED.search(text):
-        return PermanentError("the bucket is in another region: name it by the option region")
+        return PermanentError("the bucket is in another region: set the option region")
     return PermanentError("no request could be made: the credentials cannot be read") if _UNSENT.search(text) else None
 
 
@@ -140,7 +140,7 @@ def _unanswered(cause: Exception, text: str, store: str) -> NoResponse:
     if "Connect" in kinds and (lasting := next((why for why, form in _LASTING.items() if form.search(text)), None)):
         return NoResponse(lasting, sent=False, lasting=True)
     if _NO_LISTING.search(text):
-        return NoResponse(f"the answer is no listing of {store}", lasting=True)
+        return NoResponse(f"the answer is not a listing of {store}", lasting=True)
     why = REFUSED if _REFUSED.search(text) else kinds[0] if kinds else type(cause).__name__
     return NoResponse(f"no reply from {store} ({why})", sent=_NEVER_SENT.isdisjoint(kinds))
 

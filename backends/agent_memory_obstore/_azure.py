@@ -1,4 +1,4 @@
-"""Azure Blob Storage, where it is not like S3: names of metadata, the end of an object, and pages of a listing."""
+"""The differences of Azure Blob Storage from S3: names of metadata, ranges from the end, and pages of a listing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class AzureStore(ObstoreStore):
 
     def __init__(self, store: Any, container: str, *, trusted: bool, patient: bool) -> None:
         super().__init__(store, container, trusted=trusted, patient=patient)
-        self._in_order = False  # obstore cannot begin a listing of Azure's at a name
+        self._in_order = False  # obstore cannot start a listing of Azure at a name
         self.most_listed = WHOLE
 
     async def get(
@@ -39,7 +39,7 @@ class AzureStore(ObstoreStore):
         try:
             return await super().get(name, span=span, if_match=if_match, most=most)
         except PreconditionFailed:
-            await self.head(name)  # Azurite refuses where there is nothing, too
+            await self.head(name)  # Azurite also sends this if the object does not exist
             raise
 
     async def put(

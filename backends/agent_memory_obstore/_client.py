@@ -1,6 +1,6 @@
-"""`ObstoreStore`: one bucket through obstore, one request per call, none tried twice.
+"""`ObstoreStore`: one bucket through obstore, with one request per call and no retries.
 
-Conditions go to obstore's store itself: its fsspec adapter drops them.
+Conditions go directly to obstore's store, because its fsspec adapter drops them.
 """
 
 from __future__ import annotations
@@ -30,32 +30,32 @@ from agent_memory.object_store import (
 from agent_memory_obstore._answers import ObstoreRequest, translated
 
 _FORKED = (
-    "obstore does not work in a process forked from one that used it: start processes by spawn or forkserver, or use"
+    "obstore does not work in a process forked from one that used it: start processes with spawn or forkserver, or use"
     " s3:// without an engine"
 )
 _LAST_SECONDS = 0.02
-"""How long a process that ends leaves obstore's threads to give up what they hold of Python, else they abort it."""
+"""Seconds at exit in which obstore's threads release their Python objects; without them they can abort the process."""
 WHOLE = 100_000
-"""How many names a page has where each page takes a listing of everything."""
+"""The number of names in a page if each page needs a listing of everything."""
 _LARGE = 256 << 10
-"""Bytes from which on a request has time of its own to be sent, for obstore counts that as waiting for the answer."""
+"""Bytes from which a request gets extra time for sending, because obstore counts it as waiting for the response."""
 _SLOWEST_LINE = 1 << 20
-"""Bytes a second that a large write counts on: a lost answer leaves time to ask again, of the 60 seconds there are."""
+"""The assumed bytes per second of a large write; after a lost response, time for a retry is left in the 60 seconds."""
 ANSWER_SECONDS = 15.0
-"""How long a request waits for its answer."""
+"""Seconds that a request waits for its response."""
 _MISSING = ".agent-memory/no-such-object"
 _STEP_SECONDS = 1.0
 _CLOCKS_DIFFER = 5.0
-"""Seconds by which a host's clock may be ahead of the store's, before an object has told."""
+"""The most seconds that this host's clock is assumed to be ahead of the store's before the first object is read."""
 _started_in: int | None = None
-"""The process in which obstore's threads run, which a fork does not take along; None before the first request."""
+"""The process in which obstore's threads run; a forked child does not have them. None before the first request."""
 
 
 def library() -> Any:
-    """obstore, unless its threads are another process's: there it would wait for ever.
+    """Import obstore; raise if its threads are in a parent process, because a request would never end.
 
     Raises:
-        UnsupportedOperationError: this process was forked from one that used it.
+        UnsupportedOperationError: this process was forked from one that used obstore.
     """
     import obstore
 
@@ -69,7 +69,7 @@ def library() -> Any:
 
 
 class _OwnWrite(NamedTuple):
-    """The last object this process wrote, and when it was sent and answered."""
+    """The last object that this process wrote, with the POSIX times of the request and the response."""
 
     name: str = ""
     etag: str = ""
@@ -78,7 +78,7 @@ class _OwnWrite(NamedTuple):
     answered: float = 0.0
 
     def is_in(self, found: Object, name: str) -> bool:
-        """Whether an object is that write; the ETag alone would be any other's of the same content."""
+        """Whether an object is this write; the ETag is not enough, as other writes of the same content have it too."""
         return (name, found.etag) == (self.name, self.etag) and _named(self.metadata).items() <= found.metadata.items()
 
 
@@ -86,10 +86,10 @@ class ObstoreStore(Uncopied):
     """An `agent_memory.object_store.ObjectStore` of one bucket on S3.
 
     Args:
-        store: obstore's, told to try everything once.
-        bucket: its name.
-        trusted: whether the server is known to keep preconditions, and to keep no directories.
-        patient: whether what is large may take longer than the store's own limits say.
+        store: obstore's store, configured without retries.
+        bucket: the name of the bucket.
+        trusted: whether the server is known to apply preconditions and to have no real directories.
+        patient: whether a large write may take longer than the timeouts of ``store``.
     """
 
     called = "S3"
@@ -102,7 +102,7 @@ class ObstoreStore(Uncopied):
         self._bucket = bucket
         self.bare_etags = False
         self._trusted = trusted
-        self._in_order = trusted  # by bytes; SeaweedFS is not
+        self._in_order = trusted  # in the order of bytes; SeaweedFS is not
         self.most_listed = 1_000 if trusted else WHOLE
         self._contact = Reachability()
         self._ahead = 0.0
@@ -119,8 +119,8 @@ class ObstoreStore(Uncopied):
 
     def now(self) -> float:
         now = time.time()
-        booted = now - time.monotonic()  # by the host's clock; a machine that slept seems to be set
-        if abs(booted - self._booted) > _STEP_SECONDS:  # the host's clock was set: nothing is known again
+        booted = now - time.monotonic()  # by the host's clock; sleep of the machine looks like a set clock
+        if abs(booted - self._booted) > _STEP_SECONDS:  # the host's clock was set: reset the estimate
             self._booted, self._ahead, self._own = booted, 0.0, _OwnWrite()
             self._ahead_by = _CLOCKS_DIFFER
         return now + self._ahead
@@ -162,12 +162,12 @@ class ObstoreStore(Uncopied):
             else:
                 reply = await self._sent_patiently(name, data, attributes=attributes, mode=mode)
         etag, answered = _etag(reply), time.time()
-        sent = min(sent, answered - (time.monotonic() - began))  # the host's clock may have been set back meanwhile
+        sent = min(sent, answered - (time.monotonic() - began))  # the clock may have been set back meanwhile
         self._own = _OwnWrite(name, etag, attributes, sent, answered)
         return etag
 
     def _sent(self, etag: str) -> str:
-        """An ETag as the server takes it in a condition."""
+        """An ETag in the form that the server accepts in a condition."""
         return etag.strip('"') if self.bare_etags else etag
 
     async def _sent_patiently(self, name: str, data: bytes, **options: object) -> Any:
@@ -176,7 +176,7 @@ class ObstoreStore(Uncopied):
 
     @cached_property
     def _patient_store(self) -> Any:
-        """The store with a client that waits for an answer as long as for anything."""
+        """The store with a client whose read timeout is as long as its total timeout."""
         store = self._store
         client = {**store.client_options, "read_timeout": store.client_options["timeout"]}
         return type(store)(
@@ -188,9 +188,9 @@ class ObstoreStore(Uncopied):
 
     async def delete(self, name: str, *, if_match: str | None = None) -> None:
         if if_match is not None:
-            raise UnsupportedOperationError("obstore deletes on no condition")
-        if name.endswith("/"):  # which obstore takes for the name without
-            raise PermanentError("obstore cannot remove a directory that the server keeps though it is empty")
+            raise UnsupportedOperationError("obstore has no conditional delete")
+        if name.endswith("/"):  # obstore would drop the slash and delete another object
+            raise PermanentError("obstore cannot remove a directory that the server keeps although it is empty")
         with suppress(NotFound), self._request(of_object=True):
             await library().delete_async(self._store, name)
 
@@ -201,19 +201,19 @@ class ObstoreStore(Uncopied):
         return listing
 
     async def _require_store(self, prefix: str) -> None:
-        """Raise `PermanentError` unless the server is an object store; obstore reads any page as a listing of nothing.
+        """Raise `PermanentError` unless the server is an object store; obstore reads any page as an empty listing.
 
-        A store says by a code that an object is missing. It is asked once, or not at all if it gave a code before.
+        An object store sends a code for a missing object. One request checks that, unless a code was seen before.
         """
         if self._contact.of_store:
             return
         with suppress(NotFound, PermanentError):
             await self.get(f"{prefix}{_MISSING}")
         if not self._contact.of_store:
-            raise PermanentError(f"the answer is no listing of {self.called}")
+            raise PermanentError(f"the answer is not a listing of {self.called}")
 
     async def aclose(self) -> None:
-        return  # connections are closed with the last reference to obstore's store
+        return  # the last reference to obstore's store closes the connections
 
     async def _below(self, prefix: str, limit: int, after: str | None) -> Listing:
         if not self._in_order:
@@ -224,16 +224,16 @@ class ObstoreStore(Uncopied):
         with self._request():
             chunks = library().list(self._store, prefix or None, offset=after, chunk_size=size)
             chunk: list[Any] = await anext(aiter(chunks), [])
-        # A folder marker comes once more after its own name, of which obstore takes the slash off.
+        # obstore drops the slash of a folder marker, so a listing after its name contains the marker again.
         found = [each for each in chunk if each["path"] > (after or "")][:limit]
         if len(chunk) < size:
             return Listing(_listed(prefix, found), (), None)
         if not found or [each["path"] for each in found] != sorted(each["path"] for each in found):
-            raise PermanentError("there are names in the bucket that obstore does not list in their order")
+            raise PermanentError("obstore does not list the names in the bucket in their order")
         return Listing(_listed(prefix, found), (), found[-1]["path"])
 
     async def _level(self, prefix: str, limit: int, after: str | None) -> Listing:
-        """A page of a level, of which obstore always asks for the whole."""
+        """A page of one level; obstore always lists the whole level."""
         with self._request():
             found = await library().list_with_delimiter_async(self._store, prefix or None)
         return self._page(prefix, limit, after, found["objects"], found["common_prefixes"])
@@ -241,7 +241,7 @@ class ObstoreStore(Uncopied):
     def _page(
         self, prefix: str, limit: int, after: str | None, found: Sequence[Any], directories: Sequence[str] = ()
     ) -> Listing:
-        """A page of what was listed whole."""
+        """Cut a page out of a whole listing."""
         objects = _listed(prefix, found)
         prefixes = [f"{each}/" for each in directories]
         names = sorted(name for name in (*(each.name for each in objects), *prefixes) if name > (after or ""))
@@ -254,7 +254,7 @@ class ObstoreStore(Uncopied):
         )
 
     def _request(self, **facts: Any) -> ObstoreRequest:
-        """One request; see `translated` for the facts."""
+        """A context manager for one request; see `translated` for ``facts``."""
         answer = partial(
             translated,
             **facts,
@@ -274,9 +274,10 @@ class ObstoreStore(Uncopied):
         return found
 
     def _hear(self, name: str, found: Object) -> None:
-        """Learn the store's clock by when objects were written; obstore does not tell of when an answer is.
+        """Estimate the store's clock from the times of objects, because obstore does not give the date of a response.
 
-        It is not behind an object's time, which is of whole seconds; and between sending and answer it wrote ours.
+        The clock is not behind the time of an object, which is in whole seconds. The time of this process's own write
+        is between its request and its response.
         """
         self._ahead = max(self.now(), found.modified) - time.time()
         if self._own.is_in(found, name):
@@ -286,7 +287,7 @@ class ObstoreStore(Uncopied):
 
 
 def _named(attributes: Mapping[str, str]) -> dict[str, str]:
-    """Metadata as `Object` has them, whatever the store makes of their names."""
+    """Metadata with names as in `Object`: lower case, and "-" instead of "_"."""
     return {name.lower().replace("_", "-"): value for name, value in attributes.items()}
 
 
@@ -298,7 +299,7 @@ def _range(span: str) -> object:
 
 
 def _listed(prefix: str, found: Sequence[Any]) -> list[Listed]:
-    """What lies below a prefix, which a folder marker of its own does not."""
+    """The objects below a prefix, without the folder marker of the prefix itself."""
     return [
         Listed(each["path"], each["size"], each["last_modified"].timestamp(), _etag(each))
         for each in found
@@ -308,5 +309,5 @@ def _listed(prefix: str, found: Sequence[Any]) -> list[Listed]:
 
 def _etag(found: Mapping[str, Any]) -> str:
     if not (etag := found.get("e_tag")):
-        raise NoResponse("an answer without an ETag")
-    return etag if str(etag).endswith('"') else f'"{etag}"'  # Azure's listings leave the quotes out
+        raise NoResponse("the answer has no ETag")
+    return etag if str(etag).endswith('"') else f'"{etag}"'  # Azure's listings omit the quotes

@@ -1,4 +1,4 @@
-"""Storage options to obstore's stores, which are told to try everything once."""
+"""Opening of obstore's stores from storage options, with retries turned off."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ _AZURE_VARIABLES = {"AZURE_ENDPOINT", "AZURE_STORAGE_ENDPOINT", "AZURE_STORAGE_U
 
 
 def s3_store(bucket: str, options: Mapping[str, Any]) -> ObstoreStore:
-    """A bucket on S3, where one delete is one request, and preconditions are S3's own.
+    """Open a bucket on S3, with one request per delete and S3's own preconditions.
 
     Raises:
         ImportError: obstore is not installed.
-        TypeError: an option ``S3Store`` does not take, or that is not for callers to set.
+        TypeError: ``S3Store`` does not accept an option, or callers may not set it.
     """
     import obstore.store
 
     if theirs := sorted(options.keys() & _OF_S3FS.keys()):
-        hints = ", ".join(f"{name!r} is {_OF_S3FS[name]!r}" for name in theirs)
-        raise TypeError(f"with engine='obstore' s3:// takes obstore's options: {hints}")
+        hints = ", ".join(f"{_OF_S3FS[name]!r} instead of {name!r}" for name in theirs)
+        raise TypeError(f"with engine='obstore', s3:// takes the options of obstore: {hints}")
     fixed = {"disable_bulk_delete": True, "conditional_put": "etag"}
     store = _opened(obstore.store.S3Store, bucket, options, fixed)
     trusted = _is_within(_AWS, _AWS_VARIABLES, store.config)
@@ -43,7 +43,7 @@ def s3_store(bucket: str, options: Mapping[str, Any]) -> ObstoreStore:
 
 
 def azure_store(container: str, options: Mapping[str, Any]) -> ObstoreStore:
-    """A container of Azure Blob Storage; errors as `s3_store`."""
+    """Open a container of Azure Blob Storage; raises as `s3_store`."""
     import obstore.store
 
     store = _opened(obstore.store.AzureStore, container, options, {})
@@ -55,10 +55,10 @@ def _opened(kind: Any, bucket: str, options: Mapping[str, Any], fixed: Mapping[s
     from obstore.exceptions import BaseError
 
     if ours := sorted(name for name in options if name.lower() in _OURS):
-        raise TypeError(f"the URL, or this package, says what {', '.join(ours)} would")
+        raise TypeError(f"the URL or this package sets these options: {', '.join(ours)}")
     client = options.get("client_options", {})
     if not isinstance(client, Mapping):
-        raise TypeError("client_options is a mapping")
+        raise TypeError("client_options must be a mapping")
     try:
         return kind(bucket, **{**options, **fixed, "client_options": {**_CLIENT, **client}, "retry_config": _ONE_TRY})
     except (BaseError, TypeError, ValueError) as error:
@@ -67,18 +67,18 @@ def _opened(kind: Any, bucket: str, options: Mapping[str, Any], fixed: Mapping[s
 
 
 def _is_patient(options: Mapping[str, Any]) -> bool:
-    """Whether nobody said how long a request may take: who does means all of them."""
+    """Whether the options set no read timeout; one that is set applies to large writes too."""
     return "read_timeout" not in {name.lower() for name in options.get("client_options", {})}
 
 
 def _is_within(domains: tuple[str, ...], variables: set[str], config: Mapping[str, str]) -> bool:
-    """Whether requests go to the provider itself: neither options nor variables name an endpoint, or one of its.
+    """Whether requests go to the provider itself: options and variables name no endpoint, or only the provider's.
 
-    ``config`` is what obstore made of the options: their names in its own spelling.
+    ``config``: the options as obstore normalized them, with its own spelling of the names.
     """
     named = {f"option {name}": each for name, each in config.items() if "endpoint" in name or "emulator" in name}
     named |= {f"variable {name}": each for name, each in os.environ.items() if name.upper() in variables}
     for name, each in named.items():
-        if each.lower() not in ("true", "false"):  # whether there is an emulator
-            require_endpoint(name, each)  # else the Rust side would panic
+        if each.lower() not in ("true", "false"):  # a switch for an emulator
+            require_endpoint(name, each)  # an invalid URL would cause a panic in Rust
     return all((urlsplit(each).hostname or "").endswith(domains) for each in named.values())

@@ -1,7 +1,14 @@
-"""The S3 backend: ``s3://bucket/prefix`` on s3fs's coroutines, with S3's own conditional writes.
+"""The S3 backend: ``s3://bucket/prefix`` through s3fs's coroutines, with S3's conditional writes.
 
-The logic is `agent_memory.object_store`'s. ``storage_options`` are s3fs's own (``endpoint_url``, ``key``, ``secret``,
-``profile`` ...) and ``allow_single_writer``.
+The logic is in `agent_memory.object_store`. ``storage_options`` are the options of s3fs (``endpoint_url``, ``key``,
+``secret``, ``profile`` ...) and ``allow_single_writer``.
+
+- this module: `S3Backend`, and opening of URLs
+- ``_client``: `S3Store`, one bucket; each call sends one request and is not retried
+- ``_session``: a session of aiobotocore that starts fast, and connections without resending or redirects
+- ``_answers``: translation of the exceptions of s3fs, botocore and aiohttp
+- ``_replies``: checks that a reply answers the request
+- ``_numbers``: numbers and dates in replies
 """
 
 from __future__ import annotations
@@ -21,10 +28,10 @@ class S3Backend(ObjectStoreBackend):
     """Objects below ``prefix`` in a bucket.
 
     Args:
-        bucket: its name; the bucket must exist.
-        prefix: at most 100 bytes of UTF-8, because S3 keys have 1,024.
-        storage_options: s3fs's; ``max_pool_connections`` and the timeouts in ``config_kwargs`` have defaults. With
-            ``allow_single_writer``, because no other process writes there, a server without preconditions will do.
+        bucket: the name of an existing bucket.
+        prefix: at most 100 bytes of UTF-8, because S3 keys have at most 1,024.
+        storage_options: the options of s3fs; ``max_pool_connections`` and the timeouts in ``config_kwargs`` have
+            defaults. With ``allow_single_writer`` (no other process writes there) the server needs no preconditions.
     """
 
     def __init__(self, bucket: str, prefix: str = "", storage_options: Mapping[str, object] | None = None) -> None:
@@ -41,10 +48,10 @@ def _open(url: str, options: Mapping[str, object]) -> S3Backend:
         raise BackendNotAvailableError("s3:// needs s3fs: pip install 'agent-memory[s3]'") from error
     except (TypeError, ValueError):
         raise
-    except Exception as error:  # a configuration file that does not parse, say
+    except Exception as error:  # for example, a configuration file that cannot be parsed
         if type(error).__name__ == "ProfileNotFound":
             raise ValueError(no_profile(error)) from None
-        raise BackendNotAvailableError(f"s3:// does not open with these options: {type(error).__name__}") from error
+        raise BackendNotAvailableError(f"s3:// cannot be opened with these options: {type(error).__name__}") from error
 
 
 @hookimpl

@@ -1,6 +1,6 @@
-"""What s3fs, botocore and aiohttp answer instead of results; the one place that knows their exceptions.
+"""Translation of the exceptions of s3fs, botocore and aiohttp; the only module that knows them.
 
-s3fs hides the reply behind `OSError` with reused errno (412 and 416 are both EINVAL), so this branches on the code and
+s3fs raises `OSError` with ambiguous errno values (412 and 416 are both EINVAL), so this module decides by the code and
 the HTTP status of the reply.
 """
 
@@ -36,21 +36,21 @@ _NO_CREDENTIALS = (
     " or the variables AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
 )
 _LOG_IN = "the login has expired, or cannot be read: log in again"
-_NO_ENDPOINT = "the configured endpoint is no URL that begins with http:// or https://, then a host, and perhaps a port"
+_NO_ENDPOINT = "the configured endpoint must be a URL: http:// or https://, then a host, and optionally a port"
 _NEVER_SENT = {
     "NoCredentialsError": _NO_CREDENTIALS,
-    "PartialCredentialsError": "the credentials are not complete: a key and its secret are both needed",
-    "InvalidRegionError": "the region is no name of a region",
+    "PartialCredentialsError": "the credentials are incomplete: both a key and its secret are needed",
+    "InvalidRegionError": "the configured region is not a valid region name",
     "TokenRetrievalError": _LOG_IN,
     "SSOTokenLoadError": _LOG_IN,
     "UnauthorizedSSOTokenError": _LOG_IN,
     "EndpointResolutionError": _NO_ENDPOINT,
-    "ParamValidationError": "no request could be made: is that the name of a bucket?",
+    "ParamValidationError": "no request could be made: check the name of the bucket",
     "UnknownServiceError": "no request could be made (UnknownServiceError)",
 }
 _CLIENTS = {"aiobotocore", "aiohttp", "botocore", "fsspec", "s3fs"}
 _ON_THE_WIRE = {"HTTPClientError", "ConnectionError", "IncompleteReadError", "ChecksumError", "ResponseParserError"}
-"""The exceptions of botocore that a request raises once it is sent; the others come before."""
+"""The exceptions of botocore that can come after a request was sent; the others come before."""
 _NOT_CONNECTED = {"ClientConnectorError", "ConnectTimeoutError", "ConnectionTimeoutError", "ProxyConnectionError",
                   "ConnectionRefusedError", "gaierror"}  # fmt: skip
 _INTERRUPTED_TLS = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
@@ -58,15 +58,15 @@ _MOST_HELD = 10
 
 
 class S3Request(AbstractContextManager[None]):
-    """One request: what s3fs raises in it is raised as what it stands for.
+    """A context manager for one request: translates the exceptions of s3fs.
 
-    A class, because every request is in one, and a generator costs more.
+    It is a class because every request uses it, and a generator would be slower.
 
     Args:
-        contact: of the server.
-        options: of the request.
-        method: botocore's name of it.
-        sent: whether it may have been sent when something fails.
+        contact: the reachability of the server.
+        options: the options of the request.
+        method: botocore's name of the request.
+        sent: whether the request may have been sent before an exception.
     """
 
     __slots__ = ("_contact", "_method", "_options", "_sent")
@@ -85,20 +85,20 @@ class S3Request(AbstractContextManager[None]):
             if answer is not None:
                 answer = self._contact.judged(answer)
                 local = isinstance(answer, PermanentError) and _response(cause) is None
-                raise answer from None if local else cause  # what is said in words needs no foreign traceback
+                raise answer from None if local else cause  # these messages need no traceback of a client
 
 
 def has_directories(server: str) -> bool:
-    """Whether a server, by its ``Server`` header, keeps directories that were emptied; on S3 proper there are none."""
+    """Whether a server, by its ``Server`` header, has real directories and keeps empty ones; S3 itself has none."""
     return "SeaweedFS" in server
 
 
 def translated(
     cause: Exception, options: Mapping[str, object], *, method: str = "", sent: bool = True
 ) -> Exception | None:
-    """The answer, as `agent_memory.object_store` has them, that a foreign exception to a request stands for.
+    """Translate an exception of a request to one of `agent_memory.object_store`.
 
-    None for an exception that neither the network nor the server causes: a mistake of code. ``sent``: whether the
+    None for an exception that neither the network nor the server caused: a programming error. ``sent``: whether the
     request may have been sent.
     """
     response = _response(cause)
@@ -111,7 +111,7 @@ def translated(
     code = str(response.get("Error", {}).get("Code", ""))
     return refusal_of(
         told.get("HTTPStatusCode", 0),
-        "" if code.isdigit() else code,  # botocore's for an answer without one
+        "" if code.isdigit() else code,  # botocore's code for a reply without one
         conditional=not _CONDITIONS.isdisjoint(options),
         of_object="Key" in options,
         has_code=method == "get_object",
@@ -122,13 +122,13 @@ def translated(
 
 
 def _response(cause: BaseException) -> Mapping[str, Any] | None:
-    """What the server answered, as botocore has it."""
+    """The server's reply, as parsed by botocore; None if there is none."""
     response = getattr(cause, "response", None) or getattr(cause.__cause__, "response", None)
     return response if isinstance(response, Mapping) else None
 
 
 def no_profile(cause: Exception) -> str:
-    """What to say of botocore's ``ProfileNotFound``."""
+    """The message for botocore's ``ProfileNotFound``."""
     return f"there is no profile {getattr(cause, 'kwargs', {}).get('profile', '')!r} in the AWS configuration"
 
 
@@ -142,7 +142,7 @@ def _without_reply(cause: Exception, sent: bool) -> Exception:
         return InvalidResponse("the server breaks HTTP: its answer cannot be read")
     if not sent or not _may_be_sent(cause):
         lasting = name == "CredentialRetrievalError"
-        why = ": the provider of the credentials gives none" if lasting else ""
+        why = ": the provider of the credentials returned none" if lasting else ""
         return NoResponse(f"no request could be made ({name}){why}", sent=False, lasting=lasting)
     held = tuple(_held(cause))
     if any(isinstance(each, RedirectedError) for each in held):
@@ -156,7 +156,7 @@ def _without_reply(cause: Exception, sent: bool) -> Exception:
 
 
 def _lasting(held: tuple[BaseException, ...]) -> str | None:
-    """What is wrong with the endpoint, if a failure says so."""
+    """The lasting problem with the endpoint that the exceptions show, or None."""
     for each in held:
         if isinstance(each, socket.gaierror):
             return UNKNOWN_HOST
@@ -168,7 +168,7 @@ def _lasting(held: tuple[BaseException, ...]) -> str | None:
 
 
 def _held(cause: BaseException) -> Iterator[BaseException]:
-    """An exception, and those that it was made of."""
+    """An exception and the exceptions that it contains, at most `_MOST_HELD`."""
     left: list[object] = [cause]
     for _ in range(_MOST_HELD):
         if not left:
@@ -190,8 +190,8 @@ def _may_be_sent(cause: Exception) -> bool:
 
 
 def _is_of_the_network(cause: object) -> bool:
-    """Whether an exception is of the system, or of a client; one of a client may hold one that is neither."""
+    """Whether an exception is of the system or of a client, and not only the wrapper of a client around another one."""
     if isinstance(held := getattr(cause, "kwargs", {}).get("error"), Exception):
-        return isinstance(held, RuntimeError) or _is_of_the_network(held)  # aiohttp's of what was closed
+        return isinstance(held, RuntimeError) or _is_of_the_network(held)  # aiohttp's error for a closed session
     modules = {kind.__module__.partition(".")[0] for kind in type(cause).__mro__}
     return isinstance(cause, OSError | EOFError | HTTPException) or not _CLIENTS.isdisjoint(modules)

@@ -1,7 +1,7 @@
-"""`S3Store`: one bucket through s3fs's session, one request per call, none tried twice.
+"""`S3Store`: one bucket through s3fs's session, with one request per call and no retries.
 
-Every condition goes to the server in the request itself (``If-None-Match: *``, ``If-Match: etag``): the paths through
-s3fs that drop conditions in silence (`open`, multipart `pipe_file`) are not used, and no listing is cached.
+Every condition is part of the request (``If-None-Match: *``, ``If-Match: etag``). The calls of s3fs that silently drop
+conditions (`open`, multipart `pipe_file`) are not used, and no listing is cached.
 """
 
 from __future__ import annotations
@@ -47,24 +47,24 @@ _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 _LEAST_PART = 5 << 20
 _CLOCK_SECONDS = 30.0
 _CLOCKS_DIFFER = 5.0
-"""Seconds by which a host's clock may be ahead of the store's, before an answer has told."""
+"""The most seconds that this host's clock is assumed to be ahead of the store's before the first reply."""
 _CLOCK_ERROR = 1.0
-"""The same after it: ``Date`` is never ahead, but two servers of a store may differ a little."""
+"""The same after a reply: ``Date`` is never ahead, but two servers of a store may differ a little."""
 _of_parents: list[Any] = []
-"""What a fork's child got from its parent, kept for ever: to close it would take the answers from the parent."""
+"""Filesystems inherited from a parent process, kept until exit: closing one would take replies from the parent."""
 
 
 class S3Store(Uncopied):
     """An `agent_memory.object_store.ObjectStore` of one bucket. Coroutines run on fsspec's I/O loop.
 
     Args:
-        bucket: its name.
-        storage_options: s3fs's; ``max_pool_connections`` and the timeouts in ``config_kwargs`` have defaults, and what
-            they say of retries is not heard.
+        bucket: the name of the bucket.
+        storage_options: the options of s3fs; ``max_pool_connections`` and the timeouts in ``config_kwargs`` have
+            defaults, and options for retries are ignored.
 
     Raises:
         ImportError: s3fs is not installed.
-        TypeError: an option s3fs does not take.
+        TypeError: s3fs does not accept an option.
     """
 
     def __init__(self, bucket: str, storage_options: Mapping[str, object]) -> None:
@@ -131,7 +131,7 @@ class S3Store(Uncopied):
         require_listing(reply, LISTING)
         with entries():
             contents = reply.get("Contents", ())
-            # The same as `timestamp()`, without asking the time zone of each of a thousand.
+            # The same result as `timestamp()`, without a time zone look-up per entry.
             epoch = datetime(1970, 1, 1, tzinfo=contents[0]["LastModified"].tzinfo) if contents else None
             found = [
                 Listed(each["Key"], each["Size"], (each["LastModified"] - epoch).total_seconds(), each["ETag"])
@@ -188,7 +188,7 @@ class S3Store(Uncopied):
         return _etag(await self._call("complete_multipart_upload", **where, **conditions))
 
     async def aclose(self) -> None:
-        if self._process == os.getpid():  # else they are the parent's, who would not hear of answers any more
+        if self._process == os.getpid():  # else the parent uses the connections and would miss replies
             await _session.close(self._fs)
 
     async def _call(self, method: str, **options: Any) -> Mapping[str, Any]:
@@ -223,14 +223,14 @@ class S3Store(Uncopied):
         config = {**_CONFIG, **options.pop("config_kwargs", {}), **_ONE_TRY, **_session.sending_once()}
         config |= _session.user_agent(options["session"], config)
         options |= {"config_kwargs": config, "use_listings_cache": False, "skip_instance_cache": True}
-        self._fs: Any = S3FileSystem(**{**options, "asynchronous": True})  # else its finalizer closes on any loop
+        self._fs: Any = S3FileSystem(**{**options, "asynchronous": True})  # else its finalizer closes it on any loop
         self._fs.retries = 1
         self._process = os.getpid()
         self._connected = False
         finalize(self, _session.close_dropped, self._fs, self._process)
 
     async def _connect(self) -> Any:
-        if self._process != os.getpid():  # a fork's child has neither the parent's connections nor its loop
+        if self._process != os.getpid():  # a forked child must not use the parent's connections and loop
             _of_parents.append(self._fs)
             self._open()
         client = await self._fs.set_session()
@@ -241,7 +241,7 @@ class S3Store(Uncopied):
         return client
 
     def _hear(self, reply: Any) -> None:
-        """Learn the store's clock from a reply, now and then."""
+        """Note that the server replied; every `_CLOCK_SECONDS` also take the store's clock from the reply."""
         if not isinstance(reply, Mapping) or not reply:
             return
         self._contact.made = True
@@ -258,9 +258,9 @@ def _is_aws(client: Any) -> bool:
 
 
 def _is_chunked(reply: Mapping[str, Any]) -> bool:
-    """Whether an answer announces chunks: OpenStack Swift sends their end after a HEAD too, where no answer has one.
+    """Whether a reply announces chunks: OpenStack Swift wrongly sends the end of the chunks after a HEAD too.
 
-    aiohttp reads it as the next answer, or as that of another request if it comes late.
+    aiohttp would read it as the next reply, or, if it comes late, as the reply to another request.
     """
     headers = reply.get("ResponseMetadata", {}).get("HTTPHeaders", {})
     return str(headers.get("transfer-encoding", "")).lower() == "chunked"
@@ -293,18 +293,18 @@ def _object(reply: Mapping[str, Any], size: int, data: bytes) -> Object:
 
 def _etag(reply: Mapping[str, Any]) -> str:
     if not (etag := reply.get("ETag")):
-        raise NoResponse("an answer without an ETag")
+        raise NoResponse("the answer has no ETag")
     return str(etag)
 
 
 def _refuse_unknown(options: Mapping[str, object]) -> None:
-    """s3fs hands what it does not know to its session, which fails at the first request, not here."""
+    """Raise for unknown options here: s3fs passes them to its session, which fails only at the first request."""
     from aiobotocore.session import AioSession
     from s3fs import S3FileSystem
 
     known = {*signature(S3FileSystem.__init__).parameters, *signature(AioSession.__init__).parameters}
     if unknown := options.keys() - (known - {"self", "kwargs", "asynchronous", "loop"}):
-        raise TypeError(f"s3:// takes s3fs's options, among which is no {', '.join(sorted(unknown))}")
+        raise TypeError(f"s3:// takes the options of s3fs, not {', '.join(sorted(unknown))}")
 
 
 def _require_endpoint(options: Mapping[str, Any]) -> None:
@@ -321,9 +321,9 @@ def _require_endpoint(options: Mapping[str, Any]) -> None:
 
 
 def _require_conditions(client: Any) -> None:
-    """s3fs drops keywords that botocore does not know, conditions among them, without a word."""
+    """Raise if botocore does not know a condition: s3fs silently drops keywords that botocore does not know."""
     for operation, conditions in _CONDITIONS.items():
         if missing := conditions - set(client.meta.service_model.operation_model(operation).input_shape.members):
             raise UnsupportedOperationError(
-                f"the installed botocore knows no {', '.join(sorted(missing))} for {operation}: upgrade s3fs"
+                f"the installed botocore has no option {', '.join(sorted(missing))} for {operation}: upgrade s3fs"
             )

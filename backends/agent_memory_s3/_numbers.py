@@ -1,4 +1,4 @@
-"""Numbers and dates that a server sends, which may be anything."""
+"""Parsing of numbers and dates from a server, which may send any text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from email.utils import parsedate_to_datetime
 
 
 def posix_seconds(date: object) -> float | None:
-    """The time of an HTTP date; None if there is none, or none that can be read."""
+    """The POSIX time of an HTTP date; None if the date is missing or cannot be parsed."""
     try:
         return parsedate_to_datetime(str(date)).timestamp()
     except (ArithmeticError, OSError, TypeError, ValueError):
@@ -16,7 +16,7 @@ def posix_seconds(date: object) -> float | None:
 
 
 def retry_after(headers: Mapping[str, object]) -> float:
-    """The seconds that an answer asks to wait, by its own clock if it names a date: finite, and none below zero."""
+    """The seconds in ``Retry-After``, finite and at least zero; a date counts relative to the server's clock."""
     asked = str(headers.get("retry-after", ""))
     try:
         seconds = float(asked)

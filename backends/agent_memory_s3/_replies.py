@@ -1,6 +1,6 @@
-"""What a reply must hold to be the answer to a request: botocore takes any XML, and leaves out what it does not find.
+"""Checks that a reply answers its request: botocore accepts any XML and omits elements that it does not find.
 
-So a login page, or an empty body, would be a listing of nothing.
+Without these checks a login page or an empty body would be an empty listing.
 """
 
 from __future__ import annotations
@@ -13,45 +13,45 @@ from typing import Any
 from agent_memory.object_store import NotSatisfiable, PermanentError, TooLarge
 
 _CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18})", re.ASCII)
-_ANOTHER = "the server answered with another range than the one asked for"
+_ANOTHER = "the server sent another range than the requested one"
 _CHUNK = 1 << 18
 
 LISTING = ("Name", "IsTruncated")
 UPLOADS = ("Bucket", "IsTruncated")
-"""What every server sends in a listing, of nothing too; ``Prefix`` is not among it, for some garble or omit it."""
+"""The elements in the listings of all servers, also in empty ones; not ``Prefix``, which some garble or omit."""
 
 
 def require_listing(reply: Mapping[str, Any], elements: Sequence[str]) -> None:
     """Raise `PermanentError` unless a reply has the elements of a listing."""
     if missing := [name for name in elements if name not in reply]:
-        raise PermanentError(f"the answer is no S3 listing: it has no {missing[0]}")
+        raise PermanentError(f"the answer is not an S3 listing: it has no {missing[0]}")
 
 
 @contextmanager
 def entries() -> Iterator[None]:
-    """Read the entries of a listing: one without an element is `PermanentError`."""
+    """Raise `PermanentError` if an entry of a listing lacks an element."""
     try:
         yield
     except KeyError as missing:
-        raise PermanentError(f"the answer is no S3 listing: an entry has no {missing.args[0]}") from missing
+        raise PermanentError(f"the answer is not an S3 listing: an entry has no {missing.args[0]}") from missing
 
 
 def next_of(reply: Mapping[str, Any], marker: str) -> str | None:
-    """Where the next page of a listing begins, None at the end."""
+    """The marker of the next page of a listing; None at the end."""
     if not reply["IsTruncated"]:
         return None
     if not (found := reply.get(marker)):
-        raise PermanentError(f"the answer is no S3 listing: there is more of it, and no {marker}")
+        raise PermanentError(f"the answer is not an S3 listing: it is truncated, and has no {marker}")
     return str(found)
 
 
 async def content_of(reply: Mapping[str, Any], span: str | None, most: int | None) -> tuple[bytes, int]:
-    """The bytes that a GET asked for, and the size of the whole object, which a server may send instead of a range.
+    """The bytes that a GET requested, and the size of the whole object; a server may send it instead of a range.
 
     Raises:
-        PermanentError: the answer is another range, or the whole of an object that is over ``most``.
-        NotSatisfiable: the answer is the whole, and the range begins at or after its end.
-        TooLarge: the answer is over ``most``.
+        PermanentError: the server sent another range, or instead of a range a whole object larger than ``most``.
+        NotSatisfiable: the server sent the whole object, and the range begins at or after its end.
+        TooLarge: the requested content is larger than ``most`` bytes.
     """
     if reply["ResponseMetadata"].get("HTTPStatusCode") == 206:
         return await _part(reply, span, most)
@@ -60,7 +60,7 @@ async def content_of(reply: Mapping[str, Any], span: str | None, most: int | Non
     except TooLarge as large:
         if span is None:
             raise
-        raise PermanentError(f"the server does not heed Range, and the object has over {large.most:,} bytes") from None
+        raise PermanentError(f"the server ignores Range, and the object has over {large.most:,} bytes") from None
     if span is None:
         return data, len(data)
     first, end = _bounds(span, len(data))
@@ -70,15 +70,15 @@ async def content_of(reply: Mapping[str, Any], span: str | None, most: int | Non
 
 
 def length_of(reply: Mapping[str, Any]) -> int:
-    """The size of an object, from the answer to a HEAD."""
+    """The size of an object in bytes, from the reply to a HEAD."""
     if "ContentLength" not in reply:
-        raise PermanentError("an answer without a Content-Length")
+        raise PermanentError("the answer has no Content-Length")
     return int(reply["ContentLength"])
 
 
 async def _part(reply: Mapping[str, Any], span: str | None, most: int | None) -> tuple[bytes, int]:
     if reply.get("ContentLength") == 0 and reply.get("ContentRange", "").endswith("/0"):
-        raise NotSatisfiable  # of an empty object; ministack says ``bytes 0--1/0``
+        raise NotSatisfiable  # an empty object; ministack sends ``bytes 0--1/0``
     told = _CONTENT_RANGE.fullmatch(reply.get("ContentRange", ""))
     if told is None or span is None:
         raise PermanentError(_ANOTHER)
@@ -98,7 +98,7 @@ async def _part(reply: Mapping[str, Any], span: str | None, most: int | None) ->
 
 
 async def _read(reply: Mapping[str, Any], most: int | None) -> bytes:
-    """A body, of which no more is read than ``most`` and what came along."""
+    """Read a body; stops with `TooLarge` at the first chunk beyond ``most`` bytes."""
     length = reply.get("ContentLength")
     if most is not None and length is not None and length > most:
         raise TooLarge(length, most)
@@ -114,7 +114,7 @@ async def _read(reply: Mapping[str, Any], most: int | None) -> bytes:
 
 
 def _bounds(span: str, size: int) -> tuple[int, int]:
-    """Where a ``Range`` begins and ends in an object of a size."""
+    """The begin and end of a ``Range`` in an object of this size."""
     first, _, last = span.removeprefix("bytes=").partition("-")
     if not first:
         return max(0, size - int(last)), size

@@ -1,4 +1,4 @@
-"""A session of aiobotocore that starts quickly, and a connection that sends nothing twice and nothing elsewhere."""
+"""A session of aiobotocore that starts fast, and connections that neither resend a request nor follow a redirect."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class RedirectedError(OSError):
 
 
 def session(options: dict[str, Any]) -> Any:
-    """A session that does not parse botocore's large descriptions of S3 anew, nor dates as slowly as botocore.
+    """A session that shares botocore's parsed description of S3 and parses dates faster than botocore.
 
-    Takes its options out of the others.
+    Removes the session's own options from ``options``.
     """
     from aiobotocore.session import AioSession
 
@@ -46,9 +46,9 @@ def _loader(data_path: str | None) -> Any:
 
 
 def moment(value: str | float) -> datetime:
-    """A date of an answer: what botocore's own parser makes of it, where S3 writes it in a twentieth of the time.
+    """Parse a date of a reply as botocore does; for the formats of S3, in a twentieth of the time.
 
-    Three quarters of what reading a listing cost were its dates.
+    With botocore's parser, dates take three quarters of the time to read a listing.
     """
     if isinstance(value, str):
         parse = datetime.fromisoformat if value[:1].isdigit() else parsedate_to_datetime
@@ -62,9 +62,9 @@ def moment(value: str | float) -> datetime:
 
 
 def user_agent(session: Any, config: Mapping[str, object]) -> dict[str, str]:
-    """The option of aiobotocore's configuration that names this package to the server, unless a user has chosen a name.
+    """The configuration that sets this package as the user agent, unless the user has configured one.
 
-    It also saves a tenth of every request: botocore puts its own together anew each time, twice.
+    It also saves a tenth of the time of each request: botocore computes its own user agent twice per request.
     """
     chosen = {"user_agent", "user_agent_appid"} & config.keys() or session.get_config_variable("user_agent_appid")
     names = (f"{name}/{version(name)}" for name in ("agent-memory", "aiobotocore"))
@@ -72,26 +72,26 @@ def user_agent(session: Any, config: Mapping[str, object]) -> dict[str, str]:
 
 
 def send_at_once(client: Any) -> None:
-    """Send a PUT without waiting for "100 Continue" first: that is a round trip, and without any time limit."""
+    """Send a PUT without waiting for "100 Continue", which takes a round trip and has no timeout."""
     from botocore.handlers import add_expect_header
 
     client.meta.events.unregister("before-call.s3", add_expect_header)
 
 
 async def close(fs: Any) -> None:
-    """Close what an ``S3FileSystem`` holds; the next request opens it again. On fsspec's I/O loop."""
+    """Close the client of an ``S3FileSystem``, on fsspec's I/O loop; the next request opens a new one."""
     if fs._s3 is not None:
         await fs._s3creator.__aexit__(None, None, None)
         fs._s3 = None
 
 
 def close_dropped(fs: Any, process: int) -> None:
-    """Close what nobody closed, once it is dropped or the process ends: on any thread, on the loop it belongs to."""
+    """Close a client whose owner was dropped, or at exit; may be called on any thread, closes on fsspec's I/O loop."""
     if process != os.getpid() or fs._s3 is None:
         return
     closed = asyncio.run_coroutine_threadsafe(close(fs), get_loop())
     try:
-        asyncio.get_running_loop()  # perhaps the I/O loop itself; none of them may wait
+        asyncio.get_running_loop()  # a thread with a running loop, perhaps the I/O loop, must not wait
     except RuntimeError:
         with suppress(TimeoutError):
             closed.result(_CLOSE_SECONDS)
@@ -99,7 +99,7 @@ def close_dropped(fs: Any, process: int) -> None:
 
 @cache
 def can_send_once() -> bool:
-    """Whether aiohttp can be told not to send a request again by itself when a kept connection was dropped."""
+    """Whether aiohttp can be configured not to resend a request after a kept connection was dropped."""
     from aiobotocore.config import AioConfig
     from aiobotocore.httpsession import AIOHTTPSession
     from aiohttp import ClientSession
@@ -112,16 +112,16 @@ def can_send_once() -> bool:
 
 
 def sending_once() -> dict[str, Any]:
-    """The options of aiobotocore's configuration that do so; none where it cannot be done."""
+    """The configuration of aiobotocore against resending and redirects; empty if that is not possible."""
     return {"http_session_cls": _sending_once()} if can_send_once() else {}
 
 
 class _NoRedirects:
-    """A session of aiohttp, as aiobotocore uses it, that follows no redirect.
+    """A wrapper of an aiohttp session, for aiobotocore, that follows no redirect.
 
-    A request is signed for one host. Another one would get its headers, names and content. A redirect that names the
-    region of a bucket is botocore's to follow: it signs anew, and sends to an endpoint of AWS or to the same host.
-    Without a region botocore asks for it again and again, and the server with it.
+    A request is signed for one host; after a redirect, another host would get its headers, names and content. botocore
+    itself handles a redirect that names the bucket's region: it signs the request again and sends it to an endpoint of
+    AWS or to the same host. Without a region, botocore would look up the region again and again.
     """
 
     def __init__(self, made: Any) -> None:
@@ -140,7 +140,7 @@ def _sending_once() -> type:
     from aiobotocore.httpsession import AIOHTTPSession
 
     class SendingOnce(AIOHTTPSession):  # type: ignore[misc]  # untyped
-        """aiohttp sends a PUT again when a kept connection turns out to be closed, and follows redirects by itself."""
+        """Turns off two defaults of aiohttp: resending a PUT if a kept connection was closed, and redirects."""
 
         async def _get_session(self, proxy_url: Any) -> Any:
             made = await super()._get_session(proxy_url)

@@ -108,7 +108,7 @@ def test_an_identity_that_is_none_is_told_and_no_record_is_lost(log: Path) -> No
     (log.parent / "audit.jsonl.identity").write_text("x")
     with AuditPlugin(log, key=KEY) as audit, AgentMemoryService("memory://", plugins=[audit]) as service:
         service.write_memory_file("bob", "a.md", "x")
-        with pytest.raises(Exception, match="no identity of an audit log"):
+        with pytest.raises(Exception, match="is not the identity of an audit log"):
             audit.flush()
         (log.parent / "audit.jsonl.identity").unlink()
     assert [json.loads(line)["event"] for line in log.read_bytes().splitlines()] == ["begin", "operation"]
@@ -155,7 +155,7 @@ def test_a_salt_that_is_gone_without_a_forget_is_reported_and_told_by_agent(log:
     assert found(log) == []
     salt(log).unlink()
     (finding,) = found(log)
-    assert (finding.kind, finding.line.number, "agent bob is gone" in finding.detail) == ("salt", 2, True)
+    assert (finding.kind, finding.line.number, "agent bob is missing" in finding.detail) == ("salt", 2, True)
     assert found(log, salts=False) == []
 
 

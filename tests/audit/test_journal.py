@@ -142,7 +142,7 @@ def test_when_too_many_wait_the_lost_ones_are_counted(monkeypatch: pytest.Monkey
     for number in range(3):
         added(journal, number)
     for _ in range(4):
-        with pytest.raises(AppendError, match="too many"):
+        with pytest.raises(AppendError, match="3 unwritten records"):
             added(journal)
     journal.flush()
     journal.settle(added(journal, "after"))
@@ -377,5 +377,5 @@ def test_a_checkpoint_that_is_required_is_told_to_be_missing(tmp_path: Path) -> 
     "options", [{"key": b"short"}, {"key": "text" * 9}, {"max_segment_bytes": 0}, {"checkpoint_every": 0}]
 )
 def test_options_that_make_no_sense_are_refused(tmp_path: Path, options: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"key|1 or more"):
+    with pytest.raises(ValueError, match=r"key|at least 1"):
         AuditPlugin(tmp_path / "audit.jsonl", **options)

@@ -76,7 +76,7 @@ def test_checkpoints_of_several_logs_in_one_file_are_told_apart(run: Run, tmp_pa
     Path("b.jsonl").write_bytes(b"".join(whole[:2]))
     result = run(*verify, "b.jsonl")
     writer = json.loads(whole[2])["writer"]
-    told = f"the log: missing: all records of writer {writer} of log {own.strip()}: a checkpoint has record 2"
+    told = f"the log: missing: all records of writer {writer} of log {own.strip()}: a checkpoint names record 2"
     assert (result.exit_code, result.stdout.splitlines()[0]) == (1, told)
 
     Path("b.jsonl").write_bytes(b"".join(whole))
@@ -105,7 +105,7 @@ def test_without_a_log_it_says_so(run: Run) -> None:
 def test_checkpoints_that_are_none_are_wrong_usage(run: Run, log: Path) -> None:
     Path("heads.jsonl").write_text("{}\n{}\n")
     result = run("audit", "verify", "--log", str(log), "--checkpoints", "heads.jsonl")
-    assert (result.exit_code, "line 1 is no checkpoint" in result.stderr) == (2, True)
+    assert (result.exit_code, "line 1 is not a checkpoint" in result.stderr) == (2, True)
 
 
 def test_a_keyed_log_needs_its_key(run: Run, tmp_path: Path) -> None:

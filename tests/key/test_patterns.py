@@ -126,16 +126,16 @@ WRONG: list[tuple[Callable[[], object], str]] = [
     (ReadOnlyPlugin, "without a pattern nothing is read-only"),
     (lambda: ReadOnlyPlugin(5), "a pattern is a text, not 5"),  # type: ignore[arg-type]
     (lambda: ReadOnlyPlugin(["a"]), "a pattern is a text, not"),  # type: ignore[arg-type]
-    (lambda: ReadOnlyPlugin("a", agents=[]), "one or more agents' ids, or left out for all"),
-    (lambda: ReadOnlyPlugin("a", agents="bob"), "one or more agents' ids, or left out for all"),
+    (lambda: ReadOnlyPlugin("a", agents=[]), "one or more agent ids, or omitted for all"),
+    (lambda: ReadOnlyPlugin("a", agents="bob"), "one or more agent ids, or omitted for all"),
     (lambda: ReadOnlyPlugin("a", agents=["slack:C0123"]), "no agent id.*say 'slack=3AC0123'"),
     (lambda: ReadOnlyPlugin("a", agents=["bob*"]), "no agent id"),
     (lambda: ReadOnlyPlugin("a", agents=[5]), "no agent id"),  # type: ignore[list-item]
     (lambda: from_configuration([]), "without a pattern nothing is read-only"),
-    (lambda: from_configuration(["a"], agents=[]), "one or more agents' ids"),
-    (LimitsPlugin, "nothing is limited"),
-    (lambda: LimitsPlugin(10, root="memory://"), "are for max_files and max_bytes"),
-    (lambda: LimitsPlugin(10, storage_options={}), "are for max_files and max_bytes"),
+    (lambda: from_configuration(["a"], agents=[]), "one or more agent ids"),
+    (LimitsPlugin, "no limit is given"),
+    (lambda: LimitsPlugin(10, root="memory://"), "are only for max_files and max_bytes"),
+    (lambda: LimitsPlugin(10, storage_options={}), "are only for max_files and max_bytes"),
 ]
 
 

@@ -60,7 +60,7 @@ def test_a_page_that_is_no_listing_is_no_empty_listing(service: AgentMemoryServi
         lambda: memory.copy("d", "e"),
     ]
     for call in calls:
-        with pytest.raises(AgentMemoryError, match="no S3 listing"):
+        with pytest.raises(AgentMemoryError, match="not an S3 listing"):
             call()
 
 
@@ -71,7 +71,7 @@ def test_nothing_is_forgotten_by_a_page_that_is_no_listing(
 ) -> None:
     memory = service.agent("bob")
     proxy.instead = answers(page, operation)
-    with pytest.raises(AgentMemoryError, match="no S3 listing"):
+    with pytest.raises(AgentMemoryError, match="not an S3 listing"):
         memory.forget("notes.md")
     proxy.instead = None
     assert memory.read("notes.md") == "x"
@@ -84,7 +84,7 @@ def test_a_server_that_lists_objects_whatever_it_is_asked_for_forgets_nothing(
 ) -> None:
     memory = service.agent("bob")
     proxy.ignores = ignored
-    with pytest.raises(AgentMemoryError, match=r"no S3 listing: it has no Bucket|lists no version"):
+    with pytest.raises(AgentMemoryError, match=r"not an S3 listing: it has no Bucket|lists no version"):
         memory.forget(path)
     assert memory.read("notes.md") == "x"
 
@@ -112,7 +112,7 @@ def test_a_listing_with_more_and_no_marker_is_not_complete(
     service: AgentMemoryService, proxy: Proxy, operation: str
 ) -> None:
     proxy.instead = answers(LISTINGS[operation].format(""), operation)
-    with pytest.raises(AgentMemoryError, match="there is more of it, and no Next"):
+    with pytest.raises(AgentMemoryError, match="it is truncated, and has no Next"):
         listed(service.agent("bob"), operation)
 
 
@@ -144,7 +144,7 @@ ENTRIES = {
 @of_listings
 def test_an_entry_without_its_elements_is_no_listing(service: AgentMemoryService, proxy: Proxy, operation: str) -> None:
     proxy.instead = answers(LISTINGS[operation].format(ENTRIES[operation]), operation)
-    with pytest.raises(AgentMemoryError, match="no S3 listing: an entry has no"):
+    with pytest.raises(AgentMemoryError, match="not an S3 listing: an entry has no"):
         listed(service.agent("bob"), operation)
 
 
@@ -221,7 +221,7 @@ def test_a_range_past_the_end_is_not_satisfiable_though_the_server_sends_the_who
 @pytest.mark.parametrize("chunked", [True, False])
 def test_of_a_large_object_a_range_is_refused_where_the_server_sends_the_whole(ranges: Ranges, chunked: bool) -> None:
     ranges.answer(bytes(1 << 20), None, chunked=chunked)
-    with pytest.raises(PermanentError, match="does not heed Range"):
+    with pytest.raises(PermanentError, match="ignores Range"):
         ranges.get("bytes=2-4", most=1000)
     with pytest.raises(TooLarge):
         ranges.get(None, most=1000)

@@ -82,7 +82,7 @@ def test_a_configuration_file_without_an_endpoint_that_can_be_is_told(
 ) -> None:
     (tmp_path / "config").write_text("[default]\nendpoint_url = 127.0.0.1:4599\n")
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
-    assert "the configured endpoint is no URL" in refused(CALLS["read"], {"key": KEY, "secret": SECRET})
+    assert "the configured endpoint must be a URL" in refused(CALLS["read"], {"key": KEY, "secret": SECRET})
 
 
 @by_both_engines

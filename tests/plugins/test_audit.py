@@ -120,7 +120,7 @@ def test_an_audit_that_is_not_required_never_stops_an_operation(
     with AgentMemoryService("memory://", plugins=[audit]) as service:
         service.write_memory_file("bob", "a.md", "x")
         assert service.read_memory_file("bob", "a.md") == "x"
-        while "kept for the next time" not in caplog.text:
+        while "they are kept and will be retried" not in caplog.text:
             time.sleep(0.01)
         log.parent.unlink()
         service.read_memory_file("bob", "a.md")

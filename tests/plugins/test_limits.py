@@ -76,12 +76,12 @@ def test_a_limit_of_nothing_lets_only_empty_files_be_written() -> None:
 
 @pytest.mark.parametrize("limit", [True, 1.5, float("nan"), "10"])
 def test_a_limit_that_is_no_whole_number_is_refused(limit: Any) -> None:
-    with pytest.raises(ValueError, match="max_file_bytes is a whole number, not negative"):
+    with pytest.raises(ValueError, match="max_file_bytes must be a whole number of at least 0"):
         LimitsPlugin(limit)
 
 
 def test_a_negative_limit_is_refused() -> None:
-    with pytest.raises(ValueError, match="negative"):
+    with pytest.raises(ValueError, match="at least 0"):
         LimitsPlugin(-1)
 
 
@@ -385,7 +385,7 @@ def test_threads_of_one_service_do_not_exceed_the_limits_together(url: str) -> N
 
 @pytest.mark.parametrize("limits", [{"max_files": 1}, {"max_bytes": 1}, {"max_files": -1, "root": "memory://"}])
 def test_limits_of_agents_that_make_no_sense_are_refused(limits: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"root=|negative"):
+    with pytest.raises(ValueError, match=r"root=|at least 0"):
         LimitsPlugin(**limits)
 
 

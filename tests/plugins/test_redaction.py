@@ -256,20 +256,23 @@ def test_patterns_of_ones_own_and_kinds_to_let_pass() -> None:
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        ({"action": "hide"}, "action is one of"),
-        ({"patterns": {"x": "("}}, "no regular expression"),
-        ({"patterns": {"x": 5}}, "no regular expression"),
-        ({"patterns": {"x": b"x"}}, "no regular expression"),
-        ({"patterns": ["x"]}, "patterns is a table of regular expressions"),
-        ({"patterns": {"a]": "x"}}, "a kind is a line"),
-        ({"patterns": {"": "x"}}, "a kind is a line"),
+        ({"action": "hide"}, "action must be one of"),
+        ({"patterns": {"x": "("}}, "x' is not a regular expression"),
+        ({"patterns": {"x": 5}}, "x' must be a regular expression"),
+        ({"patterns": {"x": b"x"}}, "x' must be a regular expression"),
+        ({"patterns": ["x"]}, "patterns must be a table of regular expressions"),
+        ({"patterns": {"a]": "x"}}, "a kind is one line"),
+        ({"patterns": {"": "x"}}, "a kind is one line"),
         ({"patterns": {"x": ""}}, "'x' matches the empty text"),
         ({"patterns": {"x": "$"}}, "'x' matches the empty text"),
         ({"patterns": {"x": r"\d*"}}, "'x' matches the empty text"),
         ({"ignore": "x"}, "list of kinds"),
         ({"ignore": [5]}, "list of kinds"),
-        ({"ignore": ["aws access key"]}, "never found: {'aws access key'}; there are AWS Access Key, Artifactory"),
-        ({"ignore": ["pin"], "patterns": {"badge": "x"}}, "never found"),
+        (
+            {"ignore": ["aws access key"]},
+            "unknown kinds: {'aws access key'}; the known kinds are AWS Access Key, Artifactory",
+        ),
+        ({"ignore": ["pin"], "patterns": {"badge": "x"}}, "unknown kinds"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(wrong: dict[str, object], told: str) -> None:

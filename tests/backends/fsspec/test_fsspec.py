@@ -41,7 +41,7 @@ def _memory(filesystem: Any, root: Path) -> AgentMemory:
 def test_a_name_that_differs_by_case_alone_is_refused_where_case_is_folded(root: Path, taken: str, verb: str) -> None:
     _memory(FoldingFileSystem(), root).write("Notes/a.md", "x")
     memory = _memory(FoldingFileSystem(), root)  # has seen nothing yet
-    with pytest.raises(FileAlreadyExistsError, match="by case alone"):
+    with pytest.raises(FileAlreadyExistsError, match="only by case"):
         getattr(memory, verb)(taken, "y")
     assert memory.capabilities.case_sensitive is False
     assert [entry.path for entry in memory.list()] == ["Notes/a.md"]

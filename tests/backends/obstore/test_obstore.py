@@ -67,16 +67,16 @@ def test_an_engine_that_there_is_not_is_refused() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"key": "k"}, "'key' is 'access_key_id'"),
+        ({"key": "k"}, "'access_key_id' instead of 'key'"),
         ({"acess_key_id": "k"}, "'acess_key_id' is not valid"),
         ({"allow_single_writer": "perhaps"}, "true or false"),
         ({"endpoint": "storage.example:9000"}, "endpoint begins with http"),
         ({"endpoint": 5}, "does not take these options"),
-        ({"client_options": "x"}, "client_options is a mapping"),
-        ({"prefix": "p"}, "says what prefix would"),
-        ({"Bucket": "b"}, "says what Bucket would"),
-        ({"config": {"aws_endpoint": "http://127.0.0.1:1"}}, "says what config would"),
-        ({"retry_config": {"max_retries": 5}}, "says what retry_config would"),
+        ({"client_options": "x"}, "client_options must be a mapping"),
+        ({"prefix": "p"}, "sets these options: prefix"),
+        ({"Bucket": "b"}, "sets these options: Bucket"),
+        ({"config": {"aws_endpoint": "http://127.0.0.1:1"}}, "sets these options: config"),
+        ({"retry_config": {"max_retries": 5}}, "sets these options: retry_config"),
         ({"client_options": {"timeuot": "1s"}}, "timeuot"),
     ],
 )
@@ -104,7 +104,7 @@ def test_without_obstore_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("prefix", ["a//b", "./a", "a/..", "a/../b", "a\nb", "\ud800"])
 def test_a_prefix_it_cannot_read_is_refused(prefix: str) -> None:
-    with pytest.raises(ValueError, match="a prefix is of names"):
+    with pytest.raises(ValueError, match="cannot read the prefix"):
         AgentMemory.open(f"s3://bucket/{prefix}", storage_options={"engine": "obstore"})
 
 
