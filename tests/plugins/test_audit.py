@@ -37,7 +37,7 @@ def records(path: Path) -> list[dict[str, Any]]:
 
 
 def digest(log: Path, text: str) -> str:
-    """The digest in a log of a text of bob."""
+    """The digest that a log records for a text of bob."""
     found = Salts(log_at(log)).known_digest("bob", hashlib.sha256(text.encode()).hexdigest())
     assert found is not None
     return found
