@@ -30,7 +30,9 @@ def test_the_next_write_knows_the_state_of_the_last_one() -> None:
 
 
 @pytest.mark.parametrize(("ends", "known"), [((0, 1), True), ((1, 0), False)])
-def test_of_overlapping_writes_only_one_that_began_and_ended_last_is_kept(ends: tuple[int, int], known: bool) -> None:
+def test_overlapping_writes_are_kept_only_if_they_ended_in_the_order_they_began(
+    ends: tuple[int, int], known: bool
+) -> None:
     kept, writes = RecentWrites(), (a_write(), a_write())
     for write in writes:
         kept.begin(NAME, write)

@@ -154,7 +154,7 @@ def test_doctor_finds_a_safe_server_safe(ministack: S3Server) -> None:
     assert "the store keeps what its backend states" in result.output
 
 
-def test_a_network_fault_gives_no_verdict(ministack: S3Server) -> None:
+def test_a_network_fault_is_not_taken_as_a_verdict(ministack: S3Server) -> None:
     with Proxy(ministack.endpoint) as proxy:
         options = ministack.through(proxy)
         first: list[Fault] = ["500", "reset", "reply lost", "503"]

@@ -309,7 +309,7 @@ def test_constant_writers_do_not_starve_a_rename(root: Path, tmp_path: Path) -> 
     assert AgentMemory.open(root).exists("d50/file.md")
 
 
-def test_a_waiting_rename_goes_before_writers_and_a_dead_one_blocks_nobody(
+def test_a_waiting_rename_goes_before_writers_and_a_dead_one_blocks_no_writer(
     memory: AgentMemory, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_locks, "LOCK_SECONDS", 0.05)
