@@ -1,9 +1,9 @@
-"""Fixtures for the repo's own tests and for the examples in the docs; never shipped.
+"""Fixtures for the project's tests and for the examples in the docs; not shipped.
 
-S3 means four servers, each started by the first test that asks for it: moto in server mode (functional
-tests; it is not atomic), ministack (fast and atomic: every race), SeaweedFS (a real distributed store:
-the whole contract) and, in long runs, Ceph RGW (which keeps some preconditions alone); and rclone, which is not safe
-for several writers. A server that does not start fails the run with its log.
+There are five S3 servers, each started by the first test that needs it: moto in server mode (functional tests; not
+atomic), ministack (fast and atomic, for all races), SeaweedFS (a real distributed store, for the whole contract), in
+long runs Ceph RGW (which keeps only some preconditions), and rclone (not safe for several writers). A server that does
+not start fails the run with its log.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ pytest_plugins = ["pytester"]
 
 _SECONDS_TO_START = 60
 _PAGES = ("tests/faults/", "tests/object_store/test_fault_matrix.py", "tests/cli/test_wrong_inputs.py")
-"""What the tests of the pages begin with."""
+"""The beginnings of the node ids of tests that write pages."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--long", action="store_true", help='run the figures of "Done when", too')
+    parser.addoption("--long", action="store_true", help="also run the long tests")
     parser.addoption(
         "--s3-faults-page", metavar="FILE", help="write what the run of tests/object_store found to a page"
     )
@@ -52,10 +52,10 @@ def pytest_configure(config: pytest.Config) -> None:
         FunctionalContract.rounds, FunctionalContract.model_examples = 20, 10
 
 
-class Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # of no known type
-    """Gives each process one test after the other.
+class Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
+    """Give each process one test after the other.
 
-    All tests of a page go to one process, which writes it, and all tests on Ceph to one: two clusters are too much.
+    All tests of a page run in one process, which writes the page, and all tests on Ceph in one, to start one cluster.
     """
 
     def _split_scope(self, nodeid: str) -> str:
@@ -75,7 +75,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Take the tests themselves out of what the garbage collector looks at, again and again."""
+    """Exclude the collected tests from garbage collection."""
     gc.collect()
     gc.freeze()
 
@@ -141,7 +141,7 @@ def seaweedfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     options = [
         "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-s3.autoCreateBucket=false", "-webdav=false", "-admin.ui=false",
         "-s3.port.iceberg=0", "-s3.port.lance=0", "-master.telemetry=false", "-master.volumeSizeLimitMB=64",
-        "-s3.iam.readOnly=false",  # tests of policies make users
+        "-s3.iam.readOnly=false",  # the policy tests create users
         f"-s3.config={directory / 's3.json'}", f"-dir={directory}", *(f"-{port}={{port}}" for port in ports),
     ]  # fmt: skip
     command = [_script("weed"), "mini", *options]
@@ -150,7 +150,7 @@ def seaweedfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 
 @pytest.fixture(scope="session")
 def ceph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    """Ceph RGW: it takes If-Match of a PUT without the ETag's quotes alone, and ignores it everywhere else."""
+    """Ceph RGW: it accepts If-Match of a PUT only without the ETag's quotes, and ignores it everywhere else."""
     directory = tmp_path_factory.mktemp("ceph")
     with ExitStack() as running:
         try:
@@ -162,7 +162,7 @@ def ceph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 
 @pytest.fixture(scope="session")
 def rclone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    """A server that takes conditional requests, and ignores their conditions."""
+    """A server that accepts conditional requests and ignores their conditions."""
     directory = tmp_path_factory.mktemp("rclone")
     (directory / "kept").mkdir()
     options = ["--addr", "127.0.0.1:{port}", "--auth-key", f"{KEY},{SECRET}", "--vfs-cache-mode", "off"]
@@ -173,7 +173,7 @@ def rclone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 def _serving(
     name: str, command: list[str], directory: Path, environment: dict[str, str] | None = None
 ) -> Iterator[S3Server]:
-    """Run a server until the session ends; ``{port}`` in its command is a free port, the first one S3's."""
+    """Run a server until the session ends; each ``{port}`` in its command is a free port, the first one for S3."""
     ports = [free_port() for part in (*command, *(environment or {}).values()) if "{port}" in part]
     numbers = iter(ports)
 
@@ -201,7 +201,7 @@ def _serving(
 
 
 def _give_up(fault: str) -> NoReturn:
-    """End the run. The process that starts the workers is not told why, so standard error is."""
+    """End the run and write the reason to standard error, because it does not reach the main process otherwise."""
     assert sys.__stderr__ is not None
     sys.__stderr__.write(f"\n{fault}\n")
     pytest.exit(fault, returncode=1)

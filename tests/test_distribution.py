@@ -1,4 +1,4 @@
-"""What is shipped: only our packages, typed, with light core dependencies."""
+"""The wheel: only this project's packages, typed, with few core dependencies."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def names_in(wheel: Path) -> list[str]:
         return archive.namelist()
 
 
-def test_the_wheel_contains_only_our_packages(wheel: Path) -> None:
+def test_the_wheel_contains_only_the_projects_packages(wheel: Path) -> None:
     tops = {name.split("/")[0] for name in names_in(wheel)}
     assert {top for top in tops if not top.endswith(".dist-info")} == PACKAGES
 
@@ -32,7 +32,7 @@ def test_every_shipped_package_is_typed(wheel: Path) -> None:
     assert {f"{package}/py.typed" for package in PACKAGES} <= set(names_in(wheel))
 
 
-def test_the_core_depends_on_fsspec_and_pluggy_only(wheel: Path) -> None:
+def test_the_core_depends_only_on_fsspec_and_pluggy(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         metadata = next(name for name in names_in(wheel) if name.endswith(".dist-info/METADATA"))
         message = Parser().parsestr(archive.read(metadata).decode())
@@ -41,7 +41,7 @@ def test_the_core_depends_on_fsspec_and_pluggy_only(wheel: Path) -> None:
     assert message["License-Expression"] == "Apache-2.0"
 
 
-def test_importing_the_package_imports_no_storage_no_cli_and_no_test_tool() -> None:
+def test_importing_the_package_imports_no_backend_no_cli_and_no_test_tool() -> None:
     code = "import sys, agent_memory; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
     tops = {name.split(".")[0] for name in loaded}
@@ -53,7 +53,7 @@ def test_opening_a_local_root_does_not_import_s3fs(tmp_path: Path) -> None:
     assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "False\n"
 
 
-def test_without_s3fs_an_s3_url_names_the_extra_to_install() -> None:
+def test_the_error_for_an_s3_url_without_s3fs_names_the_missing_extra() -> None:
     code = (
         "import sys; sys.modules['s3fs'] = None\n"
         "from agent_memory import AgentMemoryService, BackendNotAvailableError\n"

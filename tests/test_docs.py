@@ -1,4 +1,4 @@
-"""The examples in the docs run, as they stand; S3 and the Claude API are local servers behind the names they use."""
+"""The examples in the docs run unchanged; local servers replace S3 and the Claude API."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_the_test_example_of_the_readme_passes(pytester: pytest.Pytester) -> Non
     pytester.runpytest_inprocess("-p", "no:asyncio").assert_outcomes(passed=1)
 
 
-def test_the_toml_examples_are_toml() -> None:
+def test_the_toml_examples_are_valid() -> None:
     for page in PAGES:
         for code in blocks(page, "toml"):
             assert tomllib.loads(code)
@@ -64,13 +64,13 @@ def test_the_readme_has_exactly_two_set_up_commands() -> None:
     assert len(commands) == 2
 
 
-def test_links_between_pages_lead_somewhere() -> None:
+def test_links_between_pages_point_to_existing_files() -> None:
     for page in PAGES:
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
 
 
-def test_the_page_of_plugins_has_every_hook_with_its_arguments() -> None:
+def test_the_plugins_page_lists_every_hook_with_its_arguments() -> None:
     rows = re.findall(
         r"^\| `(agent_memory_\w+)\(([\w, ]*)\)`", (ROOT / "docs" / "plugins.md").read_text(), re.MULTILINE
     )

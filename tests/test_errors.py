@@ -1,4 +1,4 @@
-"""The error tree: what a caller can catch, what each error carries, and that the drawing shows the truth."""
+"""The error tree: the base classes of each error, its attributes, and the drawing in the docstring."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from agent_memory.errors import (
     WriteError,
 )
 
-# Every class with the ones it derives from directly, and its kind: both are promises to callers.
+# Every class with its direct bases and its kind: both are promises to callers.
 TREE: dict[type[AgentMemoryError], tuple[str, set[type[BaseException]]]] = {
     AgentMemoryError: ("error", {Exception}),
     InvalidPathError: ("invalid_path", {AgentMemoryError, ValueError}),
@@ -69,7 +69,7 @@ def _subclasses(error: type[AgentMemoryError]) -> set[type[AgentMemoryError]]:
 
 
 def _drawn() -> dict[str, tuple[str, set[str]]]:
-    """The drawing in the module's docstring: of each class its parent, and the classes in parentheses."""
+    """The drawing in the module's docstring: each class with its parent and the classes in parentheses."""
     drawn: dict[str, tuple[str, set[str]]] = {}
     above: dict[int, str] = {}
     for found in re.finditer(r"^( {4}[│├└─ ]*)(\w+)(?: \(([^)]*)\))?", errors.__doc__ or "", re.MULTILINE):
@@ -85,7 +85,7 @@ def test_every_error_is_in_the_table() -> None:
 
 
 @pytest.mark.parametrize("error", TREE, ids=lambda error: error.__name__)
-def test_an_error_is_what_the_design_draws(error: type[AgentMemoryError]) -> None:
+def test_each_error_has_the_documented_bases_and_kind(error: type[AgentMemoryError]) -> None:
     kind, bases = TREE[error]
     assert error.kind == kind
     assert set(error.__bases__) == bases
@@ -93,16 +93,16 @@ def test_an_error_is_what_the_design_draws(error: type[AgentMemoryError]) -> Non
 
 
 @pytest.mark.parametrize("error", TREE, ids=lambda error: error.__name__)
-def test_the_drawing_in_the_docstring_is_true(error: type[AgentMemoryError]) -> None:
+def test_the_drawing_in_the_docstring_shows_the_real_bases(error: type[AgentMemoryError]) -> None:
     parent, beside = _drawn()[error.__name__]
     assert {parent, *beside} == {base.__name__ for base in error.__bases__}
 
 
-def test_the_drawing_shows_every_error_and_nothing_else() -> None:
+def test_the_drawing_shows_exactly_the_errors() -> None:
     assert list(_drawn()) == [error.__name__ for error in TREE]
 
 
-def test_kinds_are_unique_and_fit_for_metrics() -> None:
+def test_kinds_are_unique_and_valid_metric_labels() -> None:
     kinds = [error.kind for error in TREE]
     assert len(set(kinds)) == len(kinds)
     assert all(re.fullmatch(r"[a-z]+(_[a-z]+)*", kind) for kind in kinds)
@@ -128,26 +128,26 @@ def test_every_error_is_exported(error: type[AgentMemoryError]) -> None:
         (OSError, OutcomeUnknownError),
     ],
 )
-def test_an_error_is_caught_as_the_builtin_it_is(builtin: type[Exception], error: type[AgentMemoryError]) -> None:
+def test_an_error_can_be_caught_as_its_builtin_base(builtin: type[Exception], error: type[AgentMemoryError]) -> None:
     assert getattr(builtins, builtin.__name__) is builtin
     with pytest.raises(builtin, match="it failed") as caught:
         raise error("it failed")
     assert isinstance(caught.value, AgentMemoryError)
 
 
-def test_what_the_storage_failed_at_is_no_missing_file_and_no_refusal() -> None:
+def test_a_file_operation_error_is_neither_a_missing_file_nor_a_refusal() -> None:
     for error in _subclasses(FileOperationError):
         assert not issubclass(error, FileNotFoundError | FileExistsError | PermissionError | ValueError)
 
 
 @pytest.mark.parametrize("error", CARRYING, ids=repr)
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
-def test_an_error_comes_back_whole_from_another_process(error: AgentMemoryError, protocol: int) -> None:
+def test_an_error_survives_pickling_completely(error: AgentMemoryError, protocol: int) -> None:
     _assert_same(pickle.loads(pickle.dumps(error, protocol)), error)
 
 
 @pytest.mark.parametrize("error", CARRYING, ids=repr)
-def test_an_error_is_copied_whole(error: AgentMemoryError) -> None:
+def test_an_error_is_copied_completely(error: AgentMemoryError) -> None:
     _assert_same(copy.copy(error), error)
     _assert_same(copy.deepcopy(error), error)
 
@@ -160,16 +160,16 @@ def _assert_same(twin: object, error: AgentMemoryError) -> None:
 
 
 @pytest.mark.parametrize("error", CARRYING, ids=repr)
-def test_an_error_reads_as_its_message_alone(error: AgentMemoryError) -> None:
+def test_the_text_of_an_error_is_only_its_message(error: AgentMemoryError) -> None:
     assert str(error) == error.args[0]
 
 
-def test_a_refused_name_carries_its_rule_its_suggestion_and_itself() -> None:
+def test_the_error_for_a_refused_name_has_the_rule_the_suggestion_and_the_name() -> None:
     error = PathTraversalError("no", "parent", "a", "'../a'")
     assert (error.rule, error.suggestion, error.refused) == ("parent", "a", "'../a'")
 
 
-def test_a_partial_operation_says_what_is_done_and_what_is_left() -> None:
+def test_a_partial_operation_error_lists_the_done_and_the_remaining_files() -> None:
     error = PartialOperationError("1 of 2 files are left", ("a",), ("b",))
     assert (error.done, error.left) == (("a",), ("b",))
 

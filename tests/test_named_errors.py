@@ -1,4 +1,4 @@
-"""An error names what it is about: the file, the store, the option, the profile or the plugin."""
+"""Each error names its subject: the file, the store, the option, the profile or the plugin."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ with AgentMemoryService("s3://my-bucket/memories") as service:
 
 
 @pytest.mark.parametrize("path", [PurePosixPath("notes/a.md"), PureWindowsPath("notes\\a.md")])
-def test_a_path_object_is_refused_and_told_as_the_text_to_pass(path: PurePath) -> None:
+def test_the_refusal_of_a_path_object_suggests_the_str_to_pass(path: PurePath) -> None:
     memory: Any = AgentMemory.open("memory://")
     for call, arguments in ((memory.write, (path, "x")), (memory.read, (path,)), (memory.rename, ("b.md", path))):
         with pytest.raises(InvalidPathError, match=r"a path is a str; pass 'notes/a.md'") as refused:
@@ -39,7 +39,7 @@ def test_a_path_object_is_refused_and_told_as_the_text_to_pass(path: PurePath) -
         assert refused.value.suggestion == "notes/a.md"
 
 
-def test_a_path_object_of_the_host_is_not_told() -> None:
+def test_the_refusal_of_a_host_path_object_does_not_show_the_path() -> None:
     memory: Any = AgentMemory.open("memory://")
     with pytest.raises(InvalidPathError, match="a path is a str") as refused:
         memory.read(Path("/home/ann/a.md"))
@@ -53,14 +53,14 @@ def test_an_error_about_a_whole_tree_names_it(tmp_path: Path) -> None:
         memory.list()
 
 
-def test_a_scheme_that_another_engine_opens_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_a_scheme_names_the_engine_that_opens_it(monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in [name for name in os.environ if name.startswith("AZURE_")]:
         monkeypatch.delenv(variable)
     with pytest.raises(BackendNotAvailableError, match="engine='obstore'"):
         AgentMemory.open("az://container/memories")
 
 
-def test_a_profile_that_does_not_exist_is_named_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_a_missing_profile_shows_only_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
     with pytest.raises(ValueError, match=r"^there is no profile 'team' in the AWS configuration$"):
         AgentMemory.open("s3://bucket/memories", storage_options={"profile": "team"})
@@ -85,25 +85,25 @@ class UnknownHook:
         (UnknownHook(), "the plugin 'UnknownHook': unknown hook 'agent_memory_befor_operation'"),
     ],
 )
-def test_a_wrong_hook_names_its_plugin(plugin: object, said: str) -> None:
+def test_the_error_for_a_wrong_hook_names_the_plugin(plugin: object, said: str) -> None:
     with pytest.raises(pluggy.PluginValidationError, match=said) as refused:
         AgentMemory.open("memory://", plugins=[plugin])
     assert " object at " not in str(refused.value)
 
 
-def test_a_plugin_that_is_given_twice_is_named() -> None:
+def test_the_error_for_a_plugin_given_twice_names_it() -> None:
     plugin = LimitsPlugin(max_file_bytes=5)
     with pytest.raises(ValueError, match=r"^the plugin 'LimitsPlugin' is given twice$"):
         AgentMemoryService("memory://", plugins=[plugin, plugin])
 
 
-def test_a_configured_plugin_whose_store_does_not_open_is_named(tmp_path: Path) -> None:
+def test_the_error_for_a_configured_plugin_names_it_if_its_store_does_not_open(tmp_path: Path) -> None:
     (tmp_path / "plugins.toml").write_text('[plugins.audit]\ntarget = "nothing-opens-this://x"\n')
     with pytest.raises(BackendNotAvailableError, match=r"^\[plugins.audit\]: "):
         plugins_from(tmp_path / "plugins.toml")
 
 
-def test_the_sample_of_the_readme_without_credentials_ends_with_what_is_missing() -> None:
+def test_the_readme_sample_without_credentials_ends_with_a_clear_error() -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
     environment |= {"AWS_EC2_METADATA_DISABLED": "true", "AWS_SHARED_CREDENTIALS_FILE": os.devnull}
     environment |= {"AWS_CONFIG_FILE": os.devnull}

@@ -1,4 +1,4 @@
-"""From URL to backend: what is installed, what is broken, and what nobody opens."""
+"""From URL to backend: installed and broken packages, valid roots, and unknown schemes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def agent_memory_register_backends(register):
 
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
-    """Install tiny distributions, each a module and the metadata of a wheel."""
+    """Install small distributions, each with one module and wheel metadata."""
     site = tmp_path / "site"
     site.mkdir()
     monkeypatch.syspath_prepend(str(site))
@@ -64,7 +64,7 @@ def _forget() -> None:
 
 
 class Backends:
-    """A plugin that adds backends; remembers what it was asked to open."""
+    """A plugin that adds backends and records the opened URLs."""
 
     def __init__(self, *schemes: str) -> None:
         self.schemes = schemes
@@ -80,10 +80,10 @@ class Backends:
         return MemoryBackend()
 
 
-# What is installed.
+# Installed packages.
 
 
-def test_the_shipped_backends_come_in_by_entry_point() -> None:
+def test_the_shipped_backends_are_found_by_entry_point() -> None:
     assert set(installed_backends()) >= SHIPPED
     assert broken_plugins() == {}
 
@@ -94,7 +94,7 @@ def test_a_package_adds_a_scheme_by_its_entry_point(install: Callable[..., None]
     assert set(installed_backends()) >= SHIPPED | {"null"}
 
 
-def test_the_installed_packages_are_loaded_once(install: Callable[..., None], tmp_path: Path) -> None:
+def test_installed_packages_are_loaded_only_once(install: Callable[..., None], tmp_path: Path) -> None:
     log = tmp_path / "imports"
     install("null_plugin", NULL + f"with open({str(log)!r}, 'a') as log:\n    log.write('x')\n")
     for _ in range(3):
@@ -114,7 +114,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("source", BROKEN.values(), ids=BROKEN.keys())
-def test_a_broken_plugin_is_reported_and_stops_nobody_else(
+def test_a_broken_plugin_is_reported_and_the_others_are_loaded(
     install: Callable[..., None], caplog: pytest.LogCaptureFixture, source: str
 ) -> None:
     install("null_plugin", NULL)
@@ -133,7 +133,7 @@ def test_a_plugin_whose_module_is_missing_is_reported(install: Callable[..., Non
     assert set(installed_backends()) >= SHIPPED
 
 
-def test_a_broken_plugin_leaves_no_scheme_behind(install: Callable[..., None]) -> None:
+def test_a_broken_plugin_registers_no_scheme(install: Callable[..., None]) -> None:
     install("half_plugin", NULL.replace("null", "half") + "    raise RuntimeError('half-way')")
     assert "half" not in installed_backends()
     assert broken_plugins() == {"half_plugin": "RuntimeError: half-way"}
@@ -155,7 +155,7 @@ def test_an_installed_package_may_only_add_backends(install: Callable[..., None]
     AgentMemory.open("memory://").write("a.md", "x")
 
 
-def test_a_scheme_that_two_packages_add_belongs_to_the_first(install: Callable[..., None]) -> None:
+def test_a_scheme_added_by_two_packages_belongs_to_the_first(install: Callable[..., None]) -> None:
     install("first_plugin", NULL, point="a")
     install("second_plugin", NULL.replace("null", "NULL"), point="b")
     assert broken_plugins() == {"b": "ValueError: the scheme 'NULL' is already registered"}
@@ -163,10 +163,10 @@ def test_a_scheme_that_two_packages_add_belongs_to_the_first(install: Callable[.
     assert "second_plugin" in sys.modules
 
 
-# Plugins that are passed.
+# Passed plugins.
 
 
-def test_a_plugin_that_is_passed_adds_a_scheme_for_its_service_alone() -> None:
+def test_a_passed_plugin_adds_a_scheme_only_for_its_service() -> None:
     plugin = Backends("null")
     AgentMemoryService("null://a/b?c=d", storage_options={"key": "value"}, plugins=[plugin])
     assert plugin.opened == [("null://a/b?c=d", {"key": "value"})]
@@ -185,12 +185,12 @@ def test_schemes_are_not_case_sensitive() -> None:
     [[Backends("null", "null")], [Backends("null"), Backends("NULL")], [Backends("memory")], [Backends("File")]],
     ids=["itself", "another", "memory", "file"],
 )
-def test_a_scheme_that_is_registered_twice_is_an_error(plugins: list[object]) -> None:
+def test_registering_a_scheme_twice_raises_an_error(plugins: list[object]) -> None:
     with pytest.raises(ValueError, match="already registered"):
         AgentMemory.open("memory://", plugins=plugins)
 
 
-# What a root may be.
+# Valid and invalid roots.
 
 
 @pytest.mark.parametrize("make", [str, Path], ids=["str", "Path"])
@@ -214,14 +214,14 @@ def test_a_tilde_is_the_home_directory(tmp_path: Path, monkeypatch: pytest.Monke
     assert (tmp_path / "memories" / "a.md").read_text() == "text"
 
 
-def test_a_file_url_and_its_path_are_the_same_root(tmp_path: Path) -> None:
+def test_a_file_url_and_its_path_open_the_same_root(tmp_path: Path) -> None:
     directory = tmp_path / "a b"
     AgentMemory.open(directory).write("a.md", "text")
     assert AgentMemory.open(directory.as_uri()).read("a.md") == "text"
     assert isinstance(open_backend(directory.as_uri()), LocalBackend)
 
 
-def test_a_backend_is_taken_as_it_is() -> None:
+def test_a_given_backend_is_used_directly() -> None:
     backend = MemoryBackend()
     assert open_backend(backend) is backend
 
@@ -243,7 +243,7 @@ def test_a_memory_url_with_a_name_is_one_store_and_without_a_name_is_private() -
         ("", ValueError, "empty"),
     ],
 )
-def test_what_is_no_root_is_refused(root: str, error: type[Exception], message: str) -> None:
+def test_an_invalid_root_is_refused(root: str, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         open_backend(root)
 
@@ -257,15 +257,15 @@ def test_a_path_of_bytes_is_refused() -> None:
         open_backend(BytesPath())  # type: ignore[arg-type]
 
 
-# What nobody opens.
+# Unknown schemes and options.
 
 
-def test_an_unknown_scheme_is_named() -> None:
+def test_the_error_names_an_unknown_scheme() -> None:
     with pytest.raises(BackendNotAvailableError, match="nosuch"):
         AgentMemory.open("nosuch://bucket/prefix")
 
 
-def test_an_unknown_scheme_without_a_backend_for_the_rest_lists_what_there_is(
+def test_the_error_for_an_unknown_scheme_lists_the_installed_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(registry, "installed_backends", lambda: {"b": Backends().open, "a": Backends().open})
@@ -273,7 +273,7 @@ def test_an_unknown_scheme_without_a_backend_for_the_rest_lists_what_there_is(
         open_backend("nosuch://user:password@host/secret?token=1")
 
 
-def test_an_unknown_scheme_does_not_show_what_the_url_holds() -> None:
+def test_the_error_for_an_unknown_scheme_does_not_show_the_url() -> None:
     with pytest.raises(BackendNotAvailableError) as refused:
         open_backend("nosuch://host/?token=hunter2")
     assert "password" not in str(refused.value)
@@ -281,19 +281,19 @@ def test_an_unknown_scheme_does_not_show_what_the_url_holds() -> None:
 
 
 @pytest.mark.parametrize("url", ["memory://", "file:///memories", "s3://bucket/prefix"])
-def test_an_unknown_option_is_named(url: str) -> None:
+def test_the_error_names_an_unknown_option(url: str) -> None:
     if url.startswith("s3:"):
         pytest.importorskip("s3fs")
     with pytest.raises(TypeError, match="no_such_option"):
         open_backend(url, {"no_such_option": 1})
 
 
-def test_options_go_with_a_url() -> None:
+def test_storage_options_are_accepted_only_with_a_url() -> None:
     with pytest.raises(TypeError, match="storage_options"):
         open_backend(MemoryBackend(), {"key": "value"})
 
 
-def test_opening_makes_nothing(tmp_path: Path) -> None:
+def test_opening_a_service_creates_no_directory(tmp_path: Path) -> None:
     root = tmp_path / "memories"
     service = AgentMemoryService(root)
     assert service.agent_ids() == ()
@@ -314,7 +314,7 @@ def test_opening_makes_nothing(tmp_path: Path) -> None:
         "file://me:hunter2@localhost/x",
     ],
 )
-def test_a_password_in_a_url_is_refused_and_not_told(url: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_password_in_a_url_is_refused_and_not_shown(url: str, caplog: pytest.LogCaptureFixture) -> None:
     for options in ({}, {"engine": "obstore"}) if url.startswith("s3") else ({},):
         with pytest.raises(ValueError, match="a URL holds no password") as refused:
             open_backend(url, options)
@@ -330,7 +330,7 @@ def test_a_url_without_a_password_is_opened(url: str) -> None:
     open_backend(url)
 
 
-def test_a_path_with_a_colon_and_an_at_is_a_path(tmp_path: Path) -> None:
+def test_a_path_with_a_colon_and_an_at_sign_is_a_path(tmp_path: Path) -> None:
     open_backend(tmp_path / "a:b@c")
     open_backend((tmp_path / "a:b@c").as_uri())
 
@@ -338,7 +338,7 @@ def test_a_path_with_a_colon_and_an_at_is_a_path(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "root", ["s3:/bucket/x", "s3:bucket", "S3:/b", "memory:", "file:/tmp/x", "s3//bucket/x", "memory//"]
 )
-def test_a_url_whose_separator_is_mistyped_is_no_directory(
+def test_a_url_with_a_mistyped_separator_is_not_opened_as_a_directory(
     root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

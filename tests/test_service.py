@@ -1,4 +1,4 @@
-"""The service and its trees: the same for sync and async callers, narrow views, nothing beside what was asked."""
+"""The service and its trees: sync and async callers, views, content, and preconditions."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_sync_and_async_have_the_same_methods_and_arguments(sync: type, asynchro
     assert there.keys() - waits <= {"open", "agent", "subtree", "read_only", "acting_as", "with_timeout", "filesystem"}
 
 
-def test_the_async_service_does_what_the_sync_one_does(root: Root) -> None:
+def test_the_async_service_behaves_like_the_sync_one(root: Root) -> None:
     async def use() -> tuple[object, ...]:
         async with AsyncAgentMemoryService(root.url, storage_options=root.options) as service:
             written = await service.write_memory_file("bob", "a.md", "one\n")
@@ -92,7 +92,7 @@ def test_text_is_stored_byte_for_byte(memory: AgentMemory) -> None:
     assert memory.read_bytes("a.md") == text.encode()
 
 
-def test_what_is_not_utf8_is_a_read_error_and_still_readable_as_bytes(memory: AgentMemory) -> None:
+def test_a_file_that_is_not_utf8_raises_a_read_error_but_is_readable_as_bytes(memory: AgentMemory) -> None:
     memory.write_bytes("a.bin", b"caf\xe9")
     with pytest.raises(ReadError, match="not UTF-8 text: byte 3"):
         memory.read("a.bin")
@@ -114,14 +114,14 @@ def test_content_that_is_no_text_is_refused_and_nothing_is_written(memory: Agent
     assert [(str(entry), memory.read(str(entry))) for entry in memory.list()] == [("a.md", "old")]
 
 
-def test_write_bytes_takes_bytes_only(memory: AgentMemory) -> None:
-    memory.write_bytes("a.bin", bytearray(b"xy"))  # type: ignore[arg-type]  # harmless, so taken
+def test_write_bytes_accepts_only_bytes(memory: AgentMemory) -> None:
+    memory.write_bytes("a.bin", bytearray(b"xy"))  # type: ignore[arg-type]  # harmless, so accepted
     assert memory.read_bytes("a.bin") == b"xy"
     with pytest.raises(InvalidContentError, match="content is bytes, not str"):
         memory.write_bytes("a.bin", "text")  # type: ignore[arg-type]
 
 
-def test_more_bytes_than_one_call_may_carry_are_refused_and_the_old_content_stays() -> None:
+def test_too_many_bytes_for_one_call_are_refused_and_the_old_content_stays() -> None:
     backend = MemoryBackend()
     backend.max_bytes = 10
     with AgentMemory.open(backend) as memory:
@@ -140,7 +140,7 @@ def test_more_bytes_than_one_call_may_carry_are_refused_and_the_old_content_stay
 SHA_OF_OLD = "cba06b5736faf67e54b07b561eae94395e774c517a7d910a54369e1263ccfbd4"
 
 
-def test_a_precondition_on_content_decides_whether_anything_is_written(memory: AgentMemory) -> None:
+def test_a_write_happens_only_if_its_precondition_on_the_content_holds(memory: AgentMemory) -> None:
     memory.write("a.md", "old")
     wrong = "0" * 64
     with pytest.raises(ConflictError):
@@ -160,7 +160,7 @@ def test_a_precondition_on_content_decides_whether_anything_is_written(memory: A
 
 
 @pytest.mark.parametrize("digest", ["", "abc", "g" * 64, SHA_OF_OLD + "\n", 5])
-def test_a_malformed_digest_is_refused_as_such(memory: AgentMemory, digest: str) -> None:
+def test_a_malformed_digest_is_refused(memory: AgentMemory, digest: str) -> None:
     memory.write("a.md", "old")
     with pytest.raises(InvalidContentError, match="64 hexadecimal digits"):
         memory.write("a.md", "new", expected_sha256=digest)
@@ -174,7 +174,7 @@ def test_an_edit_that_changes_nothing_writes_nothing(memory: AgentMemory) -> Non
     assert memory.stat("a.md") == before
 
 
-def test_what_a_change_raises_reaches_the_caller_and_nothing_is_written(memory: AgentMemory) -> None:
+def test_an_exception_of_the_change_function_reaches_the_caller_without_a_write(memory: AgentMemory) -> None:
     memory.write("a.md", "old")
 
     def change(_: str) -> str:
@@ -185,7 +185,7 @@ def test_what_a_change_raises_reaches_the_caller_and_nothing_is_written(memory: 
     assert memory.read("a.md") == "old"
 
 
-def test_an_edit_sees_what_others_wrote_meanwhile(memory: AgentMemory) -> None:
+def test_an_edit_is_repeated_on_a_concurrent_write(memory: AgentMemory) -> None:
     memory.write("a.md", "old")
     seen: list[str] = []
 
@@ -200,7 +200,7 @@ def test_an_edit_sees_what_others_wrote_meanwhile(memory: AgentMemory) -> None:
     assert memory.read("a.md") == "older!"
 
 
-def test_rename_never_overwrites_and_keeps_both(memory: AgentMemory) -> None:
+def test_rename_and_copy_never_overwrite(memory: AgentMemory) -> None:
     memory.write("a.md", "a")
     memory.write("d/b.md", "b")
     memory.write("e/b.md", "c")
@@ -215,7 +215,7 @@ def test_rename_never_overwrites_and_keeps_both(memory: AgentMemory) -> None:
     assert left == {"a.md": "a", "d/b.md": "b", "e/b.md": "c"}
 
 
-def test_a_subtree_sees_its_own_files_and_nothing_above(memory: AgentMemory) -> None:
+def test_a_subtree_sees_only_its_own_files(memory: AgentMemory) -> None:
     memory.write("secret.md", "secret")
     view = memory.subtree("notes/2026/")
     assert view.write("a.md", "x").path == "a.md"
@@ -232,7 +232,7 @@ def test_a_subtree_sees_its_own_files_and_nothing_above(memory: AgentMemory) -> 
     assert memory.exists("secret.md")
 
 
-def test_a_read_only_view_reads_and_writes_nothing(memory: AgentMemory) -> None:
+def test_a_read_only_view_reads_but_does_not_write(memory: AgentMemory) -> None:
     memory.write("d/a.md", "old")
     view = memory.read_only().subtree("d").acting_as("somebody")
     assert view.read("a.md") == "old"
@@ -254,7 +254,7 @@ def test_a_read_only_view_reads_and_writes_nothing(memory: AgentMemory) -> None:
     assert [(str(entry), memory.read(str(entry))) for entry in memory.list()] == [("d/a.md", "old")]
 
 
-def test_views_tell_the_hooks_who_acts() -> None:
+def test_views_pass_their_actor_to_the_hooks() -> None:
     seen: list[tuple[str | None, str | None]] = []
 
     class Observer:
@@ -270,7 +270,7 @@ def test_views_tell_the_hooks_who_acts() -> None:
     assert seen == [("ops", None), ("model", "call-1"), ("human", None)]
 
 
-def test_agents_see_nothing_of_each_other() -> None:
+def test_agents_do_not_see_each_others_files() -> None:
     with AgentMemoryService("memory://") as service:
         service.write_memory_file("bob", "a.md", "bob's")
         service.write_memory_file("bobby", "a.md", "bobby's")
@@ -279,7 +279,7 @@ def test_agents_see_nothing_of_each_other() -> None:
         assert service.agent_ids() == ("bobby",)
 
 
-def test_a_tree_opened_by_itself_hides_our_own_data(tmp_path: Path) -> None:
+def test_a_tree_opened_without_agents_hides_the_packages_own_data(tmp_path: Path) -> None:
     internal = tmp_path / ".agent-memory" / "audit"
     internal.mkdir(parents=True)
     (internal / "log.jsonl").write_text("ours")
@@ -294,7 +294,7 @@ def test_a_tree_opened_by_itself_hides_our_own_data(tmp_path: Path) -> None:
     assert (internal / "log.jsonl").read_text() == "ours"
 
 
-def test_a_source_checkout_is_no_root(tmp_path: Path) -> None:
+def test_a_source_checkout_is_refused_as_a_root(tmp_path: Path) -> None:
     (tmp_path / "agent_memory").mkdir()
     (tmp_path / "agent_memory" / "__init__.py").touch()
     with pytest.raises(InvalidPathError) as refused:
@@ -327,13 +327,13 @@ def test_an_empty_root_an_unknown_scheme_and_unknown_options_are_refused() -> No
         AgentMemoryService(MemoryBackend(), storage_options={"key": "secret"})
 
 
-def test_a_home_directory_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tilde_in_a_root_is_the_home_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     AgentMemory.open("~/memories").write("a.md", "x")
     assert (tmp_path / "memories" / "a.md").read_text() == "x"
 
 
-def test_what_is_left_of_a_subtrees_operation_is_named_as_the_subtree_names_it() -> None:
+def test_a_partial_operation_of_a_subtree_lists_paths_relative_to_it() -> None:
     backend = MemoryBackend()
     with AgentMemory.open(backend) as memory:
         view = memory.subtree("notes")
@@ -346,7 +346,7 @@ def test_what_is_left_of_a_subtrees_operation_is_named_as_the_subtree_names_it()
         assert [str(entry) for entry in view.list()] == ["d/a.md", "d/b.md", "e/a.md"]
 
 
-def test_a_listing_counts_skipped_names_once_however_many_pages() -> None:
+def test_a_listing_of_many_pages_counts_each_skipped_name_once() -> None:
     class Paged(MemoryBackend):
         def list(self, prefix: Key, *, recursive: bool = True, after: str | None = None, limit: int = 1000) -> Page:
             return super().list(prefix, recursive=recursive, after=after, limit=min(limit, 2))
@@ -361,7 +361,7 @@ def test_a_listing_counts_skipped_names_once_however_many_pages() -> None:
         assert memory.delete_tree("").skipped == 2
 
 
-def test_a_conflict_that_a_change_raises_itself_is_raised_at_once(memory: AgentMemory) -> None:
+def test_a_conflict_error_raised_by_the_change_function_is_not_retried(memory: AgentMemory) -> None:
     memory.write("a.md", "old")
     calls: list[str] = []
 

@@ -1,4 +1,4 @@
-"""What holds a descriptor, a lock or a thread is neither copied nor pickled: every class of ours, by reflection."""
+"""Objects with a descriptor, a lock or a thread cannot be copied or pickled; checked for every class by reflection."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ OF_ONE_CALL = set(
     tools._toolset.Toolset tools.search._FileSearch
     """.split()  # noqa: SIM905
 )
-"""Made and dropped within one call of ours, where no code of others sees them."""
+"""Created and dropped within one call of this package; no other code sees them."""
 OF_A_MODULE = set(
     """
     runtime.queues.KeyedThreadLocks runtime.io_loop.AsyncIORun runtime.io_loop.SyncIORun runtime.threaded.ThreadedRun
     runtime.threaded._WaitingFlows
     """.split()  # noqa: SIM905
 )
-"""One for the process, in a module's variable."""
+"""One object per process, in a module variable."""
 VALUES = set(
     """
     backend._types.Snapshot conversation.context.ContextMessages conversation.messages.History
@@ -87,7 +87,7 @@ HELPERS = ("agent_memory.testing.", "agent_memory.cli.")
 
 @pytest.fixture
 def tops(tmp_path: Path) -> Iterator[list[object]]:
-    """At least one of everything that lasts longer than a call."""
+    """At least one object of every class whose objects outlive a call."""
     with ExitStack() as stack:
         yield list(_made(tmp_path, stack))
 
@@ -154,7 +154,7 @@ def _name(cls: type) -> str:
     return f"{cls.__module__}.{cls.__qualname__}".removeprefix("agent_memory.")
 
 
-def test_every_class_of_ours_is_tried_here_or_said_why_not(tops: list[object]) -> None:
+def test_this_module_tests_or_excludes_every_class_of_the_packages(tops: list[object]) -> None:
     made = {type(found) for found in reached(*tops)}
     left = {
         _name(cls)
@@ -168,22 +168,22 @@ def test_every_class_of_ours_is_tried_here_or_said_why_not(tops: list[object]) -
     assert sorted(left - OF_ONE_CALL - OF_A_MODULE - VALUES - NOT_HERE.keys()) == []
 
 
-def test_what_holds_a_descriptor_a_lock_or_a_thread_is_neither_copied_nor_pickled(tops: list[object]) -> None:
+def test_objects_with_a_descriptor_a_lock_or_a_thread_cannot_be_copied_or_pickled(tops: list[object]) -> None:
     ours = our_classes()
     first = {type(found): found for found in reached(*tops) if type(found) in ours}
     holding = {cls: found for cls, found in first.items() if any(isinstance(each, OWNED) for each in reached(found))}
     assert len(holding) > 40
     shared = []
     for cls, found in holding.items():
-        for way in WAYS[1:] if issubclass(cls, tuple) else WAYS:  # a tuple's copy is the same references once more
+        for way in WAYS[1:] if issubclass(cls, tuple) else WAYS:  # a copied tuple shares its items
             with suppress(TypeError):
                 way(found)
                 shared.append((_name(cls), way))
     assert shared == []
 
 
-def test_nothing_is_made_before_it_is_refused(tops: list[object]) -> None:
-    """Each one refuses by itself: none relies on something deep inside, after half of a copy was made."""
+def test_copying_is_refused_before_any_part_is_copied(tops: list[object]) -> None:
+    """Each object refuses itself, and does not rely on an inner object that refuses in the middle of the copy."""
     ours = our_classes()
     for found in reached(*tops):
         if type(found) in ours and not isinstance(found, tuple) and any(isinstance(e, OWNED) for e in reached(found)):

@@ -1,4 +1,4 @@
-"""The fixtures of the conversation's tests, for its acceptance tests."""
+"""The fixtures of `tests.conversation`, for its acceptance tests."""
 
 from tests.conversation.conftest import _closed, _nothing_told, conversation, memory
 

@@ -1,6 +1,6 @@
-"""The tests that seed 003 lists, by its names, in both kinds on every backend.
+"""The listed tests of the memory tool, by their given names: sync and async, on every backend.
 
-Where the seed and today's documentation of the tool differ, the documentation is followed.
+Where the list and the current documentation of the tool differ, the tests follow the documentation.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MISSING = "The path /memories/missing.md does not exist. Please provide a valid 
 
 @pytest.fixture(params=["sync", "async"])
 def tool(request: pytest.FixtureRequest, root: Root) -> Iterator[Callable[..., Call]]:
-    """Makes the tool, with its options, over an empty memory."""
+    """A factory of the tool, with its options, over an empty memory."""
     kind: Kind = request.param
     with opened(root, kind) as new_tool:
         yield new_tool
@@ -31,7 +31,7 @@ def call(tool: Callable[..., Call]) -> Call:
 
 
 def text_of(call: Call, path: str) -> str:
-    """A file as it is stored, read off its numbered lines."""
+    """The stored text of a file, taken from its numbered lines."""
     output = succeeded(call("view", path=path))
     header, *rows = output.split("\n")
     assert header == CONTENT.format(path)
@@ -208,7 +208,7 @@ ESCAPES = {
 
 
 def said_of(call: Call, path: str) -> set[str]:
-    """What the commands say to a path that is refused, having changed nothing."""
+    """Call every command with a refused path: return the distinct messages. Check that nothing has changed."""
     before = succeeded(call("view", path="/memories")), text_of(call, "/memories/kept.txt")
     results = [
         call("view", path=path),

@@ -1,4 +1,8 @@
-"""Seed 004's listed tests and acceptance criteria, on every backend."""
+"""The listed tests and acceptance criteria of the conversation memory, on every backend.
+
+They ask for a history that survives malformed lines, documents for the global memory and the cron jobs, a context
+that degrades instead of failing, and a search in the history.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +61,7 @@ NO_JOB = replace(JOB, message="there is no job")
 
 @pytest.fixture
 def search(conversation: ConversationMemory) -> Search:
-    """Calls the tool as a model does."""
+    """Call the tool as a model does."""
     tool = SearchHistoryTool(conversation)
     return lambda query, **arguments: tool.call(json.dumps({"query": query, **arguments}))
 
@@ -70,7 +74,7 @@ def said(*messages: str) -> bytes:
     )
 
 
-# Task 1: the history.
+# The history.
 
 
 def test_malformed_lines_are_skipped(memory: AgentMemory, conversation: ConversationMemory) -> None:
@@ -99,7 +103,7 @@ def test_invalid_utf8_bytes_do_not_crash_history_load(memory: AgentMemory, conve
         assert (contents(history), history.skipped) == (["valid"], 2)
 
 
-# Task 1: the documents.
+# The documents.
 
 
 @sync_and_async
@@ -119,12 +123,14 @@ def test_cron_jobs_are_stored_and_come_back(root: Root, kind: Kind) -> None:
 
 
 @sync_and_async
-def test_missing_cron_jobs_are_none(root: Root, kind: Kind, caplog: pytest.LogCaptureFixture) -> None:
+def test_cron_jobs_that_were_never_stored_load_as_an_empty_list(
+    root: Root, kind: Kind, caplog: pytest.LogCaptureFixture
+) -> None:
     assert kind(root).conversation.load_cron_jobs() == []
     assert warnings(caplog) == []
 
 
-def test_cron_jobs_that_do_not_parse_are_none_with_a_warning(
+def test_cron_jobs_that_do_not_parse_load_as_an_empty_list_with_a_warning(
     memory: AgentMemory, conversation: ConversationMemory, caplog: pytest.LogCaptureFixture
 ) -> None:
     for stored in WRONG_JOBS:
@@ -135,7 +141,7 @@ def test_cron_jobs_that_do_not_parse_are_none_with_a_warning(
         assert memory.read_bytes(JOBS) == stored
 
 
-def test_who_reads_while_a_document_is_saved_sees_the_old_or_the_new_one(root: Root) -> None:
+def test_a_read_during_a_save_sees_the_old_or_the_new_document(root: Root) -> None:
     small, large = "x", "long " * 20_000
     saved = threading.Event()
 
@@ -161,7 +167,7 @@ def save_both(root: Root, text: str) -> None:
     writer.save_cron_jobs([replace(JOB, message=text)])
 
 
-# Task 2: degraded mode.
+# Degraded mode.
 
 
 @sync_and_async
@@ -202,7 +208,7 @@ def test_a_context_that_works_is_not_degraded(root: Root, kind: Kind) -> None:
     assert (contents(built), built.degraded) == (["Be kind.", "Hello", "Hi", "And now?"], False)
 
 
-# Task 3: search_history.
+# The tool search_history.
 
 
 def test_the_earliest_matches_come_first(memory: AgentMemory, search: Search) -> None:
@@ -233,7 +239,7 @@ def test_only_users_and_assistants_match(memory: AgentMemory, search: Search) ->
     assert search("tea").output.count("## Match") == 2
 
 
-def test_the_days_cut_off_drops_old_messages_from_matches_and_from_context(memory: AgentMemory, search: Search) -> None:
+def test_the_days_limit_drops_old_messages_from_matches_and_from_context(memory: AgentMemory, search: Search) -> None:
     now = datetime.now(tz=UTC)
     ages = {"tea of old": 10, "tea of late": 1, "and cake": 10, "scones": 0}
     messages = (Message("user", content, now - timedelta(days=age)) for content, age in ages.items())
@@ -250,7 +256,7 @@ def test_max_results_is_clamped(memory: AgentMemory, search: Search) -> None:
         assert search("tea", max_results=asked).output.count("## Match") == given
 
 
-def test_the_output_is_the_other_projects_word_for_word(memory: AgentMemory, search: Search) -> None:
+def test_the_output_has_the_documented_format_word_for_word(memory: AgentMemory, search: Search) -> None:
     long = "é" * 300
     memory.write_bytes(
         HISTORY,
@@ -274,7 +280,7 @@ def test_the_output_is_the_other_projects_word_for_word(memory: AgentMemory, sea
     )
 
 
-def test_no_match_is_said_with_the_query_as_it_was_stripped(search: Search) -> None:
+def test_the_message_for_no_match_shows_the_stripped_query(search: Search) -> None:
     assert search("  Green Tea\n") == ToolResult("No matches found for 'Green Tea'.")
 
 

@@ -1,4 +1,8 @@
-"""Every acceptance criterion of seed 001, on every backend."""
+"""The acceptance criteria of the memory service, on every backend.
+
+They ask that reads, writes and appends give the documented results and errors, and that neither an invalid agent id
+nor a path outside the agent's directory changes anything.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +67,7 @@ def test_read_returns_the_content_of_an_existing_file(service: AgentMemoryServic
     assert service.read_memory_file("agent-1", "notes/today.md") == "# Today\nGrüße, メモ\r\n"
 
 
-def test_read_of_a_file_that_does_not_exist_is_file_not_found(service: AgentMemoryService) -> None:
+def test_read_of_a_missing_file_raises_file_not_found(service: AgentMemoryService) -> None:
     service.write_memory_file("agent-1", "notes.md", "x")
     for agent, path in [("agent-1", "other.md"), ("agent-1", "notes.md/below"), ("agent-without-files", "notes.md")]:
         with pytest.raises(AgentMemoryFileNotFoundError, match="no such file"):
@@ -72,9 +76,7 @@ def test_read_of_a_file_that_does_not_exist_is_file_not_found(service: AgentMemo
 
 
 @every_operation
-def test_any_operation_with_an_invalid_agent_id_is_an_invalid_agent_id_error(
-    service: AgentMemoryService, operation: Operation
-) -> None:
+def test_every_operation_refuses_an_invalid_agent_id(service: AgentMemoryService, operation: Operation) -> None:
     for bad in BAD_IDS:
         with pytest.raises(InvalidAgentIdError) as refused:
             operation(service, bad, "notes.md")
@@ -84,7 +86,7 @@ def test_any_operation_with_an_invalid_agent_id_is_an_invalid_agent_id_error(
 
 
 @every_operation
-def test_any_operation_on_a_path_outside_the_agents_directory_is_a_security_error_and_changes_nothing(
+def test_every_operation_refuses_a_path_outside_the_agents_directory_and_changes_nothing(
     service: AgentMemoryService, operation: Operation
 ) -> None:
     service.write_memory_file("other", "notes.md", "secret")

@@ -1,4 +1,4 @@
-"""A log's chains and salts belong to it: what is put in from another log, or taken away, is reported."""
+"""A log's chains and salts belong to it: records inserted from another log and removed salts are reported."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KEY = b"sixteen bytes or more"
 
 
 def written(target: Path, agents: tuple[str, ...] = ("bob",), heads: Path | None = None, segment: int = 10**6) -> None:
-    """One more writer of a keyed log, that writes a few records."""
+    """Write a few records to a keyed log with a new writer."""
     plugins: list[object] = [AuditPlugin(target, required=True, key=KEY, max_segment_bytes=segment)]
     if heads:
         plugins.append(CheckpointFile(heads))
@@ -70,7 +70,7 @@ def test_a_chain_of_another_log_with_the_same_key_is_foreign(
     assert finding.line.number == (1 if first and identity else 5)
 
 
-def test_every_writer_and_every_segment_is_of_one_log(log: Path) -> None:
+def test_every_writer_and_every_segment_has_the_logs_identity(log: Path) -> None:
     for _ in range(3):
         written(log, segment=800)
     parts = sorted(log.parent.glob("*.jsonl"))
@@ -79,23 +79,23 @@ def test_every_writer_and_every_segment_is_of_one_log(log: Path) -> None:
     identities = {record.get("log") for record in begun if record["event"] in ("begin", "segment")}
     assert identities == {(log.parent / "audit.jsonl.identity").read_text().strip()}
     assert found(log) == []
-    log.unlink()  # the first segment is gone, and with it the first chain's beginning
+    log.unlink()  # removes the beginning of the first chain, too
     assert set(kinds(log)) == {"missing"}
     written(log, segment=800)
     assert "foreign" not in kinds(log)
 
 
-def test_a_log_whose_identity_was_exchanged_is_not_intact(log: Path, other: Path) -> None:
+def test_a_log_with_a_replaced_identity_is_not_intact(log: Path, other: Path) -> None:
     written(log)
     (log.parent / "audit.jsonl.identity").write_bytes((other.parent / "audit.jsonl.identity").read_bytes())
     assert kinds(log) == ["foreign"]
     (log.parent / "audit.jsonl.identity").unlink()
     assert kinds(log) == []
-    written(log)  # another identity is made
+    written(log)  # creates a new identity
     assert kinds(log) == ["foreign"]
 
 
-def test_a_checkpoint_tells_the_identity_and_so_that_a_whole_log_is_another_one(log: Path, other: Path) -> None:
+def test_the_identity_in_a_checkpoint_reveals_that_the_whole_log_was_replaced(log: Path, other: Path) -> None:
     heads = log.parent / "heads.jsonl"
     written(log, heads=heads)
     (checkpoint,) = checkpoints_in(heads.read_bytes())
@@ -104,17 +104,17 @@ def test_a_checkpoint_tells_the_identity_and_so_that_a_whole_log_is_another_one(
     assert kinds(other, identity=checkpoint.log) == ["foreign"]
 
 
-def test_an_identity_that_is_none_is_told_and_no_record_is_lost(log: Path) -> None:
+def test_an_invalid_identity_raises_an_error_and_loses_no_record(log: Path) -> None:
     (log.parent / "audit.jsonl.identity").write_text("x")
     with AuditPlugin(log, key=KEY) as audit, AgentMemoryService("memory://", plugins=[audit]) as service:
         service.write_memory_file("bob", "a.md", "x")
-        with pytest.raises(Exception, match="is not the identity of an audit log"):
+        with pytest.raises(Exception, match="not the identity of an audit log"):
             audit.flush()
         (log.parent / "audit.jsonl.identity").unlink()
     assert [json.loads(line)["event"] for line in log.read_bytes().splitlines()] == ["begin", "operation"]
 
 
-def test_on_s3_the_batches_are_of_one_log(ministack: S3Server) -> None:
+def test_all_batches_of_a_log_on_s3_have_its_identity(ministack: S3Server) -> None:
     url = ministack.new_url()
     for _ in range(2):
         with (
@@ -127,7 +127,7 @@ def test_on_s3_the_batches_are_of_one_log(ministack: S3Server) -> None:
     assert verify(location, identity="f" * 32).findings[0].kind == "foreign"
 
 
-def test_two_logs_whose_names_differ_in_the_suffix_alone_share_nothing(tmp_path: Path) -> None:
+def test_logs_whose_names_differ_only_by_suffix_share_no_identity_and_no_salt(tmp_path: Path) -> None:
     logs = [tmp_path / name for name in ("audit.jsonl", "audit.log", "audit")]
     for log in logs:
         written(log)
@@ -149,7 +149,7 @@ def salt(log: Path, agent: str = "bob") -> Path:
     return log.parent / "audit.jsonl.salts" / f"{agent}.salt"
 
 
-def test_a_salt_that_is_gone_without_a_forget_is_reported_and_told_by_agent(log: Path) -> None:
+def test_a_salt_removed_without_a_forget_is_reported_with_its_agent(log: Path) -> None:
     for _ in range(2):
         written(log, ("bob", "eve"))
     assert found(log) == []
@@ -160,7 +160,7 @@ def test_a_salt_that_is_gone_without_a_forget_is_reported_and_told_by_agent(log:
 
 
 @pytest.mark.parametrize("write_on", [False, True])
-def test_a_salt_that_was_exchanged_is_reported(log: Path, write_on: bool) -> None:
+def test_a_replaced_salt_is_reported(log: Path, write_on: bool) -> None:
     written(log)
     salt(log).write_text("a" * 64)
     if write_on:
@@ -168,14 +168,14 @@ def test_a_salt_that_was_exchanged_is_reported(log: Path, write_on: bool) -> Non
     assert kinds(log) == ["salt"]
 
 
-def test_a_salt_that_was_made_anew_after_it_was_lost_is_reported(log: Path) -> None:
+def test_a_salt_created_again_after_a_loss_is_reported(log: Path) -> None:
     written(log)
     salt(log).unlink()
     written(log)
     assert kinds(log) == ["salt"]
 
 
-def test_a_salt_that_a_forget_destroyed_is_not_missed(log: Path) -> None:
+def test_a_salt_destroyed_by_a_forget_is_not_reported(log: Path) -> None:
     with (
         AuditPlugin(log, required=True, key=KEY) as audit,
         AgentMemoryService("memory://x", plugins=[audit]) as store,
@@ -190,7 +190,7 @@ def test_a_salt_that_a_forget_destroyed_is_not_missed(log: Path) -> None:
         assert kinds(log) == ["salt"]
 
 
-def test_a_commitment_stands_once_for_each_writer_and_agent_and_is_that_of_the_salt(log: Path) -> None:
+def test_each_writer_records_one_commitment_to_the_salt_of_each_agent(log: Path) -> None:
     for _ in range(2):
         written(log, ("bob", "eve"))
     records = [json.loads(line) for line in log.read_bytes().splitlines()]
@@ -201,7 +201,7 @@ def test_a_commitment_stands_once_for_each_writer_and_agent_and_is_that_of_the_s
     assert told == [("bob", commitments["bob"]), ("eve", commitments["eve"])] * 2
 
 
-def test_a_name_cannot_pass_for_a_commitment(log: Path) -> None:
+def test_a_name_cannot_forge_a_commitment(log: Path) -> None:
     with (
         AuditPlugin(log, required=True, key=KEY) as audit,
         AgentMemoryService("memory://x", plugins=[audit]) as store,
@@ -214,7 +214,7 @@ def test_a_name_cannot_pass_for_a_commitment(log: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [lambda path: path.unlink(), lambda path: path.write_text("b" * 64)])
-def test_what_a_salt_holds_is_compared_after_a_process_ended(log: Path, change: Callable[[Path], object]) -> None:
+def test_the_commitment_shows_a_changed_salt_to_the_next_process(log: Path, change: Callable[[Path], object]) -> None:
     salts = Salts(log_at(log))
     assert salts.take_commitment("bob") is None
     salts.digest("bob", "0" * 64, math.inf)

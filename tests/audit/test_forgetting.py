@@ -1,4 +1,4 @@
-"""What is forgotten leaves nothing that lets a short secret be guessed, and the log verifies as before."""
+"""Forgetting leaves no data that would confirm a guessed short secret, and the log still verifies."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ HEX = re.compile(rb"[0-9a-f]{32,}")
 
 
 class Place(NamedTuple):
-    """A root with its log in it, and every byte that lies below it."""
+    """A root that contains its log, and every byte stored below it."""
 
     url: str
     options: dict[str, object]
@@ -78,7 +78,7 @@ def place(request: pytest.FixtureRequest) -> Place:
 
 
 def guessable(contents: list[bytes], secret: bytes) -> list[str]:
-    """By what is kept, whoever guessed a secret could tell that it is right: itself, digests, keyed by what is kept."""
+    """The kept data that would confirm a guessed secret: the secret, its digests, and digests keyed by kept data."""
     whole = b"\n".join(contents)
     plain = [hashlib.new(name, secret).digest() for name in ("sha256", "md5", "sha1")]
     keys = {bytes.fromhex(found.decode()) for found in HEX.findall(whole) if len(found) % 2 == 0}
@@ -88,7 +88,7 @@ def guessable(contents: list[bytes], secret: bytes) -> list[str]:
 
 
 @pytest.mark.parametrize(("path", "renamed"), [("", True), ("", False), ("a.md", False), ("a.md", True)])
-def test_nothing_is_left_by_which_a_short_secret_could_be_guessed(place: Place, path: str, renamed: bool) -> None:
+def test_after_forget_no_kept_data_confirms_a_guessed_secret(place: Place, path: str, renamed: bool) -> None:
     with (
         AuditPlugin(place.url, required=True, storage_options=place.options) as audit,
         AgentMemoryService(place.url, storage_options=place.options, plugins=[audit]) as service,
@@ -101,7 +101,7 @@ def test_nothing_is_left_by_which_a_short_secret_could_be_guessed(place: Place, 
         service.write_memory_file("eve", "b.md", "eve's own")
         assert guessable(list(place.contents()), SECRET.encode()) != []
         service.forget_memory("bob", path)
-        if path and renamed and place.url.startswith("s3:"):  # what a bucket keeps of another name is another file's
+        if path and renamed and place.url.startswith("s3:"):  # versions of the old name belong to another file
             service.forget_memory("bob", "first.md")
         found = list(place.contents())
         assert guessable(found, SECRET.encode()) == []
@@ -118,7 +118,7 @@ def test_nothing_is_left_by_which_a_short_secret_could_be_guessed(place: Place, 
 
 
 class Late:
-    """Holds what the observers after it are told of the first write until it may go on."""
+    """An observer that delays the later observers of the first write until ``go_on`` is set."""
 
     def __init__(self) -> None:
         self.held, self.go_on = threading.Event(), threading.Event()
@@ -130,7 +130,7 @@ class Late:
             assert self.go_on.wait(60)
 
 
-def test_a_write_that_is_reported_after_it_was_forgotten_brings_no_salt_back(tmp_path: Path) -> None:
+def test_a_write_reported_after_the_forget_does_not_restore_the_salt(tmp_path: Path) -> None:
     late = Late()
     with (
         AuditPlugin(tmp_path / "audit.jsonl", required=True) as audit,
@@ -149,7 +149,7 @@ def test_a_write_that_is_reported_after_it_was_forgotten_brings_no_salt_back(tmp
     assert ["digest" in record for record in written] == [False, True]
 
 
-def test_a_receipt_tells_that_the_salt_is_still_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_receipt_shows_that_the_salt_was_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = tmp_path / "audit.jsonl"
     with (
         AuditPlugin(log, required=True) as audit,
@@ -162,7 +162,7 @@ def test_a_receipt_tells_that_the_salt_is_still_there(tmp_path: Path, monkeypatc
     assert [record.get("salt") for record in records(log)] == [None, "kept"]
 
 
-def test_what_dead_writers_left_on_disk_is_forgotten_too(tmp_path: Path) -> None:
+def test_forgetting_removes_the_temporary_files_of_dead_writers(tmp_path: Path) -> None:
     root = tmp_path / "root"
     with AgentMemoryService(root) as service:
         service.write_memory_file("bob", "dir/a.md", "x")
@@ -187,7 +187,7 @@ def records(log: Path) -> list[dict[str, Any]]:
     return [record for line in log.read_bytes().splitlines() if (record := json.loads(line))["event"] == "operation"]
 
 
-def test_digests_of_one_agent_can_be_compared_and_of_two_cannot(tmp_path: Path) -> None:
+def test_digests_are_comparable_for_one_agent_but_not_between_agents(tmp_path: Path) -> None:
     log = tmp_path / "audit.jsonl"
     with ExitStack() as stack:
         for _ in range(2):  # two processes share the salts
@@ -206,7 +206,7 @@ def test_digests_of_one_agent_can_be_compared_and_of_two_cannot(tmp_path: Path) 
     assert hashlib.sha256(b"same").hexdigest() not in log.read_text()
 
 
-def test_a_salt_that_is_none_is_an_error_and_no_operation_is_without_a_record(tmp_path: Path) -> None:
+def test_an_invalid_salt_raises_an_error_and_every_operation_is_recorded(tmp_path: Path) -> None:
     log = tmp_path / "audit.jsonl"
     (tmp_path / "audit.jsonl.salts").mkdir()
     (tmp_path / "audit.jsonl.salts" / "bob.salt").write_text("x")
@@ -218,7 +218,7 @@ def test_a_salt_that_is_none_is_an_error_and_no_operation_is_without_a_record(tm
     assert [(record["operation"], "digest" in record) for record in records(log)] == [("write", False), ("read", False)]
 
 
-def test_a_backend_that_may_keep_more_than_it_shows_is_refused(tmp_path: Path) -> None:
+def test_forget_is_refused_by_a_backend_that_may_keep_earlier_content(tmp_path: Path) -> None:
     backend = FsspecBackend(LocalFileSystem(), str(tmp_path))
     with AgentMemoryService(backend) as service:
         service.write_memory_file("bob", "a.md", "x")
@@ -227,7 +227,7 @@ def test_a_backend_that_may_keep_more_than_it_shows_is_refused(tmp_path: Path) -
         assert service.read_memory_file("bob", "a.md") == "x"
 
 
-def test_a_salt_that_is_destroyed_is_not_read_again_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_salt_is_not_read_again_while_it_is_destroyed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     salts = Salts(log_at(tmp_path / "audit.jsonl"))
     content = hashlib.sha256(b"x").hexdigest()
     before = salts.digest("bob", content, math.inf)

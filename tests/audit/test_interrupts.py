@@ -1,4 +1,4 @@
-"""Interrupts of audited calls: the chain stays whole, and what was done has its record."""
+"""Interrupts of audited calls: the chain stays complete, and every change has its record."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from agent_memory.hookspecs import AuditCheckpoint, hookimpl
 from agent_memory.plugins.audit import AuditPlugin
 from tests.faults.interrupts import count_places, interrupted_at
 
-pytestmark = pytest.mark.filterwarnings(  # an interrupt in a `__del__`, which Python prints and swallows
+pytestmark = pytest.mark.filterwarnings(  # Python prints and ignores an interrupt in `__del__`
     "ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning"
 )
 CHANGES: dict[str, Callable[[AgentMemory, str], object]] = {
@@ -30,7 +30,7 @@ CHANGES: dict[str, Callable[[AgentMemory, str], object]] = {
 
 
 class Heads:
-    """Keeps checkpoints."""
+    """A plugin that collects checkpoints."""
 
     def __init__(self) -> None:
         self.anchors: dict[tuple[str, int], str] = {}
@@ -62,7 +62,7 @@ def records(directory: Path) -> list[dict[str, object]]:
 
 
 def changed(directory: Path) -> Counter[object]:
-    """How many records each file has that tell of a change, or do not know."""
+    """The number of records of each file that report a change or an unknown outcome."""
     return Counter(
         record["target"] if "target" in record else record["path"]
         for record in records(directory)
@@ -78,7 +78,7 @@ def files(directory: Path) -> set[str]:
 @every_place
 @pytest.mark.parametrize("intent", [False, True], ids=["required", "intent"])
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_a_call_that_is_interrupted_at_any_place_leaves_a_whole_chain_and_a_record_of_what_it_did(
+def test_a_call_interrupted_anywhere_leaves_a_complete_chain_and_a_record_of_its_change(
     tmp_path: Path, change: Callable[[AgentMemory, str], object], intent: bool, step: int
 ) -> None:
     with audited(tmp_path, heads := Heads(), required=True, intent=intent) as memory:
@@ -99,7 +99,7 @@ def test_a_call_that_is_interrupted_at_any_place_leaves_a_whole_chain_and_a_reco
 
 
 @every_place
-def test_the_first_call_that_is_interrupted_at_any_place_begins_no_second_chain(tmp_path: Path, step: int) -> None:
+def test_a_first_call_interrupted_anywhere_begins_no_second_chain(tmp_path: Path, step: int) -> None:
     with audited(tmp_path / "count", Heads(), required=True) as memory:
         places = count_places(writing(memory, "a.md"))
     for place in range(1, places + 1, step):
@@ -113,7 +113,7 @@ def test_the_first_call_that_is_interrupted_at_any_place_begins_no_second_chain(
 
 
 @every_place
-def test_an_audit_that_is_not_required_keeps_its_chain_too(tmp_path: Path, step: int) -> None:
+def test_an_optional_audit_keeps_a_complete_chain_too(tmp_path: Path, step: int) -> None:
     with audited(tmp_path, heads := Heads()) as memory:
         places = count_places(writing(memory, "count.md"))
         for place in range(1, places + 1, step):
@@ -169,7 +169,7 @@ print(next(interrupts), next(names), next(written))
 
 
 def signalled(directory: Path, seconds: float, does: str) -> list[int]:
-    """Run a process that writes while signals come, whose handler raises or writes too."""
+    """Run a process that writes while it receives signals; the signal handler raises or writes, too."""
     paths = (str(directory / "audit.jsonl"), str(directory / "root"))
     process = subprocess.run(
         [sys.executable, "-c", _WORKER, *paths, str(seconds), does], capture_output=True, text=True, check=True,
@@ -182,7 +182,7 @@ for_seconds = pytest.mark.parametrize("seconds", [2, pytest.param(60, marks=pyte
 
 
 @for_seconds
-def test_real_signals_break_no_chain_and_lose_no_record(tmp_path: Path, seconds: float) -> None:
+def test_real_signals_neither_break_a_chain_nor_lose_a_record(tmp_path: Path, seconds: float) -> None:
     interrupts, _, _ = signalled(tmp_path, seconds, "raise")
     verdict = verify(log_at(tmp_path / "audit.jsonl"))
     assert (verdict.is_intact, verdict.writers) == (True, 1), verdict
@@ -191,7 +191,7 @@ def test_real_signals_break_no_chain_and_lose_no_record(tmp_path: Path, seconds:
 
 
 @for_seconds
-def test_the_handler_of_a_signal_may_do_what_is_audited_itself(tmp_path: Path, seconds: float) -> None:
+def test_a_signal_handler_may_make_audited_calls(tmp_path: Path, seconds: float) -> None:
     interrupts, writes, written = signalled(tmp_path, seconds, "write")
     assert verify(log_at(tmp_path / "audit.jsonl")).is_intact
     told = changed(tmp_path)

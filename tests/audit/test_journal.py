@@ -1,4 +1,4 @@
-"""One writer's chain: in order whoever writes, never twice, and anew after a fork."""
+"""The chain of one writer: in order for any thread, never written twice, and a new chain after a fork."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.support.servers import S3Server
 
 
 class Lines:
-    """A log in a list, which fails when it is told to."""
+    """A log in a list, which raises ``fail`` if it is set."""
 
     def __init__(self) -> None:
         self.batches: list[bytes] = []
@@ -59,13 +59,13 @@ class Lines:
 
 
 def added(journal: Journal, number: object = None) -> JournalEntry:
-    """A record that waits to be written."""
+    """Add a pending record."""
     entry = JournalEntry("operation", 0, lambda: {"n": number})
     journal.add(entry)
     return entry
 
 
-def test_records_that_come_while_one_is_written_share_the_next_write() -> None:
+def test_records_added_during_a_write_share_the_next_write() -> None:
     log = Lines()
     journal = Journal(log)
     begun, go_on = threading.Event(), threading.Event()
@@ -85,12 +85,12 @@ def test_records_that_come_while_one_is_written_share_the_next_write() -> None:
     go_on.set()
     for thread in (first, *others):
         thread.join(60)
-    assert [len(data.splitlines()) for data in log.batches] == [2, 5]  # the first with the writer's beginning
+    assert [len(data.splitlines()) for data in log.batches] == [2, 5]  # the first has the "begin" record
     assert [record["seq"] for record in log.records] == list(range(1, 8))
 
 
 @pytest.mark.parametrize(("failure", "doubtful"), [(AppendError("no space"), False), (OutcomeUnknownError("?"), True)])
-def test_what_could_not_be_written_is_written_before_what_comes_after(failure: Exception, doubtful: bool) -> None:
+def test_a_record_whose_write_failed_is_written_before_later_records(failure: Exception, doubtful: bool) -> None:
     log = Lines()
     journal = Journal(log)
     log.fail = failure
@@ -103,7 +103,7 @@ def test_what_could_not_be_written_is_written_before_what_comes_after(failure: E
     assert log.doubtful == [doubtful, False]
 
 
-def test_the_times_of_batches_never_go_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_times_of_batches_never_decrease(monkeypatch: pytest.MonkeyPatch) -> None:
     log = Lines()
     journal = Journal(log)
     for now in (100.0, 50.0, 70.0, 200.0):
@@ -113,7 +113,7 @@ def test_the_times_of_batches_never_go_back(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize(("segment", "records"), [(MAX_BYTES, 3), (1, 4)], ids=["one segment", "the next segment"])
-def test_a_doubtful_batch_that_is_there_is_not_appended_again(
+def test_a_batch_with_an_unknown_outcome_is_not_appended_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, segment: int, records: int
 ) -> None:
     with AuditPlugin(tmp_path / "audit.jsonl", required=True, max_segment_bytes=segment) as audit:
@@ -135,7 +135,7 @@ def test_a_doubtful_batch_that_is_there_is_not_appended_again(
     assert (verdict.is_intact, verdict.records) == (True, records)
 
 
-def test_when_too_many_wait_the_lost_ones_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_lost_because_too_many_are_pending_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal_module, "MOST_WAITING", 3)
     log = Lines()
     journal = Journal(log)
@@ -174,7 +174,7 @@ def _append_unrequired(service: AgentMemoryService) -> None:
     service.append_to_memory_file("bob", "log.md", "child\n")
 
 
-def test_a_child_that_multiprocessing_forked_writes_what_waits_before_it_ends(tmp_path: Path) -> None:
+def test_a_multiprocessing_child_writes_its_pending_records_before_it_exits(tmp_path: Path) -> None:
     with (
         AuditPlugin(tmp_path / "audit.jsonl") as audit,
         AgentMemoryService(tmp_path / "root", plugins=[audit]) as service,
@@ -203,7 +203,7 @@ def objects(url: str, server: S3Server) -> list[str]:
     return [each["Key"] for each in found.get("Contents", [])]
 
 
-def test_on_s3_records_are_batched_until_the_service_is_closed(ministack: S3Server) -> None:
+def test_records_on_s3_are_batched_until_the_service_is_closed(ministack: S3Server) -> None:
     url = ministack.new_url()
     with AuditPlugin(url, storage_options=ministack.options) as audit:
         with AgentMemoryService("memory://", plugins=[audit]) as service:
@@ -215,7 +215,7 @@ def test_on_s3_records_are_batched_until_the_service_is_closed(ministack: S3Serv
     assert intact(url, ministack).records == 21
 
 
-def test_on_s3_records_are_written_by_a_timer(ministack: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_on_s3_are_written_by_a_timer(ministack: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit_module, "FLUSH_SECONDS", 0.05)
     url, flushed = ministack.new_url(), threading.Event()
     with AuditPlugin(url, storage_options=ministack.options) as audit:
@@ -233,7 +233,7 @@ def test_on_s3_records_are_written_by_a_timer(ministack: S3Server, monkeypatch: 
             assert len(objects(url, ministack)) == 1
 
 
-def test_on_s3_a_required_record_is_there_before_the_call_returns(ministack: S3Server) -> None:
+def test_a_required_record_on_s3_is_stored_before_the_call_returns(ministack: S3Server) -> None:
     url = ministack.new_url()
     with (
         AuditPlugin(url, storage_options=ministack.options, required=True) as audit,
@@ -253,7 +253,7 @@ async def test_async_services_are_audited_on_s3(ministack: S3Server) -> None:
     assert intact(url, ministack).records == 2
 
 
-def test_checkpoints_come_after_so_many_records_and_at_the_end(
+def test_checkpoints_are_sent_after_a_number_of_records_and_at_the_end(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "agent_memory.audit")
@@ -272,7 +272,7 @@ def test_checkpoints_come_after_so_many_records_and_at_the_end(
 
 @contextmanager
 def audited(directory: Path, receiver: object, every: int) -> Iterator[AgentMemoryService]:
-    """A service with an audit that is required, and a receiver of its checkpoints."""
+    """A service with a required audit, and a receiver of its checkpoints."""
     with (
         AuditPlugin(directory / "audit.jsonl", required=True, checkpoint_every=every) as audit,
         AgentMemoryService("memory://", plugins=[audit, receiver]) as service,
@@ -281,7 +281,7 @@ def audited(directory: Path, receiver: object, every: int) -> Iterator[AgentMemo
 
 
 class Busy:
-    """A receiver that does something audited with each checkpoint."""
+    """A receiver that makes an audited call for each checkpoint."""
 
     def __init__(self) -> None:
         self.found: list[int] = []
@@ -294,18 +294,18 @@ class Busy:
         self.found.append(checkpoint.seq)
 
 
-def test_a_receiver_may_do_what_is_audited(tmp_path: Path) -> None:
+def test_a_receiver_of_checkpoints_may_make_audited_calls(tmp_path: Path) -> None:
     busy = Busy()
     with audited(tmp_path, busy, every=1) as service:
         busy.service = service
         for _ in range(2):
             service.append_to_memory_file("bob", "log.md", "x\n")
         busy.service = AgentMemoryService("memory://")
-    assert busy.found == [2, 4, 5]  # a beginning; then one of ours and one of its own each time; the last at the end
+    assert busy.found == [2, 4, 5]  # "begin", then one record of each side per turn, the last at the end
     assert verify(log_at(tmp_path / "audit.jsonl")).records == 5
 
 
-def test_every_record_is_before_a_checkpoint_when_its_call_returns(tmp_path: Path) -> None:
+def test_a_checkpoint_covers_every_record_when_its_call_returns(tmp_path: Path) -> None:
     heads = CheckpointFile(tmp_path / "heads.jsonl", required=True)
     unanchored: list[object] = []
     with audited(tmp_path, heads, every=1) as service:
@@ -347,7 +347,7 @@ class FailsOnce:
         self.found.append(checkpoint.seq)
 
 
-def test_a_checkpoint_that_failed_is_sent_again(tmp_path: Path) -> None:
+def test_a_checkpoint_whose_receiver_failed_is_sent_again(tmp_path: Path) -> None:
     receiver = FailsOnce()
     with audited(tmp_path, receiver, every=2) as service:
         with pytest.raises(OutcomeUnknownError):
@@ -363,7 +363,7 @@ class Broken:
         raise ValueError("nowhere to put it")
 
 
-def test_a_checkpoint_that_is_required_is_told_to_be_missing(tmp_path: Path) -> None:
+def test_a_required_checkpoint_that_fails_raises_an_error(tmp_path: Path) -> None:
     with (
         AuditPlugin(tmp_path / "audit.jsonl", required=True, checkpoint_every=2) as audit,
         AgentMemoryService("memory://", plugins=[audit, Broken()]) as service,
@@ -376,6 +376,6 @@ def test_a_checkpoint_that_is_required_is_told_to_be_missing(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     "options", [{"key": b"short"}, {"key": "text" * 9}, {"max_segment_bytes": 0}, {"checkpoint_every": 0}]
 )
-def test_options_that_make_no_sense_are_refused(tmp_path: Path, options: dict[str, Any]) -> None:
+def test_invalid_options_are_refused(tmp_path: Path, options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"key|at least 1"):
         AuditPlugin(tmp_path / "audit.jsonl", **options)

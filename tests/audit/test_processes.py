@@ -1,4 +1,4 @@
-"""Many processes, and processes that are killed: as many outcomes as acknowledged operations, and each chain whole."""
+"""Many processes, some killed: every acknowledged operation has its outcome record, and each chain is complete."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def append_audited(number: int, _: object, root: str, log: str, lines: int) -> N
 
 
 def outcomes(directory: Path) -> list[dict[str, Any]]:
-    """Of all whole lines: who is killed may leave the beginning of one."""
+    """The outcomes in all complete lines; a killed process may leave an incomplete last line."""
     lines = [line for path in directory.glob("audit*.jsonl") for line in path.read_bytes().splitlines()]
     records = [json.loads(line) for line in lines if torn_from(line) is None]
     return [record for record in records if record["event"] == "operation"]
 
 
 @pytest.mark.parametrize(("writers", "each"), [(4, 10), pytest.param(16, 50, marks=long)])
-def test_as_many_outcomes_as_operations(tmp_path: Path, writers: int, each: int) -> None:
+def test_the_log_has_exactly_one_outcome_for_each_operation(tmp_path: Path, writers: int, each: int) -> None:
     in_processes(writers, append_audited, str(tmp_path / "root"), str(tmp_path / "log" / "audit.jsonl"), each)
     found = outcomes(tmp_path / "log")
     assert Counter(record["actor"] for record in found) == {f"writer {n}": each for n in range(writers)}

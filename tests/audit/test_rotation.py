@@ -1,4 +1,4 @@
-"""Segments and days: no writer goes back, and none says it has seen what stands behind it."""
+"""Segments and days: no writer returns to an earlier one, and none claims to have seen a later record."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Write = Callable[[], object]
 
 
 def writer(target: str | Path, segment: int = 1500) -> tuple[AuditPlugin, Write]:
-    """One more writer of a log, and what makes it write a record."""
+    """A new writer of a log, and a function that makes it write a record."""
     audit = AuditPlugin(target, required=True, max_segment_bytes=segment)
     service = AgentMemoryService("memory://rotation", plugins=[audit])
     return audit, lambda: service.append_to_memory_file("bob", "log.md", "x\n")
 
 
-def test_a_writer_that_lags_behind_goes_on_where_the_others_are(tmp_path: Path) -> None:
+def test_a_slow_writer_continues_in_the_current_segment(tmp_path: Path) -> None:
     target = tmp_path / "audit.jsonl"
     (slow, write_slowly), (fast, write_fast) = writer(target), writer(target)
     with slow, fast:
@@ -39,7 +39,7 @@ def test_a_writer_that_lags_behind_goes_on_where_the_others_are(tmp_path: Path) 
     assert verdict.writers == 2
 
 
-def test_a_clock_that_steps_back_over_midnight_does_not_take_a_chain_back(
+def test_a_clock_set_back_over_midnight_does_not_move_a_chain_to_an_earlier_day(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     day = "2026-11-23"
@@ -58,7 +58,7 @@ def test_a_clock_that_steps_back_over_midnight_does_not_take_a_chain_back(
     assert {finding.kind for finding in verdict.findings} == {"unanchored"}, verdict
 
 
-def test_a_log_that_is_written_while_it_is_verified_is_intact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_written_during_its_verification_is_intact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = tmp_path / "audit.jsonl"
     (slow, write_slowly), (fast, write_fast) = writer(target, 2500), writer(target)
     blocks, rounds = LogLocation.blocks, 0
@@ -69,7 +69,7 @@ def test_a_log_that_is_written_while_it_is_verified_is_intact(tmp_path: Path, mo
         if rounds < 3:
             rounds += 1
             for _ in range(4):
-                write_slowly()  # into the part that was read, then into the next
+                write_slowly()  # first to the part already read, then to the next
                 write_fast()
 
     with slow, fast:
@@ -82,7 +82,7 @@ def test_a_log_that_is_written_while_it_is_verified_is_intact(tmp_path: Path, mo
     assert {finding.kind for finding in verdict.findings} == {"unanchored"}, verdict
 
 
-def test_batches_that_are_written_while_they_are_listed_are_not_missed(
+def test_batches_written_during_the_listing_are_not_missed(
     ministack: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = ministack.new_url()

@@ -1,4 +1,4 @@
-"""Whatever is done to a log is reported, on the line it was done to."""
+"""Every manipulation of a log is reported with its line."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KEY = b"sixteen bytes or more"
 
 
 def written(directory: Path, *, key: bytes | None = None, checkpoint_every: int = 1000) -> tuple[list[bytes], Anchors]:
-    """The lines of a real log of writers that take turns, and its checkpoints."""
+    """The lines of a real log of alternating writers, and its checkpoints."""
     services, audits = [], []
     for number in range(WRITERS):
         heads = CheckpointFile(directory / f"heads-{number}.jsonl")
@@ -62,7 +62,7 @@ def writer_of(line: bytes) -> str:
 
 
 def neighbours(lines: Sequence[bytes]) -> list[tuple[int, int]]:
-    """The places of each record and of its writer's next."""
+    """The indexes of each record and of the next record of its writer."""
     last: dict[str, int] = {}
     pairs = []
     for place, line in enumerate(lines):
@@ -72,14 +72,14 @@ def neighbours(lines: Sequence[bytes]) -> list[tuple[int, int]]:
     return pairs
 
 
-def test_nothing_is_found_in_a_log_as_it_was_written(log: tuple[list[bytes], Anchors]) -> None:
+def test_an_unchanged_log_has_no_findings(log: tuple[list[bytes], Anchors]) -> None:
     lines, anchors = log
     assert len(lines) == WRITERS * (OPERATIONS + 1)
     assert findings(lines, anchors) == []
 
 
 @pytest.mark.parametrize("step", [61, pytest.param(1, marks=pytest.mark.long)])
-def test_any_bit_that_is_flipped_is_reported_on_its_line(log: tuple[list[bytes], Anchors], step: int) -> None:
+def test_any_flipped_bit_is_reported_with_its_line(log: tuple[list[bytes], Anchors], step: int) -> None:
     lines, anchors = log
     whole = b"".join(lines)
     for bit in range(0, 8 * len(whole), step):
@@ -89,19 +89,19 @@ def test_any_bit_that_is_flipped_is_reported_on_its_line(log: tuple[list[bytes],
         assert ("edited", line) in told(findings([bytes(flipped)], anchors)), bit
 
 
-def test_a_line_that_is_taken_out_is_reported_where_it_was_missed(log: tuple[list[bytes], Anchors]) -> None:
+def test_a_removed_line_is_reported_at_the_writers_next_line(log: tuple[list[bytes], Anchors]) -> None:
     lines, anchors = log
     followed = dict(neighbours(lines))
     for place in range(len(lines)):
         found = told(findings([*lines[:place], *lines[place + 1 :]], anchors))
         if next_of := followed.get(place):
-            assert ("missing", next_of) in found  # which is one line further up now
+            assert ("missing", next_of) in found  # the next line has moved up by one
         else:
             (kind, at), *_ = found
             assert (kind, lines[at - 1]) == ("truncated", lines[{b: a for a, b in followed.items()}[place]])
 
 
-def test_lines_of_one_writer_that_change_places_are_reported(log: tuple[list[bytes], Anchors]) -> None:
+def test_swapped_lines_of_one_writer_are_reported(log: tuple[list[bytes], Anchors]) -> None:
     lines, anchors = log
     for first, second in neighbours(lines):
         swapped = list(lines)
@@ -109,7 +109,7 @@ def test_lines_of_one_writer_that_change_places_are_reported(log: tuple[list[byt
         assert ("reordered", second + 1) in told(findings(swapped, anchors))
 
 
-def test_a_line_that_is_there_twice_is_reported(log: tuple[list[bytes], Anchors]) -> None:
+def test_a_duplicated_line_is_reported(log: tuple[list[bytes], Anchors]) -> None:
     lines, anchors = log
     for place, line in enumerate(lines):
         for to in range(place + 1, len(lines) + 1):
@@ -119,7 +119,7 @@ def test_a_line_that_is_there_twice_is_reported(log: tuple[list[bytes], Anchors]
 @pytest.mark.parametrize(
     "forged", [b"\n", b"{}\n", b"{\n", b'{"event":"operation"}\n', b"\0\xff\n", b"9" * 5000 + b"\n"]
 )
-def test_a_line_that_is_put_in_is_reported(log: tuple[list[bytes], Anchors], forged: bytes) -> None:
+def test_an_inserted_line_is_reported(log: tuple[list[bytes], Anchors], forged: bytes) -> None:
     lines, anchors = log
     for to in range(len(lines) + 1):
         kinds = told(findings([*lines[:to], forged, *lines[to:]], anchors))
@@ -127,7 +127,7 @@ def test_a_line_that_is_put_in_is_reported(log: tuple[list[bytes], Anchors], for
 
 
 @pytest.mark.parametrize("cut", range(1, WRITERS * (OPERATIONS + 1)))
-def test_a_tail_that_is_cut_off_behind_a_checkpoint_is_reported(log: tuple[list[bytes], Anchors], cut: int) -> None:
+def test_a_tail_cut_off_before_a_checkpoint_is_reported(log: tuple[list[bytes], Anchors], cut: int) -> None:
     lines, anchors = log
     left = lines[:-cut]
     found = findings(left, anchors)
@@ -137,7 +137,7 @@ def test_a_tail_that_is_cut_off_behind_a_checkpoint_is_reported(log: tuple[list[
     assert Counter(each for each in told(found) if each[0] != "unanchored") == Counter(expected)
 
 
-def test_what_no_checkpoint_vouches_for_is_told_by_range(tmp_path: Path) -> None:
+def test_records_without_a_checkpoint_are_reported_as_a_range(tmp_path: Path) -> None:
     lines, anchors = written(tmp_path, checkpoint_every=3)
     early = {anchor: digest for anchor, digest in anchors.items() if anchor[1] <= 6}
     found = findings(lines, early)
@@ -149,7 +149,7 @@ def test_what_no_checkpoint_vouches_for_is_told_by_range(tmp_path: Path) -> None
 
 
 def rewritten(line: bytes, change: Callable[[str], str], key: bytes | None = None) -> bytes:
-    """A record with other facts and a hash that fits them, as somebody makes it who can write the log."""
+    """A record with changed facts and a matching hash, as an attacker with write access to the log makes it."""
     record = json.loads(line)
     facts = {name: value for name, value in record.items() if name not in _HEAD}
     facts["path"] = change(str(facts.get("path")))
@@ -162,14 +162,14 @@ def rewritten(line: bytes, change: Callable[[str], str], key: bytes | None = Non
 _HEAD = ("v", "alg", "bytes", "writer", "seq", "prev", "event", "time", "hash")
 
 
-def test_a_record_made_anew_with_a_hash_that_fits_is_reported(log: tuple[list[bytes], Anchors]) -> None:
+def test_a_changed_record_with_a_matching_hash_is_reported(log: tuple[list[bytes], Anchors]) -> None:
     lines, anchors = log
     for place, line in enumerate(lines):
         forged = [*lines[:place], rewritten(line, lambda _: "other.md"), *lines[place + 1 :]]
         assert ("edited", place + 1) in told(findings(forged, anchors))
 
 
-def test_with_a_key_nobody_else_makes_up_a_record(tmp_path: Path) -> None:
+def test_a_record_forged_without_the_key_is_reported(tmp_path: Path) -> None:
     lines, anchors = written(tmp_path, key=KEY)
     assert findings(lines, anchors, KEY) == []
     forged = rewritten(lines[-1], lambda _: "other.md")
@@ -180,7 +180,7 @@ def test_with_a_key_nobody_else_makes_up_a_record(tmp_path: Path) -> None:
         findings(lines, anchors)
 
 
-def test_a_log_in_segments_is_one(tmp_path: Path) -> None:
+def test_a_log_of_several_segments_verifies_as_one_log(tmp_path: Path) -> None:
     with (
         AuditPlugin(tmp_path / "audit.jsonl", required=True, max_segment_bytes=1500) as audit,
         AgentMemoryService("memory://segments", plugins=[audit]) as service,
@@ -197,21 +197,21 @@ def test_a_log_in_segments_is_one(tmp_path: Path) -> None:
     assert not verdict.is_intact
 
 
-def test_a_writer_that_is_taken_out_whole_is_missed_by_the_one_that_began_after_it(tmp_path: Path) -> None:
+def test_a_completely_removed_writer_is_reported_by_a_later_writers_first_record(tmp_path: Path) -> None:
     lines, _ = written(tmp_path)
     first = writer_of(lines[0])
     left = [line for line in lines if writer_of(line) != first]
     assert ("missing", 1) in told(findings(left, {}))
 
 
-def test_a_torn_line_is_told_apart_from_an_edited_one(log: tuple[list[bytes], Anchors]) -> None:
+def test_a_torn_line_is_distinguished_from_an_edited_one(log: tuple[list[bytes], Anchors]) -> None:
     lines, _ = log
     for size in range(1, len(lines[-1]) - 1):
         found = told(findings([*lines[:-1], lines[-1][:size]], {}))
         assert [each for each in found if each[0] != "unanchored"] == [("torn", len(lines))], size
 
 
-def test_what_no_writer_was_about_to_write_is_not_taken_for_torn(log: tuple[list[bytes], Anchors]) -> None:
+def test_a_forged_partial_line_is_reported_as_edited_not_as_torn(log: tuple[list[bytes], Anchors]) -> None:
     lines, anchors = log
     head_ends = lines[-1].index(b'"time":"') + len(b'"time":"')
     again = [*lines, lines[-1][:-5]]
@@ -221,7 +221,7 @@ def test_what_no_writer_was_about_to_write_is_not_taken_for_torn(log: tuple[list
         assert ("edited", len(forged)) in told(findings(forged, anchors))
 
 
-def test_an_edited_first_record_of_a_writer_is_one_finding(log: tuple[list[bytes], Anchors]) -> None:
+def test_an_edited_first_record_of_a_writer_gives_one_finding(log: tuple[list[bytes], Anchors]) -> None:
     lines, anchors = log
     for place, line in enumerate(lines):
         if b'"event":"begin"' in line:
@@ -229,14 +229,14 @@ def test_an_edited_first_record_of_a_writer_is_one_finding(log: tuple[list[bytes
             assert told(findings(edited, anchors)) == [("edited", place + 1)]
 
 
-def test_a_line_edited_to_look_keyed_is_edited(log: tuple[list[bytes], Anchors]) -> None:
+def test_a_line_edited_to_look_keyed_is_reported_as_edited(log: tuple[list[bytes], Anchors]) -> None:
     lines, anchors = log
     for place, line in enumerate(lines):
         keyed = [*lines[:place], line.replace(b'"sha256"', b'"hmac-sha256"', 1), *lines[place + 1 :]]
         assert ("edited", place + 1) in told(findings(keyed, anchors))
 
 
-def test_no_damage_raises(log: tuple[list[bytes], Anchors]) -> None:
+def test_verifying_a_damaged_log_raises_no_exception(log: tuple[list[bytes], Anchors]) -> None:
     lines, anchors = log
     random_ = random.Random(1)
     whole = b"".join(lines)
@@ -249,7 +249,7 @@ def test_no_damage_raises(log: tuple[list[bytes], Anchors]) -> None:
         assert findings([bytes(damaged)], anchors)
 
 
-def test_two_writers_that_saw_the_same_record_both_vouch_for_it(log: tuple[list[bytes], Anchors]) -> None:
+def test_a_forged_record_is_reported_although_a_forged_writer_confirms_it(log: tuple[list[bytes], Anchors]) -> None:
     lines, _ = log
     whole = head(lines[3].rstrip(b"\n"))
     assert whole
@@ -260,7 +260,7 @@ def test_two_writers_that_saw_the_same_record_both_vouch_for_it(log: tuple[list[
     made_up, _ = encode("f" * 16, 1, "0" * 64, "begin", 0, {"seen": [other.writer, other.seq, other.hash]})
     chain = [line for line in lines if writer_of(line) == whole.writer]
     before, after = chain[: whole.seq - 1], chain[whole.seq :]
-    # the rest of the chain is made anew behind the forged record; the writer that began later remembers the true one
+    # forge the rest of the chain after the forged record; the writer that began later has seen the true record
     remade, prev = [], other.hash
     for line in after:
         record = json.loads(line)
@@ -272,7 +272,7 @@ def test_two_writers_that_saw_the_same_record_both_vouch_for_it(log: tuple[list[
 
 
 @pytest.mark.parametrize("seen", [5, ["x"], ["w", "2", "h"], [["q"], 1, "x"], {"a": 1}, []])
-def test_a_beginning_that_is_made_up_is_reported(log: tuple[list[bytes], Anchors], seen: object) -> None:
+def test_a_forged_begin_record_is_reported(log: tuple[list[bytes], Anchors], seen: object) -> None:
     lines, anchors = log
     forged, _ = encode("f" * 16, 1, "0" * 64, "begin", 0, {"seen": seen})
     assert ("edited", len(lines) + 1) in told(findings([*lines, forged], anchors))

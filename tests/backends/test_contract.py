@@ -67,7 +67,7 @@ class TestLocalSurvivingTheProcess(BackendContract):
 
 
 class _OnFsspec(BackendContract):
-    """Any filesystem of fsspec, opened plainly: what it cannot promise is refused."""
+    """Any fsspec filesystem, opened without options: operations that it cannot promise are refused."""
 
     allow_single_writer = False
 
@@ -92,10 +92,10 @@ class _OnFsspec(BackendContract):
 
 
 class TestFsspec(_OnFsspec):
-    """Opened plainly: what no filesystem of fsspec promises is refused."""
+    """Opened without options: operations that no fsspec filesystem promises are refused."""
 
 
 class TestFsspecWithASingleWriter(_OnFsspec):
-    """Opened on the caller's word that nobody else writes."""
+    """Opened with the caller's promise that there is no other writer."""
 
     single_writer = True

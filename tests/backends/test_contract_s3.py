@@ -1,6 +1,6 @@
-"""The contract on S3's servers: ministack races at full length; in long runs SeaweedFS a few rounds, and moto none.
+"""The contract on S3 servers. ministack runs all race rounds, SeaweedFS a few in long runs, and moto none.
 
-Short runs meet SeaweedFS in the races of `tests.core.test_concurrency` and in the policies.
+Short runs use SeaweedFS in the races of `tests.core.test_concurrency` and in the policy tests.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class TestMinistack(_OnS3, BackendContract):
 
 @pytest.mark.long
 class TestSeaweedFS(_OnS3, BackendContract):
-    """A real distributed store, whose losers of a race wait by the second."""
+    """A real distributed store; the losers of a race wait for seconds."""
 
     rounds = 3
     workers = 4
@@ -73,7 +73,7 @@ class TestSeaweedFS(_OnS3, BackendContract):
 
 @pytest.mark.long
 class TestCeph(_OnS3, BackendContract):
-    """A real store that takes ETags without their quotes alone, and keeps no condition of a DELETE."""
+    """A real store that accepts only ETags without quotes, and ignores preconditions of a DELETE."""
 
     rounds = 10
     workers = 4
@@ -84,7 +84,7 @@ class TestCeph(_OnS3, BackendContract):
     def server(self, ceph: S3Server) -> S3Server:
         return ceph
 
-    def test_what_the_server_keeps_is_stated(self, store: ContractStore) -> None:
+    def test_the_capabilities_state_the_preconditions_that_the_server_keeps(self, store: ContractStore) -> None:
         stated = store.capabilities
         assert stated.atomic_create
         assert stated.compare_and_swap
@@ -93,7 +93,7 @@ class TestCeph(_OnS3, BackendContract):
 
 @pytest.mark.long
 class TestObstoreOnCeph(TestCeph):
-    """The same store, by the other engine."""
+    """The same store, with the engine obstore."""
 
     @pytest.fixture
     def server(self, ceph: S3Server) -> S3Server:
@@ -102,7 +102,7 @@ class TestObstoreOnCeph(TestCeph):
 
 @pytest.mark.long
 class TestMoto(_OnS3):
-    """What everybody tests with; it is not atomic, so it does not race."""
+    """A widely used emulator. It is not atomic, so the race tests do not run on it."""
 
     model_examples = 10
     model_steps = 30
@@ -113,7 +113,7 @@ class TestMoto(_OnS3):
 
 
 class TestObstore(_OnS3, BackendContract):
-    """The other engine, which refuses what it cannot do."""
+    """The engine obstore, which refuses unsupported operations."""
 
     rounds = 10
 
@@ -124,7 +124,7 @@ class TestObstore(_OnS3, BackendContract):
 
 @pytest.mark.long
 class TestObstoreOfASingleWriter(_OnS3):
-    """With renames and conditional deletes, as long as nobody else writes."""
+    """With renames and conditional deletes, for a single writer."""
 
     single_writer = True
 
@@ -137,14 +137,14 @@ class TestObstoreOfASingleWriter(_OnS3):
 
 @pytest.mark.long
 class TestObstoreOnSeaweedFS(TestSeaweedFS):
-    """The same store, by the other engine."""
+    """The same store, with the engine obstore."""
 
     @pytest.fixture
     def server(self, seaweedfs: S3Server) -> S3Server:
         return seaweedfs.by("obstore")
 
     def test_a_create_takes_the_name_of_a_directory_that_was_emptied(self, creating: ContractStore) -> None:
-        """A stated limit: SeaweedFS keeps the directory, and obstore cannot remove it."""
+        """A documented limit: SeaweedFS keeps the directory, and obstore cannot remove it."""
         creating.write("a/b", b"x")
         creating.delete("a/b")
         with pytest.raises(WriteError, match="cannot remove a directory"):

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from tests.support.servers import S3Server
 
 
-def test_disk_and_memory_do_the_same(tmp_path: Path) -> None:
+def test_local_disk_and_memory_give_the_same_results(tmp_path: Path) -> None:
     check_against_model(LocalBackend(tmp_path, durability="process"), MemoryBackend(), examples=200, steps=50)
 
 
 @pytest.mark.parametrize("examples", [10, pytest.param(40, marks=pytest.mark.long)])
-def test_disk_memory_and_s3_do_the_same(tmp_path: Path, ministack: S3Server, examples: int) -> None:
+def test_local_disk_memory_and_s3_give_the_same_results(tmp_path: Path, ministack: S3Server, examples: int) -> None:
     s3 = ministack.new_backend()
     try:
         check_against_model(LocalBackend(tmp_path), MemoryBackend(), s3, examples=examples, steps=40)
@@ -30,7 +30,7 @@ def test_disk_memory_and_s3_do_the_same(tmp_path: Path, ministack: S3Server, exa
 
 
 @pytest.mark.long
-def test_every_s3_does_the_same(ministack: S3Server, moto: S3Server, seaweedfs: S3Server) -> None:
+def test_every_s3_server_gives_the_same_results(ministack: S3Server, moto: S3Server, seaweedfs: S3Server) -> None:
     backends = [server.new_backend() for server in (ministack, moto, seaweedfs)]
     try:
         check_against_model(*backends, examples=10, steps=30)

@@ -1,4 +1,4 @@
-"""Every command with arguments that work in a seeded store, and what a command line does to a fresh copy of it."""
+"""Every command with arguments that work in a seeded store, and the effect of a command line on a fresh copy of it."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def seed(tmp_path: Path) -> None:
 
 
 def done(run: Run, tmp_path: Path, *args: str) -> tuple[int, str, dict[str, bytes]]:
-    """What a command line ends with, prints and leaves in a fresh copy of the store; without what depends on time."""
+    """The exit code, the output and the files of a command line on a fresh copy of the store, without times."""
     for made in ("store", "other", "folder"):
         shutil.rmtree(tmp_path / made, ignore_errors=True)
     shutil.copytree(tmp_path / "seed", tmp_path / "store")

@@ -1,4 +1,4 @@
-"""How the tests of the command line call it: in this process, or as the installed script."""
+"""Fixtures that run the command line in this process or as the installed script."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _VARIABLES = (
     "AGENT_MEMORY_URL", "AGENT_MEMORY_STORAGE_OPTIONS", "AGENT_MEMORY_CONFIG", "AGENT_MEMORY_PLUGINS", "VISUAL",
     "EDITOR",
 )  # fmt: skip
-# Before click 8.2 the runner mixes stdout and stderr unless it is told not to.
+# Before click 8.2 the runner mixes stdout and stderr by default.
 _APART: dict[str, Any] = {"mix_stderr": False} if "mix_stderr" in inspect.signature(CliRunner).parameters else {}
 
 
@@ -33,7 +33,7 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def run() -> Callable[..., Result]:
-    """Runs a command line in this process, in a directory of its own; only an exit may come out of it."""
+    """Run a command line in this process, in a new directory; it may raise only an exit."""
 
     def run(*args: str, given: bytes | str | None = None) -> Result:
         result = CliRunner(**_APART).invoke(app, args, input=given)
@@ -51,7 +51,7 @@ def script() -> str:
 
 @pytest.fixture
 def spawn(script: str, tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[bytes]]:
-    """Runs the installed console script to its end."""
+    """Run the installed console script to its end."""
 
     def spawn(*args: str, given: bytes = b"", **details: Any) -> subprocess.CompletedProcess[bytes]:
         environment = {**os.environ, **details.pop("env", {})}
@@ -64,20 +64,20 @@ def spawn(script: str, tmp_path: Path) -> Callable[..., subprocess.CompletedProc
 
 @pytest.fixture
 def seeded(tmp_path: Path) -> None:
-    """The store ``seed``, which `tests.cli.commands.done` copies, and a folder of the host."""
+    """The store ``seed``, which `tests.cli.commands.done` copies, and a host folder."""
     seed(tmp_path)
 
 
 @pytest.fixture
 def empty_store(tmp_path: Path) -> Path:
-    """The default store, which exists and holds nothing."""
+    """The default store, existing but empty."""
     (tmp_path / ".agent-memory").mkdir()
     return tmp_path / ".agent-memory"
 
 
 @pytest.fixture
 def history(tmp_path: Path) -> Callable[[bytes], Path]:
-    """Puts bytes where the default agent's history is."""
+    """Write bytes as the default agent's history."""
 
     def put(data: bytes) -> Path:
         file = tmp_path / ".agent-memory/agent_memory/default/history.jsonl"

@@ -1,4 +1,4 @@
-"""``agent-memory audit``: what it finds, shows, and ends with."""
+"""``agent-memory audit``: findings, output and exit codes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Run = Callable[..., Result]
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
-    """The log of a service whose agents did a few things, with checkpoints beside it; the store is ``store``."""
+    """The log of a service with a few operations, with checkpoints beside it; the store is ``store``."""
     heads = CheckpointFile(tmp_path / "heads.jsonl")
     with (
         AuditPlugin(tmp_path / "audit.jsonl") as audit,
@@ -36,7 +36,7 @@ def log(tmp_path: Path) -> Path:
     return tmp_path / "audit.jsonl"
 
 
-def test_a_log_as_it_was_written_is_intact(run: Run, log: Path) -> None:
+def test_an_unchanged_log_is_intact(run: Run, log: Path) -> None:
     result = run("audit", "verify", "--log", str(log), "--checkpoints", "heads.jsonl")
     assert (result.exit_code, result.stdout) == (0, "7 records of 1 writer: nothing found\n")
     result = run("audit", "verify", "--log", str(log))
@@ -44,7 +44,7 @@ def test_a_log_as_it_was_written_is_intact(run: Run, log: Path) -> None:
     assert result.stdout.splitlines()[0].startswith("audit.jsonl:1 to audit.jsonl:7: unanchored: ")
 
 
-def test_what_was_done_to_a_log_is_told_by_line(run: Run, log: Path) -> None:
+def test_verify_reports_a_manipulation_with_its_line(run: Run, log: Path) -> None:
     log.write_text(log.read_text().replace("notes/b.md", "notes/c.md"))
     result = run("audit", "verify", "--log", str(log), "--checkpoints", "heads.jsonl")
     assert result.exit_code == 1
@@ -54,7 +54,7 @@ def test_what_was_done_to_a_log_is_told_by_line(run: Run, log: Path) -> None:
     assert (document["intact"], document["findings"][0]["kind"]) == (False, "edited")
 
 
-def test_checkpoints_of_several_logs_in_one_file_are_told_apart(run: Run, tmp_path: Path) -> None:
+def test_verify_separates_the_checkpoints_of_several_logs_in_one_file(run: Run, tmp_path: Path) -> None:
     for _ in range(2):
         with (
             AuditPlugin(tmp_path / "a.jsonl") as first,
@@ -87,7 +87,7 @@ def test_checkpoints_of_several_logs_in_one_file_are_told_apart(run: Run, tmp_pa
     assert run(*verify, "c.jsonl").stdout.count("missing: all records of writer") == 4
 
 
-def test_the_log_of_the_store_is_found_by_itself(run: Run, tmp_path: Path) -> None:
+def test_the_log_of_the_store_is_found_without_an_option(run: Run, tmp_path: Path) -> None:
     url = (tmp_path / "store").as_uri()
     with AuditPlugin(url) as audit, AgentMemoryService(url, plugins=[audit]) as service:
         service.write_memory_file("bob", "a.md", "x")
@@ -97,12 +97,12 @@ def test_the_log_of_the_store_is_found_by_itself(run: Run, tmp_path: Path) -> No
 
 
 @pytest.mark.usefixtures("empty_store")
-def test_without_a_log_it_says_so(run: Run) -> None:
+def test_verify_reports_that_the_store_has_no_log(run: Run) -> None:
     result = run("audit", "verify")
     assert (result.exit_code, "there is no audit log in this store" in result.stderr) == (1, True)
 
 
-def test_checkpoints_that_are_none_are_wrong_usage(run: Run, log: Path) -> None:
+def test_an_invalid_checkpoint_file_is_a_usage_error(run: Run, log: Path) -> None:
     Path("heads.jsonl").write_text("{}\n{}\n")
     result = run("audit", "verify", "--log", str(log), "--checkpoints", "heads.jsonl")
     assert (result.exit_code, "line 1 is not a checkpoint" in result.stderr) == (2, True)
@@ -147,18 +147,18 @@ def test_a_record_is_one_printable_line(run: Run, log: Path) -> None:
     assert rest.startswith('  bob  "bob\'s model"  write  notes/a.md  ok  3 bytes  ')
 
 
-def test_blame_lists_what_changed_a_file_and_who(run: Run, log: Path) -> None:
+def test_blame_lists_the_operations_that_changed_a_file(run: Run, log: Path) -> None:
     def kinds(*args: str) -> list[str]:
         return [kind for _, kind in shown(run("--json", "audit", "blame", "--log", str(log), *args))]
 
     assert kinds("notes/a.md", "--agent", "bob") == ["write", "append", "rename", "rename"]
     assert kinds("old/b.md", "--agent", "bob") == ["rename"]
-    assert kinds("old/nothing.md", "--agent", "bob") == ["rename"]  # not the delete that found nothing
+    assert kinds("old/nothing.md", "--agent", "bob") == ["rename"]  # omits the delete that found no file
     assert kinds("notes/a.md", "--agent", "eve") == ["write"]
     assert kinds("notes/a.md") == []
 
 
-def test_blame_does_not_list_what_a_guard_denied_and_show_says_so(run: Run) -> None:
+def test_blame_omits_denied_operations_and_show_lists_them(run: Run) -> None:
     with (
         AuditPlugin("d.jsonl") as audit,
         AgentMemoryService("memory://", plugins=[audit, ReadOnlyPlugin("policies/**")]) as service,
@@ -169,7 +169,7 @@ def test_blame_does_not_list_what_a_guard_denied_and_show_says_so(run: Run) -> N
     assert "  write  policies/a.md  denied\n" in run("audit", "show", "--log", "d.jsonl").stdout
 
 
-def test_blame_tells_what_was_begun_and_not_finished(run: Run, tmp_path: Path) -> None:
+def test_blame_marks_an_operation_that_began_but_did_not_end(run: Run, tmp_path: Path) -> None:
     with AuditPlugin("i.jsonl", intent=True) as audit, AgentMemoryService("memory://", plugins=[audit]) as service:
         service.write_memory_file("default", "a.md", "x")
         service.write_memory_file("default", "a.md", "y")
@@ -179,7 +179,7 @@ def test_blame_tells_what_was_begun_and_not_finished(run: Run, tmp_path: Path) -
     assert ["begun" in line for line in lines] == [False, True]
 
 
-def test_lines_that_are_no_records_are_left_out_and_counted(run: Run, log: Path) -> None:
+def test_lines_that_are_no_records_are_omitted_and_counted(run: Run, log: Path) -> None:
     with log.open("a") as file:
         file.write("\x1b[2J not a record\n")
     result = run("audit", "show", "--log", str(log))
@@ -188,7 +188,7 @@ def test_lines_that_are_no_records_are_left_out_and_counted(run: Run, log: Path)
     assert "\x1b" not in result.stdout
 
 
-def test_a_record_that_is_not_as_written_is_marked(run: Run, log: Path) -> None:
+def test_an_edited_record_is_marked(run: Run, log: Path) -> None:
     log.write_text(log.read_text().replace('"notes/b.md"', '"notes/c.md"'))
     result = run("audit", "show", "--log", str(log), "--agent", "bob")
     assert ["(not as written)" in line for line in result.stdout.splitlines()] == [False, False, True, False, False]
@@ -209,7 +209,7 @@ def test_a_record_that_is_not_as_written_is_marked(run: Run, log: Path) -> None:
         ('"path":"notes/a.md"', '"path":"notes/\x1b[2J"'),
     ],
 )
-def test_a_log_that_somebody_damaged_can_still_be_looked_into(run: Run, log: Path, old: str, new: str) -> None:
+def test_a_damaged_log_can_still_be_shown(run: Run, log: Path, old: str, new: str) -> None:
     text = log.read_text()
     assert old in text
     log.write_text(text.replace(old, new))

@@ -1,4 +1,4 @@
-"""Who did what, by default: the store of the command line has an audit log, which `audit show` prints."""
+"""The audit log that the command line writes by default, and that `audit show` prints."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def records(run: Run, *options: str) -> list[dict[str, Any]]:
     return found
 
 
-def test_three_writes_are_shown_with_who_did_them(run: Run) -> None:
+def test_three_writes_are_shown_with_their_actors(run: Run) -> None:
     for name in ("a.md", "b.md", "c.md"):
         result = run("write", name, "x")
         assert (result.exit_code, result.stderr) == (0, "")
@@ -43,7 +43,7 @@ def test_three_writes_are_shown_with_who_did_them(run: Run) -> None:
     assert run("audit", "verify").exit_code == 0
 
 
-def test_show_prints_operations_and_with_n_the_last_ones(run: Run) -> None:
+def test_show_prints_all_operations_or_the_last_n(run: Run) -> None:
     for name in ("a.md", "b.md", "c.md"):
         run("write", name, "x")
     lines = run("audit", "show").stdout.splitlines()
@@ -55,7 +55,7 @@ def test_show_prints_operations_and_with_n_the_last_ones(run: Run) -> None:
 
 @pytest.mark.usefixtures("seeded")
 @pytest.mark.parametrize("command", sorted(ARGUMENTS.keys() - {"demo", "mcp", "copy"}))
-def test_every_change_is_recorded_and_no_read(run: Run, command: str) -> None:
+def test_every_change_is_recorded_but_no_read(run: Run, command: str) -> None:
     before = len(records(run, "--url", "seed"))
     arguments = ARGUMENTS[command]
     assert run("--url", "seed", *command.split(), *arguments).exit_code == 0
@@ -72,7 +72,7 @@ def test_a_copy_of_a_store_is_recorded_in_the_target(run: Run) -> None:
     assert records(run, "--url", "seed") == before
 
 
-def test_what_a_guard_and_the_grammar_refuse_is_recorded(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refusals_by_a_guard_and_by_the_grammar_are_recorded(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     run("write", "a.md", "x")
     assert run("write", "../b.md", "x").exit_code == 5
     monkeypatch.setenv("AGENT_MEMORY_PLUGINS", '{"readonly": {"patterns": ["a.md"]}}')
@@ -82,7 +82,7 @@ def test_what_a_guard_and_the_grammar_refuse_is_recorded(run: Run, monkeypatch: 
 
 
 @pytest.mark.parametrize("how", [["--no-audit"], []])
-def test_without_an_audit_log_none_is_written_and_show_says_how_to_have_one(
+def test_with_no_audit_no_log_is_written_and_show_explains_how_to_get_one(
     run: Run, monkeypatch: pytest.MonkeyPatch, how: list[str]
 ) -> None:
     if not how:
@@ -94,21 +94,23 @@ def test_without_an_audit_log_none_is_written_and_show_says_how_to_have_one(
     assert not LOG.exists()
 
 
-def test_a_log_of_the_configuration_takes_the_place_of_the_stores(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_configured_log_replaces_the_stores_log(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AGENT_MEMORY_PLUGINS", '{"audit": {"target": "log/audit.jsonl"}}')
     assert run("write", "a.md", "x").exit_code == 0
     assert not LOG.exists()
     assert "write" in run("audit", "show", "--log", "log/audit.jsonl").stdout
 
 
-def test_checkpoints_of_the_configuration_are_of_the_stores_log(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_configured_checkpoint_file_gets_the_checkpoints_of_the_stores_log(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("AGENT_MEMORY_PLUGINS", '{"checkpoint-file": {"path": "heads.jsonl"}}')
     assert run("write", "a.md", "x").exit_code == 0
     result = run("audit", "verify", "--checkpoints", "heads.jsonl")
     assert (result.exit_code, result.stdout) == (0, "2 records of 1 writer: nothing found\n")
 
 
-def test_a_keyed_log_stays_as_its_program_wrote_it(run: Run, tmp_path: Path) -> None:
+def test_the_command_line_does_not_change_a_keyed_log(run: Run, tmp_path: Path) -> None:
     (tmp_path / "key").write_bytes(KEY)
     url = (tmp_path / "store").as_uri()
     with AuditPlugin(url, key=KEY) as audit, AgentMemoryService(url, plugins=[audit]) as service:
@@ -118,7 +120,7 @@ def test_a_keyed_log_stays_as_its_program_wrote_it(run: Run, tmp_path: Path) -> 
     assert run("--url", url, "audit", "verify", "--key-file", "key").exit_code == 0
 
 
-def test_a_log_that_cannot_be_written_is_told_and_the_change_stays(run: Run, empty_store: Path) -> None:
+def test_a_log_that_cannot_be_written_gives_a_note_and_the_change_stays(run: Run, empty_store: Path) -> None:
     (empty_store / ".agent-memory").write_text("in the way")
     result = run("write", "a.md", "x")
     assert (result.exit_code, result.stdout) == (0, "wrote a.md (1 byte)\n")
@@ -128,13 +130,13 @@ def test_a_log_that_cannot_be_written_is_told_and_the_change_stays(run: Run, emp
     assert run("--no-audit", "write", "a.md", "x").stderr == ""
 
 
-def test_a_storage_that_fails_is_one_error(run: Run, tmp_path: Path) -> None:
+def test_a_storage_failure_prints_one_error(run: Run, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     result = run("--url", "file/below", "write", "a.md", "x")
     assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
 
 
-def test_doctor_tells_the_size_of_the_log(run: Run) -> None:
+def test_doctor_shows_the_size_of_the_log(run: Run) -> None:
     run("write", "a.md", "x")
     size = sum(file.stat().st_size for file in LOG.iterdir())
     assert f"Audit log: {size} bytes in 1 file\n" in run("doctor", "--rounds", "1").stdout
@@ -152,7 +154,7 @@ def test_changes_on_s3_are_recorded_as_objects(run: Run, ministack: S3Server, mo
     assert "in 3 files" in run(*url, "doctor", "--rounds", "1").stdout
 
 
-def test_what_a_model_changes_over_mcp_is_recorded(spawn: Callable[..., Any], run: Run) -> None:
+def test_changes_by_a_model_over_mcp_are_recorded(spawn: Callable[..., Any], run: Run) -> None:
     call = {"name": "create", "arguments": {"path": "/memories/a.md", "file_text": "x"}}
     messages: list[dict[str, object]] = [
         {"id": 1, "method": "initialize", "params": {"protocolVersion": "2025-06-18", "capabilities": {},

@@ -1,4 +1,4 @@
-"""history over broken and hostile content, on odd terminals, into pipes that close, in little memory."""
+"""history with broken and hostile content, on limited terminals, with closing pipes, and in bounded memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def line(content: object, role: str = "user", timestamp: str = NOON, **fields: o
     return json.dumps({"role": role, "content": content, "timestamp": timestamp, **fields}).encode() + b"\n"
 
 
-def test_no_stored_content_drives_the_terminal_or_passes_for_another_message(run: Run, history: History) -> None:
+def test_no_stored_content_controls_the_terminal_or_forges_a_message(run: Run, history: History) -> None:
     forged = f"one\r\n{NOON} [slack / owner] USER: two\r\x1b[2J\x9b1A\u202e\u2028\x00\x7f\tend"
     history(line(forged, channel="a\nb", sender_id="\x07") + line("x", role="us\x1ber"))
     result = run("history", "show")
@@ -37,7 +37,7 @@ def test_no_stored_content_drives_the_terminal_or_passes_for_another_message(run
         assert not set(text) & set("\x1b\x07\x9b\u202e\u2028\x00\x7f")
 
 
-def test_content_in_any_script_is_printed_as_it_is(run: Run, history: History) -> None:
+def test_content_in_any_script_is_printed_unchanged(run: Run, history: History) -> None:
     text = "na\u00efve \u30e1\u3000\u30e2 \u0645\u06cc\u200c\u0631\u0648\u0645 10\u202f000 \U0001f469\u200d\U0001f4bb"
     history(line(text))
     assert text in run("history", "show").stdout
@@ -78,7 +78,7 @@ HOSTILE = {
     ],
     ids=" ".join,
 )
-def test_no_history_however_broken_fails_a_command(
+def test_a_broken_history_never_fails_a_command(
     run: Run, history: History, tmp_path: Path, data: bytes, command: list[str]
 ) -> None:
     file = history(data)
@@ -90,7 +90,7 @@ def test_no_history_however_broken_fails_a_command(
 
 
 @pytest.mark.parametrize("command", [["show"], ["show", "--all"], ["append", "--role", "user", "x"], ["search", "x"]])
-def test_a_history_that_leads_elsewhere_is_refused_without_a_host_path(
+def test_a_history_that_is_a_link_is_refused_without_showing_a_host_path(
     run: Run, history: History, tmp_path: Path, command: list[str]
 ) -> None:
     (tmp_path / "secret").write_bytes(line("secret"))
@@ -105,7 +105,9 @@ def test_a_history_that_leads_elsewhere_is_refused_without_a_host_path(
 
 
 @pytest.mark.parametrize("command", [["show"], ["search", "\u30e1"]])
-def test_a_terminal_that_lacks_a_character_shows_it_escaped(spawn: Spawn, history: History, command: list[str]) -> None:
+def test_a_character_that_the_terminal_cannot_show_is_escaped(
+    spawn: Spawn, history: History, command: list[str]
+) -> None:
     history(line("\u30e1\u30e2 caf\u00e9"))
     done = spawn("history", *command, env={"PYTHONIOENCODING": "latin-1", "PYTHONUTF8": "1"})
     assert (done.returncode, done.stderr) == (0, b"")
@@ -113,7 +115,7 @@ def test_a_terminal_that_lacks_a_character_shows_it_escaped(spawn: Spawn, histor
 
 
 @pytest.mark.parametrize("command", [["show"], ["show", "--all"], ["show", "--json"], ["search", "x"]])
-def test_a_reader_that_goes_away_ends_the_command_in_silence(
+def test_a_closed_output_pipe_ends_the_command_silently(
     history: History, script: str, tmp_path: Path, command: list[str]
 ) -> None:
     history(line("x" * 1000) * 1000)
@@ -135,7 +137,7 @@ print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)  # begins with tha
 """
 
 
-def test_show_all_holds_little_of_a_long_history(history: History, script: str, tmp_path: Path) -> None:
+def test_show_all_of_a_long_history_needs_bounded_memory(history: History, script: str, tmp_path: Path) -> None:
     history(line("x" * 100_000) * 800)
 
     def peak(*args: str) -> int:

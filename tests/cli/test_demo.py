@@ -1,4 +1,4 @@
-"""demo, as the installed script runs it: real processes, the default store, twice."""
+"""demo, run by the installed script: real processes, the default store, twice."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from agent_memory.cli.workers import killed_while_writing, version_of
 Spawn = Callable[..., subprocess.CompletedProcess[bytes]]
 
 
-def test_demo_loses_nothing_refuses_escapes_and_shows_the_audit_log_twice(spawn: Spawn, tmp_path: Path) -> None:
+def test_demo_runs_twice_without_a_lost_write_and_shows_the_audit_log(spawn: Spawn, tmp_path: Path) -> None:
     for _ in range(2):
         done = spawn("demo")
         text = done.stdout.decode()
@@ -37,7 +37,7 @@ def test_demo_loses_nothing_refuses_escapes_and_shows_the_audit_log_twice(spawn:
     assert spawn("doctor", "--rounds", "1").returncode == 0
 
 
-def test_demo_gives_json_with_every_audit_line(spawn: Spawn) -> None:
+def test_demo_prints_json_with_every_audit_line(spawn: Spawn) -> None:
     document = json.loads(spawn("demo", "--json", "--url", "other store").stdout)
     assert document["held"] is True
     appends = [line for line in document["audit"] if str(line.get("actor")).startswith("worker-")]
@@ -48,12 +48,12 @@ def test_demo_gives_json_with_every_audit_line(spawn: Spawn) -> None:
 
 def test_demo_is_at_most_80_columns_wide(spawn: Spawn) -> None:
     lines = spawn("demo").stdout.decode().splitlines()
-    typed = [line for line in lines if " --agent demo " in line]  # a command is never broken
+    typed = [line for line in lines if " --agent demo " in line]  # a command is never wrapped
     assert len(typed) == 4
     assert [line for line in lines if len(line) > 80 and line not in typed] == []
 
 
-def test_demo_ends_with_the_place_of_the_files_and_commands_that_work_as_typed(script: str, tmp_path: Path) -> None:
+def test_demo_ends_with_the_location_of_its_files_and_working_commands(script: str, tmp_path: Path) -> None:
     for url in ((), ("--url", "a store")):
         text = subprocess.run([script, *url, "demo"], capture_output=True, cwd=tmp_path, check=True).stdout.decode()
         end = text.partition("The files are plain text, in\n")[2].splitlines()
@@ -89,11 +89,11 @@ def _read(terminal: int) -> bytes:
     try:
         return os.read(terminal, 65536)
     except OSError:
-        return b""  # as a terminal without a writer ends on Linux
+        return b""  # Linux ends a terminal without a writer with EIO
 
 
 @pytest.mark.parametrize("attempt", range(3))
-def test_a_writer_that_is_killed_leaves_a_whole_file_and_no_lock(tmp_path: Path, attempt: int) -> None:
+def test_a_killed_writer_leaves_a_complete_file_and_no_lock(tmp_path: Path, attempt: int) -> None:
     url = (tmp_path / f"store {attempt}").as_uri()
     done = killed_while_writing(url, {}, "demo", "report.md")
     with AgentMemoryService(url) as service:
@@ -103,19 +103,19 @@ def test_a_writer_that_is_killed_leaves_a_whole_file_and_no_lock(tmp_path: Path,
         assert [entry.path for entry in service.list_memory_files("demo")] == ["report.md"]
 
 
-def test_demo_touches_no_other_file_of_its_agent(spawn: Spawn) -> None:
+def test_demo_changes_no_other_file_of_its_agent(spawn: Spawn) -> None:
     spawn("--agent", "demo", "write", "mine.md", "mine")
     spawn("demo")
     assert spawn("--agent", "demo", "read", "mine.md").stdout == b"mine"
 
 
-def test_demo_tells_that_memory_is_not_shared_by_processes(spawn: Spawn) -> None:
+def test_demo_explains_that_processes_do_not_share_memory(spawn: Spawn) -> None:
     done = spawn("--url", "memory://x", "demo")
     assert done.returncode == 6
     assert done.stderr.startswith(b"Error: memory://")
 
 
-def test_demo_on_a_store_it_cannot_write_to_is_one_line(spawn: Spawn, tmp_path: Path) -> None:
+def test_demo_on_a_read_only_store_prints_one_line(spawn: Spawn, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     done = spawn("--url", "file/below", "demo")
     assert done.returncode == 1

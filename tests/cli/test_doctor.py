@@ -1,4 +1,4 @@
-"""doctor: what a store states beside what it does; every kind of broken promise is seen."""
+"""doctor: it compares a store's stated capabilities with its behaviour, and detects every broken promise."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def seen(backend: AnyBackend) -> Mapping[str, str]:
 
 
 class Racy(MemoryBackend):
-    """Looks whether a name is free, then writes."""
+    """A backend that checks whether a name is free, and then writes without a lock."""
 
     def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
         if when is ABSENT:
@@ -50,21 +50,21 @@ class Racy(MemoryBackend):
 
 
 class Blind(MemoryBackend):
-    """Ignores the version a write names."""
+    """A backend that ignores the version of a conditional write."""
 
     def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
         return super().write(key, data, when if when is ABSENT else ANY)
 
 
 class BlindDelete(MemoryBackend):
-    """Ignores the version a delete names."""
+    """A backend that ignores the version of a conditional delete."""
 
-    def delete(self, key: Key, when: ReadWhen = ANY) -> None:  # noqa: ARG002 - that is the fault
+    def delete(self, key: Key, when: ReadWhen = ANY) -> None:  # noqa: ARG002 - the planted fault
         super().delete(key)
 
 
 class StaleListing(MemoryBackend):
-    """Lists what was there a call ago."""
+    """A backend that returns the previous call's listing."""
 
     last = Page(())
 
@@ -74,7 +74,7 @@ class StaleListing(MemoryBackend):
 
 
 class Gap(MemoryBackend):
-    """Replaces a file by deleting it first."""
+    """A backend that deletes a file before it replaces it."""
 
     def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
         if when is ANY and key.name == "replaced.md":
@@ -87,14 +87,14 @@ class Gap(MemoryBackend):
 
 
 class FoldsCase(MemoryBackend):
-    """Takes names that differ only by case for one file."""
+    """A backend that treats names that differ only by case as one file."""
 
     def _path(self, key: Key) -> str:
         return super()._path(key).lower()
 
 
 class NamesTwice(MemoryBackend):
-    """Lets a name be a file and a directory."""
+    """A backend that allows a name to be both a file and a directory."""
 
     def _refuse_taken(self, key: Key) -> None:
         pass
@@ -112,11 +112,11 @@ class NamesTwice(MemoryBackend):
         (NamesTwice, "exclusive_names"),
     ],
 )
-def test_a_broken_promise_is_seen(backend: type[MemoryBackend], promise: str) -> None:
+def test_a_broken_promise_is_detected(backend: type[MemoryBackend], promise: str) -> None:
     assert broken(backend()) == {promise}
 
 
-def test_a_promise_not_made_is_not_broken() -> None:
+def test_a_promise_that_is_not_made_cannot_be_broken() -> None:
     class Honest(FoldsCase):
         capabilities = replace(MemoryBackend().capabilities, case_sensitive=False)
 
@@ -124,14 +124,14 @@ def test_a_promise_not_made_is_not_broken() -> None:
     assert seen(Honest())["case_sensitive"] == "no"
 
 
-def test_an_operation_the_store_refuses_is_no_fault(tmp_path: Path) -> None:
+def test_a_refused_operation_is_no_fault(tmp_path: Path) -> None:
     backend = FsspecBackend(LocalFileSystem(), str(tmp_path))
     found = seen(backend)
     assert (found["atomic_create"], found["compare_and_swap"]) == ("refused", "refused")
     assert broken(backend) == set()
 
 
-def test_a_store_that_fails_is_a_finding_and_not_the_end() -> None:
+def test_a_storage_failure_is_a_finding_and_doctor_continues() -> None:
     class Failing(MemoryBackend):
         def read(self, *_: object, **__: object) -> Snapshot:
             raise ReadError("the disk is on fire")
@@ -142,7 +142,7 @@ def test_a_store_that_fails_is_a_finding_and_not_the_end() -> None:
 
 
 @pytest.mark.parametrize("url", [".agent-memory", "memory://doctor"])
-def test_a_healthy_store_passes_and_nothing_is_left_behind(run: Run, url: str) -> None:
+def test_a_healthy_store_passes_and_no_scratch_file_is_left(run: Run, url: str) -> None:
     run("--url", url, "write", "a.md", "x")
     result = run("--url", url, "doctor", "--rounds", "2")
     assert result.exit_code == 0
@@ -156,7 +156,7 @@ def scratch_files(backend: AnyBackend) -> list[str]:
     return [entry.path for page in pages(backend, Key.internal("doctor")) for entry in page.entries]
 
 
-def test_the_scratch_is_removed_after_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_scratch_files_are_removed_after_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(scratch: ScratchTree, rounds: int) -> Sight:
         scratch.write("left.md", str(rounds).encode())
         raise KeyboardInterrupt
@@ -168,7 +168,7 @@ def test_the_scratch_is_removed_after_an_interrupt(monkeypatch: pytest.MonkeyPat
     assert scratch_files(backend) == []
 
 
-def test_doctor_gives_json(run: Run) -> None:
+def test_doctor_prints_json(run: Run) -> None:
     run("write", "a.md", "x")
     document = json.loads(run("doctor", "--rounds", "1", "--json").stdout)
     assert document["healthy"] is True
@@ -177,7 +177,7 @@ def test_doctor_gives_json(run: Run) -> None:
     assert {each["promise"] for each in document["capabilities"]} >= set(Capabilities.__dataclass_fields__)
 
 
-def test_names_in_storage_that_no_path_can_name_are_counted_for_each_agent(run: Run, tmp_path: Path) -> None:
+def test_stored_names_that_are_no_keys_are_counted_for_each_agent(run: Run, tmp_path: Path) -> None:
     run("write", "a.md", "x")
     agents = tmp_path / ".agent-memory/agent_memory"
     (agents / "default/what?.md").write_text("x")
@@ -189,7 +189,7 @@ def test_names_in_storage_that_no_path_can_name_are_counted_for_each_agent(run: 
     assert "stray.md" in result.stdout
 
 
-def test_a_name_that_is_a_file_and_a_directory_is_found() -> None:
+def test_a_name_that_is_both_a_file_and_a_directory_is_detected() -> None:
     backend = NamesTwice()
     agent = Key.agent("ann")
     backend.write(agent.join("a"), b"x")
@@ -213,7 +213,7 @@ def test_the_whole_contract_runs_against_a_url(run: Run, tmp_path: Path) -> None
     assert list((tmp_path / "store").iterdir()) == []
 
 
-def test_a_broken_promise_of_the_contract_is_told(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_promise_of_the_contract_is_reported(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     real = MemoryBackend.stat
     monkeypatch.setattr(MemoryBackend, "stat", lambda *args: real(*args)._replace(size=1_000))
     result = run("--json", "doctor", "--contract", "memory://contract-broken", "--rounds", "1")
@@ -225,9 +225,7 @@ def test_a_broken_promise_of_the_contract_is_told(run: Run, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("said", ["-k nothing", "--no-such-option"])
-def test_what_somebody_wants_of_his_own_tests_does_not_count(
-    run: Run, monkeypatch: pytest.MonkeyPatch, said: str
-) -> None:
+def test_doctor_ignores_the_users_pytest_options(run: Run, monkeypatch: pytest.MonkeyPatch, said: str) -> None:
     monkeypatch.setenv("PYTEST_ADDOPTS", said)
     monkeypatch.setattr(MemoryBackend, "stat", lambda *_: pytest.fail("no stat"))
     result = run("doctor", "--contract", "memory://contract-options", "--rounds", "1")
@@ -235,7 +233,7 @@ def test_what_somebody_wants_of_his_own_tests_does_not_count(
     assert result.exit_code == 1
 
 
-def test_tests_that_did_not_all_run_are_no_verdict() -> None:
+def test_an_incomplete_test_run_gives_no_verdict() -> None:
     ran: list[None] = []
 
     def stop() -> None:
@@ -250,7 +248,7 @@ def test_tests_that_did_not_all_run_are_no_verdict() -> None:
         conformance._Listener(lambda _: None, lambda: None).check(4)
 
 
-def test_a_store_that_is_not_there_is_told_before_any_test(run: Run) -> None:
+def test_an_unreachable_store_is_reported_before_any_test(run: Run) -> None:
     address = ["-o", "endpoint_url=http://127.0.0.1:9", "-o", "key=k", "-o", "secret=s"]
     result = run("doctor", "--contract", "s3://memories", *address)
     assert result.exit_code == 1, result.output
@@ -258,14 +256,14 @@ def test_a_store_that_is_not_there_is_told_before_any_test(run: Run) -> None:
     assert "Verdict" not in result.stdout
 
 
-def test_a_prefix_too_long_for_the_tests_is_told_before_any(run: Run) -> None:
+def test_a_prefix_that_is_too_long_for_the_tests_is_reported_before_any_test(run: Run) -> None:
     result = run("doctor", "--contract", "s3://memories/" + "p" * 79, "-o", "key=k", "-o", "secret=s")
     assert "the prefix is too long" in result.stderr
     assert "Verdict" not in result.stdout
 
 
 @pytest.mark.parametrize(("args", "code"), [(["nosuch://x"], 6), (["memory://x", "-o", "a=b"], 2)])
-def test_a_url_that_does_not_open_is_one_line(run: Run, args: list[str], code: int) -> None:
+def test_a_url_that_cannot_be_opened_prints_one_line(run: Run, args: list[str], code: int) -> None:
     result = run("doctor", "--contract", *args)
     assert result.exit_code == code
     assert len(result.stderr.splitlines()) == 1

@@ -1,4 +1,4 @@
-"""edit: by --replace and by an editor; what others write, and what the user typed, is never lost."""
+"""edit with --replace and with an editor: neither a concurrent write nor the user's text is ever lost."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def _files_of_editors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def left(tmp_path: Path) -> Callable[[], list[Path]]:
-    """The temporary files that are left."""
+    """The remaining temporary files."""
     return lambda: [path for path in (tmp_path / "tmp").rglob("*") if path.is_file()]
 
 
 @pytest.fixture
 def editor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Makes a Python program the user's editor; it is given the name of the file to edit as ``name``."""
+    """Make a Python program the user's editor; the program gets the path of the edited file as ``name``."""
 
     def use(program: str) -> None:
         file = tmp_path / "editor.py"
@@ -64,13 +64,13 @@ def content(path: str = "a.md") -> bytes:
         return service.agent("default").read_bytes(path)
 
 
-def test_replace_changes_the_one_occurrence(run: Run) -> None:
+def test_replace_changes_the_only_occurrence(run: Run) -> None:
     run("write", "a.md", "- [ ] milk\r\n- [ ] eggs\r\n")
     assert run("edit", "a.md", "--replace", "- [ ] milk", "- [x] milk").exit_code == 0
     assert content() == b"- [x] milk\r\n- [ ] eggs\r\n"
 
 
-def test_replace_may_delete(run: Run) -> None:
+def test_replace_with_an_empty_text_deletes(run: Run) -> None:
     run("write", "a.md", "keep drop")
     assert run("edit", "a.md", "--replace", " drop", "").exit_code == 0
     assert content() == b"keep"
@@ -84,7 +84,7 @@ def test_replace_refuses_a_text_that_does_not_occur(run: Run) -> None:
     assert content() == b"one"
 
 
-def test_replace_names_the_lines_when_the_text_occurs_more_than_once(run: Run) -> None:
+def test_replace_names_the_lines_if_the_text_occurs_more_than_once(run: Run) -> None:
     run("write", "a.md", "x\ny\nx\n\nx")
     result = run("edit", "a.md", "--replace", "x", "z")
     assert result.exit_code == 1
@@ -97,7 +97,7 @@ def test_occurrences_that_overlap_are_ambiguous(run: Run) -> None:
     assert "occurs 2 times" in run("edit", "a.md", "--replace", "aa", "b").stderr
 
 
-def test_replace_of_nothing_is_wrong_usage(run: Run) -> None:
+def test_replacing_an_empty_text_is_a_usage_error(run: Run) -> None:
     assert run("edit", "a.md", "--replace", "", "x").exit_code == 2
 
 
@@ -106,7 +106,7 @@ def test_a_missing_file_is_not_edited(run: Run) -> None:
     assert run("edit", "a.md", "--replace", "a", "b").exit_code == 3
 
 
-def test_the_editor_gets_and_gives_the_exact_bytes(run: Run, editor: Callable[[str], None]) -> None:
+def test_the_editor_receives_and_stores_the_exact_bytes(run: Run, editor: Callable[[str], None]) -> None:
     before = "\ufeffone\r\ntwo"
     run("write", "a.md", given=before.encode())
     editor("name.write_bytes(name.read_bytes() + b'\\r\\nthree')")
@@ -121,7 +121,7 @@ def test_an_editor_that_changes_nothing_writes_nothing(run: Run, editor: Callabl
     assert json.loads(run("edit", "a.md", "--json").stdout)["unchanged"] is True
 
 
-def test_a_conflict_keeps_both_the_others_text_and_the_users(run: Run, editor: Callable[[str], None]) -> None:
+def test_a_conflict_keeps_the_other_writers_text_and_the_users_text(run: Run, editor: Callable[[str], None]) -> None:
     run("write", "a.md", "one")
     editor(
         "from agent_memory import AgentMemoryService\n"
@@ -137,7 +137,7 @@ def test_a_conflict_keeps_both_the_others_text_and_the_users(run: Run, editor: C
     assert stat.S_IMODE(Path(kept[1]).stat().st_mode) == 0o600
 
 
-def test_a_text_that_cannot_be_stored_is_kept_too(run: Run, editor: Callable[[str], None]) -> None:
+def test_a_text_that_cannot_be_stored_is_kept_in_its_temporary_file(run: Run, editor: Callable[[str], None]) -> None:
     run("write", "a.md", "one")
     editor("name.write_bytes(b'caf\\xe9')")
     result = run("edit", "a.md", "--json")
@@ -146,7 +146,7 @@ def test_a_text_that_cannot_be_stored_is_kept_too(run: Run, editor: Callable[[st
     assert Path(error["kept"]).read_bytes() == b"caf\xe9"
 
 
-def test_an_editor_that_fails_is_one_line(run: Run, editor: Callable[[str], None]) -> None:
+def test_a_failing_editor_prints_one_line(run: Run, editor: Callable[[str], None]) -> None:
     run("write", "a.md", "one")
     editor("sys.exit(3)")
     result = run("edit", "a.md")
@@ -156,7 +156,7 @@ def test_an_editor_that_fails_is_one_line(run: Run, editor: Callable[[str], None
 
 
 @pytest.mark.parametrize("name", HOSTILE_NAMES)
-def test_no_part_of_a_name_reaches_the_editors_command(
+def test_no_part_of_a_name_is_in_the_editors_command(
     run: Run, editor: Callable[[str], None], name: str, tmp_path: Path
 ) -> None:
     with AgentMemoryService(".agent-memory") as service:
@@ -202,7 +202,7 @@ def test_an_editor_may_replace_the_file(run: Run, editor: Callable[[str], None])
     assert content() == b"two"
 
 
-def test_the_editors_arguments_are_split_and_nothing_in_them_is_expanded(
+def test_the_editors_arguments_are_split_but_not_expanded(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     run("write", "a.md", "one")
@@ -223,7 +223,7 @@ def test_the_editors_arguments_are_split_and_nothing_in_them_is_expanded(
         (os.devnull, "cannot be started: Permission denied"),
     ],
 )
-def test_an_editor_that_does_not_start_is_told(
+def test_an_editor_that_cannot_start_is_reported(
     run: Run, monkeypatch: pytest.MonkeyPatch, left: Callable[[], list[Path]], command: str, told: str
 ) -> None:
     run("write", "a.md", "one")
@@ -235,7 +235,7 @@ def test_an_editor_that_does_not_start_is_told(
 
 
 @pytest.mark.parametrize("blank", ["", "  "])
-def test_without_variables_it_is_an_editor_that_is_installed(
+def test_an_installed_editor_is_used_if_no_variable_names_one(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, blank: str
 ) -> None:
     run("write", "a.md", "one")
@@ -252,7 +252,7 @@ def test_without_variables_it_is_an_editor_that_is_installed(
         assert content() == name.encode()
 
 
-def test_an_interrupt_of_the_editor_is_the_editors(
+def test_an_interrupt_during_the_editor_does_not_end_the_command(
     run: Run, editor: Callable[[str], None], script: str, tmp_path: Path
 ) -> None:
     run("write", "a.md", "one")
@@ -268,7 +268,7 @@ def test_an_interrupt_of_the_editor_is_the_editors(
     assert (ended.returncode, content()) == (0, b"two"), ended.stderr
 
 
-def test_an_editor_that_a_signal_ends_is_told(run: Run, editor: Callable[[str], None]) -> None:
+def test_an_editor_ended_by_a_signal_is_reported(run: Run, editor: Callable[[str], None]) -> None:
     run("write", "a.md", "one")
     editor("import os\nos.kill(os.getpid(), 15)")
     assert f"ended with {-signal.SIGTERM}" in run("edit", "a.md").stderr

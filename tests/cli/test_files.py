@@ -1,4 +1,4 @@
-"""read, write, append, create, rm, mv, cp; content by every way in; exit codes; JSON."""
+"""read, write, append, create, rm, mv and cp: every source of content, exit codes, and JSON."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_stdin_is_stored_byte_for_byte(run: Run, dash: tuple[str, ...]) -> None:
     assert stored() == {"a.md": EXACT}
 
 
-def test_a_file_of_the_host_is_stored_byte_for_byte(run: Run, tmp_path: Path) -> None:
+def test_a_host_file_is_stored_byte_for_byte(run: Run, tmp_path: Path) -> None:
     (tmp_path / "source").write_bytes(EXACT)
     assert run("create", "a.md", "--file", "source").exit_code == 0
     assert run("append", "a.md", "--file", "source").exit_code == 0
@@ -52,7 +52,7 @@ def test_read_prints_exactly_the_bytes(run: Run) -> None:
 
 
 @pytest.mark.parametrize("content", ["- a list item", "---\ntitle: x\n---\n", "-\tx", "-- signed"])
-def test_content_may_begin_with_dashes(run: Run, content: str) -> None:
+def test_content_may_start_with_dashes(run: Run, content: str) -> None:
     assert run("write", "--json", "a.md", content).exit_code == 0
     assert stored() == {"a.md": content.encode()}
 
@@ -68,7 +68,7 @@ def test_an_empty_argument_is_empty_content(run: Run) -> None:
     assert stored() == {"a.md": b""}
 
 
-def test_what_is_no_utf8_is_refused_and_nothing_is_written(run: Run, tmp_path: Path) -> None:
+def test_content_that_is_no_utf8_is_refused_and_not_written(run: Run, tmp_path: Path) -> None:
     (tmp_path / "latin").write_bytes(b"caf\xe9")
     for result in (run("write", "a.md", given=b"caf\xe9"), run("write", "a.md", "--file", "latin")):
         assert result.exit_code == 5
@@ -76,17 +76,17 @@ def test_what_is_no_utf8_is_refused_and_nothing_is_written(run: Run, tmp_path: P
     assert stored() == {}
 
 
-def test_two_sources_of_content_are_wrong_usage(run: Run) -> None:
+def test_two_sources_of_content_are_a_usage_error(run: Run) -> None:
     assert run("write", "a.md", "x", "--file", "y").exit_code == 2
 
 
-def test_a_source_file_that_is_missing_fails_in_one_line(run: Run) -> None:
+def test_a_missing_source_file_prints_one_line(run: Run) -> None:
     result = run("write", "a.md", "--file", "nowhere")
     assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
     assert "nowhere" in result.stderr
 
 
-def test_a_precondition_guards_write_append_and_rm(run: Run) -> None:
+def test_a_precondition_applies_to_write_append_and_rm(run: Run) -> None:
     run("write", "a.md", "one")
     right, wrong = hashlib.sha256(b"one").hexdigest(), hashlib.sha256(b"other").hexdigest()
     for command in (["write", "a.md", "two"], ["append", "a.md", "two"], ["rm", "a.md"]):
@@ -96,7 +96,7 @@ def test_a_precondition_guards_write_append_and_rm(run: Run) -> None:
     assert stored() == {}
 
 
-def test_a_malformed_precondition_is_wrong_usage(run: Run) -> None:
+def test_a_malformed_precondition_is_a_usage_error(run: Run) -> None:
     assert run("write", "a.md", "x", "--expected-sha256", "abc").exit_code == 2
 
 
@@ -113,7 +113,7 @@ def test_a_missing_file_is_not_found(run: Run) -> None:
 
 
 @pytest.mark.parametrize(("path", "suggestion"), [("../x.md", "x.md"), ("/etc/x", "etc/x"), ("12:30.md", "12-30.md")])
-def test_a_refused_name_comes_with_a_suggestion(run: Run, path: str, suggestion: str) -> None:
+def test_the_refusal_of_a_name_has_a_suggestion(run: Run, path: str, suggestion: str) -> None:
     result = run("write", path, "x")
     assert result.exit_code == 5
     assert result.stderr.startswith("Error: ")
@@ -124,7 +124,7 @@ def test_a_refused_name_comes_with_a_suggestion(run: Run, path: str, suggestion:
     assert error["rule"]
 
 
-def test_a_bad_agent_id_is_refused(run: Run) -> None:
+def test_an_invalid_agent_id_is_refused(run: Run) -> None:
     assert run("--agent", "../other", "ls").exit_code == 5
 
 
@@ -142,7 +142,7 @@ def test_a_bad_agent_id_is_refused(run: Run) -> None:
         (["ls", "--nosuchoption"], 2),
     ],
 )
-def test_what_makes_no_sense_is_one_line_on_stderr(run: Run, args: list[str], code: int) -> None:
+def test_a_usage_error_prints_one_line_on_stderr(run: Run, args: list[str], code: int) -> None:
     result = run(*args)
     assert (result.exit_code, result.stdout) == (code, "")
     assert result.stderr.startswith("Error: ")
@@ -151,7 +151,7 @@ def test_what_makes_no_sense_is_one_line_on_stderr(run: Run, args: list[str], co
     assert error["exit_code"] == code
 
 
-def test_rm_deletes_a_directory_only_when_told_so(run: Run) -> None:
+def test_rm_deletes_a_directory_only_with_its_option(run: Run) -> None:
     run("write", "a/b.md", "x")
     run("write", "a/c.md", "x")
     assert "-r" in run("rm", "a").stderr
@@ -166,7 +166,7 @@ def test_rm_r_deletes_a_file_too(run: Run) -> None:
     assert stored() == {}
 
 
-def test_an_empty_name_never_deletes_everything_but_a_dot_does(run: Run) -> None:
+def test_rm_of_an_empty_name_deletes_nothing_and_rm_of_a_dot_deletes_everything(run: Run) -> None:
     run("write", "a/b.md", "x")
     assert run("rm", "-r", "").exit_code == 2
     assert run("rm", "-r", "/").exit_code == 2
@@ -175,7 +175,7 @@ def test_an_empty_name_never_deletes_everything_but_a_dot_does(run: Run) -> None
     assert stored() == {}
 
 
-def test_mv_and_cp_take_files_and_directories_and_never_overwrite(run: Run) -> None:
+def test_mv_and_cp_accept_files_and_directories_and_never_overwrite(run: Run) -> None:
     run("write", "a/b.md", "b")
     run("write", "c.md", "c")
     assert run("cp", "a", "copy").exit_code == 0
@@ -185,7 +185,7 @@ def test_mv_and_cp_take_files_and_directories_and_never_overwrite(run: Run) -> N
     assert stored() == {"copy/b.md": b"b", "moved/b.md": b"b", "c.md": b"c"}
 
 
-def test_results_are_json_documents_when_asked(run: Run) -> None:
+def test_results_are_json_documents_with_the_json_option(run: Run) -> None:
     digest = hashlib.sha256(b"hello").hexdigest()
     assert json.loads(run("write", "a.md", "hello", "--json").stdout) == {"path": "a.md", "size": 5, "sha256": digest}
     assert json.loads(run("read", "a.md", "--json").stdout)["content"] == "hello"
@@ -193,7 +193,7 @@ def test_results_are_json_documents_when_asked(run: Run) -> None:
     assert json.loads(run("rm", "b.md", "--json").stdout) == {"path": "b.md", "files": 1, "skipped": 0}
 
 
-def test_global_options_stand_before_or_after_the_command(run: Run) -> None:
+def test_global_options_may_be_before_or_after_the_command(run: Run) -> None:
     run("--url", "elsewhere", "--agent", "ann", "write", "a.md", "x")
     run("write", "--url", "elsewhere", "b.md", "y", "--agent", "ann")
     assert stored("ann", "elsewhere") == {"a.md": b"x", "b.md": b"y"}
@@ -219,7 +219,7 @@ def test_storage_options_come_from_the_environment_and_the_command_line(
 
 
 @pytest.mark.usefixtures("empty_store")
-def test_the_log_is_shown_only_when_asked(run: Run) -> None:
+def test_the_log_is_shown_only_with_its_option(run: Run) -> None:
     assert run("read", "../x").stderr.count("\n") == 1
     shown = run("read", "../x", "-v").stderr
     assert "WARNING refused" in shown
@@ -235,7 +235,7 @@ def test_without_a_command_the_help_is_shown(run: Run) -> None:
     assert run("write", "-h").exit_code == 0
 
 
-def test_a_path_or_an_options_value_that_begins_with_dashes_moves_nothing_out_of_place(run: Run) -> None:
+def test_a_path_or_option_value_that_starts_with_dashes_shifts_no_argument(run: Run) -> None:
     run("write", "todo", "precious")
     assert run("write", "- item.md", "todo").exit_code == 2
     assert run("write", "real.md", "--actor", "- bot", "real text").exit_code == 0
@@ -246,9 +246,7 @@ def test_a_path_or_an_options_value_that_begins_with_dashes_moves_nothing_out_of
 @pytest.mark.parametrize(
     "command", [("write", "a.md", "x"), ("ls",), ("agents",), ("doctor",), ("audit", "verify"), ("demo",)]
 )
-def test_a_link_in_the_place_of_the_default_store_is_not_followed(
-    run: Run, tmp_path: Path, command: tuple[str, ...]
-) -> None:
+def test_a_default_store_that_is_a_link_is_not_followed(run: Run, tmp_path: Path, command: tuple[str, ...]) -> None:
     outside = tmp_path / "outside"
     with AgentMemoryService(outside) as service:
         service.agent("secret").write("a.md", "of others")
@@ -262,7 +260,7 @@ def test_a_link_in_the_place_of_the_default_store_is_not_followed(
     assert sorted(outside.rglob("*")) == before
 
 
-def test_a_store_that_the_user_names_may_be_a_link(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_named_by_the_user_may_be_a_link(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / ".agent-memory").symlink_to("other")
     assert run("--url", "./.agent-memory", "write", "a.md", "x").exit_code == 0
     assert stored(url="other") == {"a.md": b"x"}

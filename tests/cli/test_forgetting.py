@@ -1,4 +1,4 @@
-"""``agent-memory forget``: what it erases, the receipt it leaves, and what it refuses."""
+"""``agent-memory forget``: the erased files, the receipt, and the refusals."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def files(store: Path) -> list[str]:
     return sorted(str(path.relative_to(store / "agent_memory")) for path in store.rglob("*.md"))
 
 
-def test_an_agent_is_forgotten(run: Run, store: Path) -> None:
+def test_forget_erases_an_agent(run: Run, store: Path) -> None:
     result = run("--url", str(store), "forget", "--yes", "--agent", "bob")
     assert (result.exit_code, result.stdout, result.stderr) == (0, "forgot 2 files of bob\n", "")
     assert files(store) == ["eve/a.md"]
@@ -45,7 +45,7 @@ def test_without_an_audit_log_there_is_no_receipt(run: Run, store: Path) -> None
     assert not (store / ".agent-memory").exists()
 
 
-def test_the_salt_of_the_store_is_destroyed_whichever_log_gets_the_receipt(run: Run, store: Path) -> None:
+def test_the_stores_salt_is_destroyed_even_if_another_log_gets_the_receipt(run: Run, store: Path) -> None:
     url = ("--url", str(store))
     assert run(*url, "write", "--agent", "bob", "a.md", "x").exit_code == 0
     assert list((store / ".agent-memory/salts").iterdir())
@@ -60,15 +60,13 @@ def test_the_salt_of_the_store_is_destroyed_whichever_log_gets_the_receipt(run: 
 @pytest.mark.parametrize(
     "options", [("--agent", "bob", "forget", "--yes", "a.md"), ("forget", "--yes", "a.md", "--agent", "bob")]
 )
-def test_a_file_is_forgotten_of_the_agent_that_the_option_names(
-    run: Run, store: Path, options: tuple[str, ...]
-) -> None:
+def test_forget_erases_a_file_of_the_agent_in_the_option(run: Run, store: Path, options: tuple[str, ...]) -> None:
     result = run("--url", str(store), *options)
     assert (result.exit_code, result.stdout) == (0, "forgot 1 file of bob\n")
     assert files(store) == ["bob/dir/b.md", "eve/a.md"]
 
 
-def test_forget_that_finds_nothing_says_so_and_ends_with_1(run: Run, store: Path) -> None:
+def test_forget_that_finds_nothing_reports_it_and_exits_with_1(run: Run, store: Path) -> None:
     assert run("--url", str(store), "forget", "--yes", "--agent", "bob").exit_code == 0
     result = run("--url", str(store), "forget", "--yes", "--agent", "bob")
     assert (result.exit_code, result.stdout) == (1, "nothing to forget: the store keeps nothing of bob\n")
@@ -83,7 +81,7 @@ def test_forget_that_finds_nothing_says_so_and_ends_with_1(run: Run, store: Path
         assert service.forget_memory("bob").files == 0
 
 
-def test_a_salt_is_destroyed_though_no_file_is_left(run: Run, store: Path) -> None:
+def test_a_salt_is_destroyed_although_no_file_is_left(run: Run, store: Path) -> None:
     url = store.as_uri()
     with AuditPlugin(url) as audit, AgentMemoryService(url, plugins=[audit]) as service:
         service.write_memory_file("bob", "a.md", "y")
@@ -104,7 +102,7 @@ def test_a_salt_is_destroyed_though_no_file_is_left(run: Run, store: Path) -> No
         ("", ["-y", "--json"], 0, ["eve/a.md"]),
     ],
 )
-def test_forget_asks_first_in_a_terminal(
+def test_forget_asks_for_confirmation_in_a_terminal(
     script: str, store: Path, answer: str, options: list[str], code: int, left: list[str]
 ) -> None:
     ours, theirs = pty.openpty()
@@ -118,13 +116,13 @@ def test_forget_asks_first_in_a_terminal(
     assert (b"nothing was erased" in done.stderr) is (code == 1)
 
 
-def test_without_a_terminal_forget_erases_nothing_unless_yes_is_said(run: Run, store: Path) -> None:
+def test_without_a_terminal_forget_erases_only_with_the_option_yes(run: Run, store: Path) -> None:
     result = run("--url", str(store), "forget", "--agent", "bob")
     assert (result.exit_code, "--yes" in result.stderr) == (2, True)
     assert len(files(store)) == 3
 
 
-def test_a_file_is_forgotten_and_a_receipt_is_left(run: Run, store: Path) -> None:
+def test_forget_erases_a_file_and_writes_a_receipt(run: Run, store: Path) -> None:
     with AuditPlugin("log/audit.jsonl", required=True):
         pass
     result = run(
@@ -148,7 +146,7 @@ def test_a_file_is_forgotten_and_a_receipt_is_left(run: Run, store: Path) -> Non
     assert run("audit", "verify", "--log", "log/audit.jsonl").exit_code == 0
 
 
-def test_the_log_of_the_store_gets_the_receipt(run: Run, store: Path) -> None:
+def test_the_receipt_is_written_to_the_stores_log(run: Run, store: Path) -> None:
     url = store.as_uri()
     with AuditPlugin(url) as audit, AgentMemoryService(url, plugins=[audit]) as service:
         service.write_memory_file("bob", "a.md", "y")
@@ -162,7 +160,7 @@ def test_the_log_of_the_store_gets_the_receipt(run: Run, store: Path) -> None:
     assert run("--url", str(store), "audit", "verify").exit_code == 0
 
 
-def test_a_keyed_log_needs_its_key_before_anything_is_erased(run: Run, store: Path, tmp_path: Path) -> None:
+def test_forget_with_a_keyed_log_needs_the_key_before_it_erases_anything(run: Run, store: Path, tmp_path: Path) -> None:
     (tmp_path / "key").write_bytes(KEY)
     with AuditPlugin("k.jsonl", key=KEY) as audit, AgentMemoryService("memory://", plugins=[audit]) as service:
         service.write_memory_file("bob", "a.md", "x")
@@ -177,7 +175,7 @@ def test_a_keyed_log_needs_its_key_before_anything_is_erased(run: Run, store: Pa
     assert files(store) == ["eve/a.md"]
 
 
-def test_a_log_of_the_configuration_gets_the_receipt_and_says_if_it_cannot_destroy_the_salt(
+def test_a_configured_log_gets_the_receipt_and_reports_a_salt_that_cannot_be_destroyed(
     run: Run, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AGENT_MEMORY_PLUGINS", '{"audit": {"target": "log/audit.jsonl"}}')
@@ -192,7 +190,7 @@ def test_a_log_of_the_configuration_gets_the_receipt_and_says_if_it_cannot_destr
     assert "required plugin 'AuditPlugin' could not report it" in result.stderr
 
 
-def test_names_that_no_key_can_name_are_told(run: Run, store: Path) -> None:
+def test_names_that_are_no_keys_are_reported(run: Run, store: Path) -> None:
     (store / "agent_memory" / "bob" / "what?.md").write_text("x")
     result = run("--url", str(store), "forget", "--yes", "--agent", "bob")
     assert (result.exit_code, "1 name left" in result.stderr) == (1, True)
@@ -202,12 +200,12 @@ def test_names_that_no_key_can_name_are_told(run: Run, store: Path) -> None:
     ("args", "code"),
     [(["--agent", "bob", ""], 2), (["../eve"], 5), (["--agent", "b/ob"], 5), ([], 2), (["bob", "a.md"], 2)],
 )
-def test_what_makes_no_sense_is_refused(run: Run, store: Path, args: list[str], code: int) -> None:
+def test_invalid_arguments_are_refused(run: Run, store: Path, args: list[str], code: int) -> None:
     assert run("--url", str(store), "forget", "--yes", *args).exit_code == code
     assert len(files(store)) == 3
 
 
-def test_records_of_a_content_are_found_by_its_digest(run: Run, tmp_path: Path) -> None:
+def test_audit_show_finds_the_records_of_a_content_by_its_digest(run: Run, tmp_path: Path) -> None:
     with AuditPlugin("audit.jsonl") as audit, AgentMemoryService("memory://", plugins=[audit]) as service:
         service.write_memory_file("bob", "a.md", "one")
         service.append_to_memory_file("bob", "a.md", "two")
@@ -219,7 +217,7 @@ def test_records_of_a_content_are_found_by_its_digest(run: Run, tmp_path: Path) 
     assert [(record["agent"], record["operation"]) for record in shown["records"]] == [("bob", "append")]
 
 
-def test_to_look_for_a_content_makes_no_salt(run: Run, tmp_path: Path) -> None:
+def test_searching_the_log_for_a_content_creates_no_salt(run: Run, tmp_path: Path) -> None:
     (tmp_path / "two").write_text("two")
     result = run("audit", "show", "--log", "none/audit.jsonl", "--agent", "typo", "--content", "two")
     assert (result.exit_code, "no salt of this agent" in result.stderr) == (1, True)

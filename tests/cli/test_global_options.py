@@ -1,4 +1,4 @@
-"""The global options mean the same before the name of every command, after that of a group, and after it."""
+"""The global options mean the same before a command, after the name of its group, and after the command."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def test_options_mean_the_same_before_and_after_a_command(run: Run, tmp_path: Pa
 
 
 @pytest.mark.usefixtures("seeded")
-def test_the_last_of_several_options_holds(run: Run) -> None:
+def test_the_last_of_several_equal_options_wins(run: Run) -> None:
     shutil.copytree("seed", "store")
     assert "ann" in run(*STORE, "--agent", "default", "read", "plan.md", "--agent", "ann").stdout
 
 
 @pytest.mark.parametrize("group", ["audit", "history"])
-def test_a_group_without_a_command_is_one_line(run: Run, group: str) -> None:
+def test_a_group_without_a_command_prints_one_line(run: Run, group: str) -> None:
     result = run(group)
     assert (result.exit_code, result.stderr) == (2, f"Error: Missing command; try 'app {group} --help'\n")

@@ -1,4 +1,4 @@
-"""history show, append, search: what they print and store, errors, exit codes, JSON."""
+"""history show, append and search: output, stored messages, errors, exit codes, and JSON."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def shown(result: Result) -> list[str]:
     return [row.rpartition(" ")[2] for row in result.stdout.splitlines()]
 
 
-def test_show_prints_one_line_a_message(run: Run, history: History) -> None:
+def test_show_prints_one_line_per_message(run: Run, history: History) -> None:
     history(line("hello", channel="slack", sender_id="ann") + line("hi", "assistant", "2026-03-01T12:00:00.5"))
     assert run("history", "show").stdout == (
         "2026-03-01T12:00:00+00:00 [slack / ann] USER: hello\n2026-03-01T12:00:00 [unknown / unknown] ASSISTANT: hi\n"
     )
 
 
-def test_show_prints_the_last_twenty_the_last_n_or_all(run: Run, history: History) -> None:
+def test_show_prints_the_last_20_the_last_n_or_all_messages(run: Run, history: History) -> None:
     history(b"".join(line(str(number)) for number in range(30)))
     numbers = [str(number) for number in range(30)]
     assert shown(run("history", "show")) == numbers[-20:]
@@ -60,7 +60,7 @@ def test_show_prints_the_last_twenty_the_last_n_or_all(run: Run, history: Histor
     assert shown(run("history", "show", "--all")) == numbers
 
 
-def test_json_holds_every_field_as_it_is_stored_one_object_a_line(run: Run, history: History) -> None:
+def test_json_output_has_every_stored_field_with_one_object_per_line(run: Run, history: History) -> None:
     history(line("x") + json.dumps(EVERY_FIELD).encode() + b"\n")
     for how in (["--all"], ["-n", "2"]):
         result = run("history", "show", "--json", *how)
@@ -76,7 +76,7 @@ def test_system_messages_are_shown_to_a_person(run: Run, history: History, how: 
 
 
 @pytest.mark.parametrize("how", [[], ["--all"]])
-def test_lines_that_hold_no_message_are_counted_on_stderr(run: Run, history: History, how: list[str]) -> None:
+def test_lines_without_a_message_are_counted_on_stderr(run: Run, history: History, how: list[str]) -> None:
     history(b"\n" + line("one") + b"\x1b[31m{torn\n" + line("x", sender_id=["ann"]) + line("two"))
     result = run("history", "show", *how)
     assert (result.exit_code, shown(result)) == (0, ["one", "two"])
@@ -89,14 +89,14 @@ def test_lines_that_hold_no_message_are_counted_on_stderr(run: Run, history: His
 
 
 @pytest.mark.parametrize("how", [[], ["--all"], ["--json"]])
-def test_a_history_that_is_not_there_has_no_messages(run: Run, empty_store: Path, how: list[str]) -> None:
+def test_a_missing_history_has_no_messages(run: Run, empty_store: Path, how: list[str]) -> None:
     result = run("history", "show", *how)
     told = "" if how == ["--json"] else "has no messages at the top of its memory; --directory names another place\n"
     assert (result.exit_code, result.stdout, result.stderr.partition("'default' ")[2]) == (0, "", told)
     assert list(empty_store.iterdir()) == []
 
 
-def test_append_stores_a_message_of_this_moment(run: Run) -> None:
+def test_append_stores_a_message_with_the_current_time(run: Run) -> None:
     before = datetime.now(UTC)
     result = run("history", "append", "--role", "user", "--channel", "cli", "--sender", "ann", "- caf\u00e9\nand more")
     assert (result.exit_code, result.stdout) == (0, "appended to history.jsonl\n")
@@ -105,7 +105,7 @@ def test_append_stores_a_message_of_this_moment(run: Run) -> None:
     assert message == {"role": "user", "content": "- caf\u00e9\nand more", "channel": "cli", "sender_id": "ann"}
 
 
-def test_append_takes_its_content_as_write_does(run: Run, tmp_path: Path) -> None:
+def test_append_accepts_the_same_sources_of_content_as_write(run: Run, tmp_path: Path) -> None:
     (tmp_path / "source").write_bytes(b"from a file\r\n")
     run("history", "append", "--role", "user", "--file", "source")
     run("history", "append", "--role", "user", given=b"from stdin\n")
@@ -114,12 +114,12 @@ def test_append_takes_its_content_as_write_does(run: Run, tmp_path: Path) -> Non
     assert [message["content"] for message in stored()] == ["from a file\r\n", "from stdin\n", "from stdin too", ""]
 
 
-def test_append_tells_in_json_what_it_stored(run: Run) -> None:
+def test_append_prints_the_stored_message_as_json(run: Run) -> None:
     told = json.loads(run("history", "append", "--json", "--role", "user", "x").stdout)
     assert [told] == stored()
 
 
-def test_append_begins_on_a_line_of_its_own_after_a_torn_one(run: Run, history: History) -> None:
+def test_append_after_a_torn_line_starts_a_new_line(run: Run, history: History) -> None:
     history(line("one") + b'{"role": "us')
     run("history", "append", "--role", "user", "two")
     assert shown(run("history", "show")) == ["one", "two"]
@@ -138,7 +138,7 @@ def test_append_begins_on_a_line_of_its_own_after_a_torn_one(run: Run, history: 
         (["--role", "\udce9", "x"], b"", 5),
     ],
 )
-def test_a_message_that_cannot_be_stored_is_refused_in_one_line(
+def test_the_refusal_of_an_invalid_message_is_one_line(
     run: Run, tmp_path: Path, args: list[str], given: bytes, code: int
 ) -> None:
     result = run("history", "append", *args, given=given)
@@ -148,7 +148,7 @@ def test_a_message_that_cannot_be_stored_is_refused_in_one_line(
     assert not (tmp_path / ".agent-memory").exists()
 
 
-def test_search_prints_what_the_tool_answers(run: Run, history: History) -> None:
+def test_search_prints_the_answer_of_the_tool(run: Run, history: History) -> None:
     history(line("before", "system") + line("Tea?", channel="slack", sender_id="ann") + line("x" * 400, "assistant"))
     with AgentMemoryService(".agent-memory") as service:
         tool = SearchHistoryTool(ConversationMemory(service.agent("default")))
@@ -159,7 +159,7 @@ def test_search_prints_what_the_tool_answers(run: Run, history: History) -> None
     assert (result.exit_code, result.stdout, result.stderr) == (1, nothing + "\n", "")
 
 
-def test_search_gives_json(run: Run, history: History) -> None:
+def test_search_prints_json(run: Run, history: History) -> None:
     history(line("before", "system") + json.dumps(EVERY_FIELD).encode() + b"\n" + line("other"))
     result = run("history", "search", "CAF\u00c9", "--json")
     before = json.loads(line("before", "system"))
@@ -172,7 +172,7 @@ def test_search_gives_json(run: Run, history: History) -> None:
     assert (result.exit_code, json.loads(result.stdout), result.stderr) == (1, {"matches": []}, "")
 
 
-def test_search_is_bounded_by_days_and_by_results(run: Run, history: History) -> None:
+def test_search_can_be_limited_by_days_and_by_results(run: Run, history: History) -> None:
     yesterday = (datetime.now(UTC) - timedelta(days=1, hours=1)).isoformat()
     history(line("old x", timestamp="1999-01-01T00:00:00") + line("new x", timestamp=yesterday) * 3)
 
@@ -206,13 +206,13 @@ def test_search_is_bounded_by_days_and_by_results(run: Run, history: History) ->
         ["search", "x", "--days", "-1"],
     ],
 )
-def test_what_makes_no_sense_is_wrong_usage(run: Run, args: list[str]) -> None:
+def test_invalid_arguments_are_a_usage_error(run: Run, args: list[str]) -> None:
     result = run("history", *args)
     assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
     assert json.loads(run("--json", "history", *args).stderr)["error"]["kind"] == "usage"
 
 
-def test_global_options_stand_anywhere(run: Run) -> None:
+def test_global_options_may_be_anywhere(run: Run) -> None:
     run("--url", "elsewhere", "history", "--agent", "ann", "append", "--role", "user", "x")
     run("history", "append", "--role", "user", "y", "--url", "elsewhere", "--agent", "ann")
     run("history", "--url", "elsewhere", "append", "--agent", "ann", "--role", "user", "z")
@@ -224,7 +224,7 @@ def test_global_options_stand_anywhere(run: Run) -> None:
 
 @pytest.mark.parametrize("args", [["--agent", "a b"], ["--url", "nosuchscheme://x"], ["--url", "s3://"]])
 @pytest.mark.parametrize("command", [["show"], ["show", "--all"], ["append", "--role", "user", "x"], ["search", "x"]])
-def test_a_store_that_does_not_open_is_one_line(run: Run, args: list[str], command: list[str]) -> None:
+def test_a_store_that_cannot_be_opened_prints_one_line(run: Run, args: list[str], command: list[str]) -> None:
     result = run("history", *command, *args)
     assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (run("ls", *args).exit_code, "", 1)
     assert result.stderr.startswith("Error: ")

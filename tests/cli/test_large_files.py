@@ -1,6 +1,6 @@
-"""A file that one call does not carry, on its way through the commands: byte for byte, and in bounded memory.
+"""A file too large for one call passes through the commands byte for byte and in bounded memory.
 
-The peak of each process is what Linux says of it alone (``VmHWM``): ``ru_maxrss`` of a child begins with its parent's.
+The peak of each process is Linux's ``VmHWM``, because ``ru_maxrss`` of a child starts with the value of its parent.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ sys.exit(code)
 
 
 class Journey(NamedTuple):
-    """A large file in a folder, and what runs commands, each in a process of its own."""
+    """A large file in a folder, and a runner of commands, each in a new process."""
 
     folder: Path
     size: int
@@ -66,7 +66,7 @@ class Journey(NamedTuple):
         return done.stdout
 
     def holds(self, root: Root, path: str) -> bool:
-        """Whether a store has the file by this name."""
+        """Whether a store has the complete file under this name."""
         found = hashlib.sha256()
         out = self.at / f"out-{os.urandom(4).hex()}"
         self.run("export", str(out), root=root)
@@ -105,7 +105,9 @@ def paths(root: Root) -> list[str]:
         return [entry.path for entry in service.agent("default").list()]
 
 
-def test_a_large_file_travels_from_a_folder_to_disk_to_s3_to_disk_and_out(journey: Journey, server: S3Server) -> None:
+def test_a_large_file_is_copied_from_a_folder_to_disk_to_s3_to_disk_to_a_folder(
+    journey: Journey, server: S3Server
+) -> None:
     first, bucket, second = (
         on_disk(journey, "first"),
         Root(server.new_url(), server.options),
@@ -129,7 +131,7 @@ def test_a_large_file_is_renamed_and_copied_in_place_on_s3(journey: Journey, ser
         journey.run("cp", "large.bin", "copied.bin", root=through)
         journey.run("mv", "large.bin", "moved.bin", root=through)
         assert proxy.sent < 100_000
-        assert proxy.received < journey.size  # a read that finds the file too large is broken off
+        assert proxy.received < journey.size  # a read of a file that is too large is aborted
     assert paths(bucket) == ["copied.bin", "moved.bin"]
     assert journey.holds(bucket, "copied.bin")
     assert journey.holds(bucket, "moved.bin")
@@ -146,7 +148,7 @@ def test_a_large_file_is_renamed_and_copied_in_place_on_disk(journey: Journey) -
 
 
 def killed(process: subprocess.Popen[bytes], proxy: Proxy, seen: Callable[[], bool]) -> None:
-    """Kill a process once the proxy has seen so much of it."""
+    """Kill a process when the proxy has seen enough of its requests."""
     end = time.monotonic() + 120
     while not seen():
         assert process.poll() is None, "it ended before it was killed"
@@ -157,7 +159,7 @@ def killed(process: subprocess.Popen[bytes], proxy: Proxy, seen: Callable[[], bo
 
 
 def after(passing: int, operation: str) -> Callable[[str], Fault | None]:
-    """The first requests of a kind pass, the others get no answer."""
+    """Answer the first requests of a kind, and never the later ones."""
     met: list[str] = []
 
     def choose(name: str) -> Fault | None:
@@ -167,10 +169,10 @@ def after(passing: int, operation: str) -> Callable[[str], Fault | None]:
     return choose
 
 
-def test_an_import_killed_in_the_middle_shows_nothing_and_runs_again(journey: Journey, server: S3Server) -> None:
+def test_a_killed_import_leaves_no_visible_file_and_can_be_repeated(journey: Journey, server: S3Server) -> None:
     bucket = Root(server.new_url(), server.options)
     with Proxy(server.endpoint) as proxy:
-        proxy.choose = after(3, "PUT PART")  # two are of the trial of the server
+        proxy.choose = after(3, "PUT PART")  # two requests are part of the trial of the server
         command = journey.command("import", "folder", root=Root(bucket.url, server.through(proxy)))
         process = subprocess.Popen(command, cwd=journey.at, stderr=subprocess.DEVNULL)
         killed(process, proxy, lambda: proxy.counts["PUT PART"] > 3)
@@ -179,7 +181,7 @@ def test_an_import_killed_in_the_middle_shows_nothing_and_runs_again(journey: Jo
     assert journey.holds(bucket, "large.bin")
 
 
-def test_a_copy_to_disk_killed_in_the_middle_shows_nothing_and_runs_again(journey: Journey, server: S3Server) -> None:
+def test_a_killed_copy_to_disk_leaves_no_visible_file_and_can_be_repeated(journey: Journey, server: S3Server) -> None:
     bucket, disk = Root(server.new_url(), server.options), on_disk(journey, "disk")
     journey.run("import", "folder", root=bucket)
     with Proxy(server.endpoint) as proxy:

@@ -1,4 +1,4 @@
-"""What import leaves out of a folder: a repository and credentials, each printed, and not what export has written."""
+"""import omits repositories and credentials and prints each of them; it omits no file that export wrote."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def left_out(result: Result) -> dict[str, str]:
     return found
 
 
-def test_a_repository_and_credentials_are_left_out_and_each_is_printed(run: Run, project: Path) -> None:
+def test_import_omits_and_prints_a_repository_and_credentials(run: Run, project: Path) -> None:
     result = run("import", str(project))
     assert result.exit_code == 0
     assert result.stdout == "imported 5 files, 0 were there already, 4 left out\n"
@@ -49,13 +49,13 @@ def test_a_repository_and_credentials_are_left_out_and_each_is_printed(run: Run,
     assert stored() == ["a.md", "build/x.log", "build/y.md", "deep/b.md", "x.log"]
 
 
-def test_all_takes_them(run: Run, project: Path) -> None:
+def test_the_option_all_imports_them(run: Run, project: Path) -> None:
     (project / ".git/link").unlink()
     assert run("import", "--all", str(project)).exit_code == 0
     assert stored() == sorted((*FILES, ".git/config", ".git/objects/aa"))
 
 
-def test_exclude_leaves_out_names_and_paths(run: Run, project: Path) -> None:
+def test_exclude_omits_names_and_paths(run: Run, project: Path) -> None:
     result = run("--json", "import", str(project), "--exclude", "*.log", "--exclude", "deep/", "--exclude", "build/y*")
     assert stored() == ["a.md"]
     assert left_out(result) == {
@@ -65,7 +65,7 @@ def test_exclude_leaves_out_names_and_paths(run: Run, project: Path) -> None:
     assert "--exclude 'typo' matches nothing" in run("import", str(project), "--exclude", "typo").stderr
 
 
-def test_gitignore_leaves_out_what_git_would(run: Run, project: Path) -> None:
+def test_gitignore_omits_the_same_files_as_git(run: Run, project: Path) -> None:
     (project / ".gitignore").write_text("*.log\n!build/x.log\n/deep/\n")
     (project / "deep/.gitignore").write_text("")
     (project / ".git/config").write_text("[core]\n\tfsmonitor = touch ran\n")
@@ -75,13 +75,13 @@ def test_gitignore_leaves_out_what_git_would(run: Run, project: Path) -> None:
     assert not list(project.rglob("ran"))
 
 
-def test_without_git_gitignore_is_one_error(run: Run, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gitignore_without_git_prints_one_error(run: Run, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     result = run("import", str(project), "--gitignore")
     assert (result.exit_code, "--gitignore needs git" in result.stderr) == (1, True)
 
 
-def test_a_dry_run_tells_what_would_be_written_and_writes_nothing(run: Run, project: Path, tmp_path: Path) -> None:
+def test_a_dry_run_prints_the_planned_writes_and_writes_nothing(run: Run, project: Path, tmp_path: Path) -> None:
     result = run("import", str(project), "--dry-run", "--exclude", "build")
     assert result.exit_code == 0
     told = ["would write a.md", "would write deep/b.md", "would write x.log"]
@@ -97,7 +97,7 @@ def test_a_dry_run_tells_what_would_be_written_and_writes_nothing(run: Run, proj
     assert (stored(), run("audit", "show").stdout) == (["a.md", "x.log"], before)
 
 
-def test_what_export_made_is_imported_whole(run: Run, project: Path, tmp_path: Path) -> None:
+def test_an_exported_folder_is_imported_completely(run: Run, project: Path, tmp_path: Path) -> None:
     (project / ".git/link").unlink()
     run("import", "--all", str(project))
     assert run("export", "out").exit_code == 0
@@ -111,7 +111,7 @@ def test_what_export_made_is_imported_whole(run: Run, project: Path, tmp_path: P
     assert stored("third") == [path for path in stored() if path != ".env"]
 
 
-def test_exports_of_two_agents_into_one_folder_are_both_whole(run: Run) -> None:
+def test_exports_of_two_agents_into_one_folder_are_both_complete(run: Run) -> None:
     for agent in ("ann", "bob"):
         run("write", f"{agent}/.env", agent, "--agent", agent)
         assert run("export", "out", "--agent", agent).exit_code == 0
@@ -120,14 +120,14 @@ def test_exports_of_two_agents_into_one_folder_are_both_whole(run: Run) -> None:
 
 
 @pytest.mark.parametrize("manifest", ["", "[]", '{"files": 1}', '{"files": {".env": 5}}', "[" * 100_000])
-def test_a_manifest_that_is_none_lets_nothing_in(run: Run, project: Path, manifest: str) -> None:
+def test_an_invalid_manifest_does_not_allow_any_omitted_file(run: Run, project: Path, manifest: str) -> None:
     (project / ".agent-memory").mkdir()
     (project / ".agent-memory/exported.json").write_text(manifest)
     assert run("import", str(project)).exit_code == 0
     assert ".env" not in stored()
 
 
-def test_append_newline_begins_a_new_line_if_needed(run: Run) -> None:
+def test_append_newline_starts_a_new_line_if_needed(run: Run) -> None:
     for text in ("one", "two\n", "three"):
         assert run("append", "a.md", "--newline", text).exit_code == 0
     assert run("read", "a.md").stdout == "one\ntwo\nthree"

@@ -1,4 +1,4 @@
-"""ls, tree, agents."""
+"""ls, tree and agents."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_ls_of_a_file_shows_the_file(run: Run) -> None:
 
 
 @pytest.mark.usefixtures("files")
-def test_ls_gives_json(run: Run) -> None:
+def test_ls_prints_json(run: Run) -> None:
     document = json.loads(run("ls", "--json").stdout)
     assert document["skipped"] == 0
     file, directory = document["entries"]
@@ -65,21 +65,21 @@ def test_tree_draws_every_directory_once(run: Run) -> None:
     assert json.loads(run("tree", "--json").stdout)["size"] == 8
 
 
-def test_tree_prints_a_name_that_looks_like_markup_as_it_is(run: Run) -> None:
+def test_tree_prints_a_name_that_looks_like_markup_unchanged(run: Run) -> None:
     run("write", "[red]x[blink] (smile).md", "x")
     assert "[red]x[blink] " in run("tree", "--agent", "default").stdout
     run("write", "plain/[bold].md", "x")
     assert "[bold].md" in run("tree").stdout
 
 
-def test_agents_lists_those_that_have_files(run: Run) -> None:
+def test_agents_lists_the_agents_with_files(run: Run) -> None:
     run("--agent", "bob", "write", "a.md", "x")
     run("--agent", "ann", "write", "a.md", "x")
     assert run("agents").stdout == "ann\nbob\n"
     assert json.loads(run("agents", "--json").stdout)["agents"] == ["ann", "bob"]
 
 
-def test_names_that_no_path_can_name_are_mentioned(run: Run, tmp_path: Path) -> None:
+def test_names_that_are_no_keys_are_mentioned(run: Run, tmp_path: Path) -> None:
     run("write", "a.md", "x")
     (tmp_path / ".agent-memory/agent_memory/default/what?.md").write_text("an editor's")
     for command in ("ls", "tree"):

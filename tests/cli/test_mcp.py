@@ -1,4 +1,4 @@
-"""``agent-memory mcp`` as a process, with real clients over stdio and over HTTP; nothing but the protocol on stdout."""
+"""``agent-memory mcp`` as a process, with real clients over stdio and HTTP; stdout carries only the protocol."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture
 def errors(tmp_path: Path) -> Iterator[TextIO]:
-    """What servers over stdio print on stderr: nothing."""
+    """The stderr of servers over stdio. Check that it stays empty."""
     with (tmp_path / "stderr").open("w+") as file:
         yield file
         file.seek(0)
@@ -39,20 +39,20 @@ def errors(tmp_path: Path) -> Iterator[TextIO]:
 
 @pytest.mark.asyncio
 @both_eras
-async def test_a_client_over_stdio_completes_a_session(script: str, errors: TextIO, mode: str) -> None:
+async def test_a_client_can_use_a_session_over_stdio(script: str, errors: TextIO, mode: str) -> None:
     async with over_stdio([script, "--url", "root", "--agent", "a", "mcp"], errors, mode) as client:
         await hold_session(client)
 
 
 @pytest.mark.asyncio
 @both_eras
-async def test_a_client_over_http_completes_a_session(server: Server, mode: str) -> None:
+async def test_a_client_can_use_a_session_over_http(server: Server, mode: str) -> None:
     async with over_http(server.url, server.token, mode) as client:
         await hold_session(client)
 
 
 @pytest.mark.asyncio
-async def test_a_client_reads_the_history_with_the_option_alone_and_never_changes_it(
+async def test_a_client_can_read_the_history_only_with_the_option_and_never_change_it(
     script: str, errors: TextIO
 ) -> None:
     with AgentMemoryService("root") as service:
@@ -67,7 +67,7 @@ async def test_a_client_reads_the_history_with_the_option_alone_and_never_change
 
 
 @pytest.mark.asyncio
-async def test_a_directory_is_served_alone_and_nothing_is_changed_if_it_is_said_so(script: str, errors: TextIO) -> None:
+async def test_the_options_directory_and_read_only_limit_the_served_memory(script: str, errors: TextIO) -> None:
     with AgentMemoryService("root") as service:
         service.write_memory_file("default", "notes/a.md", "noted\n")
         service.write_memory_file("default", "plan.md", "planned\n")
@@ -81,9 +81,7 @@ async def test_a_directory_is_served_alone_and_nothing_is_changed_if_it_is_said_
 
 @pytest.mark.long
 @pytest.mark.asyncio
-async def test_forty_inserts_of_clients_over_stdio_and_http_at_once_keep_forty_lines(
-    script: str, errors: TextIO
-) -> None:
+async def test_forty_concurrent_inserts_over_stdio_and_http_keep_forty_lines(script: str, errors: TextIO) -> None:
     with serving(script) as server:
         ours = [over_http(server.url, server.token, mode) for mode in ("auto", "legacy", "auto")]
         theirs = [over_stdio([script, "--url", "root", "mcp"], errors) for _ in range(2)]
@@ -93,7 +91,7 @@ async def test_forty_inserts_of_clients_over_stdio_and_http_at_once_keep_forty_l
 
 @pytest.mark.asyncio
 @both_eras
-async def test_what_a_client_gets_wrong_is_an_error_and_the_server_lives_on(
+async def test_a_clients_mistake_is_an_error_and_the_server_continues(
     script: str, server: Server, errors: TextIO, mode: str
 ) -> None:
     stdio = over_stdio([script, "--url", "root", "mcp"], errors, mode)
@@ -110,7 +108,7 @@ async def test_what_a_client_gets_wrong_is_an_error_and_the_server_lives_on(
                 await client.read_resource("memory://%2e%2e/x.md")
         told = await called(clients[0], "append", path="/memories/big.md", text="x" * 50_000_001)
         assert (told.is_error, "50,000,000" in told.text) == (True, True)
-        with pytest.raises(MCPError):  # a request of 4 MiB or more is not even read
+        with pytest.raises(MCPError):  # the server does not read a request of 4 MiB or more
             await called(clients[1], "append", path="/memories/big.md", text="x" * 4_200_000)
         for client in clients:
             assert (await called(client, "view", path="/memories")).text.endswith("0B\t/memories")
@@ -132,7 +130,7 @@ def test_lines_that_are_no_messages_are_answered_with_errors(script: str) -> Non
 
 
 @pytest.mark.parametrize("redirected", ["</dev/null", "<input", "<&0"])
-def test_the_end_of_stdin_ends_it(script: str, tmp_path: Path, redirected: str) -> None:
+def test_the_end_of_stdin_ends_the_server(script: str, tmp_path: Path, redirected: str) -> None:
     (tmp_path / "input").write_bytes(b"no message\n")
     command = ["sh", "-c", f'exec "$0" mcp {redirected}', script]
     done = subprocess.run(command, input=b"", capture_output=True, check=False)
@@ -140,7 +138,7 @@ def test_the_end_of_stdin_ends_it(script: str, tmp_path: Path, redirected: str) 
     assert (done.returncode, codes, done.stderr) == (0, [-32700] if redirected == "<input" else [], b"")
 
 
-def test_an_interrupt_ends_it_quietly_while_the_client_is_silent(script: str) -> None:
+def test_an_interrupt_ends_the_server_silently_while_the_client_is_idle(script: str) -> None:
     with started([script, "mcp"]) as process:
         assert process.stdin
         assert process.stdout
@@ -152,7 +150,7 @@ def test_an_interrupt_ends_it_quietly_while_the_client_is_silent(script: str) ->
         assert (process.returncode, process.stdout.read(), process.stderr and process.stderr.read()) == (130, b"", b"")
 
 
-def test_a_client_that_no_longer_reads_ends_it_quietly(script: str) -> None:
+def test_a_closed_client_ends_the_server_silently(script: str) -> None:
     with started([script, "mcp"]) as process:
         assert process.stdin
         assert process.stdout
@@ -164,7 +162,7 @@ def test_a_client_that_no_longer_reads_ends_it_quietly(script: str) -> None:
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-"])
-def test_a_closed_end_is_wrong_usage(script: str, closed: str) -> None:
+def test_a_closed_stdin_or_stdout_is_a_usage_error(script: str, closed: str) -> None:
     done = subprocess.run(["sh", "-c", f'exec "$0" mcp {closed}', script], capture_output=True, check=False)
     assert done.returncode == 2
     assert done.stderr.startswith(b"Error: stdin and stdout are the connection")
@@ -185,28 +183,28 @@ def test_a_closed_end_is_wrong_usage(script: str, closed: str) -> None:
         (["--agent", "../x"], 5, b"is no agent id"),
     ],
 )
-def test_wrong_usage_is_one_line(spawn: Spawn, tmp_path: Path, args: list[str], code: int, told: bytes) -> None:
+def test_a_usage_error_prints_one_line(spawn: Spawn, tmp_path: Path, args: list[str], code: int, told: bytes) -> None:
     (tmp_path / "short").write_text("short")
     done = spawn("mcp", *args)
     assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (code, b"", 1)
     assert told in done.stderr
 
 
-def test_a_port_that_is_taken_is_one_line(script: str, spawn: Spawn) -> None:
+def test_a_port_in_use_prints_one_line(script: str, spawn: Spawn) -> None:
     with serving(script) as server:
         done = spawn("mcp", "--http", "--port", server.url.split(":")[2].removesuffix("/mcp"))
     assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (1, b"", 1)
     assert b"in use" in done.stderr
 
 
-def test_without_its_extra_the_command_names_what_to_install() -> None:
+def test_the_command_names_the_missing_extra() -> None:
     program = "import sys; sys.modules['mcp'] = None; from agent_memory.cli import main; main()"
     done = subprocess.run([sys.executable, "-c", program, "mcp"], capture_output=True, check=False)
     assert (done.returncode, done.stdout) == (6, b"")
     assert done.stderr == b"Error: the MCP SDK is missing: pip install 'agent-memory[mcp]'\n"
 
 
-def test_without_its_extra_the_library_names_what_to_install() -> None:
+def test_the_library_names_the_missing_extra() -> None:
     program = "import sys; sys.modules['mcp'] = None; import agent_memory.mcp_server"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False, text=True)
     assert done.stderr.splitlines()[-1] == (
@@ -220,7 +218,7 @@ def test_the_other_commands_do_not_import_the_sdk() -> None:
 
 
 @pytest.mark.asyncio
-async def test_what_a_plugin_prints_does_not_reach_the_client(tmp_path: Path) -> None:
+async def test_the_output_of_a_plugin_does_not_reach_the_client(tmp_path: Path) -> None:
     program = """
 import asyncio
 from agent_memory import AsyncAgentMemory, hookimpl
@@ -242,7 +240,7 @@ print("at last")
 
 
 @pytest.mark.asyncio
-async def test_the_memory_is_that_of_the_agent_in_the_options(script: str, errors: TextIO) -> None:
+async def test_the_served_memory_is_that_of_the_agent_in_the_options(script: str, errors: TextIO) -> None:
     async with over_stdio([script, "--url", "root", "--agent", "ann", "mcp"], errors) as client:
         await called(client, "append", path="/memories/a.md", text="x")
     with AgentMemoryService("root") as service:

@@ -1,4 +1,4 @@
-"""``agent-memory mcp --http``: who is served, and who is not."""
+"""``agent-memory mcp --http``: the accepted and the refused requests."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     "authorization",
     ["", "Bearer", f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}", TOKEN, f"Basic {TOKEN}", "Bearer \u00e9"],
 )
-def test_without_the_token_nothing_is_served(server: Server, authorization: str) -> None:
+def test_a_request_without_the_token_is_refused(server: Server, authorization: str) -> None:
     headers = {**ACCEPT, "Authorization": authorization.encode("latin-1")} if authorization else ACCEPT
     base = server.url.removesuffix("/mcp")
     with httpx2.Client() as client:
         for method in ("GET", "POST", "DELETE", "OPTIONS", "PUT"):
             for url in (server.url, base, f"{base}/other"):
-                refused = client.request(method, url, headers=headers)  # type: ignore[arg-type]  # bytes are fine
+                refused = client.request(method, url, headers=headers)  # type: ignore[arg-type]  # httpx accepts bytes
                 assert (refused.status_code, refused.content) == (401, b"")
                 assert refused.headers["WWW-Authenticate"] == 'Bearer realm="agent-memory"'
 
 
-def test_two_tokens_are_none(server: Server) -> None:
+def test_a_request_with_two_tokens_is_refused(server: Server) -> None:
     headers = [*ACCEPT.items(), ("Authorization", f"Bearer {TOKEN}"), ("Authorization", f"Bearer {TOKEN}")]
     with httpx2.Client() as client:
         assert client.post(server.url, json=INITIALIZE, headers=headers).status_code == 401
 
 
 @pytest.mark.asyncio
-async def test_a_client_without_the_token_does_not_connect(server: Server) -> None:
+async def test_a_client_without_the_token_cannot_connect(server: Server) -> None:
     with pytest.raises(ExceptionGroup) as raised:
         async with over_http(server.url, "wrong"):
             pytest.fail("it connected")
@@ -51,21 +51,21 @@ async def test_a_client_without_the_token_does_not_connect(server: Server) -> No
 
 
 @pytest.mark.parametrize("era", ["2025-06-18", "2026-07-28"])
-def test_a_request_by_another_name_is_refused(server: Server, era: str) -> None:
+def test_a_request_with_another_host_or_origin_is_refused(server: Server, era: str) -> None:
     for host in ("evil.example", "evil.example:80", "127.0.0.1", "127.0.0.1:1", "127.0.0.1.evil.example"):
         assert server.post(Host=host, **{"MCP-Protocol-Version": era}).status_code == 421
     for origin in ("http://evil.example", "null", "https://127.0.0.1", "http://127.0.0.1:1"):
         assert server.post(Origin=origin, **{"MCP-Protocol-Version": era}).status_code == 403
 
 
-def test_a_request_by_its_own_name_is_served(server: Server) -> None:
+def test_a_request_with_the_servers_host_and_origin_is_served(server: Server) -> None:
     port = server.url.split(":")[2].removesuffix("/mcp")
     assert server.post().status_code == 200
     assert server.post(Authorization=f"bearer {TOKEN}").status_code == 200
     assert server.post(Host=f"localhost:{port}", Origin=f"http://localhost:{port}").status_code == 200
 
 
-def test_a_token_is_made_up_and_told_once(script: str) -> None:
+def test_a_server_without_a_given_token_generates_and_prints_one(script: str) -> None:
     with serving(script, token=None) as first, serving(script, token=None) as second:
         assert first.token != second.token
         assert len(first.token) >= 43
@@ -86,7 +86,7 @@ def test_ipv6_is_served(script: str) -> None:
         assert server.post().status_code == 200
 
 
-def test_an_open_stream_does_not_keep_it(script: str) -> None:
+def test_an_open_stream_does_not_prevent_the_end_of_the_server(script: str) -> None:
     with serving(script) as server, httpx2.Client() as client:
         opened = server.post()
         session = {"Mcp-Session-Id": opened.headers["Mcp-Session-Id"], "Authorization": f"Bearer {TOKEN}"}
@@ -96,11 +96,11 @@ def test_an_open_stream_does_not_keep_it(script: str) -> None:
             server.process.wait(60)
 
 
-def test_a_request_that_never_ends_does_not_keep_it(script: str) -> None:
+def test_an_unfinished_request_does_not_prevent_the_end_of_the_server(script: str) -> None:
     with serving(script) as server, socket.create_connection(("127.0.0.1", urlsplit(server.url).port or 0)) as client:
         lines = ["POST /mcp HTTP/1.1", f"Host: {client.getpeername()[0]}", f"Authorization: Bearer {TOKEN}",
                  "Expect: 100-continue", "Content-Length: 100", "", ""]  # fmt: skip
         client.sendall("\r\n".join(lines).encode())
-        assert client.recv(100).startswith(b"HTTP/1.1 100")  # the server is waiting for the rest by now
+        assert client.recv(100).startswith(b"HTTP/1.1 100")  # the server waits for the rest
         server.process.send_signal(signal.SIGINT)
         server.process.wait(60)

@@ -1,4 +1,4 @@
-"""A mistyped path or URL: commands that need a store say that there is none, and make nothing."""
+"""A mistyped path or URL: commands that need a store report that it is missing, and create nothing."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def told(result: Result, url: str) -> bool:
 
 
 @pytest.mark.parametrize("command", NEED_A_STORE)
-def test_a_typo_in_the_path_of_a_store_is_told(run: Run, tmp_path: Path, command: str) -> None:
+def test_a_typo_in_the_path_of_a_store_is_reported(run: Run, tmp_path: Path, command: str) -> None:
     url = "store" if command == "copy" else "typo"
     assert told(run("--url", url, *command.split(), *ARGUMENTS[command]), url)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("command", ["ls", "agents", "rm", "audit show"])
-def test_a_typo_in_a_file_url_and_the_default_store_are_told(run: Run, tmp_path: Path, command: str) -> None:
+def test_a_typo_in_a_file_url_and_a_missing_default_store_are_reported(run: Run, tmp_path: Path, command: str) -> None:
     url = (tmp_path / "not there").as_uri()
     assert told(run("--url", url, *command.split(), *ARGUMENTS[command]), url)
     assert told(run(*command.split(), *ARGUMENTS[command]), "./.agent-memory")
@@ -50,7 +50,7 @@ def test_a_typo_in_a_file_url_and_the_default_store_are_told(run: Run, tmp_path:
 
 
 @pytest.mark.parametrize("command", [command for command in NEED_A_STORE if command != "copy"])
-def test_a_typo_in_the_prefix_of_a_bucket_is_told(
+def test_a_typo_in_the_prefix_of_a_bucket_is_reported(
     run: Run, ministack: S3Server, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     monkeypatch.setenv("AGENT_MEMORY_STORAGE_OPTIONS", json.dumps(ministack.options))
@@ -63,7 +63,7 @@ def test_a_typo_in_the_prefix_of_a_bucket_is_told(
     assert (result.exit_code, result.stdout) == (0, "")
 
 
-def test_an_empty_store_that_exists_is_empty(run: Run, empty_store: Path) -> None:
+def test_an_existing_empty_store_is_listed_as_empty(run: Run, empty_store: Path) -> None:
     assert run("ls").exit_code == 0
     assert run("--url", "memory://new", "ls").exit_code == 0
     assert list(empty_store.iterdir()) == []

@@ -1,4 +1,4 @@
-"""What is told where nothing is found: a mistyped agent or directory is no empty memory without a word."""
+"""Messages if nothing is found: a mistyped agent or directory is not shown as an empty memory without a note."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Run = Callable[..., Result]
 
 @pytest.fixture
 def bot() -> None:
-    """A store with an agent that keeps notes and a conversation in two directories."""
+    """A store with an agent that has notes and a conversation in two directories."""
     with AgentMemoryService("store") as service:
         memory = service.agent("bot")
         memory.write("notes/a.md", "a")
@@ -26,14 +26,14 @@ def bot() -> None:
 
 @pytest.mark.usefixtures("bot")
 @pytest.mark.parametrize("command", [("ls",), ("ls", "-r"), ("tree",)])
-def test_an_agent_without_files_is_told_with_those_that_have_some(run: Run, command: tuple[str, ...]) -> None:
+def test_the_note_for_an_agent_without_files_names_the_agents_with_files(run: Run, command: tuple[str, ...]) -> None:
     result = run("--url", "store", "--agent", "bto", *command)
     assert (result.exit_code, result.stderr) == (0, "Note: agent 'bto' has no files; there are files of bot\n")
     assert run("--url", "store", "--agent", "bot", *command).stderr == ""
     assert run("--url", "store", "--agent", "bto", "--json", *command).stderr == ""
 
 
-def test_a_tree_without_agents_is_told(run: Run) -> None:
+def test_a_tree_without_agents_is_reported(run: Run) -> None:
     with AgentMemory.open("store") as memory:
         memory.write("notes/a.md", "a")
     told = run("--url", "store", "ls").stderr
@@ -41,7 +41,7 @@ def test_a_tree_without_agents_is_told(run: Run) -> None:
 
 
 @pytest.mark.usefixtures("bot")
-def test_the_conversation_in_a_directory_is_shown_searched_and_appended_to(run: Run) -> None:
+def test_history_commands_work_on_a_conversation_in_a_directory(run: Run) -> None:
     where = ("--url", "store", "--agent", "bot", "history")
     assert "--directory names another place" in run(*where, "show").stderr
     assert "We drink tea." in run(*where, "show", "--directory", "conversation").stdout
@@ -50,7 +50,7 @@ def test_the_conversation_in_a_directory_is_shown_searched_and_appended_to(run: 
     assert "More." in run(*where, "show", "--directory", "/memories/conversation").stdout
 
 
-def test_verify_tells_of_writers_that_no_checkpoint_vouches_for_in_one_line(run: Run) -> None:
+def test_verify_reports_all_writers_without_checkpoints_in_one_line(run: Run) -> None:
     for _ in range(3):
         with AuditPlugin(Path("log.jsonl").absolute()) as audit:
             with AgentMemoryService("memory://", plugins=[audit]) as service:
@@ -59,7 +59,7 @@ def test_verify_tells_of_writers_that_no_checkpoint_vouches_for_in_one_line(run:
     assert [line.partition(":")[0] for line in lines] == ["unanchored", "6 records of 3 writers"]
 
 
-def test_a_store_with_nothing_but_an_audit_log_exists(run: Run) -> None:
+def test_a_store_with_only_an_audit_log_exists(run: Run) -> None:
     run("--url", "memory://only-a-log", "ls")
     assert run("--url", "store", "write", "a.md", "x").exit_code == 0
     assert run("--url", "store", "--agent", "default", "forget", "--yes").exit_code == 0

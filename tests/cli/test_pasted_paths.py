@@ -1,4 +1,4 @@
-"""Paths as people paste them from a model's tool: every command takes `/memories/notes.md` and `notes.md` alike."""
+"""Paths pasted from a model's tool: every command accepts `/memories/notes.md` and `notes.md` alike."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WITH_PATHS = {
 
 @pytest.mark.usefixtures("seeded")
 @pytest.mark.parametrize("command", WITH_PATHS)
-def test_a_path_below_memories_is_the_same_without_it(run: Run, tmp_path: Path, command: str) -> None:
+def test_a_path_with_and_without_memories_names_the_same_file(run: Run, tmp_path: Path, command: str) -> None:
     arguments = ("--url", "store", *WITH_PATHS[command])
     pasted = [f"/memories/{argument}" if argument.endswith(".md") else argument for argument in arguments]
     plain = done(run, tmp_path, *command.split(), *arguments)
@@ -36,7 +36,7 @@ def test_a_path_below_memories_is_the_same_without_it(run: Run, tmp_path: Path, 
 @pytest.mark.usefixtures("seeded")
 @pytest.mark.parametrize("command", ["ls", "tree", "view", "audit show"])
 @pytest.mark.parametrize("top", ["/memories", "/memories/"])
-def test_the_top_of_the_memory_is_the_top(run: Run, tmp_path: Path, command: str, top: str) -> None:
+def test_memories_alone_names_the_top_of_the_memory(run: Run, tmp_path: Path, command: str, top: str) -> None:
     words = command.split() + ["--url", "store"] + (["--path"] if command == "audit show" else [])
     assert done(run, tmp_path, *words, top) == done(run, tmp_path, *words, ".")
 
@@ -44,7 +44,7 @@ def test_the_top_of_the_memory_is_the_top(run: Run, tmp_path: Path, command: str
 @pytest.mark.usefixtures("seeded")
 @pytest.mark.parametrize("command", [command for command in WITH_PATHS if command != "view"])
 @pytest.mark.parametrize("path", ["/plan.md", "x/../plan.md", "//memories/plan.md"])
-def test_another_spelling_is_refused_with_the_name_of_that_file(
+def test_another_spelling_of_memories_is_refused_with_the_right_name(
     run: Run, tmp_path: Path, command: str, path: str
 ) -> None:
     arguments = ["--url", "store", *WITH_PATHS[command]]
@@ -54,7 +54,7 @@ def test_another_spelling_is_refused_with_the_name_of_that_file(
     assert (result.exit_code, "try 'plan.md'" in result.stderr) == (5, True), (name, result.stderr)
 
 
-def test_no_path_of_a_tool_makes_a_directory_of_its_root(run: Run, tmp_path: Path) -> None:
+def test_no_tool_path_creates_a_directory_named_memories(run: Run, tmp_path: Path) -> None:
     assert run("write", "/memories/dir/a.md", "x").exit_code == 0
     assert run("read", "dir/a.md").stdout == "x"
     assert run("mv", "/memories/dir", "/memories/new").exit_code == 0

@@ -1,4 +1,4 @@
-"""``agent-memory plugins``, and commands with the plugins that a configuration enables."""
+"""``agent-memory plugins``, and commands with plugins enabled by a configuration."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def config(text: str) -> str:
     return "my.toml"
 
 
-def test_what_is_installed_is_listed_with_its_hooks(run: Run) -> None:
+def test_installed_plugins_are_listed_with_their_hooks(run: Run) -> None:
     found = rows(run("--json", "plugins"))
     assert next(iter(found)) == "logging"
     assert {name for name, row in found.items() if row["enabled"]} == {
@@ -40,7 +40,7 @@ def test_what_is_installed_is_listed_with_its_hooks(run: Run) -> None:
     assert "filter_content" in text
 
 
-def test_what_is_enabled_is_listed_with_the_hooks_it_has(run: Run) -> None:
+def test_enabled_plugins_are_listed_with_their_hooks(run: Run) -> None:
     file = config('[plugins.audit]\ntarget = "audit.jsonl"\n')
     found = rows(run("--json", "--config", file, "plugins"))
     assert found["audit"]["enabled"]
@@ -52,19 +52,19 @@ def test_what_is_enabled_is_listed_with_the_hooks_it_has(run: Run) -> None:
     ("text", "name", "told"),
     [("[plugins.nothing]", "nothing", "not installed"), ("[plugins.limits]\nmost = 1", "limits", "'most'")],
 )
-def test_what_does_not_load_is_told_and_ends_with_1(run: Run, text: str, name: str, told: str) -> None:
+def test_a_plugin_that_does_not_load_is_reported_with_exit_code_1(run: Run, text: str, name: str, told: str) -> None:
     result = run("--json", "--config", config(text), "plugins")
     assert result.exit_code == 1
     assert told in rows(result)[name]["error"]
 
 
-def test_a_configuration_that_is_none_is_wrong_usage(run: Run) -> None:
+def test_an_invalid_configuration_is_a_usage_error(run: Run) -> None:
     for command in (["plugins"], ["ls"]):
         result = run("--config", "none.toml", *command)
         assert (result.exit_code, "none.toml: No such file" in result.stderr) == (2, True)
 
 
-def test_commands_work_with_what_is_enabled(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_use_the_enabled_plugins(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     file = config('[plugins.readonly]\npatterns = ["policies/**"]\n[plugins.audit]\ntarget = "audit.jsonl"\n')
     assert run("--config", file, "write", "a.md", "x").exit_code == 0
     assert run("write", "policies/a.md", "x").exit_code == 0

@@ -1,4 +1,4 @@
-"""s3-policy: what it prints. What a server makes of that: `tests/backends/s3/test_s3_policy.py`."""
+"""s3-policy: its output. `tests/backends/s3/test_s3_policy.py` tests how a server enforces it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def policy(run: Run, *args: str) -> Any:
 
 
 def patterns(policy: Any) -> tuple[list[str], list[str]]:
-    """The resources of the objects, and the prefixes of the listings."""
+    """The resources of the object actions, and the prefixes of the list action."""
     objects, listing = policy["Statement"]
     return objects["Resource"], listing["Condition"]["StringLike"]["s3:prefix"]
 
@@ -45,13 +45,13 @@ def test_the_policy_of_an_agent_allows_its_objects_and_listings_of_its_prefix(ru
     }
 
 
-def test_without_an_agent_it_is_the_policy_of_the_service(run: Run) -> None:
+def test_without_an_agent_the_policy_is_that_of_the_service(run: Run) -> None:
     resources, prefixes = patterns(policy(run, "--url", URL))
     assert prefixes == ["memories/agent_memory/*", "memories/.agent-memory/*"]
     assert resources == [f"arn:aws:s3:::my-bucket/{prefix}" for prefix in prefixes]
 
 
-def test_the_default_agent_is_meant_only_if_it_is_named(run: Run) -> None:
+def test_the_default_agents_policy_is_printed_only_if_the_agent_is_named(run: Run) -> None:
     assert patterns(policy(run, "--url", URL, "--agent", "default"))[1] == ["memories/agent_memory/default/*"]
 
 
@@ -61,13 +61,13 @@ def test_a_bucket_without_prefix_is_a_root(run: Run, url: str) -> None:
     assert (resources, prefixes) == (["arn:aws:s3:::my-bucket/agent_memory/ann/*"], ["agent_memory/ann/*"])
 
 
-def test_slashes_around_the_prefix_are_none_of_it(run: Run) -> None:
+def test_slashes_around_the_prefix_are_ignored(run: Run) -> None:
     assert (
         policy(run, "--url", f"{URL}/") == policy(run, "--url", "s3://my-bucket//memories") == policy(run, "--url", URL)
     )
 
 
-def test_what_iam_reads_as_wildcard_or_variable_stands_for_itself(run: Run) -> None:
+def test_iam_wildcards_and_variables_in_names_are_escaped(run: Run) -> None:
     resources, prefixes = patterns(policy(run, "--url", "s3://my-bucket/a*b/${aws:username}/$", "--agent", "ann"))
     assert prefixes == ["a${*}b/${$}{aws:username}/${$}/agent_memory/ann/*"]
     assert resources == [f"arn:aws:s3:::my-bucket/{prefixes[0]}" for _ in resources]
@@ -79,13 +79,13 @@ def test_the_url_may_come_from_the_environment(run: Run, monkeypatch: pytest.Mon
     assert policy(run) == expected
 
 
-def test_json_is_the_same_policy_in_one_line(run: Run) -> None:
+def test_the_json_option_prints_the_same_policy_in_one_line(run: Run) -> None:
     result = run("s3-policy", "--url", URL, "--json")
     assert result.stdout.count("\n") == 1
     assert json.loads(result.stdout) == policy(run, "--url", URL)
 
 
-def test_it_needs_neither_s3fs_nor_credentials(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_needs_neither_s3fs_nor_credentials(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("s3fs", "aiobotocore", "botocore"):
         monkeypatch.setitem(sys.modules, module, None)
     assert policy(run, "--url", URL)
@@ -94,14 +94,14 @@ def test_it_needs_neither_s3fs_nor_credentials(run: Run, monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     "url", ["./memories", "memory://x", "file:///s3://b", "s3://", "s3:///x", "s3://b?x=1", "s3://b/x?y", "s3://b/x#y"]
 )
-def test_a_url_of_no_s3_root_is_wrong_usage(run: Run, url: str) -> None:
+def test_a_url_that_is_no_s3_root_is_a_usage_error(run: Run, url: str) -> None:
     result = run("s3-policy", "--url", url)
     assert (result.exit_code, result.stdout) == (2, "")
     assert "s3" in result.stderr.lower()
 
 
 @pytest.mark.parametrize("agent", ["", "*", "ann/*", "..", "${aws:username}"])
-def test_an_id_no_agent_can_have_is_refused_as_everywhere(run: Run, agent: str) -> None:
+def test_an_invalid_agent_id_is_refused(run: Run, agent: str) -> None:
     for command in ("s3-policy", "ls"):
         result = run("--url", URL if command == "s3-policy" else "memory://x", "--agent", agent, command, "--json")
         assert (result.exit_code, result.stdout) == (5, "")

@@ -1,4 +1,4 @@
-"""The installed script as a process: pipes that close, interrupts, missing extras, odd terminals. Never a traceback."""
+"""The installed script as a process: closed pipes, interrupts, missing extras, limited terminals; never a traceback."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 Spawn = Callable[..., subprocess.CompletedProcess[bytes]]
 
 
-def test_the_script_works_and_tells_its_version(spawn: Spawn) -> None:
+def test_the_script_runs_and_prints_its_version(spawn: Spawn) -> None:
     assert spawn("write", "a.md", given=b"x\r\n").returncode == 0
     assert spawn("read", "a.md").stdout == b"x\r\n"
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
@@ -24,7 +24,7 @@ def test_the_script_works_and_tells_its_version(spawn: Spawn) -> None:
 
 
 @pytest.mark.parametrize("command", [["read", "a.md"], ["ls", "-r"], ["tree"], ["ls", "--json"]])
-def test_a_reader_that_goes_away_ends_the_command_in_silence(
+def test_a_closed_output_pipe_ends_the_command_silently(
     spawn: Spawn, script: str, tmp_path: Path, command: list[str]
 ) -> None:
     spawn("write", "a.md", given=b"x" * 1_000_000)
@@ -51,7 +51,7 @@ def test_output_that_cannot_be_written_is_an_error(
     assert b"Exception" not in done.stderr
 
 
-def test_an_interrupt_is_one_line(script: str, tmp_path: Path) -> None:
+def test_an_interrupt_prints_one_line(script: str, tmp_path: Path) -> None:
     with subprocess.Popen(
         [script, "-v", "write", "a.md", "-"],
         stdin=subprocess.PIPE,
@@ -61,7 +61,7 @@ def test_an_interrupt_is_one_line(script: str, tmp_path: Path) -> None:
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     ) as process:
         assert process.stdin is not None
-        process.stdin.write(b"x" * 200_000)  # more than a pipe holds: the command is reading by now
+        process.stdin.write(b"x" * 200_000)  # more than a pipe holds, so the command has started to read
         process.stdin.flush()
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate()
@@ -72,7 +72,7 @@ def test_an_interrupt_is_one_line(script: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("missing", ["click", "rich"])
-def test_without_its_extra_the_command_names_what_to_install(missing: str, tmp_path: Path) -> None:
+def test_the_command_names_the_missing_extra(missing: str, tmp_path: Path) -> None:
     program = f"import sys; sys.modules[{missing!r}] = None; from agent_memory.cli import main; main()"
     done = subprocess.run([sys.executable, "-c", program, "ls"], capture_output=True, cwd=tmp_path, check=False)
     assert done.returncode == 6
@@ -80,7 +80,7 @@ def test_without_its_extra_the_command_names_what_to_install(missing: str, tmp_p
     assert done.stderr == f"Error: the command line needs {missing}: pip install 'agent-memory[cli]'\n".encode()
 
 
-def test_the_framework_imports_neither_click_nor_rich(tmp_path: Path) -> None:
+def test_the_library_imports_neither_click_nor_rich(tmp_path: Path) -> None:
     program = "import agent_memory, sys; sys.exit(any(name in sys.modules for name in ('click', 'rich')))"
     assert subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=False).returncode == 0
 
@@ -113,14 +113,14 @@ def test_no_traceback_reaches_the_user(spawn: Spawn, args: list[str]) -> None:
 
 
 @pytest.mark.parametrize("command", [["ls"], ["tree"], ["ls", "--json"]])
-def test_a_terminal_that_lacks_a_character_shows_it_escaped(spawn: Spawn, command: list[str]) -> None:
+def test_a_character_that_the_terminal_cannot_show_is_escaped(spawn: Spawn, command: list[str]) -> None:
     spawn("write", "\u30e1\u30e2.md", "x")
     done = spawn(*command, env={"PYTHONIOENCODING": "latin-1"})
     assert (done.returncode, done.stderr) == (0, b"")
     assert rb"\u30e1\u30e2.md" in done.stdout
 
 
-def test_a_progress_bar_is_drawn_only_on_a_terminal(spawn: Spawn, script: str, tmp_path: Path) -> None:
+def test_a_progress_bar_is_shown_only_on_a_terminal(spawn: Spawn, script: str, tmp_path: Path) -> None:
     (tmp_path / "source").mkdir()
     (tmp_path / "source/a.md").write_text("x")
     assert spawn("import", "source").stderr == b""
@@ -139,8 +139,8 @@ def test_a_progress_bar_is_drawn_only_on_a_terminal(spawn: Spawn, script: str, t
 @pytest.mark.parametrize(
     "command", [["ls", "--url", "no{}://x"], ["ls", "--config", "no{}.toml"], ["no{}"], ["ls", "--no{}"]]
 )
-def test_an_error_drives_no_terminal(spawn: Spawn, command: list[str]) -> None:
-    title = "\x1b]0;title\x07\x9b1A\u202e"  # not one of the sequences that click removes
+def test_an_error_message_cannot_control_the_terminal(spawn: Spawn, command: list[str]) -> None:
+    title = "\x1b]0;title\x07\x9b1A\u202e"  # click does not remove this sequence
     error = spawn(*(word.format(title) for word in command)).stderr.decode()
     assert error.startswith("Error: ")
     assert not set(error) & set("\x1b\x07\x9b\u202e")

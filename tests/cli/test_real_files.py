@@ -1,4 +1,4 @@
-"""A tree of more than 1,000 real text files goes in and comes out byte-identical, through the command line."""
+"""Import and export of more than 1,000 real text files with the command line, byte for byte."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def files_below(directory: Path) -> dict[str, bytes]:
 
 @pytest.fixture(scope="module")
 def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The source of an installed package, as it is: every one of its text files."""
+    """All text files of an installed package."""
     directory = tmp_path_factory.mktemp("texts")
     source = Path(moto.__file__).parent
     for path in source.rglob("*"):
@@ -32,7 +32,7 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("root", ["local", "memory", pytest.param("ministack", marks=pytest.mark.long)], indirect=True)
-def test_a_tree_of_real_files_is_imported_listed_and_exported_byte_identical(
+def test_a_tree_of_real_files_is_imported_listed_and_exported_unchanged(
     root: Root, texts: Path, tmp_path: Path
 ) -> None:
     before = files_below(texts)

@@ -1,4 +1,4 @@
-"""import, export, copy: byte for byte, nothing renamed, nothing left out in silence, nothing outside the folder."""
+"""import, export and copy: byte for byte, no file renamed, omitted without a message, or written outside the folder."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ def documented(result: Result) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("url", [".agent-memory", "memory://import-export"])
-def test_a_tree_goes_in_and_comes_out_byte_for_byte(run: Run, source: Path, tmp_path: Path, url: str) -> None:
+def test_a_tree_is_imported_and_exported_byte_for_byte(run: Run, source: Path, tmp_path: Path, url: str) -> None:
     assert run("--url", url, "import", str(source)).exit_code == 0
     assert stored(url=url) == TREE
     assert run("--url", url, "export", "made/target").exit_code == 0
     assert on_disk(tmp_path / "made/target") == TREE
 
 
-def test_a_file_larger_than_one_read_comes_out_and_is_compared_in_blocks(run: Run, tmp_path: Path) -> None:
+def test_a_file_larger_than_one_read_is_exported_and_compared_in_blocks(run: Run, tmp_path: Path) -> None:
     assert run("write", "large.bin", given=b"begin").exit_code == 0
     with (tmp_path / ".agent-memory/agent_memory/default/large.bin").open("ab") as file:
         file.truncate(60_000_000)
@@ -83,7 +83,7 @@ def test_equal_files_are_not_written_again(run: Run) -> None:
     assert (second["written"], second["equal"]) == (0, len(TREE))
 
 
-def test_files_of_other_content_stay_unless_told_otherwise(run: Run, source: Path, tmp_path: Path) -> None:
+def test_files_with_other_content_are_replaced_only_with_overwrite(run: Run, source: Path, tmp_path: Path) -> None:
     run("write", "README.md", "mine, longer than theirs")
     run("write", "many/0/1.txt", "FILE 1\n")
     result = run("import", str(source))
@@ -101,7 +101,7 @@ def test_files_of_other_content_stay_unless_told_otherwise(run: Run, source: Pat
     assert stored() == on_disk(tmp_path / "target") == TREE
 
 
-def test_refused_names_are_reported_with_rule_and_suggestion_and_never_renamed(run: Run, source: Path) -> None:
+def test_refused_names_are_reported_with_a_suggestion_but_never_renamed(run: Run, source: Path) -> None:
     (source / "12:30 meeting.md").write_text("x")
     (source / "docs/aux").write_text("x")
     document = documented(run("import", str(source), "--json"))
@@ -134,7 +134,7 @@ def test_links_and_special_files_are_reported_and_not_followed(run: Run, source:
     assert stored() == TREE
 
 
-def test_what_has_no_counterpart_is_mentioned(run: Run, source: Path) -> None:
+def test_entries_without_a_counterpart_in_the_store_are_mentioned(run: Run, source: Path) -> None:
     (source / "empty/also").mkdir(parents=True)
     (source / ".agent-memory/agent_memory/ann").mkdir(parents=True)
     (source / ".agent-memory/agent_memory/ann/a.md").write_text("x")
@@ -146,7 +146,7 @@ def test_what_has_no_counterpart_is_mentioned(run: Run, source: Path) -> None:
     assert ".agent-memory" in document["notes"][1]
 
 
-def test_a_large_file_that_a_plugin_has_to_see_stays_out_and_stops_no_other(
+def test_a_large_file_that_a_plugin_must_see_is_omitted_and_the_others_imported(
     run: Run, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AGENT_MEMORY_PLUGINS", '{"redaction": {}}')
@@ -159,7 +159,7 @@ def test_a_large_file_that_a_plugin_has_to_see_stays_out_and_stops_no_other(
 
 @pytest.mark.usefixtures("empty_store")
 @pytest.mark.parametrize("command", ["import", "export"])
-def test_a_folder_that_cannot_be_opened_is_one_line(run: Run, tmp_path: Path, command: str) -> None:
+def test_a_folder_that_cannot_be_opened_prints_one_line(run: Run, tmp_path: Path, command: str) -> None:
     (tmp_path / "file").write_text("x")
     result = run(command, "file")
     assert result.exit_code == 1
@@ -167,7 +167,7 @@ def test_a_folder_that_cannot_be_opened_is_one_line(run: Run, tmp_path: Path, co
 
 
 @pytest.mark.usefixtures("source")
-def test_export_writes_nothing_through_a_link(run: Run, tmp_path: Path) -> None:
+def test_export_does_not_write_through_a_link(run: Run, tmp_path: Path) -> None:
     run("import", "source")
     target, outside = tmp_path / "target", tmp_path / "outside"
     target.mkdir()
@@ -184,7 +184,7 @@ def test_export_writes_nothing_through_a_link(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("source")
-def test_export_leaves_what_is_in_its_way(run: Run, tmp_path: Path) -> None:
+def test_export_does_not_replace_a_blocking_entry(run: Run, tmp_path: Path) -> None:
     run("import", "source")
     target = tmp_path / "target"
     (target / "README.md").mkdir(parents=True)
@@ -196,12 +196,10 @@ def test_export_leaves_what_is_in_its_way(run: Run, tmp_path: Path) -> None:
     assert (target / "docs").read_text() == "a file"
 
 
-def test_a_socket_in_the_way_of_an_export_is_reported(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_socket_that_blocks_an_export_is_reported(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run("write", "a.md", "x")
     (tmp_path / "target").mkdir()
-    monkeypatch.chdir(tmp_path / "target")  # the name of a socket is short
+    monkeypatch.chdir(tmp_path / "target")  # the path of a socket must be short
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind("a.md")
         assert run("--url", "../.agent-memory", "export", ".").exit_code == 4
@@ -219,7 +217,7 @@ def test_an_export_leaves_no_temporary_files_and_respects_the_umask(run: Run, tm
     assert {file.stat().st_mode & 0o777 for file in (tmp_path / "target").rglob("*.txt")} == {0o640}
 
 
-def test_a_directory_that_becomes_a_link_is_not_entered(tmp_path: Path) -> None:
+def test_a_directory_replaced_by_a_link_is_not_entered(tmp_path: Path) -> None:
     folder, outside = tmp_path / "folder", tmp_path / "outside"
     (folder / "a").mkdir(parents=True)
     (folder / "a/x.md").write_text("inside")
@@ -240,7 +238,7 @@ def test_a_directory_that_becomes_a_link_is_not_entered(tmp_path: Path) -> None:
     assert on_disk(outside) == {"x.md": b"outside"}
 
 
-def test_names_that_no_path_can_name_are_reported_by_an_export(run: Run, tmp_path: Path) -> None:
+def test_an_export_reports_names_that_are_no_keys(run: Run, tmp_path: Path) -> None:
     run("write", "a.md", "x")
     (tmp_path / ".agent-memory/agent_memory/default/what?.md").write_text("an editor's")
     result = run("export", "target")
@@ -249,7 +247,7 @@ def test_names_that_no_path_can_name_are_reported_by_an_export(run: Run, tmp_pat
     assert on_disk(tmp_path / "target") == {"a.md": b"x"}
 
 
-def test_copy_takes_all_agents_and_skips_what_is_equal(run: Run, source: Path) -> None:
+def test_copy_copies_all_agents_and_skips_equal_files(run: Run, source: Path) -> None:
     run("--agent", "ann", "import", str(source))
     run("--agent", "bob", "write", "b.md", "x")
     document = documented(run("copy", ".agent-memory", "memory://copied", "--json"))
@@ -259,7 +257,7 @@ def test_copy_takes_all_agents_and_skips_what_is_equal(run: Run, source: Path) -
     assert documented(run("copy", ".agent-memory", "memory://copied", "--json"))["equal"] == len(TREE) + 1
 
 
-def test_copy_overwrites_only_when_told_so(run: Run) -> None:
+def test_copy_overwrites_only_with_its_option(run: Run) -> None:
     run("--url", "one", "write", "a.md", "one")
     run("--url", "two", "write", "a.md", "two")
     assert run("copy", "one", "two").exit_code == 4
@@ -268,7 +266,7 @@ def test_copy_overwrites_only_when_told_so(run: Run) -> None:
     assert stored(url="two") == {"a.md": b"one"}
 
 
-def test_copy_reports_what_is_no_agent(run: Run, tmp_path: Path) -> None:
+def test_copy_reports_entries_that_are_no_agents(run: Run, tmp_path: Path) -> None:
     run("write", "a.md", "x")
     agents = tmp_path / ".agent-memory/agent_memory"
     (agents / "no agent").mkdir()
@@ -281,14 +279,14 @@ def test_copy_reports_what_is_no_agent(run: Run, tmp_path: Path) -> None:
     assert sorted(each["path"] for each in document["left"]) == ["no agent", "stray.md"]
 
 
-def test_copy_gives_options_to_the_side_they_are_meant_for(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_copy_passes_each_option_to_its_store(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     run("write", "a.md", "x")
     monkeypatch.setenv("AGENT_MEMORY_STORAGE_OPTIONS", '{"endpoint_url": "http://127.0.0.1:1"}')
     assert run("copy", ".agent-memory", "two", "--to-option", "durability=process").exit_code == 0
     assert run("copy", ".agent-memory", "two", "--from-option", "durability=none").exit_code == 2
 
 
-def test_a_store_that_cannot_create_refuses_an_import_as_a_whole(run: Run, source: Path, tmp_path: Path) -> None:
+def test_a_store_without_atomic_creates_refuses_the_whole_import(run: Run, source: Path, tmp_path: Path) -> None:
     url = f"simplecache::file://{tmp_path}/plain"
     result = run("--url", url, "import", str(source))
     assert result.exit_code == 6

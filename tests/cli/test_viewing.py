@@ -1,4 +1,4 @@
-"""view and search: what they show, exit codes, and names and contents that would harm whoever looks at them."""
+"""view and search: output, exit codes, and hostile names and contents."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def put(path: str, data: bytes) -> None:
         service.agent("default").write_bytes(path, data)
 
 
-def test_a_person_sees_what_a_conversation_keeps(run: Run) -> None:
+def test_view_shows_a_person_the_files_of_a_conversation(run: Run) -> None:
     run("history", "append", "--role", "user", "by the river")
     assert "by the river" in run("view", "history.jsonl").stdout
     assert "history.jsonl" in run("view").stdout
@@ -56,7 +56,7 @@ def test_a_person_sees_what_a_conversation_keeps(run: Run) -> None:
         (["notes/a.md", "/memories/notes/a.md"], "/memories/notes/a.md"),
     ],
 )
-def test_view_shows_what_the_tool_shows_however_the_path_is_given(run: Run, paths: list[str], named: str) -> None:
+def test_view_shows_the_same_as_the_tool_for_every_form_of_the_path(run: Run, paths: list[str], named: str) -> None:
     with AgentMemoryService(".agent-memory") as service:
         answer = MemoryTool(service.agent("default")).call({"command": "view", "path": named})
     assert not answer.is_error
@@ -66,7 +66,7 @@ def test_view_shows_what_the_tool_shows_however_the_path_is_given(run: Run, path
         assert json.loads(run("view", path, "--json").stdout)["output"] == answer.output
 
 
-def test_view_of_an_empty_memory_shows_its_root_and_makes_nothing(run: Run, empty_store: Path) -> None:
+def test_view_of_an_empty_memory_shows_its_root_and_creates_nothing(run: Run, empty_store: Path) -> None:
     result = run("view")
     assert (result.exit_code, result.stdout.splitlines()[-1]) == (0, "0B\t/memories")
     assert list(empty_store.iterdir()) == []
@@ -76,7 +76,7 @@ def test_view_of_an_empty_memory_shows_its_root_and_makes_nothing(run: Run, empt
 @pytest.mark.parametrize(
     ("lines", "numbers"), [("2:3", [2, 3]), ("4:", [4, 5]), ("4:-1", [4, 5]), ("5:99", [5]), ("99:", []), ("2:2", [2])]
 )
-def test_view_shows_the_lines_asked_for(run: Run, lines: str, numbers: list[int]) -> None:
+def test_view_shows_the_requested_lines(run: Run, lines: str, numbers: list[int]) -> None:
     result = run("view", "notes/a.md", "--lines", lines)
     assert result.exit_code == 0
     assert [int(row.split("\t")[0]) for row in result.stdout.splitlines()[1:] if row] == numbers
@@ -85,7 +85,7 @@ def test_view_shows_the_lines_asked_for(run: Run, lines: str, numbers: list[int]
 @pytest.mark.parametrize(
     "lines", ["", "3", ":3", "0:3", "3:2", "-1:3", "1:-2", "1:2:3", "x:y", "1:\u0663", "9" * 5000 + ":"]
 )
-def test_lines_that_make_no_sense_are_wrong_usage(run: Run, lines: str) -> None:
+def test_an_invalid_range_of_lines_is_a_usage_error(run: Run, lines: str) -> None:
     result = run("view", "a.md", "--lines", lines)
     assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
     assert "START:END" in result.stderr
@@ -109,7 +109,7 @@ def test_lines_that_make_no_sense_are_wrong_usage(run: Run, lines: str) -> None:
         ("x" * 10_000, 5, "invalid_path"),
     ],
 )
-def test_a_failed_view_is_an_error_with_its_exit_code(
+def test_a_failed_view_prints_an_error_and_has_its_exit_code(
     run: Run, tmp_path: Path, path: str, code: int, kind: str
 ) -> None:
     result = run("view", path)
@@ -128,14 +128,14 @@ def test_a_file_that_is_no_text_is_not_shown(run: Run, tmp_path: Path) -> None:
     assert str(tmp_path) not in result.stderr
 
 
-def test_a_file_of_too_many_lines_is_refused_in_the_tools_words(run: Run) -> None:
+def test_a_file_with_too_many_lines_is_refused_with_the_tools_message(run: Run) -> None:
     put("long.md", b"\n" * 1_000_000)
     result = run("view", "long.md")
     assert result.exit_code == 1
     assert result.stderr == "Error: File /memories/long.md exceeds maximum line limit of 999,999 lines.\n"
 
 
-def test_a_link_is_refused_and_tells_no_host_path(run: Run, tmp_path: Path) -> None:
+def test_a_link_is_refused_without_showing_a_host_path(run: Run, tmp_path: Path) -> None:
     put("a.md", b"x")
     (tmp_path / ".agent-memory/agent_memory/default/link.md").symlink_to(tmp_path / "secret")
     (tmp_path / "secret").write_text("secret")
@@ -145,7 +145,7 @@ def test_a_link_is_refused_and_tells_no_host_path(run: Run, tmp_path: Path) -> N
     assert "secret" not in run("search", "secret").output
 
 
-def test_view_escapes_the_controls_and_format_characters_that_search_replaces() -> None:
+def test_view_escapes_the_control_and_format_characters_that_search_replaces() -> None:
     hidden = {"Cc", "Cf", "Cs", "Zl", "Zp"}
     characters = [chr(code) for code in range(sys.maxunicode + 1) if unicodedata.category(chr(code)) in hidden]
     kept = [character for character in characters if printable(character) == character]
@@ -153,12 +153,12 @@ def test_view_escapes_the_controls_and_format_characters_that_search_replaces() 
     assert [character for character in characters if is_shown(character)] == list("\t\u200c\u200d")
 
 
-def test_no_stored_content_hides_a_part_or_turns_its_direction(run: Run) -> None:
+def test_no_stored_content_can_hide_text_or_change_its_direction(run: Run) -> None:
     put("a.md", "tea \u200ea\u200fb\u061cc\ufeffd\U000e0041e\u00adf".encode())
     assert r"tea \u200ea\u200fb\u061cc\ufeffd\U000e0041e\xadf" in run("view", "a.md").stdout
 
 
-def test_no_stored_content_drives_the_terminal(run: Run) -> None:
+def test_no_stored_content_can_control_the_terminal(run: Run) -> None:
     put("a.md", "red \x1b[31m \x9b1A \u202e \x00 \x7f \u2028 over\rwrite\r\nnext\ttab".encode())
     text = run("view", "a.md").stdout_bytes.decode()
     assert r"red \x1b[31m \x9b1A \u202e \x00 \x7f \u2028 over\rwrite" + "\r\n     2\tnext\ttab\n" in text
@@ -190,14 +190,14 @@ def test_search_prints_path_line_and_text(run: Run) -> None:
         (["--glob", "notes/*.txt"], ["notes/deep/b.txt"]),
     ],
 )
-def test_search_is_narrowed_by_path_and_glob(run: Run, args: list[str], paths: list[str]) -> None:
+def test_search_can_be_limited_by_path_and_glob(run: Run, args: list[str], paths: list[str]) -> None:
     assert [row.split(":")[0] for row in run("search", "tea", *args).stdout.splitlines()] == paths
     found = json.loads(run("search", "tea", "--json", *args).stdout)
     assert [match["path"] for match in found["matches"]] == paths
 
 
 @pytest.mark.usefixtures("files")
-def test_search_shows_lines_around_a_match(run: Run) -> None:
+def test_search_shows_the_lines_around_a_match(run: Run) -> None:
     expected = "notes/a.md-1- one\nnotes/a.md:2: TEA\nnotes/a.md-3- three\n--\n"
     for option in (["-C", "1"], ["-C1"], ["--context", "1"]):
         assert run("search", "tea", *option, "notes").stdout.startswith(expected)
@@ -206,7 +206,7 @@ def test_search_shows_lines_around_a_match(run: Run) -> None:
 
 
 @pytest.mark.usefixtures("files")
-def test_search_tells_if_there_is_more_than_it_shows(run: Run) -> None:
+def test_search_reports_that_there_are_more_matches(run: Run) -> None:
     result = run("search", "tea", "--max-results", "2")
     assert (result.exit_code, result.stdout.count("\n")) == (0, 2)
     assert result.stderr.startswith("Note: there are more than these 2; ")
@@ -217,7 +217,7 @@ def test_search_tells_if_there_is_more_than_it_shows(run: Run) -> None:
 
 @pytest.mark.usefixtures("files")
 @pytest.mark.parametrize("args", [["nothing like it"], ["loose", "notes"], ["loose", "--glob", "*.txt"], ["a.*b"]])
-def test_search_that_finds_nothing_ends_with_1_like_grep_and_without_an_error(run: Run, args: list[str]) -> None:
+def test_search_without_a_match_exits_with_1_like_grep_and_prints_no_error(run: Run, args: list[str]) -> None:
     result = run("search", *args)
     assert (result.exit_code, result.stdout, result.stderr) == (1, "", "")
     result = run("search", "--json", *args)
@@ -249,7 +249,7 @@ def test_search_of_an_empty_memory_finds_nothing(run: Run, empty_store: Path) ->
         (["tea", "notes", "more"], 2),
     ],
 )
-def test_a_search_that_cannot_be_made_is_one_error(run: Run, tmp_path: Path, args: list[str], code: int) -> None:
+def test_an_invalid_search_prints_one_error(run: Run, tmp_path: Path, args: list[str], code: int) -> None:
     result = run("search", *args)
     assert (result.exit_code, result.stdout) == (code, "")
     assert result.stderr.startswith("Error: ")
@@ -258,7 +258,7 @@ def test_a_search_that_cannot_be_made_is_one_error(run: Run, tmp_path: Path, arg
 
 
 @pytest.mark.parametrize("query", ["- [ ] buy tea", "--- rule", "[x", "(", "\\", "\x1b[31m"])
-def test_a_query_is_a_text_and_no_pattern(run: Run, query: str) -> None:
+def test_a_query_is_literal_text_not_a_pattern(run: Run, query: str) -> None:
     put("a.md", f"other\n{query}\n".encode())
     assert run("search", query).stdout.startswith("a.md:2: ")
 
@@ -268,7 +268,7 @@ def test_a_query_is_a_text_and_no_pattern(run: Run, query: str) -> None:
     [bytes(range(256)) * 100, b"\xef\xbb\xbftea", b"tea\xff", b"x" * 5_000_000 + b"tea", b"\ntea" * 1000, b"\0tea\0"],
     ids=["binary", "byte order mark", "latin", "a long line", "many", "NUL"],
 )
-def test_search_takes_any_content(run: Run, data: bytes) -> None:
+def test_search_works_on_any_content(run: Run, data: bytes) -> None:
     put("a.md", data)
     result = run("search", "tea", "-C2")
     assert result.exit_code == (0 if b"tea" in data else 1)
@@ -276,7 +276,7 @@ def test_search_takes_any_content(run: Run, data: bytes) -> None:
     assert max(map(len, result.stdout.splitlines()), default=0) < 400
 
 
-def test_spaces_and_joiners_of_any_script_are_shown_as_they_are(run: Run) -> None:
+def test_spaces_and_joiners_of_any_script_are_shown_unchanged(run: Run) -> None:
     text = (
         "tea \u30e1\u3000\u30e2 \u0645\u06cc\u200c\u0631\u0648\u0645 10\u202f000\u00a0\u20ac \U0001f469\u200d\U0001f4bb"
     )
@@ -286,7 +286,7 @@ def test_spaces_and_joiners_of_any_script_are_shown_as_they_are(run: Run) -> Non
 
 
 @pytest.mark.parametrize("command", [["view"], ["search", "x"], ["search", "nothing"]])
-def test_names_that_no_path_can_name_are_mentioned(run: Run, tmp_path: Path, command: list[str]) -> None:
+def test_names_that_are_no_keys_are_mentioned(run: Run, tmp_path: Path, command: list[str]) -> None:
     put("a.md", b"x")
     (tmp_path / ".agent-memory/agent_memory/default/what?.md").write_text("x")
     result = run(*command)
@@ -296,7 +296,7 @@ def test_names_that_no_path_can_name_are_mentioned(run: Run, tmp_path: Path, com
 
 
 @pytest.mark.usefixtures("files")
-def test_global_options_stand_before_or_after(run: Run) -> None:
+def test_global_options_may_be_before_or_after_the_command(run: Run) -> None:
     run("--url", "elsewhere", "--agent", "ann", "write", "a.md", "tea")
     for args in (
         ["--url", "elsewhere", "search", "--agent", "ann", "tea"],
@@ -308,7 +308,7 @@ def test_global_options_stand_before_or_after(run: Run) -> None:
 
 
 @pytest.mark.parametrize("command", [["view"], ["view", "--json"], ["search", "x"], ["search", "x", "--json"]])
-def test_a_reader_that_goes_away_ends_the_command_in_silence(script: str, tmp_path: Path, command: list[str]) -> None:
+def test_a_closed_output_pipe_ends_the_command_silently(script: str, tmp_path: Path, command: list[str]) -> None:
     put("a.md", b"x" * 100 + b"\nx" * 1000)
     source, target = os.pipe()
     os.close(source)
@@ -320,14 +320,14 @@ def test_a_reader_that_goes_away_ends_the_command_in_silence(script: str, tmp_pa
 
 
 @pytest.mark.parametrize("command", [["view"], ["view", "\u30e1.md"], ["search", "\u30e1"]])
-def test_a_terminal_that_lacks_a_character_shows_it_escaped(spawn: Spawn, command: list[str]) -> None:
+def test_a_character_that_the_terminal_cannot_show_is_escaped(spawn: Spawn, command: list[str]) -> None:
     put("\u30e1.md", "caf\u00e9 \u30e1".encode())
     done = spawn(*command, env={"PYTHONIOENCODING": "latin-1", "PYTHONUTF8": "1"})
     assert (done.returncode, done.stderr) == (0, b"")
     assert rb"\u30e1" in done.stdout
 
 
-def test_the_examples_of_the_page_print_what_it_says(run: Run) -> None:
+def test_the_examples_of_the_page_print_the_documented_output(run: Run) -> None:
     run("write", "notes/today.md", "# Today\n- learnt to pipe\n")
     page = (Path(__file__).parents[2] / "docs/cli.md").read_text()
     examples = re.findall(r"^\$ agent-memory ((?:view|search) .*)\n((?:[^$`].*\n|\n)+)", page, re.MULTILINE)

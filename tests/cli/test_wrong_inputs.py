@@ -1,4 +1,4 @@
-"""What the command line says to wrong input: each row of the table in ``docs/cli.md``, run as a user runs it.
+"""The messages of the command line for wrong input: each row of the table in ``docs/cli.md``, run like a user's.
 
 ``python -m pytest tests/cli/test_wrong_inputs.py --cli-page docs/cli.md`` writes the table.
 """
@@ -32,7 +32,7 @@ _READS_ONLY = {
 
 @pytest.fixture(scope="module")
 def lines(pytestconfig: pytest.Config) -> Iterator[list[str]]:
-    """The rows that were seen; the page of ``--cli-page`` is written of them when all are."""
+    """The rows of this run; when all are present, ``--cli-page`` writes them to the page."""
     seen: list[str] = []
     yield seen
     if (page := pytestconfig.getoption("--cli-page")) and len(seen) == len(ROWS):
@@ -41,7 +41,7 @@ def lines(pytestconfig: pytest.Config) -> Iterator[list[str]]:
 
 @pytest.fixture
 def here(tmp_path: Path) -> Path:
-    """A user's directory: a store with a few files, one of them corrupted, and a store on a read-only disk."""
+    """A user's directory: a store with a few files, one of them damaged, and a store on a read-only disk."""
     with AgentMemoryService(tmp_path / ".agent-memory") as service:
         memory = service.agent("default")
         memory.write("a.md", "a")
@@ -55,7 +55,7 @@ def here(tmp_path: Path) -> Path:
 
 @contextmanager
 def read_only(disk: Path) -> Iterator[None]:
-    """The directory as a disk that is mounted read-only."""
+    """Mount the directory read-only."""
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "ro", "none", str(disk)], capture_output=True).returncode:
         pytest.skip("mounting takes root")
     try:
@@ -78,7 +78,7 @@ def ran(row: Row, command: str, environment: dict[str, str], directory: Path) ->
     ) as process:
         if row.what == "an interrupt":
             assert process.stdin is not None
-            process.stdin.write(b"x" * 200_000)  # more than a pipe holds: the command is reading by now
+            process.stdin.write(b"x" * 200_000)  # more than a pipe holds, so the command has started to read
             process.stdin.flush()
             os.killpg(process.pid, signal.SIGINT)
         _, errors = process.communicate()
@@ -86,7 +86,7 @@ def ran(row: Row, command: str, environment: dict[str, str], directory: Path) ->
 
 
 def told_of(row: Row, here: Path, script: str, server: S3Server | None) -> Told:
-    """What a row's command says; the server's address stands in it as the page shows it."""
+    """The message of a row's command, with the server's address in the page's form."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
     environment |= {"HOME": str(here), "PATH": f"{Path(script).parent}:{os.environ['PATH']}"}
     environment |= {"AWS_DEFAULT_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true", **row.env}
@@ -103,7 +103,7 @@ def told_of(row: Row, here: Path, script: str, server: S3Server | None) -> Told:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.what)
-def test_wrong_input_is_told_with_its_name(
+def test_the_message_for_a_wrong_input_names_it(
     row: Row, here: Path, lines: list[str], script: str, request: pytest.FixtureRequest
 ) -> None:
     told = told_of(row, here, script, request.getfixturevalue(row.server) if row.server else None)

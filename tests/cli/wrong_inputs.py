@@ -1,4 +1,4 @@
-"""Wrong inputs of the command line: how a user types each, and the table of what is said to it in ``docs/cli.md``."""
+"""Wrong inputs of the command line, as a user types them, and the table of their messages in ``docs/cli.md``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 BEGIN, END = "<!-- wrong inputs: written by a test -->\n", "<!-- end of wrong inputs -->\n"
 HEAD: Final = "| wrong input | command | says | exit code | seconds |\n|---|---|---|---|---|\n"
 ENDPOINT: Final = "http://localhost:9000"
-"""What the page shows for the address of the server that the test started."""
+"""The page's form of the address of the test server."""
 
 
 @dataclass(frozen=True)
@@ -21,9 +21,9 @@ class Row:
         what: the wrong input, in words.
         command: what the user types; ``ENDPOINT`` stands for the server of the test.
         code: the exit code.
-        names: what the message has to name.
-        server: the fixture with the server, if one is needed.
-        env: variables that the user has set.
+        names: the words that the message must contain.
+        server: the fixture of a server, if the row needs one.
+        env: the user's environment variables.
     """
 
     what: str
@@ -78,7 +78,7 @@ ROWS: Final = (
 
 @dataclass(frozen=True)
 class Told:
-    """What a command said, on standard error, and how long it took."""
+    """The standard error of a command, and its duration."""
 
     message: str
     code: int
@@ -86,12 +86,12 @@ class Told:
 
 
 def cell(text: str) -> str:
-    """A text as it stands in a cell."""
+    """A text in the form of a table cell."""
     return "<br>".join(f"`{line}`" for line in text.splitlines()).replace("|", "\\|")
 
 
 def line_of(row: Row, told: Told) -> str:
-    """A row of the table."""
+    """One line of the table."""
     seconds = "under 1" if told.seconds < 1 else f"{told.seconds:.0f}"
     return f"| {row.what} | {cell(row.command)} | {cell(told.message)} | {told.code} | {seconds} |\n"
 
@@ -103,11 +103,11 @@ def lines_on(page: Path) -> dict[str, str]:
 
 
 def timeless(line: str) -> str:
-    """A row without what differs from run to run: seconds and numbers of requests."""
+    """A row without the values that differ between runs: seconds and numbers of requests."""
     return re.sub(r"\d+ requests in [\d.]+ s|for up to \d+ s", "", line).rpartition(" | ")[0]
 
 
 def write_to(page: Path, lines: list[str]) -> None:
-    """Put the table of a run in its place on the page."""
+    """Write the table of a run into the page."""
     before, _, rest = page.read_text().partition(BEGIN)
     page.write_text("".join((before, BEGIN, HEAD, *lines, END, rest.partition(END)[2])))

@@ -1,4 +1,4 @@
-"""An empty memory on every backend, and a conversation in it; whatever a test opened is closed after it."""
+"""An empty memory on every backend, and a conversation in it; memories opened by a test are closed after it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _closed() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _nothing_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each test is told of a failure as a new process is."""
+    """Reset the set of reported failures, so that each test gets its warnings like a new process."""
     monkeypatch.setattr(context, "_told", set())
 
 

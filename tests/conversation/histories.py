@@ -1,4 +1,4 @@
-"""What the tests of a conversation's memory share: histories as bytes, plugins, and both kinds called alike."""
+"""Helpers of the conversation tests: histories as bytes, plugins, and one interface to sync and async classes."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ NOON: Final = "2026-03-01T12:00:00+00:00"
 
 
 def line(content: object = "hi", role: str = "user", timestamp: str = NOON, **fields: object) -> bytes:
-    """One line of a history, as the other project writes it: what is not ASCII is escaped."""
+    """One line of a history as another writer stores it, with non-ASCII characters escaped."""
     return json.dumps({"role": role, "content": content, "timestamp": timestamp, **fields}).encode() + b"\n"
 
 
 def lines(count: int, size: int = 0) -> bytes:
-    """So many lines, each with its number, and ``size`` bytes of another writer's."""
+    """A number of lines, each with its number as content and ``size`` bytes in a field of another writer."""
     return b"".join(line(f"{number}", filler="." * size) for number in range(count))
 
 
@@ -49,7 +49,7 @@ def contents(messages: Iterable[Message]) -> list[str]:
 
 
 def root_on(request: pytest.FixtureRequest, tmp_path: Path) -> Root:
-    """An empty root on the backend that a fixture's parameter names; for S3, that is the name of a server."""
+    """An empty root on the backend that a fixture parameter names; for S3 the parameter is the name of a server."""
     name: str = request.param
     if name == "local":
         return Root(str(tmp_path / "root"), {})
@@ -63,7 +63,7 @@ _open = ExitStack()
 
 
 def opened(root: Root, *plugins: object) -> AgentMemory:
-    """A memory that is closed when the test ends."""
+    """Open a memory that is closed at the end of the test."""
     return _open.enter_context(AgentMemory.open(root.url, storage_options=root.options, plugins=plugins))
 
 
@@ -72,14 +72,14 @@ def close_all() -> None:
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What was logged of ours from WARNING on; forgets it."""
+    """This package's log messages of level WARNING and above; clears the log."""
     records = [record for record in caplog.records if record.name == "agent_memory"]
     caplog.clear()
     return [f"{record.levelname} {record.getMessage()}" for record in records if record.levelno >= logging.WARNING]
 
 
 class Failing:
-    """Makes the memory fail: every operation of a kind, on a file."""
+    """A guard that fails every operation of one kind on one file."""
 
     def __init__(self, kind: str, path: str) -> None:
         self._kind, self._path = kind, path
@@ -92,7 +92,7 @@ class Failing:
 
 @dataclass(frozen=True)
 class Surfaces:
-    """What an agent loop calls, over one root."""
+    """The objects that an agent loop calls, on one root."""
 
     conversation: ConversationMemory
     context: MemoryContext
@@ -123,7 +123,7 @@ KINDS: Final[dict[str, Kind]] = {"sync": sync_surfaces, "async": async_surfaces}
 
 
 class Awaited:
-    """An async twin whose calls are awaited, each in an event loop of its own."""
+    """A sync interface to an async object; each call runs in a new event loop."""
 
     def __init__(self, twin: object) -> None:
         self._twin = twin

@@ -1,6 +1,6 @@
-"""What history and search have to give, written plainly: every line is parsed, and nothing is passed over.
+"""A naive implementation of history and search: it parses every line and skips none.
 
-Written from the description of the other project's behaviour, not from our code, which it is compared with.
+It is written from the documented behaviour, not from this package's code, which the tests compare with it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ KNOWN = ("role", "content", "timestamp", "tool_calls", *OPTIONAL_TEXTS)
 
 
 def message_in(line: bytes) -> Message | None:
-    """The message of a line, if it holds one."""
+    """The message of a line, or None."""
     try:
         values: Any = json.loads(line.decode("utf-8"))
     except (ValueError, RecursionError):
@@ -62,7 +62,7 @@ def messages(data: bytes) -> list[Message]:
 
 
 def last_messages(data: bytes, last_n: int | None) -> list[Message]:
-    """What `load_history` gives."""
+    """The result of `load_history`."""
     found = [message for message in messages(data) if message.role.strip().lower() not in ("system", "developer")]
     if last_n is None:
         return found
@@ -70,12 +70,12 @@ def last_messages(data: bytes, last_n: int | None) -> list[Message]:
 
 
 def bad_lines(data: bytes) -> int:
-    """How many lines are neither blank nor a message."""
+    """The number of lines that are neither blank nor a message."""
     return sum(1 for line in data.split(b"\n") if line.strip() and message_in(line) is None)
 
 
 def search(data: bytes, query: str, since: float | None = None, max_results: int = 10) -> list[Match]:
-    """The earliest matches, each with its neighbours."""
+    """The earliest matches, each with its adjacent messages."""
     seen = [message for message in messages(data) if since is None or message.timestamp.timestamp() >= since]
     matches = []
     for number, message in enumerate(seen):
@@ -91,14 +91,14 @@ def is_shown(message: Message) -> bool:
 
 
 def answer(query: str, matches: list[Match]) -> str:
-    """The text that the tool gives for these matches."""
+    """The tool's output for these matches."""
     if not matches:
         return as_unicode(f"No matches found for '{query if len(query) <= 300 else query[:300] + '...'}'.")
     return as_unicode("\n".join(block(number, match) for number, match in enumerate(matches, 1)))
 
 
 def as_unicode(text: str) -> str:
-    """A text with a replacement character for each surrogate that is no half of a pair."""
+    """A text whose unpaired surrogates are replaced by U+FFFD."""
     joined = re.sub("[\ud800-\udbff][\udc00-\udfff]", lambda pair: json.loads(json.dumps(pair[0])), text)
     return re.sub("[\ud800-\udfff]", "\ufffd", joined)
 

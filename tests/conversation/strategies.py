@@ -1,4 +1,4 @@
-"""Histories as hypothesis draws them: everything a JSON line may look like, and much that is no JSON line."""
+"""Hypothesis strategies for histories: all forms of a JSON line, and many lines that are no JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RECENT: Final = NOW - timedelta(days=1)
 OLD: Final = NOW - timedelta(days=10)
 BETWEEN: Final = (NOW - timedelta(days=5)).timestamp()
 
-# Letters that are another's lower case, or part of it, or that must or may be escaped in JSON.
+# Letters that are (part of) another letter's lower case, or that JSON must or may escape.
 FAMILIES: Final = (
     "kK\u212a",
     "sS\u017f\xdf\u1e9e",
@@ -42,7 +42,7 @@ def escaped(character: str) -> str:
 
 @st.composite
 def spelled(draw: st.DrawFn, text: str) -> str:
-    """A JSON string of a text, each character in one of its spellings."""
+    """A JSON string of a text, each character in one of its possible escapes."""
     return '"' + "".join(draw(st.sampled_from(spellings(character))) for character in text) + '"'
 
 
@@ -93,7 +93,7 @@ extras = st.sampled_from(
 
 @st.composite
 def objects(draw: st.DrawFn, letters: str) -> str:
-    """A JSON object that is a message, or nearly one."""
+    """A JSON object that is a message or almost one."""
     members = [
         f"{draw(role_names)}: {draw(roles)}",
         f'"content": {draw(st.text(letters, max_size=6).flatmap(spelled))}',
@@ -116,7 +116,7 @@ garbage = st.one_of(
 
 @st.composite
 def lines(draw: st.DrawFn, letters: str) -> bytes:
-    """A line without its end: mostly a message, else a part of one, two, one of other bytes, a blank one, garbage."""
+    """A line without its newline: mostly a message, else torn, doubled, other bytes, blank or garbage."""
     kind = draw(st.sampled_from(["message"] * 12 + ["torn", "two", "other bytes", "blank", "garbage"]))
     if kind == "blank":
         return draw(blanks)
@@ -132,7 +132,7 @@ def lines(draw: st.DrawFn, letters: str) -> bytes:
 
 @st.composite
 def cases(draw: st.DrawFn) -> tuple[bytes, str]:
-    """A history's bytes, and a query of the letters that its messages are of."""
+    """The bytes of a history, and a query of the same letters as its messages."""
     letters = draw(st.sampled_from(FAMILIES))
     line = st.tuples(lines(letters), st.sampled_from([b"\n", b"\n", b"\r\n"]), st.integers(1, 2))
     data = b"".join((line + end) * times for line, end, times in draw(st.lists(line, max_size=8)))

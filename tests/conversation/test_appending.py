@@ -1,4 +1,4 @@
-"""Appending to a history: an exchange is one append, whole and in one piece, however many others append."""
+"""Appending to a history: an exchange is one append and stays contiguous beside any number of other writers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def root(request: pytest.FixtureRequest, tmp_path: Path) -> Root:
 
 
 @sync_and_async
-def test_appended_messages_come_back(root: Root, kind: Kind) -> None:
+def test_appended_messages_are_loaded_again(root: Root, kind: Kind) -> None:
     conversation = kind(root).conversation
     conversation.append_message(MANY[0])
     conversation.append_messages(MANY[1:])
@@ -46,7 +46,7 @@ def test_an_exchange_is_one_append_and_nothing_else(root: Root, kind: Kind) -> N
 
 
 @sync_and_async
-def test_no_messages_are_no_append(root: Root, kind: Kind) -> None:
+def test_appending_no_messages_makes_no_operation(root: Root, kind: Kind) -> None:
     recorder = RecordingPlugin()
     kind(root, recorder).conversation.append_messages([])
     assert recorder.before == []
@@ -67,14 +67,14 @@ def test_an_exchange_is_the_users_message_and_the_final_text() -> None:
     assert user.timestamp <= assistant.timestamp
 
 
-def test_an_append_that_is_refused_appends_none_of_its_messages(root: Root) -> None:
+def test_a_refused_append_stores_none_of_its_messages(root: Root) -> None:
     opened(root).write_bytes(HISTORY, line("before"))
     with pytest.raises(OperationDenied):
         ConversationMemory(opened(root, Failing("append", HISTORY))).append_messages(MANY)
     assert opened(root).read_bytes(HISTORY) == line("before")
 
 
-def test_an_append_leaves_what_is_there_as_it_is(root: Root) -> None:
+def test_an_append_does_not_change_the_existing_content(root: Root) -> None:
     before = b"\xff garbage\r\n\n" + line("a") + b"torn"
     opened(root).write_bytes(HISTORY, before)
     ConversationMemory(opened(root)).append_messages(MANY)
@@ -86,7 +86,7 @@ def test_an_append_leaves_what_is_there_as_it_is(root: Root) -> None:
 
 @pytest.fixture(params=ATOMIC)
 def racing_root(request: pytest.FixtureRequest, tmp_path: Path) -> Root:
-    """An empty root on every backend whose writes are atomic."""
+    """An empty root on every backend with atomic writes."""
     return root_on(request, tmp_path)
 
 
@@ -110,14 +110,14 @@ def assert_whole_and_adjacent(root: Root, writers: int, exchanges: int) -> None:
 
 
 @pytest.mark.parametrize("exchanges", [10, pytest.param(200, marks=pytest.mark.long)])
-def test_exchanges_of_many_processes_are_whole_and_adjacent(tmp_path: Path, exchanges: int) -> None:
+def test_exchanges_of_many_processes_are_complete_and_contiguous(tmp_path: Path, exchanges: int) -> None:
     root = Root(str(tmp_path), {})
     in_processes(8, append_exchanges, root, exchanges)
     assert_whole_and_adjacent(root, 8, exchanges)
 
 
 @pytest.mark.parametrize(("writers", "exchanges"), [(8, 2), pytest.param(16, 20, marks=pytest.mark.long)])
-def test_exchanges_of_many_threads_are_whole_and_adjacent(racing_root: Root, writers: int, exchanges: int) -> None:
+def test_exchanges_of_many_threads_are_complete_and_contiguous(racing_root: Root, writers: int, exchanges: int) -> None:
     barrier = threading.Barrier(writers)
 
     def work(number: int) -> None:
@@ -129,7 +129,7 @@ def test_exchanges_of_many_threads_are_whole_and_adjacent(racing_root: Root, wri
     assert_whole_and_adjacent(racing_root, writers, exchanges)
 
 
-def test_a_reader_never_sees_a_part_of_an_exchange(racing_root: Root) -> None:
+def test_a_reader_never_sees_a_partial_exchange(racing_root: Root) -> None:
     done = threading.Event()
 
     def read() -> None:

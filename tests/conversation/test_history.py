@@ -1,4 +1,4 @@
-"""Reading a history: its last messages, all of them, and all of them in bounded memory while it grows."""
+"""Reading a history: its last messages, all messages, and an iteration in bounded memory while it grows."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ def stored(data: bytes) -> ConversationMemory:
 
 @settings(deadline=None, max_examples=200)
 @given(cases(), st.none() | st.integers(-1, 12))
-def test_load_history_gives_what_parsing_every_line_gives(case: tuple[bytes, str], last_n: int | None) -> None:
+def test_load_history_equals_parsing_every_line(case: tuple[bytes, str], last_n: int | None) -> None:
     data, _ = case
     assert stored(data).load_history(last_n) == naive.last_messages(data, last_n)
 
 
 @settings(deadline=None, max_examples=100)
 @given(cases())
-def test_all_of_a_history_tells_how_many_lines_were_skipped(case: tuple[bytes, str]) -> None:
+def test_load_history_counts_all_skipped_lines(case: tuple[bytes, str]) -> None:
     data, _ = case
     conversation = stored(data)
     history = conversation.load_history()
@@ -76,7 +76,7 @@ def test_the_last_messages_are_given_oldest_first(root: Root, kind: Kind) -> Non
 
 
 @sync_and_async
-def test_a_missing_history_is_an_empty_one(root: Root, kind: Kind) -> None:
+def test_a_missing_history_loads_as_an_empty_one(root: Root, kind: Kind) -> None:
     conversation = kind(root).conversation
     for last_n in (None, 0, 5):
         assert conversation.load_history(last_n) == History()
@@ -87,7 +87,7 @@ def test_a_missing_history_is_an_empty_one(root: Root, kind: Kind) -> None:
 
 @pytest.mark.parametrize("length", [TAIL, 3 * TAIL, BLOCK, 3 * BLOCK])
 @pytest.mark.parametrize("beyond", [-1, 0, 1, 2])
-def test_messages_at_the_borders_of_blocks_are_neither_lost_nor_given_twice(length: int, beyond: int) -> None:
+def test_messages_at_block_borders_are_neither_lost_nor_given_twice(length: int, beyond: int) -> None:
     shortest = len(line("last", filler=""))
     last = line("last", filler="." * (length + beyond - shortest))
     assert len(last) == length + beyond
@@ -109,7 +109,7 @@ def test_the_last_messages_of_a_large_history_are_read_from_its_end(
     assert history.skipped == 0, "it was read from its beginning"
 
 
-# What was skipped.
+# Skipped lines.
 
 
 @sync_and_async
@@ -136,7 +136,7 @@ def test_a_history_without_bad_lines_is_loaded_without_a_warning(caplog: pytest.
 
 
 @pytest.mark.parametrize("bad", [b"x" * 1000, b"\xff" * 1000, "é".encode() * 1000, b"\x00\x1b[2J\r" * 100, b'"' * 1000])
-def test_a_preview_has_at_most_80_characters_that_can_be_printed(bad: bytes, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_preview_has_at_most_80_printable_characters(bad: bytes, caplog: pytest.LogCaptureFixture) -> None:
     conversation = stored(bad + b"SECRET\n")
     for last_n in (None, 5):
         preview = conversation.load_history(last_n).preview
@@ -151,13 +151,13 @@ def test_a_preview_has_at_most_80_characters_that_can_be_printed(bad: bytes, cap
 
 
 @sync_and_async
-def test_iter_history_gives_what_load_history_gives(root: Root, kind: Kind) -> None:
+def test_iter_history_equals_load_history(root: Root, kind: Kind) -> None:
     opened(root).write_bytes(HISTORY, b"bad\n" + lines(2500, 1000) + b"torn")
     conversation = kind(root).conversation
     assert list(conversation.iter_history()) == conversation.load_history()
 
 
-def test_iter_history_goes_on_while_others_append(
+def test_iter_history_includes_messages_appended_during_the_iteration(
     root: Root, memory: AgentMemory, conversation: ConversationMemory
 ) -> None:
     memory.write_bytes(HISTORY, lines(2500, 1000))
@@ -170,7 +170,7 @@ def test_iter_history_goes_on_while_others_append(
     assert found == [*(f"{number}" for number in range(2500)), "more", "more", "more"]
 
 
-def test_iter_history_goes_on_after_a_line_that_was_torn(memory: AgentMemory, conversation: ConversationMemory) -> None:
+def test_iter_history_continues_after_a_torn_line(memory: AgentMemory, conversation: ConversationMemory) -> None:
     memory.write_bytes(HISTORY, line("a") + b"torn")
     found: list[str] = []
     for message in conversation.iter_history():
@@ -180,7 +180,7 @@ def test_iter_history_goes_on_after_a_line_that_was_torn(memory: AgentMemory, co
     assert found == ["a", "b"]
 
 
-def test_iter_history_counts_the_lines_it_skips_as_it_passes_them(memory: AgentMemory) -> None:
+def test_iter_history_counts_each_skipped_line_when_it_reaches_it(memory: AgentMemory) -> None:
     memory.write_bytes(HISTORY, b"bad\n" + lines(2500, 1000) + b"torn")
     skipped = Skipped()
     messages = ConversationMemory(memory).iter_history(skipped)
@@ -190,7 +190,7 @@ def test_iter_history_counts_the_lines_it_skips_as_it_passes_them(memory: AgentM
     assert (skipped.count, skipped.preview) == (2, "bad")
 
 
-def test_iter_history_reads_each_block_in_an_operation_of_its_own() -> None:
+def test_iter_history_reads_each_block_in_its_own_operation() -> None:
     recorder = RecordingPlugin()
     memory = AgentMemory.open("memory://", plugins=[recorder])
     memory.write_bytes(HISTORY, lines(2500, 1000))
@@ -223,7 +223,7 @@ def test_a_history_rewritten_during_iteration_is_a_conflict(
         list(messages)
 
 
-def test_an_iteration_that_is_given_up_leaves_the_history_usable(conversation: ConversationMemory) -> None:
+def test_an_abandoned_iteration_leaves_the_history_usable(conversation: ConversationMemory) -> None:
     conversation.append_messages([Message("user", "a"), Message("user", "b")])
     for _ in range(3):
         assert next(conversation.iter_history()).content == "a"

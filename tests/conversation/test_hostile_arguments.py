@@ -1,4 +1,4 @@
-"""Whatever a model sends: an answer, never an exception, and nothing changed that the answer does not tell."""
+"""Any arguments of a model get an answer, never an exception, and no change that the answer does not report."""
 
 from __future__ import annotations
 
@@ -71,16 +71,16 @@ def test_arguments_that_are_no_object_are_an_error(
 
 
 @pytest.mark.parametrize("query", [None, 5, True, 1e308, [], ["tea"], {}, b"tea", "", " \n\t", "\u3000"])
-def test_a_query_that_is_no_text_or_blank_is_required(search: SearchHistoryTool, query: Any) -> None:
+def test_a_query_that_is_blank_or_no_text_is_an_error(search: SearchHistoryTool, query: Any) -> None:
     assert search.call({"query": query}) == REQUIRED
 
 
-def test_a_query_that_is_missing_is_required(search: SearchHistoryTool) -> None:
+def test_a_missing_query_is_an_error(search: SearchHistoryTool) -> None:
     assert search.call({}) == search.call("{}") == search.call({"Query": "tea"}) == REQUIRED
 
 
 @pytest.mark.parametrize("query", ["\ud800", "\udfff\ud800", "\0", "a\nb", "\u202e", "x" * 1_000_000, "{}", "%s {0}"])
-def test_a_query_of_strange_characters_is_searched_for(search: SearchHistoryTool, query: str) -> None:
+def test_a_query_of_unusual_characters_is_searched(search: SearchHistoryTool, query: str) -> None:
     result = search.call({"query": query})
     assert not result.is_error
     assert result.output.startswith("No matches found for '")
@@ -93,7 +93,7 @@ def matches(result: ToolResult) -> int:
 
 
 @pytest.mark.parametrize("days", NUMBERS, ids=lambda days: ascii(days)[:14])
-def test_days_are_an_integer_and_all_time_if_none_or_too_many(search: SearchHistoryTool, days: Any) -> None:
+def test_days_must_be_an_integer_and_none_or_a_huge_number_means_all_time(search: SearchHistoryTool, days: Any) -> None:
     result = search.call({"query": "tea", "days": days})
     if days is None or type(days) is int:
         assert matches(result) == (0 if days == 1 else 10)
@@ -102,7 +102,7 @@ def test_days_are_an_integer_and_all_time_if_none_or_too_many(search: SearchHist
 
 
 @pytest.mark.parametrize("most", NUMBERS, ids=lambda most: ascii(most)[:14])
-def test_max_results_are_an_integer_and_clamped(search: SearchHistoryTool, most: Any) -> None:
+def test_max_results_must_be_an_integer_and_is_clamped(search: SearchHistoryTool, most: Any) -> None:
     result = search.call({"query": "tea", "max_results": most})
     if most is None:
         assert matches(result) == 10
@@ -112,7 +112,7 @@ def test_max_results_are_an_integer_and_clamped(search: SearchHistoryTool, most:
         assert result.output == f"Error: the parameter `max_results` is an integer, not {type(most).__name__}"
 
 
-def test_numbers_of_a_model_that_sends_json_are_the_same(search: SearchHistoryTool) -> None:
+def test_numbers_in_json_arguments_are_checked_the_same_way(search: SearchHistoryTool) -> None:
     for number in ("9" * 4000, "-" + "9" * 4000, "null"):
         result = search.call(f'{{"query": "tea", "days": {number}, "max_results": {number}}}')
         assert 1 <= matches(result) <= 50
@@ -134,7 +134,7 @@ def test_a_document_is_written(memory: AgentMemory, write: MemoryWriteTool) -> N
 
 
 @pytest.mark.parametrize("content", [None, 5, True, [], {}, b"text", ["text"]])
-def test_a_document_that_is_no_text_is_required(memory: AgentMemory, write: MemoryWriteTool, content: Any) -> None:
+def test_a_document_that_is_no_text_is_an_error(memory: AgentMemory, write: MemoryWriteTool, content: Any) -> None:
     assert write.call({"content": content}) == ToolResult("Error: content is required", is_error=True)
     assert memory.read(MEMORY) == "kept"
 

@@ -1,4 +1,4 @@
-"""Whatever stands in a history or comes from a model: every call ends in a result, and what is stored stays."""
+"""Any content of a history and any query of a model: every call returns a result, and no stored data changes."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ QUERIES = ["the bad", "x", "\0", "\ud800", "a\nb", '"', "\\", "\xff", "a" * 100_
 
 
 def every_call(conversation: ConversationMemory, queries: Sequence[str] = QUERIES) -> dict[str, Any]:
-    """What every call that reads gives."""
+    """The results of every reading call."""
     tool = SearchHistoryTool(conversation)
     return {
         "all": conversation.load_history(),
@@ -69,12 +69,12 @@ def every_call(conversation: ConversationMemory, queries: Sequence[str] = QUERIE
 
 
 @pytest.mark.parametrize("between", [*BAD.values(), *GOOD.values()], ids=[*BAD, *GOOD])
-def test_every_call_ends_in_a_result_and_loses_no_good_line(between: bytes, caplog: pytest.LogCaptureFixture) -> None:
+def test_every_call_returns_a_result_and_loses_no_valid_line(between: bytes, caplog: pytest.LogCaptureFixture) -> None:
     assert_nothing_is_lost(AgentMemory.open("memory://"), between)
     assert not [record for record in caplog.records if record.exc_info]
 
 
-def test_all_of_it_at_once_loses_no_good_line_on_any_backend(memory: AgentMemory) -> None:
+def test_all_bad_lines_together_lose_no_valid_line_on_any_backend(memory: AgentMemory) -> None:
     assert_nothing_is_lost(memory, b"\n".join(data for data in [*BAD.values(), *GOOD.values()] if len(data) < MEGABYTE))
 
 
@@ -98,7 +98,7 @@ def assert_nothing_is_lost(memory: AgentMemory, between: bytes) -> None:
 
 
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
-def test_bad_lines_are_skipped_with_one_warning_however_the_history_ends(
+def test_bad_lines_are_skipped_with_one_warning_at_the_end_of_a_history_too(
     bad: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     memory = AgentMemory.open("memory://")
@@ -122,7 +122,7 @@ def test_a_history_without_messages_is_empty(memory: AgentMemory) -> None:
         assert memory.read_bytes(HISTORY) == data
 
 
-def test_a_last_line_of_40_mb_without_a_newline_costs_no_other(tmp_path: Path) -> None:
+def test_a_last_line_of_40_mb_without_a_newline_loses_no_other_line(tmp_path: Path) -> None:
     torn = b"x" * 40 * MEGABYTE
     conversation = on_disk(tmp_path, BEFORE, torn)
     given = every_call(conversation)
@@ -145,7 +145,7 @@ def on_disk(tmp_path: Path, *parts: bytes) -> ConversationMemory:
 
 
 def megabytes_of(call: Callable[[], object]) -> float:
-    """The most memory that a call holds at once."""
+    """The peak memory of a call, in megabytes."""
     tracemalloc.start()
     try:
         call()

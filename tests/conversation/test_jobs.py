@@ -1,4 +1,4 @@
-"""The schedule: what is damaged is kept, what is no job is refused, and what others wrote survives."""
+"""The cron jobs: a damaged file is kept, an invalid job is refused, and fields of other writers survive."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def directory(root: Root) -> dict[str, bytes]:
 
 
 @sync_and_async
-def test_saving_keeps_every_damaged_file_under_a_number_of_its_own(
+def test_saving_keeps_every_damaged_file_under_a_new_number(
     root: Root, kind: Kind, caplog: pytest.LogCaptureFixture
 ) -> None:
     conversation = kind(root).conversation
@@ -46,7 +46,7 @@ def test_saving_keeps_every_damaged_file_under_a_number_of_its_own(
     assert conversation.load_cron_jobs() == [JOB]
 
 
-def test_saving_over_a_list_of_jobs_keeps_nothing(root: Root, caplog: pytest.LogCaptureFixture) -> None:
+def test_saving_over_valid_jobs_keeps_no_copy(root: Root, caplog: pytest.LogCaptureFixture) -> None:
     conversation = ConversationMemory(opened(root))
     for jobs in ([], [JOB], [JOB, replace(JOB, id="2")], []):
         conversation.save_cron_jobs(jobs)
@@ -55,7 +55,7 @@ def test_saving_over_a_list_of_jobs_keeps_nothing(root: Root, caplog: pytest.Log
     assert warnings(caplog) == []
 
 
-def test_what_is_no_job_is_refused_and_the_stored_jobs_stay() -> None:
+def test_an_invalid_job_is_refused_and_the_stored_jobs_stay_unchanged() -> None:
     memory = AgentMemory.open("memory://")
     conversation = ConversationMemory(memory)
     conversation.save_cron_jobs([JOB])
@@ -70,7 +70,7 @@ def test_what_is_no_job_is_refused_and_the_stored_jobs_stay() -> None:
     assert memory.read_bytes(JOBS) == before
 
 
-def test_a_damaged_file_is_not_kept_for_jobs_that_are_refused() -> None:
+def test_a_refused_save_makes_no_copy_of_a_damaged_file() -> None:
     memory = AgentMemory.open("memory://")
     memory.write_bytes(JOBS, b"[{")
     with pytest.raises(InvalidContentError):
@@ -92,7 +92,7 @@ def test_the_fields_of_other_writers_survive_a_save() -> None:
 
 
 @pytest.mark.parametrize("stored", [b"[" * 100_000, b"1" * 5000, b"[" + b"1" * 5000 + b"]", b'["\\ud800"]', b"\x00"])
-def test_hostile_jobs_are_none(stored: bytes) -> None:
+def test_hostile_jobs_load_as_an_empty_list(stored: bytes) -> None:
     memory = AgentMemory.open("memory://")
     memory.write_bytes(JOBS, stored)
     assert ConversationMemory(memory).load_cron_jobs() == []

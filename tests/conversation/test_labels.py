@@ -1,4 +1,4 @@
-"""Whose words a message of the history is: no sender passes for another one."""
+"""Labels of senders in the history: no sender can forge another sender's label."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A message and its line: what other writers stored comes back, and what is no message is refused."""
+"""A message and its line: lines of other writers are read completely, and an invalid message is refused."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ optional = st.none() | st.text(st.characters(codec="utf-8"))
         extra=st.dictionaries(st.sampled_from(["new", "Role", "x y"]), values),
     )
 )
-def test_a_message_comes_back_from_its_line(message: Message) -> None:
+def test_a_message_is_parsed_back_from_its_line(message: Message) -> None:
     stored = message.to_line().encode()
     assert b"\n" not in stored
     assert parse(stored) == naive.message_in(stored) == message
 
 
-def test_a_line_has_its_fields_in_order_and_what_is_not_there_is_left_out() -> None:
+def test_a_line_has_its_fields_in_order_and_omits_empty_fields() -> None:
     message = Message("user", "é", datetime.fromisoformat(NOON), channel="tg", extra={"new": 1})
     assert message.to_line() == (
         '{"role": "user", "content": "é", "timestamp": "2026-03-01T12:00:00+00:00", "channel": "tg", "new": 1}'
@@ -85,7 +85,7 @@ def test_the_fields_of_other_writers_survive_a_rewrite(root: Root) -> None:
     )
 
 
-def test_a_field_of_another_writer_never_replaces_one_of_ours() -> None:
+def test_an_extra_field_never_replaces_a_field_of_the_message() -> None:
     message = Message("user", "ours", extra={"content": "theirs", "role": "theirs"})
     assert json.loads(message.to_line())["content"] == "ours"
     assert json.loads(message.to_line())["role"] == "user"
@@ -118,7 +118,7 @@ NO_MESSAGES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("fields", NO_MESSAGES.values(), ids=NO_MESSAGES)
-def test_what_is_no_message_is_refused_and_nothing_is_written(fields: dict[str, Any]) -> None:
+def test_an_invalid_message_is_refused_and_nothing_is_written(fields: dict[str, Any]) -> None:
     memory = AgentMemory.open("memory://")
     message = Message(**{"role": "user", **fields})
     with pytest.raises(InvalidContentError):
@@ -129,7 +129,7 @@ def test_what_is_no_message_is_refused_and_nothing_is_written(fields: dict[str, 
     assert memory.exists(HISTORY) is ("content" not in fields)
 
 
-def test_the_longest_line_is_stored_and_comes_back() -> None:
+def test_a_line_of_the_maximum_length_is_stored_and_loaded() -> None:
     conversation = ConversationMemory(AgentMemory.open("memory://"))
     shortest = len(Message("user", timestamp=datetime.fromisoformat(NOON)).to_line())
     longest = Message("user", "x" * (MAX_LINE - shortest), datetime.fromisoformat(NOON))
@@ -138,7 +138,7 @@ def test_the_longest_line_is_stored_and_comes_back() -> None:
     assert contents(conversation.load_history()) == contents(conversation.load_history(2)) == [longest.content, "after"]
 
 
-def test_a_directory_of_the_other_project_opens_as_it_is(root: Root) -> None:
+def test_a_directory_of_another_writer_opens_without_conversion(root: Root) -> None:
     memory = opened(root)
     for name, data in [(HISTORY, THEIR_HISTORY), (JOBS, THEIR_JOBS), (MEMORY, "# Über mich\n".encode())]:
         memory.write_bytes(name, data)
@@ -160,7 +160,7 @@ def test_a_directory_of_the_other_project_opens_as_it_is(root: Root) -> None:
     assert memory.read_bytes(HISTORY).startswith(THEIR_HISTORY + b'{"role": "user", "content": "new", "timestamp": ')
 
 
-def test_a_line_of_theirs_is_written_again_with_the_same_fields_in_the_same_order() -> None:
+def test_a_line_of_another_writer_is_written_again_with_its_fields_in_order() -> None:
     for stored in THEIR_HISTORY.splitlines():
         message = parse(stored)
         assert message is not None
@@ -168,7 +168,7 @@ def test_a_line_of_theirs_is_written_again_with_the_same_fields_in_the_same_orde
 
 
 @pytest.mark.parametrize("constant", ["NaN", "Infinity", "-Infinity"])
-def test_what_json_has_not_is_no_message_and_no_job(constant: str) -> None:
+def test_a_line_with_nan_or_infinity_is_no_message(constant: str) -> None:
     line = f'{{"role": "user", "timestamp": "2026-01-01", "score": {constant}}}'.encode()
     assert parse(line.replace(constant.encode(), b"1")) is not None
     assert parse(line) is None

@@ -1,4 +1,4 @@
-"""Search passes most lines over unparsed, and gives what parsing every line gives."""
+"""Search skips most lines unparsed, and gives the same result as parsing every line."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def answered(data: bytes, arguments: dict[str, object]) -> ToolResult:
 @example((line("k") * 3, "k"), None, 2, 1)
 @example((line("k", channel=5) + line("k"), "k"), None, 1, 1)
 @example((line("old", timestamp="2000-01-01") + line("k"), "k"), BETWEEN, 1, 1)
-def test_search_gives_what_parsing_every_line_gives(
+def test_search_gives_the_same_as_parsing_every_line(
     case: tuple[bytes, str], since: float | None, most: int, block: int
 ) -> None:
     data, query = case
@@ -52,7 +52,9 @@ def test_search_gives_what_parsing_every_line_gives(
 
 @settings(deadline=None, max_examples=120)
 @given(cases(), st.sampled_from([0, 5]), st.integers(1, 3))
-def test_the_tool_says_what_parsing_every_line_finds(case: tuple[bytes, str], days: int, most: int) -> None:
+def test_the_tools_output_is_the_same_as_after_parsing_every_line(
+    case: tuple[bytes, str], days: int, most: int
+) -> None:
     data, query = case
     given = {"query": query, "days": days, "max_results": most}
     if stripped := query.strip():
@@ -75,6 +77,6 @@ def test_every_part_of_a_message_is_found_in_any_case(case: tuple[bytes, str], d
         )
 
 
-def test_one_search_runs_twice_and_finds_the_same() -> None:
+def test_running_one_search_twice_finds_the_same() -> None:
     data, search = line("before") + line("k") + line("after"), HistorySearch("k")
     assert found(data, search) == found(data, search) == naive.search(data, "k")

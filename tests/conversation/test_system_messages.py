@@ -1,4 +1,4 @@
-"""Stored text never speaks for the program: a system message of the history is given only to a caller who wants it."""
+"""A system message in the history is given only to a caller that asks for it: stored text is never an instruction."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ sync_and_async = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 
 
 @sync_and_async
-def test_a_system_message_in_the_history_is_left_out_counted_and_told(
+def test_a_system_message_in_the_history_is_omitted_counted_and_warned_about(
     root: Root, kind: Kind, caplog: pytest.LogCaptureFixture
 ) -> None:
     opened(root).write_bytes(HISTORY, line("a") + b"".join(FORGED) + line("b") + FORGED[0])
@@ -30,7 +30,7 @@ def test_a_system_message_in_the_history_is_left_out_counted_and_told(
 
 
 @sync_and_async
-def test_no_message_of_a_model_call_is_a_system_message_but_the_callers_own(root: Root, kind: Kind) -> None:
+def test_the_only_system_message_of_a_model_call_is_the_callers_own(root: Root, kind: Kind) -> None:
     opened(root).write_bytes(HISTORY, line("a") + b"".join(FORGED) + line("b"))
     built = kind(root).context.build_messages("Be kind.", "Hello")
     assert [(message.role, message.content) for message in built] == [
@@ -38,7 +38,7 @@ def test_no_message_of_a_model_call_is_a_system_message_but_the_callers_own(root
     ]  # fmt: skip
 
 
-def test_a_caller_who_wants_them_is_given_them() -> None:
+def test_the_option_system_messages_includes_stored_system_messages() -> None:
     memory = AgentMemory.open("memory://")
     summary = Message("system", "Summary: they walk at noon.")
     memory.write(HISTORY, summary.to_line() + "\n")
@@ -49,14 +49,14 @@ def test_a_caller_who_wants_them_is_given_them() -> None:
     assert MemoryContext(conversation).build_messages("Be kind.", "Hello")[1] == summary
 
 
-def test_other_roles_are_given_as_they_are() -> None:
+def test_messages_of_other_roles_are_given_unchanged() -> None:
     memory = AgentMemory.open("memory://")
     roles = ["user", "assistant", "tool", "function", "system note", "ecosystem"]
     memory.write_bytes(HISTORY, b"".join(line("x", role) for role in roles))
     assert [message.role for message in ConversationMemory(memory).load_history()] == roles
 
 
-def test_an_iteration_counts_what_it_leaves_out() -> None:
+def test_an_iteration_counts_the_omitted_messages() -> None:
     memory = AgentMemory.open("memory://")
     memory.write_bytes(HISTORY, lines(2) + b"".join(FORGED) + b"{torn\n")
     skipped = Skipped()
@@ -64,7 +64,7 @@ def test_an_iteration_counts_what_it_leaves_out() -> None:
     assert (skipped.count, skipped.withheld) == (1, 5)
 
 
-def test_a_system_message_can_still_be_appended_and_is_kept() -> None:
+def test_a_system_message_can_be_appended_and_stays_stored() -> None:
     memory = AgentMemory.open("memory://")
     conversation = ConversationMemory(memory)
     conversation.append_message(Message("system", "a summary"))

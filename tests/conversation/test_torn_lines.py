@@ -1,4 +1,4 @@
-"""A crash in the middle of an append costs the line that was being written, and no other."""
+"""A crash during an append loses only the line that was being written."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NEW = Message("user", "the new one")
 
 
 def cuts(step: int) -> list[int]:
-    """How much of the last line is there: every ``step``-th byte of it, and what is special."""
+    """Lengths of the partial last line: every ``step`` bytes, and the special cases."""
     return sorted({*range(0, len(LAST), step), 1, len(LAST) - 2, len(LAST) - 1, len(LAST)})
 
 
@@ -34,20 +34,20 @@ def assert_nothing_else_is_lost(memory: AgentMemory, cut: int) -> None:
     assert contents(match.hit for match in conversation.search("NEW ONE")) == [NEW.content]
 
 
-def test_a_torn_last_line_costs_no_complete_message_and_not_the_next_one(root: Root) -> None:
+def test_a_torn_last_line_loses_neither_a_complete_nor_the_next_message(root: Root) -> None:
     with opened(root) as memory:
         for cut in cuts(9 if root.url.startswith("s3:") else 1):
             assert_nothing_else_is_lost(memory, cut)
 
 
 @pytest.mark.long
-def test_a_line_torn_at_any_byte_costs_no_complete_message_and_not_the_next_one(root: Root) -> None:
+def test_a_line_torn_at_any_byte_loses_neither_a_complete_nor_the_next_message(root: Root) -> None:
     with opened(root) as memory:
         for cut in cuts(1):
             assert_nothing_else_is_lost(memory, cut)
 
 
-def test_a_history_of_one_torn_line_takes_the_next_message(root: Root) -> None:
+def test_the_next_message_is_appended_to_a_history_of_one_torn_line(root: Root) -> None:
     memory = opened(root)
     for cut in (1, len(LAST) // 2, len(LAST) - 2):
         memory.write_bytes(HISTORY, LAST[:cut])
@@ -55,7 +55,7 @@ def test_a_history_of_one_torn_line_takes_the_next_message(root: Root) -> None:
         assert ConversationMemory(memory).load_history() == [NEW, NEW]
 
 
-def test_an_exchange_after_a_torn_line_begins_on_a_line_of_its_own(root: Root) -> None:
+def test_an_exchange_after_a_torn_line_begins_on_a_new_line(root: Root) -> None:
     memory = opened(root)
     memory.write_bytes(HISTORY, line("whole") + LAST[:20])
     ConversationMemory(memory).append_messages([NEW, NEW])
@@ -63,7 +63,7 @@ def test_an_exchange_after_a_torn_line_begins_on_a_line_of_its_own(root: Root) -
     assert stored.split(b"\n") == [line("whole")[:-1], LAST[:20], *[NEW.to_line().encode()] * 2, b""]
 
 
-def test_what_was_torn_stays_where_it_was(root: Root) -> None:
+def test_a_torn_line_stays_stored_unchanged(root: Root) -> None:
     memory = opened(root)
     conversation = ConversationMemory(memory)
     memory.write_bytes(HISTORY, line("whole") + LAST[:20])

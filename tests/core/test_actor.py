@@ -1,4 +1,4 @@
-"""Who acts, as told for a piece of code: where it holds, where it does not, and what it gives way to."""
+"""``acting_as`` sets the actor for a block of code: its scope, and what takes precedence over it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from agent_memory import (
 
 
 class Actors:
-    """Remembers who acted."""
+    """A plugin that records the actor of each operation."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[str | None, str | None]] = []
@@ -38,7 +38,7 @@ class Actors:
         self.seen.append((actor, "refused"))
 
 
-def test_it_holds_inside_and_the_innermost_counts() -> None:
+def test_acting_as_applies_inside_its_block_and_the_innermost_block_wins() -> None:
     actors = Actors()
     with AgentMemory.open("memory://", plugins=[actors], actor="ops") as memory:
         memory.list()
@@ -52,7 +52,7 @@ def test_it_holds_inside_and_the_innermost_counts() -> None:
     assert actors.seen == [("ops", None), outer, ("inner", None), outer, ("ops", None)]
 
 
-def test_a_bound_view_says_so_in_any_context() -> None:
+def test_a_view_with_its_own_actor_ignores_the_context() -> None:
     actors = Actors()
     with AgentMemory.open("memory://", plugins=[actors]) as memory, acting_as("context"):
         view = memory.acting_as("view", "call-2")
@@ -62,7 +62,7 @@ def test_a_bound_view_says_so_in_any_context() -> None:
     assert actors.seen == [("view", "call-2"), ("view", "call-2"), (None, None)]
 
 
-def test_refused_names_are_told_by_it_too() -> None:
+def test_refused_names_are_reported_with_the_actor_too() -> None:
     actors = Actors()
     with AgentMemoryService("memory://", plugins=[actors]) as service, acting_as("model"):
         for call in (lambda: service.agent("../a"), lambda: service.agent("bob").read("../a")):
@@ -73,7 +73,7 @@ def test_refused_names_are_told_by_it_too() -> None:
     assert actors.seen == [("model", "refused")] * 3
 
 
-def test_another_thread_has_a_context_of_its_own() -> None:
+def test_another_thread_does_not_inherit_the_actor() -> None:
     actors = Actors()
     with AgentMemory.open("memory://", plugins=[actors], actor="ops") as memory, acting_as("model"):
         for work in (memory.list, memory.acting_as("model").list):
@@ -85,7 +85,9 @@ def test_another_thread_has_a_context_of_its_own() -> None:
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("url", ["memory://", "s3"])
-async def test_tasks_and_threads_of_the_loop_keep_it_apart(url: str, request: pytest.FixtureRequest) -> None:
+async def test_concurrent_tasks_and_their_threads_keep_their_own_actors(
+    url: str, request: pytest.FixtureRequest
+) -> None:
     actors = Actors()
     options = {}
     if url == "s3":
@@ -118,13 +120,15 @@ DOORS: dict[str, Callable[[object], object]] = {
 
 @pytest.mark.parametrize("value", [42, 0, b"", b"job", True, UUID(int=1), ["a"]], ids=repr)
 @pytest.mark.parametrize("door", DOORS.values(), ids=DOORS)
-def test_an_actor_that_is_no_text_is_refused_where_it_comes_in(door: Callable[[object], object], value: object) -> None:
+def test_an_actor_that_is_not_a_str_is_refused_where_it_is_given(
+    door: Callable[[object], object], value: object
+) -> None:
     with pytest.raises(TypeError, match=rf"is a str or None, not {type(value).__name__}"):
         door(value)
 
 
-def test_a_text_enumeration_acts_by_the_text_it_holds() -> None:
-    class Actor(str, enum.Enum):  # noqa: UP042  # StrEnum would format as its value: no trap
+def test_a_member_of_a_str_enumeration_acts_under_its_value() -> None:
+    class Actor(str, enum.Enum):  # noqa: UP042  # StrEnum formats as its value and would hide the error
         JOB = "job"
 
     actors = Actors()

@@ -1,4 +1,4 @@
-"""What an append decides in the append itself: a separator, and that the file exists; on every backend."""
+"""Conditions checked within the append itself, on every backend: a separator, and that the file exists."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def memory(root: Root) -> Iterator[AgentMemory]:
     ("before", "after"),
     [("", "x"), ("a", "a\nx"), ("a\n", "a\nx"), ("a\n\n", "a\n\nx"), ("\n", "\nx"), ("a\r", "a\r\nx")],
 )
-def test_a_separator_goes_in_unless_the_file_is_empty_or_ends_with_it(
+def test_append_adds_the_separator_unless_the_file_is_empty_or_ends_with_it(
     memory: AgentMemory, before: str, after: str
 ) -> None:
     memory.write("log.md", before)
@@ -39,19 +39,19 @@ def test_any_bytes_are_appended(memory: AgentMemory) -> None:
         memory.append_bytes("log", "text")  # type: ignore[arg-type]
 
 
-def test_a_separator_does_not_begin_a_new_file(memory: AgentMemory) -> None:
+def test_a_new_file_does_not_begin_with_the_separator(memory: AgentMemory) -> None:
     memory.append("log.md", "x", separator="--")
     memory.append("log.md", "y", separator="--")
     assert memory.read("log.md") == "x--y"
 
 
-def test_the_digest_is_of_the_content_without_its_separator(memory: AgentMemory) -> None:
+def test_the_digest_covers_the_content_without_the_separator(memory: AgentMemory) -> None:
     memory.write("log.md", "a")
     written = memory.append("log.md", "x", separator="\n")
     assert (written.size, written.sha256) == (3, sha256(b"x").hexdigest())
 
 
-def test_an_append_to_a_file_that_must_exist_makes_none(memory: AgentMemory) -> None:
+def test_an_append_with_must_exist_creates_no_file(memory: AgentMemory) -> None:
     with pytest.raises(AgentMemoryFileNotFoundError):
         memory.append("log.md", "x", must_exist=True)
     assert memory.list() == ()
@@ -60,13 +60,13 @@ def test_an_append_to_a_file_that_must_exist_makes_none(memory: AgentMemory) -> 
     assert memory.read("log.md") == "ax"
 
 
-def test_an_expected_content_goes_with_a_separator(memory: AgentMemory) -> None:
+def test_an_append_may_have_both_an_expected_digest_and_a_separator(memory: AgentMemory) -> None:
     memory.write("log.md", "a")
     memory.append("log.md", "x", separator="\n", expected_sha256=sha256(b"a").hexdigest())
     assert memory.read("log.md") == "a\nx"
 
 
-def test_a_separator_that_is_no_text_leaves_the_file_alone(memory: AgentMemory) -> None:
+def test_a_separator_that_cannot_be_encoded_leaves_the_file_unchanged(memory: AgentMemory) -> None:
     memory.write("log.md", "a")
     with pytest.raises(InvalidContentError):
         memory.append("log.md", "x", separator="\ud800")
@@ -74,7 +74,7 @@ def test_a_separator_that_is_no_text_leaves_the_file_alone(memory: AgentMemory) 
 
 
 @pytest.mark.parametrize("root", ATOMIC, indirect=True)
-def test_concurrent_appends_with_a_separator_are_each_a_line_of_their_own(memory: AgentMemory) -> None:
+def test_concurrent_appends_with_a_separator_each_get_their_own_line(memory: AgentMemory) -> None:
     barrier = threading.Barrier(8)
 
     def append(number: int) -> None:
@@ -88,7 +88,7 @@ def test_concurrent_appends_with_a_separator_are_each_a_line_of_their_own(memory
     assert sorted(lines) == sorted(f"{number}-{line}" for number in range(8) for line in range(5))
 
 
-def test_a_failing_storage_is_an_append_error_on_s3_too(ministack: S3Server) -> None:
+def test_a_storage_failure_raises_an_append_error_on_s3_too(ministack: S3Server) -> None:
     with (
         AgentMemory.open("s3://no-such-bucket/x", storage_options=ministack.options) as memory,
         pytest.raises(AppendError),

@@ -1,6 +1,6 @@
-"""Whatever of ours is called, the storage is touched within an operation, and each operation is told once.
+"""Every public call touches the storage only within an operation, and each operation is reported once.
 
-The methods of memories and services are tried one by one in `tests.core.test_hooks`; here is what is built on them.
+`tests.core.test_hooks` tests each method of memories and services; this module tests the surfaces built on them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Args = tuple[Any, ...]
 
 
 class Watch:
-    """Follows the operations that are under way."""
+    """A plugin that follows the operations in progress."""
 
     def __init__(self) -> None:
         self.under_way: list[str] = []
@@ -60,7 +60,7 @@ class Watch:
 
     @contextmanager
     def seeing(self, what: str) -> Iterator[None]:
-        """Hold that what is done inside touches the storage, and is told once for each operation."""
+        """Check that the block touches the storage, and that each of its operations is reported once."""
         told, primitives = self.told.total(), self.primitives
         yield
         assert self.told.total() > told, what
@@ -70,7 +70,7 @@ class Watch:
 
 
 def guarded(watch: Watch) -> MemoryBackend:
-    """A backend whose primitives may be called while an operation is under way, and not otherwise."""
+    """A backend whose primitives fail if they are called while no operation is in progress."""
     backend = MemoryBackend()
 
     def guard(name: str, primitive: Callable[..., Any]) -> Callable[..., Any]:
@@ -87,7 +87,7 @@ def guarded(watch: Watch) -> MemoryBackend:
 
 
 class Opened(NamedTuple):
-    """A memory with a few files in it, and who watches it."""
+    """A memory with a few files, and the plugin that watches it."""
 
     watch: Watch
     memory: AgentMemory
@@ -101,7 +101,7 @@ class Opened(NamedTuple):
 def opened() -> Iterator[Opened]:
     watch = Watch()
     backend = guarded(watch)
-    with pytest.MonkeyPatch.context() as patch:  # what looks for a source checkout when a service opens is no operation
+    with pytest.MonkeyPatch.context() as patch:  # the check for a source checkout is no operation
         patch.setattr("agent_memory.service._refuse_source_checkout", lambda _: None)
         service = AgentMemoryService(backend, plugins=[watch])
     memory = service.agent("bob")
@@ -155,11 +155,11 @@ each_call = pytest.mark.parametrize(
 )
 DEFINITIONS = {"tool_definition", "tool_definitions", "to_dict", "name"}
 CONSTRUCTORS = {"for_project", "for_repository"}
-THE_SDKS = {"execute", *_COMMANDS}  # `AgentMemoryTool.call` by other names
+THE_SDKS = {"execute", *_COMMANDS}  # other names of `AgentMemoryTool.call`
 
 
 def surfaces() -> set[type]:
-    """Every class of ours that is given a memory, or a conversation in one, in both kinds."""
+    """Every class of this package whose constructor takes a memory or a conversation, sync and async."""
     named = [getattr(module, name) for module in (tools, conversations) for name in module.__all__]
     found: set[type] = {
         AgentMemoryTool,
@@ -170,12 +170,12 @@ def surfaces() -> set[type]:
 
 
 def twin(cls: type) -> type:
-    """The class that does the same for async callers."""
+    """The same class for async callers."""
     found: type = getattr(sys.modules[cls.__module__], f"Async{cls.__name__}")
     return found
 
 
-def test_every_public_method_of_every_surface_is_tried_here() -> None:
+def test_this_module_tests_every_public_method_of_every_surface() -> None:
     methods = {
         (cls, name)
         for cls in surfaces()
@@ -188,7 +188,7 @@ def test_every_public_method_of_every_surface_is_tried_here() -> None:
 
 
 @each_call
-def test_the_storage_is_touched_within_operations_that_are_told_once(
+def test_a_surface_touches_the_storage_only_within_operations_reported_once(
     opened: Opened, cls: type, method: str, args: Args
 ) -> None:
     of_conversation = "conversation" in inspect.signature(cls).parameters
@@ -201,7 +201,9 @@ def test_the_storage_is_touched_within_operations_that_are_told_once(
 
 @pytest.mark.asyncio
 @each_call
-async def test_so_it_is_for_async_callers(opened: Opened, cls: type, method: str, args: Args) -> None:
+async def test_an_async_surface_touches_the_storage_only_within_operations_reported_once(
+    opened: Opened, cls: type, method: str, args: Args
+) -> None:
     of_conversation = "conversation" in inspect.signature(cls).parameters
     surface = twin(cls)(AsyncConversationMemory(opened.twin) if of_conversation else opened.twin)
     with opened.watch.seeing(f"{twin(cls).__name__}.{method}"):
@@ -219,20 +221,22 @@ MCP: dict[str, dict[str, object]] = {
 }
 
 
-def test_every_tool_of_the_mcp_server_is_tried_here() -> None:
+def test_this_module_tests_every_tool_of_the_mcp_server() -> None:
     assert set(MCP) == set(TOOLS)
 
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize(("tool", "arguments"), MCP.items())
-async def test_so_it_is_for_mcp_clients(opened: Opened, tool: str, arguments: dict[str, object]) -> None:
+async def test_an_mcp_tool_touches_the_storage_only_within_operations_reported_once(
+    opened: Opened, tool: str, arguments: dict[str, object]
+) -> None:
     server = mcp_server(opened.twin, actor="me")
     with opened.watch.seeing(tool):
         assert not (await server.call_tool(tool, arguments)).is_error  # type: ignore[union-attr]
 
 
 @pytest.mark.asyncio
-async def test_so_it_is_for_the_resources_of_the_mcp_server(opened: Opened) -> None:
+async def test_mcp_resources_touch_the_storage_only_within_operations_reported_once(opened: Opened) -> None:
     server = mcp_server(opened.twin, actor="me")
     with opened.watch.seeing("list_resources"):
         found = await server.list_resources()
@@ -253,21 +257,23 @@ FILES: dict[str, Args] = {
     "write_text": ("n.md", "x"),
 }  # fmt: skip
 HOST = {"get", "get_file", "download", "put", "put_file", "upload"}
-"""Between the memory and a folder of the host; made of the others, and tried in `tests.filesystem`."""
+"""Copies between the memory and a folder of the host, made of the other methods; tested in `tests.filesystem`."""
 LAZY = {"open", "walk", "get_mapper", "start_transaction", "end_transaction", "transaction_type"}
-"""Give something whose use is an operation; tried in `tests.filesystem`."""
+"""Methods that return an object whose use is an operation; tested in `tests.filesystem`."""
 NO_STORAGE = {"makedir", "makedirs", "mkdir", "mkdirs", "rmdir", "created", "sign", "clear_instance_cache", "current",
               "from_dict", "from_json", "to_dict", "to_json", "invalidate_cache", "unstrip_protocol"}  # fmt: skip
 
 
-def test_every_method_of_the_filesystem_is_tried_somewhere() -> None:
+def test_every_method_of_the_filesystem_is_tested_or_listed_here() -> None:
     names = {name for name in dir(AgentMemoryFileSystem) if not name.startswith("_")}
     methods = {name for name in names if callable(getattr(AgentMemoryFileSystem, name))}
     assert methods == set(FILES) | HOST | LAZY | NO_STORAGE
 
 
 @pytest.mark.parametrize(("method", "args"), FILES.items())
-def test_so_it_is_for_the_filesystem(opened: Opened, method: str, args: Args) -> None:
+def test_the_filesystem_touches_the_storage_only_within_operations_reported_once(
+    opened: Opened, method: str, args: Args
+) -> None:
     fs = opened.memory.filesystem()
     with opened.watch.seeing(method):
         getattr(fs, method)(*args)
@@ -280,17 +286,17 @@ LINES: dict[str, list[str]] = {
     "history": ["show"], "import": ["folder"], "export": ["out"], "forget": ["--yes", "notes.md"],
 }  # fmt: skip
 BELOW = {"doctor", "demo", "audit"}
-"""Look at the storage itself, or at the log of what was done to it."""
+"""Commands that read the storage itself, or the audit log."""
 OTHERWISE = {"copy", "mcp", "plugins", "s3-policy"}
-"""Two stores (below); a server (above); no storage."""
+"""Commands with two stores (below), with a server (above), or without a storage."""
 
 
-def test_every_command_is_tried_here() -> None:
+def test_this_module_tests_or_lists_every_command() -> None:
     assert set(app.commands) == set(LINES) | BELOW | OTHERWISE
 
 
 @pytest.mark.parametrize(("command", "args"), LINES.items())
-def test_so_it_is_for_commands(
+def test_a_command_touches_the_storage_only_within_operations_reported_once(
     opened: Opened, command: str, args: list[str], tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -304,13 +310,15 @@ def test_so_it_is_for_commands(
         assert result.exit_code == 0, result.output
 
 
-def test_so_it_is_for_copies_between_stores(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copy_between_stores_touches_them_only_within_operations(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
     other = guarded(opened.watch)
     backends = {"memory://one": opened.memory._tree.backend, "memory://two": other}
     monkeypatch.setattr(cli_settings, "open_backend", lambda url, _: backends[url])
     monkeypatch.setattr(cli_settings, "plugins_from", lambda _: [opened.watch])
     monkeypatch.setattr("agent_memory.service._refuse_source_checkout", lambda _: None)
-    monkeypatch.setattr("agent_memory.cli.transfer._no_agents", lambda _: [])  # looks at what is no agent's
+    monkeypatch.setattr("agent_memory.cli.transfer._no_agents", lambda _: [])  # searches outside the agents
     with opened.watch.seeing("copy"):
         result = CliRunner().invoke(app, ["copy", "memory://one", "memory://two"])
         assert result.exit_code == 0, result.output

@@ -1,4 +1,4 @@
-"""Nothing lost, none refused: many processes on one file, on every backend that processes can share."""
+"""Many processes write one file: no append is lost or refused, on every backend that processes can share."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def create_in_rounds(
     rounds: int,
     beaten: tuple[type[AgentMemoryError], ...] = (FileAlreadyExistsError,),
 ) -> list[int]:
-    """The rounds this creator won; ``beaten``: what the others may be told."""
+    """The rounds that this creator won; ``beaten``: the errors that a losing creator may get."""
     won = []
     with AgentMemoryService(root.url, storage_options=root.options) as service:
         for turn in range(rounds):
@@ -68,15 +68,15 @@ def assert_all_once_and_in_order(lines: list[str], writers: int, each: int) -> N
 
 
 @pytest.mark.parametrize(("writers", "each"), [(4, 10), pytest.param(16, 50, marks=long)])
-def test_appends_of_many_processes_are_all_there_on_local_disk(tmp_path: Path, writers: int, each: int) -> None:
+def test_no_append_of_many_processes_is_lost_on_local_disk(tmp_path: Path, writers: int, each: int) -> None:
     root = Root(str(tmp_path), {})
     in_processes(writers, append_lines, root, each)
     assert_all_once_and_in_order(lines_of(root), writers, each)
 
 
-@long  # tests/object_store/test_faulty_network.py has fewer of them in every run, behind a network that fails
+@long  # tests/object_store/test_faulty_network.py has a smaller test for every run, behind a network that fails
 @by_both_engines
-def test_appends_of_many_processes_are_all_there_on_s3(ministack: S3Server, engine: str) -> None:
+def test_no_append_of_many_processes_is_lost_on_s3(ministack: S3Server, engine: str) -> None:
     root = Root(ministack.new_url(), ministack.by(engine).options)
     in_processes(16, append_lines, root, 50)
     assert_all_once_and_in_order(lines_of(root), 16, 50)
@@ -86,7 +86,7 @@ def test_appends_of_many_processes_are_all_there_on_s3(ministack: S3Server, engi
     ("engine", "writers", "each"),
     [("s3fs", 3, 4), pytest.param("s3fs", 8, 25, marks=long), pytest.param("obstore", 8, 25, marks=long)],
 )
-def test_appends_of_many_processes_are_all_there_on_a_distributed_store(
+def test_no_append_of_many_processes_is_lost_on_a_distributed_store(
     seaweedfs: S3Server, engine: str, writers: int, each: int
 ) -> None:
     root = Root(seaweedfs.new_url(), seaweedfs.by(engine).options)
@@ -96,7 +96,7 @@ def test_appends_of_many_processes_are_all_there_on_a_distributed_store(
 
 @long
 @by_both_engines
-def test_appends_of_many_processes_are_all_there_on_ceph(ceph: S3Server, engine: str) -> None:
+def test_no_append_of_many_processes_is_lost_on_ceph(ceph: S3Server, engine: str) -> None:
     root = Root(ceph.new_url(), ceph.by(engine).options)
     in_processes(8, append_lines, root, 25)
     assert_all_once_and_in_order(lines_of(root), 8, 25)
@@ -104,12 +104,12 @@ def test_appends_of_many_processes_are_all_there_on_ceph(ceph: S3Server, engine:
 
 @long
 @by_both_engines
-def test_of_racing_creators_exactly_one_wins_on_ceph(ceph: S3Server, engine: str) -> None:
+def test_exactly_one_racing_creator_wins_on_ceph(ceph: S3Server, engine: str) -> None:
     root = Root(ceph.new_url(), ceph.by(engine).options)
     assert_one_winner_each(root, in_processes(8, create_in_rounds, root, 25), 25)
 
 
-def test_appends_of_many_threads_are_all_there_in_memory() -> None:
+def test_no_append_of_many_threads_is_lost_in_memory() -> None:
     root = Root("memory://appends-of-threads", {})
     barrier = threading.Barrier(16)
 
@@ -123,27 +123,27 @@ def test_appends_of_many_threads_are_all_there_in_memory() -> None:
 
 
 @pytest.mark.parametrize(("creators", "rounds"), [(4, 10), pytest.param(16, 100, marks=long)])
-def test_of_racing_creators_exactly_one_wins_on_local_disk(tmp_path: Path, creators: int, rounds: int) -> None:
+def test_exactly_one_racing_creator_wins_on_local_disk(tmp_path: Path, creators: int, rounds: int) -> None:
     root = Root(str(tmp_path), {})
     assert_one_winner_each(root, in_processes(creators, create_in_rounds, root, rounds), rounds)
 
 
 @long
 @by_both_engines
-def test_of_racing_creators_exactly_one_wins_on_s3(ministack: S3Server, engine: str) -> None:
+def test_exactly_one_racing_creator_wins_on_s3(ministack: S3Server, engine: str) -> None:
     root = Root(ministack.new_url(), ministack.by(engine).options)
     assert_one_winner_each(root, in_processes(16, create_in_rounds, root, 100), 100)
 
 
 @pytest.mark.parametrize(("creators", "rounds"), [(3, 3), pytest.param(8, 10, marks=long)])
-def test_of_racing_creators_exactly_one_wins_on_a_distributed_store(
+def test_exactly_one_racing_creator_wins_on_a_distributed_store(
     seaweedfs: S3Server, creators: int, rounds: int
 ) -> None:
     root = Root(seaweedfs.new_url(), seaweedfs.options)
     assert_one_winner_each(root, in_processes(creators, create_in_rounds, root, rounds), rounds)
 
 
-def test_of_racing_creators_exactly_one_wins_in_memory() -> None:
+def test_exactly_one_racing_creator_wins_in_memory() -> None:
     root, barrier = Root("memory://racing-creators", {}), threading.Barrier(16)
     with ThreadPoolExecutor(16) as pool:
         won = list(pool.map(lambda number: create_in_rounds(number, barrier, root, 100), range(16)))

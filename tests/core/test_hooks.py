@@ -1,4 +1,4 @@
-"""Hooks: called once per operation at one place, with the documented facts, and with each hook's failure policy."""
+"""Hooks: called once per operation, with the documented facts and with each hook's failure policy."""
 
 from __future__ import annotations
 
@@ -67,15 +67,15 @@ from agent_memory_memory import MemoryBackend
 AnyView: TypeAlias = AgentMemory | AsyncAgentMemory | AgentMemoryService | AsyncAgentMemoryService
 OPERATION = Operation(id="1", time=0.0, kind="write", agent="bob", path="a.md")
 OUTCOME = Outcome(status="ok", duration=0.0)
-SECONDS = 60  # how long a test waits for another thread before it gives up
+SECONDS = 60  # a test's timeout for another thread
 
 
-# What is called, and on what.
+# The tested methods and their views.
 
 
 @dataclass(frozen=True)
 class Case:
-    """One public method: how to call it, and what the hooks are to be told."""
+    """One public method: its arguments, and the facts that the hooks must receive."""
 
     operation: Operation
     args: tuple[Any, ...]
@@ -154,7 +154,7 @@ CASES = {(cls, name): (ON_A_TREE | ON_A_SERVICE)[name] for cls, name in METHODS}
 
 
 class Recorder(RecordingPlugin):
-    """Remembers every hook call, and lets a test wait for a report."""
+    """Record every hook call, and let a test wait for a report."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -167,7 +167,7 @@ class Recorder(RecordingPlugin):
 
 
 class Counting(MemoryBackend):
-    """Counts its requests."""
+    """A backend that counts its requests."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -214,7 +214,7 @@ BROKEN = {"read", "stat", "write", "append", "delete", "delete_tree", "erase", "
 
 
 class Broken(Counting):
-    """Fails at every request, once it is broken."""
+    """A backend whose requests all fail once ``broken`` is set."""
 
     broken = False
 
@@ -228,7 +228,7 @@ class Broken(Counting):
 
 
 class AsyncTwin(Backend):
-    """A blocking backend that is async."""
+    """An async backend that wraps a blocking one."""
 
     def __init__(self, twin: BlockingBackend) -> None:
         self.twin = twin
@@ -255,7 +255,7 @@ class AsyncTwin(Backend):
 
 
 def opened(cls: type[AnyView], backend: AnyBackend, *plugins: object) -> AnyView:
-    """A view of a store that holds ``a.md`` and ``dir/b.md``, made before anybody watches."""
+    """A view of a store with ``a.md`` and ``dir/b.md``, which were written before any plugin was registered."""
     top = Key.agent("bob") if issubclass(cls, AgentMemoryService | AsyncAgentMemoryService) else Key.tree()
     store = backend.twin if isinstance(backend, AsyncTwin) else backend
     assert isinstance(store, Counting)
@@ -269,7 +269,7 @@ def opened(cls: type[AnyView], backend: AnyBackend, *plugins: object) -> AnyView
 
 
 def perform(view: object, method: str, *args: Any) -> Any:
-    """Call a method of either kind."""
+    """Call a sync or an async method."""
 
     async def awaited() -> Any:
         return await getattr(view, method)(*args)
@@ -280,7 +280,7 @@ def perform(view: object, method: str, *args: Any) -> Any:
 
 
 def seen(operation: Operation) -> Operation:
-    """What can be compared of an operation."""
+    """An operation without its id and its time, for comparisons."""
     return replace(operation, id="", time=0.0)
 
 
@@ -289,18 +289,18 @@ sync_and_async = pytest.mark.parametrize("kind", [lambda store: store, AsyncTwin
 Kind: TypeAlias = Callable[[BlockingBackend], AnyBackend]
 
 
-# Once per operation, for every method there is.
+# Once per operation, for every public method.
 
 
 @pytest.mark.parametrize("cls", NO_OPERATIONS, ids=lambda cls: cls.__name__)
-def test_every_public_method_is_known_to_these_tests(cls: type) -> None:
+def test_these_tests_cover_every_public_method(cls: type) -> None:
     public = {name for name in dir(cls) if not name.startswith("_")}
     assert public == {name for owner, name in METHODS if owner is cls} | NO_OPERATIONS[cls]
 
 
 @every_method
 @sync_and_async
-def test_an_operation_that_succeeds_is_told_once(cls: type[AnyView], method: str, kind: Kind) -> None:
+def test_a_successful_operation_is_reported_once(cls: type[AnyView], method: str, kind: Kind) -> None:
     recorder, expected = Recorder(), CASES[cls, method]
     perform(opened(cls, kind(Counting()), recorder), method, *expected.args)
     assert [seen(operation) for operation in recorder.before] == [expected.operation]
@@ -312,7 +312,7 @@ def test_an_operation_that_succeeds_is_told_once(cls: type[AnyView], method: str
 
 @every_method
 @sync_and_async
-def test_an_operation_that_fails_is_told_once(cls: type[AnyView], method: str, kind: Kind) -> None:
+def test_a_failed_operation_is_reported_once(cls: type[AnyView], method: str, kind: Kind) -> None:
     recorder, expected, store = Recorder(), CASES[cls, method], Broken()
     view = opened(cls, kind(store), recorder)
     is_derived = expected.operation.kind == "append" and not isinstance(kind(store), Appends)
@@ -327,7 +327,7 @@ def test_an_operation_that_fails_is_told_once(cls: type[AnyView], method: str, k
 
 @every_method
 @sync_and_async
-def test_an_operation_that_a_guard_vetoes_is_told_once_and_reaches_no_storage(
+def test_a_denied_operation_is_reported_once_and_reaches_no_storage(
     cls: type[AnyView], method: str, kind: Kind
 ) -> None:
     class Guard:
@@ -347,7 +347,7 @@ def test_an_operation_that_a_guard_vetoes_is_told_once_and_reaches_no_storage(
 
 @every_method
 @sync_and_async
-def test_plugins_cost_no_request(cls: type[AnyView], method: str, kind: Kind) -> None:
+def test_plugins_add_no_request(cls: type[AnyView], method: str, kind: Kind) -> None:
     requests = []
     for plugins in ([], [Recorder(), Recorder()]):
         store = Counting()
@@ -359,7 +359,7 @@ def test_plugins_cost_no_request(cls: type[AnyView], method: str, kind: Kind) ->
 
 
 @every_method
-def test_a_bad_name_is_told_once_and_is_no_operation(cls: type[AnyView], method: str) -> None:
+def test_a_refused_name_is_reported_once_and_is_no_operation(cls: type[AnyView], method: str) -> None:
     args = CASES[cls, method].args
     for position, text in enumerate(args):
         if text not in ("a.md", "new.md", "dir"):
@@ -374,7 +374,7 @@ def test_a_bad_name_is_told_once_and_is_no_operation(cls: type[AnyView], method:
 
 
 @pytest.mark.parametrize(("cls", "method"), [pair for pair in METHODS if CASES[pair].operation.agent])
-def test_a_bad_agent_id_is_told_once_and_is_no_operation(cls: type[AnyView], method: str) -> None:
+def test_a_refused_agent_id_is_reported_once_and_is_no_operation(cls: type[AnyView], method: str) -> None:
     args = CASES[cls, method].args
     recorder = Recorder()
     view = opened(cls, Counting(), recorder)
@@ -385,7 +385,7 @@ def test_a_bad_agent_id_is_told_once_and_is_no_operation(cls: type[AnyView], met
 
 
 @pytest.mark.parametrize("cls", [AgentMemoryService, AsyncAgentMemoryService])
-def test_asking_for_a_bad_agent_or_a_bad_subtree_is_told_once(cls: type[AgentMemoryService]) -> None:
+def test_asking_for_an_invalid_agent_or_subtree_is_reported_once(cls: type[AgentMemoryService]) -> None:
     recorder = Recorder()
     service = cls("memory://", plugins=[recorder])
     with pytest.raises(InvalidAgentIdError):
@@ -397,7 +397,7 @@ def test_asking_for_a_bad_agent_or_a_bad_subtree_is_told_once(cls: type[AgentMem
 
 @pytest.mark.parametrize("name", ON_A_TREE)
 @pytest.mark.parametrize("cls", [AgentMemory, AsyncAgentMemory])
-def test_what_a_read_only_view_refuses_is_told_and_reaches_nobody_else(cls: type[AgentMemory], name: str) -> None:
+def test_a_read_only_view_reports_a_refusal_and_asks_no_guard_and_no_storage(cls: type[AgentMemory], name: str) -> None:
     recorder, store, expected = Recorder(), Counting(), ON_A_TREE[name]
     view = opened(cls, store, recorder)
     assert isinstance(view, AgentMemory | AsyncAgentMemory)
@@ -414,7 +414,7 @@ def test_what_a_read_only_view_refuses_is_told_and_reaches_nobody_else(cls: type
     assert (recorder.before, recorder.checked, store.requests) == ([], [], Counter())
 
 
-def test_content_that_is_no_text_is_told_and_reaches_nobody_else() -> None:
+def test_content_that_cannot_be_encoded_is_reported_and_reaches_no_guard_and_no_storage() -> None:
     recorder, store = Recorder(), Counting()
     memory = AgentMemory.open(store, plugins=[recorder])
     with pytest.raises(InvalidContentError):
@@ -424,7 +424,7 @@ def test_content_that_is_no_text_is_told_and_reaches_nobody_else() -> None:
     assert (recorder.before, recorder.checked, store.requests) == ([], [], Counter())
 
 
-def test_an_operation_is_told_by_its_own_id_and_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_operation_is_reported_with_its_own_id_and_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.time", lambda: 12.5)
     recorder = Recorder()
     memory = AgentMemory.open("memory://", plugins=[recorder])
@@ -440,7 +440,7 @@ def test_the_facts_of_an_operation_cannot_be_changed() -> None:
             setattr(facts, dataclasses.fields(facts)[0].name, "other")
 
 
-def test_what_is_called_below_a_subtree_is_told_by_its_path_in_the_agents_tree() -> None:
+def test_a_call_below_a_subtree_is_reported_with_its_path_in_the_agents_tree() -> None:
     recorder = Recorder()
     service = AgentMemoryService("memory://", plugins=[recorder], actor="job")
     notes = service.agent("bob").subtree("notes").acting_as("alice", "call-1")
@@ -452,8 +452,8 @@ def test_what_is_called_below_a_subtree_is_told_by_its_path_in_the_agents_tree()
     ]
 
 
-def test_an_agent_named_by_a_text_enumeration_is_told_by_the_text_it_holds() -> None:
-    class Agent(str, enum.Enum):  # noqa: UP042  # StrEnum would format as its value: no trap
+def test_an_agent_named_by_a_str_enumeration_is_reported_by_its_value() -> None:
+    class Agent(str, enum.Enum):  # noqa: UP042  # StrEnum formats as its value and would hide the error
         BOB = "bob"
 
     recorder = Recorder()
@@ -474,7 +474,7 @@ def test_an_edit_that_changes_nothing_is_not_checked() -> None:
     assert recorder.checked == []
 
 
-def test_an_edit_is_checked_once_per_attempt_and_told_once() -> None:
+def test_an_edit_is_checked_once_per_attempt_and_reported_once() -> None:
     class Contended(MemoryBackend):
         races = 2
 
@@ -497,7 +497,7 @@ def test_an_edit_is_checked_once_per_attempt_and_told_once() -> None:
 
 @pytest.mark.parametrize("method", ["write", "write_bytes", "create", "append", "edit"])
 @sync_and_async
-def test_a_guard_of_content_stops_the_write(method: str, kind: Kind) -> None:
+def test_a_content_guard_stops_the_write(method: str, kind: Kind) -> None:
     class Guard:
         @hookimpl
         def agent_memory_check_content(self, content: bytes) -> None:
@@ -516,7 +516,7 @@ def test_a_guard_of_content_stops_the_write(method: str, kind: Kind) -> None:
 
 
 def calls(log: list[str], name: str, error: BaseException | None = None) -> object:
-    """A plugin whose guards and observers note its name, and may raise."""
+    """A plugin whose guards and observers log its name, and then raise ``error`` if it is given."""
 
     def note() -> None:
         log.append(name)
@@ -564,7 +564,7 @@ def test_the_plugin_registered_last_is_called_first(call: Callable[[Hooks], obje
 
 
 class Filter:
-    """Puts a mark behind what it is given, and writes down what that was."""
+    """A filter that appends a mark to the content, and logs the content that it received."""
 
     def __init__(self, mark: bytes, log: list[bytes]) -> None:
         self._mark = mark
@@ -580,7 +580,7 @@ class Filter:
         self._log.append(b"checked: " + content)
 
 
-def test_filters_are_chained_and_guards_see_what_the_last_returned() -> None:
+def test_filters_are_chained_and_guards_see_the_result_of_the_last_filter() -> None:
     log: list[bytes] = []
     memory = AgentMemory.open("memory://", plugins=[Filter(b"1", log), Filter(b"", log), Filter(b"2", log)])
     assert memory.write("a.md", "x").size == 3
@@ -596,7 +596,7 @@ def test_filters_are_chained_and_guards_see_what_the_last_returned() -> None:
     assert memory.read("a.md") == "X21Y2121"
 
 
-def test_an_edit_that_a_filter_undoes_writes_nothing() -> None:
+def test_an_edit_undone_by_a_filter_writes_nothing() -> None:
     class Undo:
         @hookimpl
         def agent_memory_filter_content(self, content: bytes) -> bytes:
@@ -611,7 +611,7 @@ def test_an_edit_that_a_filter_undoes_writes_nothing() -> None:
 
 
 @pytest.mark.parametrize("answer", ["text", bytearray(b"x"), 5, False])
-def test_a_filter_that_returns_something_else_refuses(answer: object) -> None:
+def test_a_filter_that_returns_no_bytes_refuses_the_write(answer: object) -> None:
     class Wrong:
         @hookimpl
         def agent_memory_filter_content(self) -> object:
@@ -624,13 +624,13 @@ def test_a_filter_that_returns_something_else_refuses(answer: object) -> None:
 
 
 class Understated(bytes):
-    """Bytes that say another length than they have."""
+    """Bytes that report a wrong length."""
 
     def __len__(self) -> int:
         return 0
 
 
-def test_a_filters_subclass_of_bytes_is_taken_as_the_bytes_it_holds() -> None:
+def test_a_bytes_subclass_from_a_filter_is_used_as_plain_bytes() -> None:
     class Subclassing:
         @hookimpl
         def agent_memory_filter_content(self) -> bytes:
@@ -646,7 +646,7 @@ def test_a_filters_subclass_of_bytes_is_taken_as_the_bytes_it_holds() -> None:
         limited.write("a.md", "x")
 
 
-def test_a_filter_that_crashes_refuses_without_saying_what_it_saw() -> None:
+def test_a_filter_that_raises_refuses_the_write_without_its_message() -> None:
     class Crash:
         @hookimpl
         def agent_memory_filter_content(self) -> None:
@@ -660,7 +660,7 @@ def test_a_filter_that_crashes_refuses_without_saying_what_it_saw() -> None:
 
 
 @guarded
-def test_a_veto_reaches_the_caller_as_it_is_and_asks_nobody_further(ask: Callable[[Hooks], object]) -> None:
+def test_a_denial_reaches_the_caller_unchanged_and_no_further_guard_is_asked(ask: Callable[[Hooks], object]) -> None:
     log: list[str] = []
     veto = OperationDenied("not today")
     with pytest.raises(OperationDenied) as denied:
@@ -670,7 +670,7 @@ def test_a_veto_reaches_the_caller_as_it_is_and_asks_nobody_further(ask: Callabl
 
 
 @guarded
-def test_a_guard_that_crashes_refuses_without_saying_what_it_saw(ask: Callable[[Hooks], object]) -> None:
+def test_a_guard_that_raises_refuses_the_operation_without_its_message(ask: Callable[[Hooks], object]) -> None:
     crash = ValueError("a secret it read")
     with pytest.raises(OperationDenied, match="ValueError") as denied:
         ask(Hooks([calls([], "guard", crash)]))
@@ -679,7 +679,7 @@ def test_a_guard_that_crashes_refuses_without_saying_what_it_saw(ask: Callable[[
 
 
 @guarded
-def test_a_guard_that_raises_another_of_our_errors_refuses_with_its_reason(ask: Callable[[Hooks], object]) -> None:
+def test_a_guard_that_raises_an_error_of_this_package_refuses_with_its_message(ask: Callable[[Hooks], object]) -> None:
     with pytest.raises(OperationDenied, match="over budget") as denied:
         ask(Hooks([calls([], "guard", ConflictError("over budget"))]))
     assert isinstance(denied.value.__cause__, ConflictError)
@@ -687,14 +687,14 @@ def test_a_guard_that_raises_another_of_our_errors_refuses_with_its_reason(ask: 
 
 @guarded
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
-def test_a_guard_that_is_interrupted_lets_nothing_pass(
+def test_an_interrupt_in_a_guard_reaches_the_caller(
     ask: Callable[[Hooks], object], interrupt: type[BaseException]
 ) -> None:
     with pytest.raises(interrupt):
         ask(Hooks([calls([], "guard", interrupt())]))
 
 
-def test_no_plugins_means_nothing_is_asked_and_nothing_is_told() -> None:
+def test_without_plugins_no_hook_is_called() -> None:
     hooks = Hooks()
     assert (hooks.guards, hooks.see_content, hooks.observers) == (False, False, False)
     for call in (*GUARDED, *OBSERVED):
@@ -705,7 +705,7 @@ def test_no_plugins_means_nothing_is_asked_and_nothing_is_told() -> None:
 
 
 @observed
-def test_an_observer_that_crashes_is_logged_and_silences_nobody(
+def test_an_observer_that_raises_is_logged_and_the_others_are_still_called(
     tell: Callable[[Hooks], object], caplog: pytest.LogCaptureFixture
 ) -> None:
     log: list[str] = []
@@ -724,7 +724,7 @@ any_interrupt = pytest.mark.parametrize("interrupt", INTERRUPTS)
 
 @observed
 @any_interrupt
-def test_an_observer_that_is_interrupted_silences_no_other_and_the_interrupt_is_raised(
+def test_an_interrupt_in_an_observer_is_raised_after_the_others_were_called(
     tell: Callable[[Hooks], object], interrupt: type[BaseException], caplog: pytest.LogCaptureFixture
 ) -> None:
     log: list[str] = []
@@ -739,7 +739,7 @@ def test_an_observer_that_is_interrupted_silences_no_other_and_the_interrupt_is_
 
 @any_interrupt
 @sync_and_async
-def test_what_an_interrupted_observer_was_told_of_is_done_and_told_to_the_others(
+def test_a_write_whose_observer_is_interrupted_is_stored_and_reported_to_the_others(
     interrupt: type[BaseException], kind: Kind
 ) -> None:
     recorder, store = Recorder(), Counting()
@@ -751,7 +751,7 @@ def test_what_an_interrupted_observer_was_told_of_is_done_and_told_to_the_others
 
 
 @any_interrupt
-def test_a_failed_operation_is_told_to_all_though_an_observer_is_interrupted(interrupt: type[BaseException]) -> None:
+def test_a_failure_is_reported_to_all_observers_although_one_is_interrupted(interrupt: type[BaseException]) -> None:
     recorder = Recorder()
     memory = AgentMemory.open("memory://", plugins=[recorder, Observer(interrupt())])
     with pytest.raises(interrupt) as raised:
@@ -761,7 +761,7 @@ def test_a_failed_operation_is_told_to_all_though_an_observer_is_interrupted(int
 
 
 class Observer:
-    """An observer of operations that raises, as often as it is told to, and counts its calls."""
+    """An observer that raises in its first ``times`` calls, and records every call."""
 
     def __init__(self, error: BaseException, times: int = 1_000) -> None:
         self.error = error
@@ -780,7 +780,7 @@ class RequiredObserver(Observer):
 
 
 @pytest.mark.parametrize(("times", "told", "notes"), [(1, 2, 0), (2, 3, 0), (3, 3, 1), (1_000, 3, 1)])
-def test_a_required_observer_that_was_interrupted_is_told_again(times: int, told: int, notes: int) -> None:
+def test_an_interrupted_required_observer_is_called_again(times: int, told: int, notes: int) -> None:
     recorder, observer = Recorder(), RequiredObserver(KeyboardInterrupt(), times)
     memory = AgentMemory.open("memory://", plugins=[recorder, observer])
     with pytest.raises(KeyboardInterrupt) as raised:
@@ -790,7 +790,7 @@ def test_a_required_observer_that_was_interrupted_is_told_again(times: int, told
     assert len(recorder.after) == 1
 
 
-def test_an_observer_that_is_not_required_is_told_once_though_it_was_interrupted() -> None:
+def test_an_interrupted_observer_that_is_not_required_is_called_only_once() -> None:
     observer = Observer(KeyboardInterrupt(), 1)
     memory = AgentMemory.open("memory://", plugins=[observer])
     with pytest.raises(KeyboardInterrupt):
@@ -799,7 +799,7 @@ def test_an_observer_that_is_not_required_is_told_once_though_it_was_interrupted
 
 
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
-def test_a_plugin_that_is_interrupted_in_listening_silences_nobody(interrupt: type[BaseException]) -> None:
+def test_an_interrupt_in_listening_does_not_stop_the_other_observers(interrupt: type[BaseException]) -> None:
     class Listener(Observer):
         def listening(self) -> bool:
             raise self.error
@@ -814,7 +814,7 @@ def test_a_plugin_that_is_interrupted_in_listening_silences_nobody(interrupt: ty
 @any_interrupt
 @sync_and_async
 @pytest.mark.parametrize("hook", ["before_operation", "filter_content", "check_content"])
-def test_a_guard_that_is_interrupted_lets_no_write_through_and_observers_are_told(
+def test_an_interrupt_in_a_guard_prevents_the_write_and_is_reported_to_observers(
     interrupt: type[BaseException], kind: Kind, hook: str
 ) -> None:
     class Guard:
@@ -834,7 +834,7 @@ def test_a_guard_that_is_interrupted_lets_no_write_through_and_observers_are_tol
 
 
 class Required:
-    """An observer without which an operation is not complete."""
+    """A required observer: an operation is not complete without its report."""
 
     required: ClassVar[bool] = True
 
@@ -850,7 +850,7 @@ class Required:
         raise self.error
 
 
-def test_a_required_observer_that_crashes_stops_the_caller_after_the_others_were_told() -> None:
+def test_a_failing_required_observer_stops_the_caller_after_the_others_were_called() -> None:
     log: list[str] = []
     crash = ValueError("disk full")
     hooks = Hooks([calls(log, "first"), Required(crash), calls(log, "last", ValueError("it broke"))])
@@ -862,7 +862,7 @@ def test_a_required_observer_that_crashes_stops_the_caller_after_the_others_were
 
 @pytest.mark.parametrize("cls", [AgentMemory, AsyncAgentMemory])
 @sync_and_async
-def test_what_a_required_observer_could_not_report_is_done(cls: type[AgentMemory], kind: Kind) -> None:
+def test_a_write_that_a_required_observer_could_not_report_is_stored(cls: type[AgentMemory], kind: Kind) -> None:
     store = Counting()
     view = opened(cls, kind(store), Required(ValueError("disk full")))
     with pytest.raises(OutcomeUnknownError):
@@ -870,26 +870,26 @@ def test_what_a_required_observer_could_not_report_is_done(cls: type[AgentMemory
     assert store.read(Key.tree().join("a.md")).data == b"new"
 
 
-def test_a_failure_that_cannot_be_reported_is_still_that_failure() -> None:
+def test_a_failure_that_cannot_be_reported_still_raises_its_own_error() -> None:
     memory = AgentMemory.open("memory://", plugins=[Required(ValueError("disk full"))])
     with pytest.raises(AgentMemoryFileNotFoundError):
         memory.read("a.md")
 
 
 @pytest.mark.parametrize("method", ["read", "subtree", "list"])
-def test_a_refused_name_that_cannot_be_reported_is_still_refused_as_such(method: str) -> None:
+def test_a_refused_name_that_cannot_be_reported_still_raises_its_own_error(method: str) -> None:
     memory = AgentMemory.open("memory://", plugins=[Required(ValueError("disk full"))])
     with pytest.raises(PathTraversalError):
         perform(memory, method, "../a")
 
 
-def test_a_refused_agent_id_that_cannot_be_reported_is_still_refused_as_such() -> None:
+def test_a_refused_agent_id_that_cannot_be_reported_still_raises_its_own_error() -> None:
     service = AgentMemoryService("memory://", plugins=[Required(ValueError("disk full"))])
     with pytest.raises(InvalidAgentIdError):
         service.agent("..")
 
 
-# What a plugin may be.
+# Valid and invalid plugins.
 
 
 def test_the_hooks_and_their_arguments_are_the_documented_ones() -> None:
@@ -907,7 +907,7 @@ def test_the_hooks_and_their_arguments_are_the_documented_ones() -> None:
     assert all(inspect.getdoc(spec) for spec in specs.values())
 
 
-def test_the_facts_are_the_documented_ones() -> None:
+def test_the_fields_of_operation_and_outcome_are_the_documented_ones() -> None:
     assert [field.name for field in dataclasses.fields(Operation)] == [
         *("id", "time", "kind", "agent", "path", "target", "size", "actor", "tool_call_id")
     ]
@@ -985,19 +985,19 @@ class AsynchronousGenerator:
     ],
     ids=["hooks", "open", "service"],
 )
-def test_a_plugin_that_would_silently_do_nothing_is_refused(plugin: type, opens: Callable[[object], object]) -> None:
+def test_a_plugin_whose_hook_would_never_run_is_refused(plugin: type, opens: Callable[[object], object]) -> None:
     with pytest.raises(pluggy.PluginValidationError):
         opens(plugin())
 
 
-def test_a_refused_plugin_is_named_with_its_fault() -> None:
+def test_the_refusal_of_a_plugin_names_the_plugin_and_the_fault() -> None:
     with pytest.raises(pluggy.PluginValidationError, match=r"'Wrapper'.*agent_memory_before_operation.*wrapper"):
         Hooks([Wrapper()])
     with pytest.raises(pluggy.PluginValidationError, match=r"'Asynchronous'.*async def"):
         Hooks([Asynchronous()])
 
 
-def test_a_module_and_two_of_a_class_are_plugins() -> None:
+def test_a_module_and_two_instances_of_one_class_are_valid_plugins() -> None:
     log: list[str] = []
     module = types.ModuleType("a_plugin")
     vars(module)["agent_memory_before_operation"] = hookimpl(lambda: log.append("module"))
@@ -1005,7 +1005,7 @@ def test_a_module_and_two_of_a_class_are_plugins() -> None:
     assert log == ["another", "module", "one"]
 
 
-def test_a_plugin_hears_only_the_service_it_was_given_to() -> None:
+def test_a_plugin_is_called_only_for_its_own_service() -> None:
     mine, yours = Recorder(), Recorder()
     with AgentMemoryService("memory://", plugins=[mine]) as one, AgentMemoryService("memory://", plugins=[yours]):
         one.write_memory_file("bob", "a.md", "x")
@@ -1016,7 +1016,7 @@ def test_a_plugin_hears_only_the_service_it_was_given_to() -> None:
 
 
 class Gate(MemoryBackend):
-    """Waits in every read until it is let go on."""
+    """A backend whose reads wait until ``open`` is set."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -1029,7 +1029,7 @@ class Gate(MemoryBackend):
 
 
 class AsyncGate(AsyncTwin):
-    """Waits in every read for ever."""
+    """An async backend whose reads never return."""
 
     def __init__(self) -> None:
         super().__init__(MemoryBackend())
@@ -1042,7 +1042,7 @@ class AsyncGate(AsyncTwin):
 
 
 async def cancelled(operation: Coroutine[Any, Any, object], *stages: threading.Event) -> None:
-    """Start an operation and cancel it each time it has reached the next stage."""
+    """Start an operation and cancel it once at each stage, when the stage is reached."""
     task = asyncio.ensure_future(operation)
     for stage in stages:
         assert await asyncio.to_thread(stage.wait, SECONDS)
@@ -1052,13 +1052,13 @@ async def cancelled(operation: Coroutine[Any, Any, object], *stages: threading.E
         await task
 
 
-def test_a_cancelled_operation_on_an_async_backend_is_told_once_as_unknown() -> None:
+def test_a_cancelled_operation_on_an_async_backend_is_reported_once_as_unknown() -> None:
     recorder, gate = Recorder(), AsyncGate()
     asyncio.run(cancelled(AsyncAgentMemory.open(gate, plugins=[recorder]).read("a.md"), gate.reached))
     assert (recorder.outcome().status, recorder.outcome().error) == ("unknown", "interrupted")
 
 
-def test_a_cancelled_operation_on_a_blocking_backend_is_told_once_by_how_it_ended() -> None:
+def test_a_cancelled_operation_on_a_blocking_backend_is_reported_once_with_its_outcome() -> None:
     recorder, gate = Recorder(), Gate()
     gate.write(Key.tree().join("a.md"), b"text")
     memory = AsyncAgentMemory.open(gate, plugins=[recorder])
@@ -1077,7 +1077,7 @@ def test_a_cancelled_operation_on_a_blocking_backend_is_told_once_by_how_it_ende
 
 
 class Slow:
-    """A guard or an observer that says when it began and waits until it may end."""
+    """The base of a slow guard or observer: signals ``reached``, then waits for ``open``."""
 
     def __init__(self) -> None:
         self.reached, self.open = threading.Event(), threading.Event()
@@ -1087,7 +1087,7 @@ class Slow:
         assert self.open.wait(SECONDS)
 
 
-def test_an_operation_cancelled_while_a_guard_thinks_is_told_once_and_does_nothing() -> None:
+def test_an_operation_cancelled_during_a_guard_is_reported_once_and_does_nothing() -> None:
     class Guard(Slow):
         @hookimpl
         def agent_memory_before_operation(self) -> None:
@@ -1110,7 +1110,7 @@ def test_an_operation_cancelled_while_a_guard_thinks_is_told_once_and_does_nothi
     assert store.requests == Counter()
 
 
-def test_an_operation_cancelled_again_while_it_is_reported_is_told_once() -> None:
+def test_an_operation_cancelled_again_during_its_report_is_reported_once() -> None:
     class Observer(Slow):
         @hookimpl
         def agent_memory_after_operation(self) -> None:
@@ -1128,7 +1128,7 @@ def test_an_operation_cancelled_again_while_it_is_reported_is_told_once() -> Non
     assert recorder.outcome().status == "unknown"
 
 
-def test_an_operation_cancelled_while_its_success_is_reported_is_told_once_as_a_success() -> None:
+def test_a_success_cancelled_during_its_report_is_reported_once_as_a_success() -> None:
     class Observer(Slow):
         @hookimpl
         def agent_memory_after_operation(self) -> None:
@@ -1146,7 +1146,7 @@ def test_an_operation_cancelled_while_its_success_is_reported_is_told_once_as_a_
     assert recorder.outcome().status == "ok"
 
 
-def test_a_report_that_waits_for_a_thread_is_not_lost_when_its_operation_is_cancelled_again(
+def test_a_report_that_waits_for_a_thread_survives_a_second_cancellation(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Observer:
@@ -1177,13 +1177,13 @@ def test_a_report_that_waits_for_a_thread_is_not_lost_when_its_operation_is_canc
     asyncio.run(cancel_twice_while_the_only_thread_is_busy())
 
 
-def test_a_required_observer_that_crashes_does_not_swallow_a_cancellation() -> None:
+def test_a_failing_required_observer_does_not_swallow_a_cancellation() -> None:
     gate = AsyncGate()
     memory = AsyncAgentMemory.open(gate, plugins=[Required(ValueError("disk full"))])
     asyncio.run(cancelled(memory.read("a.md"), gate.reached))
 
 
-def test_an_interrupt_within_a_change_function_is_told_once_as_unknown() -> None:
+def test_an_interrupt_in_the_change_function_is_reported_once_as_unknown() -> None:
     recorder = Recorder()
     memory = AgentMemory.open("memory://", plugins=[recorder])
     memory.write("a.md", "x")
@@ -1197,7 +1197,7 @@ def test_an_interrupt_within_a_change_function_is_told_once_as_unknown() -> None
     assert (recorder.outcome().status, recorder.outcome().error) == ("unknown", "interrupted")
 
 
-def test_an_error_of_the_callers_own_is_told_once_by_its_type() -> None:
+def test_an_error_in_the_callers_function_is_reported_once_by_its_type() -> None:
     recorder = Recorder()
     memory = AgentMemory.open("memory://", plugins=[recorder])
     memory.write("a.md", "x")
@@ -1208,7 +1208,7 @@ def test_an_error_of_the_callers_own_is_told_once_by_its_type() -> None:
     assert not issubclass(ZeroDivisionError, AgentMemoryError)
 
 
-def test_a_guard_that_returns_something_refuses() -> None:
+def test_a_guard_that_returns_a_value_refuses_the_operation() -> None:
     class Returns:
         @hookimpl
         def agent_memory_before_operation(self) -> bool:
@@ -1219,7 +1219,7 @@ def test_a_guard_that_returns_something_refuses() -> None:
             memory.write("a.md", "x")
 
 
-def test_a_hook_without_its_mark_is_refused_instead_of_never_called() -> None:
+def test_a_hook_without_its_decorator_is_refused() -> None:
     class Unmarked:
         def agent_memory_before_operation(self) -> None: ...
 
@@ -1228,7 +1228,7 @@ def test_a_hook_without_its_mark_is_refused_instead_of_never_called() -> None:
 
 
 class Choosy:
-    """An observer that wants to hear of successes only now and then."""
+    """An observer whose ``listening`` decides whether it receives successes."""
 
     def __init__(self, answer: Callable[[], bool]) -> None:
         self.listening = answer
@@ -1239,7 +1239,7 @@ class Choosy:
         self.heard.append(f"{operation.kind} {outcome.status}")
 
 
-def test_an_observer_that_does_not_listen_hears_of_failures_alone() -> None:
+def test_an_observer_that_does_not_listen_receives_only_failures() -> None:
     choosy = Choosy(lambda: False)
     memory = AgentMemory.open(MemoryBackend(), plugins=[choosy])
     memory.write("a.md", "x")
@@ -1248,7 +1248,7 @@ def test_an_observer_that_does_not_listen_hears_of_failures_alone() -> None:
     assert choosy.heard == ["read error"]
 
 
-def test_an_observer_that_cannot_say_whether_it_listens_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_observer_whose_listening_fails_receives_the_report(caplog: pytest.LogCaptureFixture) -> None:
     def fail() -> bool:
         raise RuntimeError("broken")
 
@@ -1258,12 +1258,12 @@ def test_an_observer_that_cannot_say_whether_it_listens_is_told(caplog: pytest.L
     assert "failed in listening()" in caplog.text
 
 
-def test_listening_that_is_no_method_is_refused_at_once() -> None:
+def test_a_listening_attribute_that_is_no_method_is_refused() -> None:
     with pytest.raises(pluggy.PluginValidationError, match="listening is a method"):
         AgentMemory.open(MemoryBackend(), plugins=[Choosy(True)])  # type: ignore[arg-type]
 
 
-def test_a_plugin_that_is_slow_in_a_hook_is_named(
+def test_the_log_names_a_plugin_that_is_slow_in_a_hook(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("agent_memory.core.hooks.SLOW_SECONDS", 0.0)
@@ -1277,7 +1277,7 @@ def test_a_plugin_that_is_slow_in_a_hook_is_named(
 
 
 class Buffered:
-    """A plugin that writes late, and fails to."""
+    """A plugin that writes in ``flush``, and fails there."""
 
     @hookimpl
     def agent_memory_after_operation(self) -> None:
@@ -1328,7 +1328,7 @@ def test_a_service_that_was_dropped_keeps_no_plugin_open() -> None:
     assert plugin.closed == 1
 
 
-def test_a_plugin_that_fails_in_flush_is_logged_and_the_service_is_closed(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failure_in_flush_is_logged_and_the_service_closes(caplog: pytest.LogCaptureFixture) -> None:
     with AgentMemoryService("memory://", plugins=[Buffered()]) as service:
         service.write_memory_file("bob", "a.md", "text")
     (record,) = caplog.records

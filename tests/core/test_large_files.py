@@ -1,4 +1,4 @@
-"""Files that one call does not carry: written, copied and renamed all the same, whole or not at all."""
+"""Files that are too large for one call are written, copied and renamed completely or not at all."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from agent_memory.registry import open_backend
 from agent_memory.testing import RecordingPlugin
 from tests.support.servers import Root
 
-PART = 6 << 20  # S3 takes no smaller one
+PART = 6 << 20  # bytes; S3 accepts no part smaller than 5 MiB
 DATA = b"".join(b"%015d\n" % number for number in range(2 * PART // 16)) + b"the end\n"
 DIGEST = hashlib.sha256(DATA).hexdigest()
 
 
 @pytest.fixture
 def backend(root: Root) -> AnyBackend:
-    """An empty store whose calls carry a megabyte at most."""
+    """An empty store whose calls carry at most 1,000,000 bytes."""
     found = open_backend(root.url, root.options)
     found.max_bytes, found.part_bytes = 1_000_000, PART
     return found
@@ -66,7 +66,7 @@ async def digest(memory: AsyncAgentMemory, path: str) -> str:
     return found.hexdigest()
 
 
-def test_a_file_that_one_call_does_not_carry_is_written_copied_and_renamed(backend: AnyBackend) -> None:
+def test_a_file_too_large_for_one_call_is_written_copied_and_renamed(backend: AnyBackend) -> None:
     with AgentMemory.open(backend) as memory:
         twin = AsyncAgentMemory(memory._tree)
         written = memory.write_blocks("d/large.bin", blocks(), len(DATA), create=True)
@@ -116,7 +116,7 @@ def test_a_service_renames_large_files(local: AnyBackend) -> None:
 
 
 @pytest.mark.parametrize("content", [[b"short"], [b"x" * 5000], [b"x" * 4000, "text"]], ids=["short", "long", "text"])
-def test_a_content_that_is_not_what_was_said_is_not_written(local: AnyBackend, content: list[bytes]) -> None:
+def test_content_of_another_size_or_type_than_announced_is_not_written(local: AnyBackend, content: list[bytes]) -> None:
     with AgentMemory.open(local) as memory:
         memory.write("a.md", "old")
         for size in (4500, 900):
@@ -130,7 +130,7 @@ def test_a_content_that_is_not_what_was_said_is_not_written(local: AnyBackend, c
         assert [entry.path for entry in memory.list()] == ["a.md"]
 
 
-def test_a_source_that_fails_leaves_nothing(local: AnyBackend, tmp_path: Path) -> None:
+def test_a_source_that_fails_leaves_no_file(local: AnyBackend, tmp_path: Path) -> None:
     def fails() -> Iterator[bytes]:
         yield b"x" * 2000
         raise OSError("the source is gone")
@@ -142,14 +142,14 @@ def test_a_source_that_fails_leaves_nothing(local: AnyBackend, tmp_path: Path) -
     assert not list((tmp_path / "root").rglob("*"))
 
 
-def test_a_read_that_is_refused_says_what_works(backend: AnyBackend) -> None:
+def test_the_refusal_of_a_large_read_names_the_calls_that_work(backend: AnyBackend) -> None:
     with AgentMemory.open(backend) as memory:
         memory.write_blocks("large.bin", blocks(), len(DATA))
         with pytest.raises(FileTooLargeError, match=r"scan\(\), view and export read a file in parts"):
             memory.read("large.bin")
 
 
-def test_a_backend_that_writes_no_parts_refuses_a_large_file_in_words(tmp_path: Path) -> None:
+def test_a_backend_without_multipart_writes_refuses_a_large_file_with_a_clear_message(tmp_path: Path) -> None:
     backend = open_backend(f"simplecache::file://{tmp_path}/plain", {"allow_single_writer": True})
     backend.max_bytes = 1000
     with AgentMemory.open(backend) as memory:
@@ -170,15 +170,15 @@ class CheckingPlugin:
 
 
 @pytest.mark.parametrize("plugin", [RedactionPlugin(), CheckingPlugin()], ids=["filter", "guard"])
-def test_a_plugin_that_has_to_see_content_refuses_what_it_cannot_be_given(local: AnyBackend, plugin: object) -> None:
+def test_a_plugin_that_must_see_content_refuses_content_too_large_to_pass(local: AnyBackend, plugin: object) -> None:
     with AgentMemory.open(local, plugins=[plugin]) as memory:
         with pytest.raises(OperationDenied, match=f"{type(plugin).__name__}' cannot be given the content"):
             memory.write_blocks("a.md", [b"x" * 2500], 2500)
-        memory.write_blocks("a.md", [b"x" * 500], 500)  # of several parts, but one call carries it
+        memory.write_blocks("a.md", [b"x" * 500], 500)  # has several parts, but fits in one call
         assert memory.read("a.md") == "x" * 500
 
 
-def test_hooks_are_told_a_large_file_once_and_its_size(local: AnyBackend) -> None:
+def test_hooks_receive_a_large_file_once_with_its_size(local: AnyBackend) -> None:
     recorder = RecordingPlugin()
     with AgentMemory.open(local, plugins=[recorder]) as memory:
         memory.write_blocks("a.md", [b"x" * 2500], 2500, create=True)

@@ -1,4 +1,4 @@
-"""A stranger's backend and a stranger's plugin, installed beside our wheel in an environment of their own."""
+"""A third party's backend and plugin, installed with this project's wheel in a fresh environment."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _run(*command: str | Path, cwd: Path) -> str:
 
 @pytest.fixture(scope="module")
 def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The interpreter of a fresh environment that holds our wheel and the examples', and no source."""
+    """The interpreter of a fresh environment with this project's wheel and those of the examples, without sources."""
     directory = tmp_path_factory.mktemp("third-party")
     build: list[str | Path] = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", directory]
     for example in (EXAMPLE, PLUGIN):
@@ -54,7 +54,7 @@ def test_the_example_keeps_the_contract(python: Path, tmp_path: Path) -> None:
     assert [line for line in skipped if not line.endswith(OPTIONAL)] == []
 
 
-def test_the_example_is_found_by_its_scheme(python: Path, tmp_path: Path) -> None:
+def test_the_example_backend_opens_by_its_scheme(python: Path, tmp_path: Path) -> None:
     code = (
         "from agent_memory import AgentMemoryService\n"
         "service = AgentMemoryService('sqlite://memory.db')\n"

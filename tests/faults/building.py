@@ -1,4 +1,4 @@
-"""Builds the C programs of the fault tests."""
+"""Build the C programs of the fault tests."""
 
 from __future__ import annotations
 

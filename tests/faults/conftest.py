@@ -24,7 +24,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     results = session.config.stash[_RESULTS]
-    if (file := session.config.getoption("--faults-page")) and results.cells:  # else another process has them
+    if (file := session.config.getoption("--faults-page")) and results.cells:  # a process without cells writes no page
         long = " --long" if session.config.getoption("--long") else ""
         command = f"python -m pytest tests/faults{long} --faults-page docs/faults.md"
         Path(file).write_text(page(results, command))
@@ -32,13 +32,13 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.fixture(scope="session")
 def results(pytestconfig: pytest.Config) -> Results:
-    """What the run found so far."""
+    """The results of the run so far."""
     return pytestconfig.stash[_RESULTS]
 
 
 @pytest.fixture(scope="session")
 def long(pytestconfig: pytest.Config) -> bool:
-    """Whether every case is asked for."""
+    """Whether the run includes every case."""
     return bool(pytestconfig.getoption("--long"))
 
 
@@ -58,5 +58,5 @@ def worker(tmp_path_factory: pytest.TempPathFactory, results: Results) -> Iterat
 
 @pytest.fixture
 def trials(worker: Worker, tmp_path: Path) -> Trials:
-    """Tries operations in a directory of this test's own."""
+    """Tries of operations in this test's directory."""
     return Trials(worker, tmp_path)

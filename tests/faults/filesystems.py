@@ -1,4 +1,4 @@
-"""Filesystems of the tests' own: on loop devices, which can be switched off, and in memory."""
+"""Filesystems for the tests: on loop devices, which can be switched off, and in memory."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from pathlib import Path
 _SHUTDOWN = 0x8004587D  # EXT4_IOC_SHUTDOWN, XFS_IOC_GOINGDOWN
 _FLUSH_JOURNAL, _FLUSH_NOTHING = 1, 2
 _MAKE = {"ext4": ["mkfs.ext4", "-q", "-m", "0"], "XFS": ["mkfs.xfs", "-q"]}
-# No journal commit of its own accord while a test is under way: what is lost is lost every time.
+# No automatic journal commit during a test, so that every run loses the same data.
 _OPTIONS = {"ext4": "loop,commit=600", "XFS": "loop"}
 KINDS = ("ext4", "XFS", "tmpfs")
 
 
 class NotHereError(Exception):
-    """This machine does not let us mount that; the message is the reason."""
+    """This machine cannot mount the filesystem; the message is the reason."""
 
 
 class _CommandError(Exception):
-    """A command failed; the message is what it said."""
+    """A command failed; the message is its output."""
 
 
 @dataclass
@@ -51,13 +51,13 @@ class Filesystem:
         _run("umount", self.top)
 
     def sync(self) -> None:
-        """Put everything on the disk."""
+        """Write everything to the disk."""
         with _opened(self.top) as descriptor:
             if ctypes.CDLL(None, use_errno=True).syncfs(descriptor):
                 raise OSError(ctypes.get_errno(), "syncfs")
 
     def lose_power(self, *, flush_journal: bool = False) -> None:
-        """Stop it at once, and start it again with what was on the disk."""
+        """Stop the filesystem at once, and start it again with the data on the disk."""
         flag = struct.pack("I", _FLUSH_JOURNAL if flush_journal else _FLUSH_NOTHING)
         with _opened(self.top) as descriptor:
             fcntl.ioctl(descriptor, _SHUTDOWN, flag)
@@ -65,7 +65,7 @@ class Filesystem:
         self.mount()
 
     def fill(self) -> Path:
-        """Use up every byte; the file that holds them, to be removed."""
+        """Use every free byte; return the file that uses them, for its removal."""
         ballast = self.top / "ballast"
         with ballast.open("wb", buffering=0) as file:
             size = 64 << 20
@@ -90,7 +90,7 @@ def _fallocated(file: int, size: int) -> int:
 
 
 def filesystem_of(path: Path) -> str:
-    """The kind of filesystem a path is on."""
+    """The kind of filesystem of a path."""
     kinds = {}
     for line in Path("/proc/self/mounts").read_text().splitlines():
         _, top, kind, *_ = line.split()
@@ -100,10 +100,10 @@ def filesystem_of(path: Path) -> str:
 
 @contextmanager
 def mounted(kind: str, directory: Path, size: str) -> Iterator[Filesystem]:
-    """A new filesystem, mounted; gone with the context.
+    """A new mounted filesystem; the end of the context removes it.
 
     Raises:
-        NotHereError: not root, a tool is missing, or nothing may be mounted here.
+        NotHereError: the user is not root, a tool is missing, or mounting is not allowed here.
     """
     if os.geteuid() != 0:
         raise NotHereError("only root mounts filesystems")
@@ -119,7 +119,7 @@ def mounted(kind: str, directory: Path, size: str) -> Iterator[Filesystem]:
     try:
         yield filesystem
     finally:
-        _run("umount", "--lazy", top)  # whatever a failed test left open
+        _run("umount", "--lazy", top)  # a failed test may have left files open
         image.unlink(missing_ok=True)
 
 

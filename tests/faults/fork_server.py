@@ -15,13 +15,13 @@ _ROOT = Path(__file__).parents[2]
 
 
 class Worker:
-    """Runs requests one after the other, each in a process of its own."""
+    """Run requests one after the other, each in a new process."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
 
     def do(self, request: Try | Loop) -> Report:
-        """What came of a request; `EOFError` if the worker itself died."""
+        """Run a request and return its report; raises `EOFError` if the worker itself died."""
         assert self._process.stdin
         assert self._process.stdout
         pickle.dump(request, self._process.stdin)
@@ -32,7 +32,7 @@ class Worker:
 
 @contextmanager
 def serving(shim: Path) -> Iterator[Worker]:
-    """A worker that ends with the context."""
+    """A worker that runs until the end of the context."""
     command = [sys.executable, "-m", "tests.faults.worker", str(shim)]
     with subprocess.Popen(command, cwd=_ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         yield Worker(process)

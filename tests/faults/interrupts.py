@@ -1,10 +1,10 @@
 """Interrupts at every place where CPython can run the Python handler of a signal.
 
-CPython looks for signals when a Python function begins, when a call of a C function has returned, and at the end of a
-loop's round. A profile function is called at the first two, so an exception that it raises arrives like that of a
-signal's handler: inside or outside of the same ``with`` and ``try`` blocks. (A trace function would also raise where
-no signal can: between the end of a ``with`` block and the call of ``__exit__``.) A call of the system that has not
-begun yet stands for one that a signal ended before it had an effect.
+CPython checks for signals when a Python function begins, when a call of a C function has returned, and at the end of a
+loop iteration. A profile function is called at the first two, so its exception arrives like that of a signal handler:
+inside or outside of the same ``with`` and ``try`` blocks. (A trace function would also raise where no signal can:
+between the end of a ``with`` block and the call of ``__exit__``.) An interrupt before a system call stands for a system
+call that a signal ended before it had an effect.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _SYSTEM = ("posix", "fcntl", "time")
 
 
 class Interrupt(KeyboardInterrupt):
-    """What the handler raises."""
+    """The exception of the handler."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a call was interrupted: the event of the profile function, what was called, and the code it happened in."""
+    """The place of an interrupt: the event of the profile function, the called function, and the surrounding code."""
 
     event: str
     called: str
@@ -40,12 +40,12 @@ class Place:
 
 
 def count_places(call: Callable[[], object]) -> int:
-    """How many places a call of our code has; it runs to its end."""
+    """Run a call to its end and count its places."""
     return _traced(call, 0, [])
 
 
 def interrupted_where(place: int, call: Callable[[], object]) -> Place | None:
-    """The same as `interrupted_at`; where it was, or None if the call ended before it came there."""
+    """Like `interrupted_at`, but return the place, or None if the call ended before it reached the place."""
     found: list[Place] = []
     with suppress(Exception, Interrupt):
         _traced(call, place, found)
@@ -53,15 +53,15 @@ def interrupted_where(place: int, call: Callable[[], object]) -> Place | None:
 
 
 def interrupted_at(place: int, call: Callable[[], object]) -> bool:
-    """Run a call and interrupt it at a place, counted from 1; False if it ended before it came there.
+    """Run a call and interrupt it at a place, counted from 1; False if it ended before it reached the place.
 
-    The interrupt, and whatever our code raises instead of it, is swallowed.
+    The interrupt, and any exception that the code raises instead, is caught here.
     """
     return interrupted_where(place, call) is not None
 
 
 def handled_at(place: int, call: Callable[[], object], handler: Callable[[], object]) -> None:
-    """Run a call, and at a place a handler that raises nothing."""
+    """Run a call, and at a place a handler that returns normally."""
     _traced(call, place, [], handler)
 
 
@@ -93,7 +93,7 @@ def _traced(
 
 
 def _is_system_call(function: object) -> bool:
-    """Whether a signal may end a C function before it has an effect: a call of the system, or a wait for a lock."""
+    """Whether a signal may end a C function before it has an effect: a system call or a wait for a lock."""
     owner = getattr(function, "__self__", None)
     module = owner.__name__ if isinstance(owner, ModuleType) else type(owner).__module__
     waits = getattr(function, "__name__", "") in ("acquire", "wait")

@@ -1,4 +1,4 @@
-"""What has to hold after an operation was stopped, failed or finished; each function returns what does not."""
+"""Checks after an operation was stopped, failed or finished; each function returns the faults."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SECRET = b"not the memory's\n" * 100
 
 @dataclass(frozen=True)
 class Place:
-    """A root, and beside it a directory that is none of the memory's business."""
+    """A root, and beside it a directory that the memory must not touch."""
 
     base: Path
 
@@ -31,7 +31,7 @@ class Place:
         return self.base / "outside"
 
     def prepare(self, operation: Operation) -> None:
-        """Put there what the operation starts from, without the memory's help."""
+        """Create the initial files of the operation without the memory."""
         self.outside.mkdir(parents=True)
         (self.outside / "secret.md").write_bytes(_SECRET)
         if operation.before is not None:
@@ -42,7 +42,7 @@ class Place:
             path.write_text(text)
 
     def memory(self) -> AgentMemory:
-        """The memory as a later process opens it, which need not wait for the disk."""
+        """The memory as a later process opens it, with durability "process"."""
         return AgentMemory.open(f"{self.root.as_uri()}?durability=process")
 
     def remove(self) -> None:
@@ -50,13 +50,13 @@ class Place:
 
 
 def tree(memory: AgentMemory) -> Tree:
-    """All that a memory shows."""
+    """All files that a memory shows."""
     return {entry.path: memory.read_bytes(entry.path).decode(errors="replace") for entry in memory.list()}
 
 
 def after_a_kill(place: Place, operation: Operation, report: Report, *, torn: bool = False) -> list[str]:
-    """The faults after the process died; ``torn``: it may have died, or the machine, in the middle of a write."""
-    with place.memory() as memory:  # closed, so that its filesystem can be unmounted
+    """The faults after the process died; ``torn``: the process or the machine may have died during a write."""
+    with place.memory() as memory:  # closed before its filesystem is unmounted
         return _after_a_kill(memory, place, operation, report, torn)
 
 
@@ -86,12 +86,12 @@ def in_memory_after_a_kill(memory: AgentMemory, operation: Operation) -> list[st
 
 
 def audit(base: Path) -> AuditPlugin:
-    """The audit whose log lies beside a root."""
+    """An audit plugin whose log is beside a root."""
     return AuditPlugin(base / "log" / "audit.jsonl", required=True, intent=True)
 
 
 def after_an_audited_kill(place: Place, operation: Operation, report: Report, *, torn: bool = False) -> list[str]:
-    """The same of an operation that was audited; what the log has to say, too."""
+    """The same after an audited operation, including faults of the log."""
     location = log_at(place.base / "log" / "audit.jsonl")
     lines = b"".join(block for part in location.parts() for block in location.blocks(part)).splitlines()
     told = [facts_of(line)["event"] for line in lines if (found := head(line)) and found.whole]
@@ -117,9 +117,9 @@ def after_an_error(
     may_leave: bool = False,
     relieve: Callable[[], object] = lambda: None,
 ) -> list[str]:
-    """The faults after a call failed; ``relieve`` puts the cause right before more is asked of the memory.
+    """The faults after a failed call; ``relieve`` removes the cause before the memory is used again.
 
-    ``may_leave``: what failed was the removal of something, which then is still there.
+    ``may_leave``: the failed call was a removal, so its file may still be there.
     """
     with place.memory() as memory:
         faults, found = _of_an_error(memory, place, operation, report)
@@ -145,19 +145,19 @@ def _of_an_error(memory: AgentMemory, place: Place, operation: Operation, report
 
 
 def neither_old_nor_new(place: Place, operation: Operation, _: Report) -> list[str]:
-    """Whether it is torn, whatever was said; for what is known to be careless."""
+    """The faults of a tree that is neither old nor new, for any report; for operations known to be unsafe."""
     with place.memory() as memory:
         found = tree(memory)
     return [] if found in operation.allowed else [f"neither old nor new: {_shown(found)}"]
 
 
 def _works_again(memory: AgentMemory, operation: Operation, found: Tree) -> Iterator[str]:
-    """The same operation again, then another: neither is disturbed by what the first one left."""
+    """Run the same operation again, then another; leftovers of the first one must not disturb them."""
     try:
         operation.run(memory)
         raised = "nothing"
     except AgentMemoryError as error:
-        raised = repr(error)  # not itself: the frames it holds keep directories open, and the filesystem busy
+        raised = repr(error)  # not the exception: its frames keep directories open and the filesystem busy
     now = tree(memory)
     if found == operation.start and now != operation.after:
         yield f"another run from the old state ended with {raised} and {_shown(now)}"
@@ -173,7 +173,7 @@ def _works_again(memory: AgentMemory, operation: Operation, found: Tree) -> Iter
 
 
 def _is_torn(operation: Operation, found: Tree) -> bool:
-    """Whether only the record being appended is torn: cut, or after a power loss on ext4 zeros in its place."""
+    """Whether only the appended record is torn: cut, or replaced by zeros after a power loss on ext4."""
     name = operation.appends
     if name is None or {**found, name: ""} != {**operation.after, name: ""}:
         return False
@@ -200,7 +200,7 @@ def _outside(place: Place) -> Iterator[str]:
 
 
 def _left_behind(place: Place, found: Tree) -> list[str]:
-    """What is there and should not be. A directory without a file is nothing: see `test_hollow_directories`."""
+    """Unexpected leftovers; empty directories are allowed: see `tests.backends.local.test_empty_directories`."""
     expected = {place.root / name for name in found}
     paths = [path for path in place.root.rglob("*") if path not in expected and not path.is_dir()]
     return [f"left behind: {path.name}" for path in paths]

@@ -1,6 +1,6 @@
-"""The operations that are killed and failed, each with what has to be there before, in between and after.
+"""The operations that the tests kill and fail, each with the files before, during and after it.
 
-They know nothing of how a backend does its work: only the promises of `AgentMemory`.
+They rely only on the promises of `AgentMemory`, not on how a backend works.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NEW = "a newer line\n" * 700
 RECORD = "a record " * 400
 OTHER = "another file, never touched\n"
 LARGEST_FILE = len(OLD) + 1000
-"""Bytes: a limit that `NEW`, and `OLD` with `RECORD` at its end, go over."""
+"""A limit in bytes that `NEW` exceeds, and `OLD` followed by `RECORD`."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -29,12 +29,12 @@ class Operation:
     """One operation of a memory.
 
     Attributes:
-        before: what is there when it starts; None is a root that is not there itself.
-        run: the operation; raises `AssertionError` if it returns what is not true.
-        after: what has to be there once it returned.
-        between: what may be there as well if it is stopped on its way.
-        again: what is there after another run on top of ``after``.
-        appends: the file whose end may be torn by a kill in the middle of a write: its next append closes the line.
+        before: the files at the start; None if the root itself does not exist.
+        run: the operation; raises `AssertionError` if it returns a wrong result.
+        after: the required files after it returned.
+        between: further allowed states if it is stopped before its end.
+        again: the files after another run that starts from ``after``.
+        appends: the file whose end may be torn by a kill during a write; the next append ends that line.
     """
 
     name: str
@@ -71,7 +71,7 @@ def _names(memory: AgentMemory) -> list[str]:
 
 
 def _products(states: Iterable[Iterable[Tree]], beside: Tree) -> tuple[Tree, ...]:
-    """Every tree made of one state of each file: a directory that goes file by file may stop anywhere."""
+    """Every combination of one state per file, because a directory moved file by file may stop anywhere."""
     return tuple(
         {**beside, **{k: v for part in parts for k, v in part.items()}} for parts in itertools.product(*states)
     )
@@ -184,11 +184,11 @@ OPERATIONS = {
 }
 CHANGES = {name: operation for name, operation in OPERATIONS.items() if operation.changes}
 WRITES = {name: operation for name, operation in CHANGES.items() if not name.startswith(("delete", "rename"))}
-"""What needs room on the disk."""
+"""The operations that need space on the disk."""
 
 
 def _naively(change: Callable[[Path], object]) -> Callable[[AgentMemory], object]:
-    """A change without the memory, to a path: a worker stands beside the root."""
+    """A change of a path without the memory; the worker's current directory is beside the root."""
 
     def run(_: AgentMemory) -> None:
         change(Path("root", "a.md"))
@@ -199,7 +199,7 @@ def _naively(change: Callable[[Path], object]) -> Callable[[AgentMemory], object
 def _temporary_and_rename(path: Path) -> None:
     temporary = path.with_suffix(".agent-memory-tmp")
     temporary.write_text(NEW)
-    os.rename(temporary, path)  # noqa: PTH104 - as it is usually written, with nothing synced
+    os.rename(temporary, path)  # noqa: PTH104 - the usual code, without fsync
 
 
 CONTROLS = {
@@ -210,4 +210,4 @@ CONTROLS = {
         Operation("unlink without fsync", {"a.md": OLD}, _naively(lambda path: path.unlink()), {}),
     )
 }
-"""What does not keep the promises, and has to be found out: else the method shows nothing."""
+"""Operations that break the promises; the tests must detect them, or the method would prove nothing."""

@@ -1,4 +1,4 @@
-"""The results of a run, and the page made of them: nothing on it that was not seen in that run."""
+"""The results of a run, and the page made only from the results of that run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CONTROL = "controls"
 
 @dataclass
 class Cell:
-    """How many tries of a kind kept every promise."""
+    """The number of tries of a kind that kept every promise."""
 
     passed: int = 0
     tried: int = 0
@@ -44,7 +44,7 @@ class Results:
     facts: dict[str, str] = field(default_factory=dict)
     swaps: dict[str, list[str]] = field(default_factory=dict)
     opened: Cell = field(default_factory=Cell)
-    """Interrupts that left a descriptor open, of all on disk."""
+    """Interrupts on disk that left a descriptor open, of all interrupts on disk."""
 
     def add(self, row: str, column: str, passed: int, tried: int) -> None:
         """Count tries in a cell."""
@@ -53,7 +53,7 @@ class Results:
         cell.tried += tried
 
     def check(self, row: str, column: str, faults: list[list[str]]) -> None:
-        """Count tries by their faults; `AssertionError` if there is any."""
+        """Count tries by their faults; raises `AssertionError` if there is a fault."""
         passed = sum(not found for found in faults)
         if not faults:
             self.not_run(row, column, "it makes no such call")
@@ -62,11 +62,11 @@ class Results:
         assert not told, f"{row}, {column}: {passed} of {len(faults)}\n{told}"
 
     def not_run(self, row: str, column: str, reason: str) -> None:
-        """Say why a cell has no count."""
+        """Record why a cell has no count."""
         self.cells.setdefault((row, column), Cell(not_run=reason))
 
     def table(self, columns: Iterable[str]) -> str:
-        """A Markdown table of what has at least one of the columns; a cell nobody wrote stays empty."""
+        """A Markdown table of the rows with at least one of the columns; a cell without a result stays empty."""
         columns = [column for column in columns if any(seen == column for _, seen in self.cells)]
         rows = dict.fromkeys(row for row, column in self.cells if column in columns)
         lines = [["operation", *columns], ["---"] * (len(columns) + 1)]
@@ -80,7 +80,7 @@ class Results:
 
     @property
     def descriptors(self) -> str:
-        """How many interrupts left a descriptor open."""
+        """The number of interrupts that left a descriptor open."""
         return f"There one stayed open after {self.opened.passed} of {self.opened.tried} interrupts."
 
     @property
@@ -170,7 +170,7 @@ Without this the numbers above would show nothing: plain code that does not keep
 
 
 def page(results: Results, command: str) -> str:
-    """The page of a run."""
+    """The page of one run."""
     facts = {"Kernel": f"{platform.system()} {platform.release()}", "Python": platform.python_version()}
     names = ("ext4", "XFS", "tmpfs")
     failures = f"**{results.failures} tries did not; the run names them.**" if results.failures else "All did."

@@ -1,4 +1,4 @@
-"""What one try of an operation is told to suffer, and what it reports."""
+"""The faults planned for one try of an operation, and the report of the try."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 
 
 class Fault(IntEnum):
-    """What happens to the call a plan names; the numbers are ``shim.c``'s."""
+    """The fault of the planned call; the numbers are those of ``shim.c``."""
 
     NONE = 0
-    KILL = 1  # the process, before the call is made
-    FAIL = 2  # the call, with an errno, nothing done
-    SHORTEN = 3  # every write writes half of what it is given
-    KILL_HALFWAY = 4  # the process, after half of what the call has to write
-    FAIL_HALFWAY = 5  # the next write, with an errno, after half of what this call has to write
+    KILL = 1  # kill the process before the call
+    FAIL = 2  # fail the call with an errno, without an effect
+    SHORTEN = 3  # every write writes only half of its data
+    KILL_HALFWAY = 4  # kill the process after half of the call's data
+    FAIL_HALFWAY = 5  # fail the next write with an errno, after half of this call's data
 
 
 @dataclass(frozen=True)
@@ -23,9 +23,9 @@ class Plan:
     """One fault.
 
     Attributes:
-        at: the call it happens to, counted from 1. A process to be killed after its last call is killed right
-            after it acknowledged.
-        older: refuse what older kernels and other filesystems lack: openat2, renameat2, nameless files.
+        at: the number of the affected call, counted from 1. A number after the last call kills the process right
+            after the acknowledgement.
+        older: refuse calls that older kernels and other filesystems lack: openat2, renameat2, ``O_TMPFILE``.
         largest_file: the process's ``RLIMIT_FSIZE`` in bytes.
     """
 
@@ -42,7 +42,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Call:
-    """A system call an operation made; ``creates``: it opens a file that need not exist."""
+    """A system call of an operation; ``creates``: it opens a file that may not exist."""
 
     name: str
     creates: bool = False
@@ -53,7 +53,7 @@ class Call:
 
     @property
     def allocates(self) -> bool:
-        """Whether a full disk or a used-up quota can refuse it."""
+        """Whether a full disk or an exhausted quota can refuse the call."""
         names = ("mkdir", "link", "rename", "fsync", "fdatasync", "ftruncate", "fallocate")
         return self.creates or self.writes or self.name.startswith(names)
 
@@ -63,7 +63,7 @@ class Call:
 
     @property
     def changes(self) -> bool:
-        """Whether a disk is different after it."""
+        """Whether the call may change the disk."""
         return self.allocates or self.removes or self.name.startswith(("sync", "truncate"))
 
     def __str__(self) -> str:
@@ -72,7 +72,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Try:
-    """A request: run an operation on a memory, in a process of its own; ``audited``: with `audit` as a plugin."""
+    """A request to run an operation on a memory in a new process; ``audited``: with `audit` as a plugin."""
 
     base: Path
     url: str
@@ -83,7 +83,7 @@ class Try:
 
 @dataclass(frozen=True)
 class Loop:
-    """A request: go on appending or replacing records, numbered from ``first``, until killed after ``seconds``."""
+    """A request to append or replace records, numbered from ``first``, until a kill after ``seconds``."""
 
     url: str
     kind: str
@@ -93,12 +93,12 @@ class Loop:
 
 @dataclass(frozen=True)
 class Report:
-    """What came of a request.
+    """The result of a request.
 
     Attributes:
-        acknowledged: how many records of a loop were; of a try, whether it returned.
-        error: what the operation raised.
-        calls: what it made; unknown of a killed one.
+        acknowledged: the number of acknowledged records of a loop; for a try, whether it returned.
+        error: the exception of the operation.
+        calls: the system calls of the operation; empty if it was killed.
     """
 
     acknowledged: int

@@ -1,4 +1,4 @@
-"""``shim.c``, built and called."""
+"""Build and call ``shim.c``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SOURCE = Path(__file__).with_name("shim.c")
 
 
 class ShimError(Exception):
-    """The shim cannot be used here; the message says why."""
+    """The shim cannot be used here; the message is the reason."""
 
 
 def build(directory: Path) -> Path:
@@ -29,17 +29,17 @@ class Shim:
         self._library.fault_name.restype = ctypes.c_char_p
 
     def arm(self, plan: Plan) -> None:
-        """Watch this thread from now on, for the rest of its life; only once in a process.
+        """Watch this thread until it ends; allowed only once per process.
 
         Raises:
-            ShimError: the system does not let a process filter its own system calls.
+            ShimError: the system does not allow a process to filter its own system calls.
         """
         refused = self._library.fault_arm(plan.fault, plan.at, plan.error, plan.older)
         if refused:
             raise ShimError(f"no seccomp filter here, which the fault tests need: {os.strerror(refused)}")
 
     def disarm(self) -> tuple[Call, ...]:
-        """Let every call pass again; the calls made since `arm`."""
+        """Stop affecting calls; return the calls made since `arm`."""
         made = range(self._library.fault_disarm())
         return tuple(Call(self._name(index), bool(self._library.fault_creates(index))) for index in made)
 

@@ -1,4 +1,4 @@
-"""Every operation of an agent's memory, fit to be tried a hundred thousand times in a tree that is being swapped."""
+"""Every operation of an agent's memory, in a form that can be repeated 100,000 times while its tree is swapped."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DIGEST = hashlib.sha256(INSIDE.encode()).hexdigest()
 
 @dataclass
 class Turn:
-    """One try, and everything it was shown."""
+    """One try, and every result that it received."""
 
     service: AgentMemoryService
     memory: AgentMemory
@@ -29,7 +29,7 @@ class Turn:
 
     @property
     def file(self) -> str:
-        """Mostly the file that is inside and outside, now and then one that is only outside."""
+        """The file that is inside and outside; in every fourth turn a file that is only outside."""
         return ONLY_OUTSIDE if self.number % 4 == 3 else FILE
 
     @property
@@ -38,17 +38,17 @@ class Turn:
 
     @property
     def new(self) -> str:
-        """A name not used before, at the top of the tree."""
+        """An unused name at the top of the tree."""
         return f"new-{self.number}"
 
     def keep(self, *names: str) -> None:
-        """Make what is missing of the inside, if the swaps let us."""
+        """Create missing files of the inside tree, if the swaps allow it."""
         for name in names:
             with suppress(AgentMemoryError):
                 self.memory.create(name, INSIDE)
 
     def take_back(self, *names: str) -> None:
-        """Look at what a try made, and delete it, if the swaps let us."""
+        """Read the files that a try created, and delete them, if the swaps allow it."""
         for name in names:
             with suppress(AgentMemoryError):
                 self.results.append(self.memory.read(name))
@@ -60,12 +60,12 @@ Step = Callable[[Turn], object]
 
 
 def _nothing(_: Turn) -> None:
-    """Most operations need no preparation and leave nothing behind."""
+    """Do nothing: most operations need no preparation and leave no file."""
 
 
 @dataclass(frozen=True)
 class Operation:
-    """What is tried; before and after it, steps that are not counted but watched all the same."""
+    """The tested operation, with steps before and after it that are watched but not counted."""
 
     name: str
     act: Step
@@ -74,7 +74,7 @@ class Operation:
 
 
 def betrays(result: object) -> bool:
-    """Whether what an operation returned is of the outside."""
+    """Whether the result of an operation comes from the outside."""
     if isinstance(result, Entry):
         return result.size == len(SECRET) or ONLY_OUTSIDE.endswith(result.key.name)
     if isinstance(result, tuple):

@@ -1,7 +1,7 @@
-"""The race of the symlink swaps: the field it is run on, and the process that swaps.
+"""The race of the symlink swaps: its directories, and the process that swaps.
 
-Inside is an agent's tree; outside lies a tree of the same names with other content and names of its own. A place is a
-name of the inside tree that another process exchanges with a link to its outside twin.
+Inside is an agent's tree; outside is a tree with the same names, other content and some further names. A place is a
+name of the inside tree that another process exchanges with a link to the same name outside.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ PLACES = {"file": FILE, "directory": "m/d", "middle": "m", "agent": ""}
 
 @dataclass
 class Figures:
-    """What a race came to: it was one if there are tries ``done``, and tries ``refused`` for a link they met.
+    """The figures of a race. It is valid only if some tries are ``done``, and some ``refused`` because of a link.
 
-    The other tries failed or found nothing because of what an earlier try left.
+    The other tries failed or found nothing because of an earlier try.
     """
 
     tries: int = 0
@@ -59,12 +59,12 @@ class Figures:
 
 
 class Field:
-    """A root with one agent, and the outside; made in an empty directory."""
+    """A root with one agent, and the outside tree; created in an empty directory."""
 
     def __init__(self, directory: Path) -> None:
         self.outside = directory / "outside"
         self.base = directory / "root" / "agent_memory" / AGENT
-        # Nothing of this race is about durability, and without fsync there are many times as many tries.
+        # This race does not test durability, and without fsync there are many more tries.
         self.service = AgentMemoryService(f"{(directory / 'root').as_uri()}?durability=process")
         for name in (FILE, PLAIN):
             self.memory.write(name, INSIDE)
@@ -79,16 +79,16 @@ class Field:
         return self.service.agent(AGENT)
 
     def escapes(self) -> list[str]:
-        """What was changed outside, and what of the outside is inside now; never asked during the swaps."""
+        """Changes outside, and outside content that is now inside; must not be called during the swaps."""
         touched = [f"outside, {name}: changed" for name in changes(self._before, state(self.outside))]
         return touched + [f"inside, {name}: holds the secret" for name in _holding_the_secret(self.base.parent)]
 
     @contextmanager
     def swapping(self, flipper: Path, place: str, figures: Figures, decoy: str = "symlink") -> Iterator[None]:
-        """Swap a place with a link to its outside twin, meanwhile; or, a file, with a ``hardlink`` or a ``pipe``."""
+        """Swap a place with a link to its outside name during the block; a file also with another ``decoy``."""
         name = self.base / PLACES[place] if PLACES[place] else self.base
         target = self.outside / PLACES[place]
-        # No key can have a colon: to the backend the spare name is somebody else's.
+        # No key can have a colon, so the spare name is a foreign file to the backend.
         command = [str(flipper), str(name), f"{name}:spare", decoy, str(target)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
@@ -103,7 +103,7 @@ class Field:
 
 
 def race(directory: Path, flipper: Path, place: str, operation: Operation, seconds: float) -> Figures:
-    """Try an operation over and over for some seconds while a place is swapped."""
+    """Repeat an operation for some seconds while a place is swapped."""
     figures, ground = Figures(), Field(directory)
     with ground.service, ground.swapping(flipper, place, figures):
         end = time.monotonic() + seconds
@@ -114,7 +114,7 @@ def race(directory: Path, flipper: Path, place: str, operation: Operation, secon
 
 
 def _attempt(turn: Turn, operation: Operation, figures: Figures) -> None:
-    """One try; what is no `AgentMemoryError` is no refusal, and raised."""
+    """Make one try; an exception that is no `AgentMemoryError` is raised."""
     operation.prepare(turn)
     figures.tries += 1
     try:
@@ -132,5 +132,5 @@ def _attempt(turn: Turn, operation: Operation, figures: Figures) -> None:
 
 def _holding_the_secret(directory: Path) -> list[str]:
     paths = [Path(above, name) for above, _, files in os.walk(directory) for name in files]
-    # The link itself, wherever it is now, is the flipper's.
+    # The link itself belongs to the flipper.
     return [str(path) for path in paths if not path.is_symlink() and SECRET[:7] in path.read_text()]

@@ -1,4 +1,4 @@
-"""An interrupt at every place of an audited operation: a whole chain, and a record of what was changed."""
+"""An interrupt at every place of an audited operation leaves a complete chain and a record of each change."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.faults.operations import CHANGES, Operation, Tree
 from tests.faults.page import Results
 
 _SHORT = ("append",)
-pytestmark = pytest.mark.filterwarnings(  # an interrupt in a `__del__`, which Python prints and swallows
+pytestmark = pytest.mark.filterwarnings(  # Python prints and ignores an interrupt in `__del__`
     "ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning"
 )
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.filterwarnings(  # an interrupt in a `__del__`, which P
     "operation",
     [pytest.param(each, id=name, marks=() if name in _SHORT else pytest.mark.long) for name, each in CHANGES.items()],
 )
-def test_an_operation_interrupted_at_any_place_leaves_a_log_that_tells_of_it(
+def test_an_operation_interrupted_at_any_place_leaves_its_record_in_the_log(
     tmp_path: Path, results: Results, operation: Operation, long: bool
 ) -> None:
     last, _ = tried(tmp_path / "count", operation, 0)
@@ -35,7 +35,7 @@ def test_an_operation_interrupted_at_any_place_leaves_a_log_that_tells_of_it(
 
 
 def tried(base: Path, operation: Operation, at: int) -> tuple[int, list[str]]:
-    """How many places an operation has if it runs to its end (``at`` 0), and what is wrong after an interrupt there."""
+    """The number of places of a complete run (``at`` 0), and the faults after an interrupt at place ``at``."""
     place, places = Place(base), 0
     place.prepare(operation)
     with audit(base) as plugin, AgentMemory.open(place.root, plugins=[plugin]) as memory:
@@ -55,7 +55,7 @@ def tried(base: Path, operation: Operation, at: int) -> tuple[int, list[str]]:
 
 
 def shown(root: Path) -> Tree:
-    """All that lies below a root, but for what a writer that was interrupted left behind."""
+    """All files below a root, except the temporary files of an interrupted writer."""
     files = [path for path in root.rglob("*") if path.is_file() and not path.name.endswith(".agent-memory-tmp")]
     return {path.relative_to(root).as_posix(): path.read_text() for path in files}
 

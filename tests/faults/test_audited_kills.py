@@ -1,4 +1,4 @@
-"""kill -9 at every system call of an audited operation: no acknowledgement and no change without a record."""
+"""kill -9 at every system call of an audited operation: every acknowledgement and every change has a record."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ audited = pytest.mark.parametrize(
 
 
 @audited
-def test_a_process_killed_before_any_call_leaves_a_log_that_tells_of_it(
+def test_a_process_killed_before_any_call_leaves_its_record_in_the_log(
     trials: Trials, results: Results, operation: Operation, long: bool
 ) -> None:
     calls = trials.calls(operation, audited=True)
@@ -32,7 +32,7 @@ def test_a_process_killed_before_any_call_leaves_a_log_that_tells_of_it(
 
 
 @audited
-def test_a_process_killed_half_way_through_a_write_leaves_a_log_that_tells_of_it(
+def test_a_process_killed_during_a_write_leaves_its_record_in_the_log(
     trials: Trials, results: Results, operation: Operation
 ) -> None:
     writes = [at for at, call in enumerate(trials.calls(operation, audited=True), 1) if call.writes]

@@ -1,4 +1,4 @@
-"""Every system call of every operation failing, and writes that fall short: a clear error and the old content."""
+"""Every system call of every operation fails, or writes too little: a clear error and the old content."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.faults.trials import Trials
 
 
 def plans(calls: tuple[Call, ...], *, older: bool = False) -> list[tuple[Call, Plan]]:
-    """Each call with each errno it can have."""
+    """Each call with each of its possible errnos."""
     no_room = (errno.ENOSPC, errno.EDQUOT)
     return [
         (call, Plan(fault, at, error, older=older))
@@ -38,7 +38,7 @@ def failures(trials: Trials, operation: Operation, *, older: bool = False) -> li
 
 
 @pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
-def test_any_failing_call_is_an_error_that_leaves_the_old_and_nothing_else(
+def test_any_failing_call_raises_an_error_and_leaves_only_the_old_state(
     trials: Trials, results: Results, operation: Operation
 ) -> None:
     faults = failures(trials, operation)
@@ -47,7 +47,7 @@ def test_any_failing_call_is_an_error_that_leaves_the_old_and_nothing_else(
 
 @pytest.mark.long
 @pytest.mark.parametrize("operation", CHANGES.values(), ids=CHANGES)
-def test_any_failing_call_on_an_older_system_is_an_error_that_leaves_the_old(
+def test_any_failing_call_on_an_older_system_raises_an_error_and_leaves_the_old_state(
     trials: Trials, results: Results, operation: Operation
 ) -> None:
     if trials.calls(operation) == trials.calls(operation, older=True):
@@ -64,13 +64,15 @@ def test_short_writes_are_completed(trials: Trials, results: Results, operation:
 
 
 @pytest.mark.parametrize("operation", WRITES.values(), ids=WRITES)
-def test_a_limit_on_the_size_of_files_is_a_clear_error(trials: Trials, results: Results, operation: Operation) -> None:
+def test_a_limit_on_the_size_of_files_raises_a_clear_error(
+    trials: Trials, results: Results, operation: Operation
+) -> None:
     judge = without_an_error if fits(operation) else with_an_error
     faults = trials.faults(operation, Plan(largest_file=LARGEST_FILE), judge)
     results.check(operation.name, page.LIMIT, [faults])
 
 
-def test_a_file_written_in_place_is_seen_half_written(trials: Trials, results: Results) -> None:
+def test_the_method_detects_that_a_file_written_in_place_is_half_written(trials: Trials, results: Results) -> None:
     naive = CONTROLS["open and write"]
     cases = plans(trials.calls(naive))
     seen = any(trials.faults(naive, plan, neither_old_nor_new) for _, plan in cases)
@@ -79,7 +81,7 @@ def test_a_file_written_in_place_is_seen_half_written(trials: Trials, results: R
 
 
 def fits(operation: Operation) -> bool:
-    """Whether everything it writes keeps the limit."""
+    """Whether every written file keeps the limit."""
     written = (text for name, text in operation.after.items() if operation.start.get(name) != text)
     return all(len(text) <= LARGEST_FILE for text in written)
 

@@ -1,4 +1,4 @@
-"""A filesystem without a free byte, for real: a clear error, the old content, and it goes on once there is room."""
+"""A real filesystem without a free byte: a clear error, the old content, and normal work once there is space again."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def filesystem(
 
 
 @pytest.mark.parametrize("operation", CHANGES.values(), ids=CHANGES)
-def test_a_full_disk_is_a_clear_error_that_leaves_the_old(
+def test_a_full_disk_raises_a_clear_error_and_leaves_the_old_content(
     worker: Worker, results: Results, filesystem: Filesystem, operation: Operation
 ) -> None:
     trials = Trials(worker, filesystem.top)

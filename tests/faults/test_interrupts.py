@@ -1,4 +1,4 @@
-"""An interrupt at every place of every operation: the old state or the new one, and no lock left behind."""
+"""An interrupt at every place of every operation leaves the old or the new state, and no lock."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from tests.faults.page import Results
 from tests.faults.plans import Report
 
 _STEP = 23
-"""Of the places, which are tried without ``--long``: every so many."""
+"""Without ``--long`` only every 23rd place is tried."""
 
 _SHORT = ("append", "write, replacing", "rename, a directory")
-"""The operations on disk that are tried without ``--long``."""
+"""The operations on disk that run without ``--long``."""
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning"),  # interrupted before its start
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),  # interrupted in a finaliser
+    pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning"),  # interrupted before it started
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),  # interrupted in a finalizer
 ]
 
 
@@ -45,7 +45,7 @@ on_disk = pytest.mark.parametrize(
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A lock that is left ends a call soon, and the log is not kept."""
+    """A short timeout for remaining locks, and no logging."""
     monkeypatch.setattr(_locks, "LOCK_SECONDS", 2.0)
     logging.disable(logging.CRITICAL)
     yield
@@ -57,7 +57,9 @@ def places(count: int, long: bool) -> range:
 
 
 @on_disk
-def test_on_disk(results: Results, operation: Operation, tmp_path: Path, long: bool) -> None:
+def test_an_interrupt_on_disk_leaves_the_old_or_the_new_state_and_no_lock(
+    results: Results, operation: Operation, tmp_path: Path, long: bool
+) -> None:
     numbers = itertools.count()
 
     def fresh() -> Place:
@@ -72,12 +74,12 @@ def test_on_disk(results: Results, operation: Operation, tmp_path: Path, long: b
 
 
 def interrupted(operation: Operation, place: Place, at: int, results: Results) -> list[str]:
-    """What is wrong after an interrupt at a place."""
+    """The faults after an interrupt at a place."""
     memory = AgentMemory.open(place.root)
     where = interrupted_where(at, partial(operation.run, memory))
-    faults = after_a_kill(place, operation, Report(0))  # with another memory, beside this one
+    faults = after_a_kill(place, operation, Report(0))  # uses another memory on the same root
     with suppress(AgentMemoryError):
-        memory.exists("other.md")  # this one still works, too
+        memory.exists("other.md")  # this memory must still work, too
     memory.close()
     gc.collect()
     if left := opened_below(place.base):
@@ -89,13 +91,13 @@ def interrupted(operation: Operation, place: Place, at: int, results: Results) -
 
 
 def is_unpromised(where: Where) -> bool:
-    """Whether no statement of ours can be in force that would close a descriptor; see the page."""
+    """Whether no code of this package could close the descriptor at this place; see the page."""
     opens = where.called in ("open", "partial", "syscall") and where.event == "c_return"
     return opens or where.file == "_descriptor.py" or where.called == "close" or where.function == "close"
 
 
 def opened_below(directory: Path) -> list[str]:
-    """The names below a directory that this process has open."""
+    """The files below a directory that this process has open."""
     found = []
     for path in Path("/proc/self/fd").iterdir():
         with suppress(FileNotFoundError):
@@ -105,7 +107,9 @@ def opened_below(directory: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
-def test_in_memory(results: Results, operation: Operation, long: bool) -> None:
+def test_an_interrupt_in_memory_leaves_the_old_or_the_new_state_and_no_lock(
+    results: Results, operation: Operation, long: bool
+) -> None:
     def fresh() -> AgentMemory:
         memory = AgentMemory.open("memory://")
         for name, text in operation.start.items():

@@ -1,4 +1,4 @@
-"""A process that goes on writing, killed at a random moment, again and again."""
+"""A process that writes continuously, killed at random moments, many times."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.faults.plans import Loop
 from tests.faults.worker import record
 
 _SHORT, _LONG = 20, 200
-_LONGEST = 0.05  # seconds until a kill: some writers are killed before their first record, most after several
+_LONGEST = 0.05  # seconds until a kill: some writers die before their first record, most after several
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
 
 
-def test_replacing_until_killed_leaves_a_whole_record_and_the_last_acknowledged_or_the_next(
+def test_replacing_until_killed_leaves_the_last_acknowledged_record_or_the_next(
     worker: Worker, results: Results, place: Place, long: bool
 ) -> None:
     faults: list[list[str]] = []
@@ -42,7 +42,7 @@ def test_replacing_until_killed_leaves_a_whole_record_and_the_last_acknowledged_
     results.check("write, replacing", page.LOOPS, faults)
 
 
-def test_appending_until_killed_leaves_every_acknowledged_record_there_once(
+def test_appending_until_killed_leaves_every_acknowledged_record_once(
     worker: Worker, results: Results, place: Place, long: bool
 ) -> None:
     faults: list[list[str]] = []

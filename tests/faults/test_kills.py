@@ -1,4 +1,4 @@
-"""kill -9 at every system call of every operation: old or new, never torn, and what was acknowledged is there."""
+"""kill -9 at every system call of every operation leaves the old or the new state and every acknowledged change."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def kills(trials: Trials, operation: Operation, *, older: bool = False) -> list[
 
 
 @pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
-def test_a_process_killed_before_any_call_leaves_the_old_or_the_new(
+def test_a_process_killed_before_any_call_leaves_the_old_or_the_new_state(
     trials: Trials, results: Results, operation: Operation
 ) -> None:
     faults = kills(trials, operation)
@@ -30,7 +30,7 @@ def test_a_process_killed_before_any_call_leaves_the_old_or_the_new(
 
 
 @pytest.mark.parametrize("operation", CHANGES.values(), ids=CHANGES)
-def test_a_process_killed_half_way_through_a_write_leaves_the_old_or_a_line_to_be_closed(
+def test_a_process_killed_during_a_write_leaves_the_old_state_or_an_open_line(
     trials: Trials, results: Results, operation: Operation
 ) -> None:
     writes = [at for at, call in enumerate(trials.calls(operation), 1) if call.writes]
@@ -41,7 +41,7 @@ def test_a_process_killed_half_way_through_a_write_leaves_the_old_or_a_line_to_b
 
 @pytest.mark.long
 @pytest.mark.parametrize("operation", CHANGES.values(), ids=CHANGES)
-def test_a_process_killed_on_an_older_system_leaves_the_old_or_the_new(
+def test_a_process_killed_on_an_older_system_leaves_the_old_or_the_new_state(
     trials: Trials, results: Results, operation: Operation
 ) -> None:
     if trials.calls(operation) == trials.calls(operation, older=True):
@@ -51,7 +51,7 @@ def test_a_process_killed_on_an_older_system_leaves_the_old_or_the_new(
     results.check(operation.name, page.OLDER, faults)
 
 
-def test_a_file_written_in_place_is_seen_torn(trials: Trials, results: Results) -> None:
+def test_the_method_detects_that_a_file_written_in_place_is_torn(trials: Trials, results: Results) -> None:
     naive = CONTROLS["open and write"]
     kill_points = range(1, len(trials.calls(naive)) + 1)
     seen = any(trials.faults(naive, Plan(Fault.KILL, at), neither_old_nor_new) for at in kill_points)

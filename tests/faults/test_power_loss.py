@@ -1,4 +1,4 @@
-"""Machines switched off: what was acknowledged is there after the journal's replay, whole."""
+"""Power losses: after the replay of the journal every acknowledged change is completely there."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def filesystem(
 
 
 def moments(calls: tuple[Call, ...], *, all_moments: bool) -> list[tuple[int, bool]]:
-    """Before which call, and whether the journal reaches the disk; past the last call is the acknowledgement."""
+    """The calls before which to lose power, and whether to flush the journal; len(calls) + 1 is the acknowledgement."""
     acknowledged = len(calls) + 1
     points = [at for at, call in enumerate(calls, 1) if call.changes]
     if all_moments:
@@ -44,7 +44,7 @@ def moments(calls: tuple[Call, ...], *, all_moments: bool) -> list[tuple[int, bo
 
 
 @pytest.mark.parametrize("operation", CHANGES.values(), ids=CHANGES)
-def test_after_a_power_loss_there_is_the_old_or_the_new_and_all_that_was_acknowledged(
+def test_a_power_loss_leaves_the_old_or_the_new_state_and_every_acknowledged_change(
     worker: Worker, results: Results, filesystem: Filesystem, operation: Operation, long: bool
 ) -> None:
     trials = Trials(worker, filesystem.top)
@@ -66,7 +66,7 @@ def power_loss(trials: Trials, filesystem: Filesystem, operation: Operation, at:
 
 
 @pytest.mark.parametrize("operation", CONTROLS.values(), ids=CONTROLS)
-def test_what_syncs_nothing_is_seen_to_lose_what_it_acknowledged(
+def test_the_method_detects_that_code_without_fsync_loses_acknowledged_changes(
     worker: Worker, results: Results, filesystem: Filesystem, operation: Operation
 ) -> None:
     lost = is_lost(Trials(worker, filesystem.top), filesystem, operation)
@@ -75,7 +75,7 @@ def test_what_syncs_nothing_is_seen_to_lose_what_it_acknowledged(
 
 
 @pytest.mark.parametrize("name", ["create", "write, replacing", "delete"])
-def test_durability_process_is_seen_to_lose_what_it_acknowledged(
+def test_the_method_detects_that_durability_process_loses_acknowledged_changes(
     worker: Worker, results: Results, filesystem: Filesystem, name: str
 ) -> None:
     lost = is_lost(Trials(worker, filesystem.top), filesystem, CHANGES[name], "?durability=process")

@@ -1,4 +1,4 @@
-"""A file exchanged with a hard link to the outside, or with a pipe, between a backend's look at it and its use."""
+"""A file exchanged with a hard link to the outside, or with a pipe, between a backend's check and its use."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def seconds(request: pytest.FixtureRequest) -> float:
 def swapped(
     ground: Field, flipper: Path, decoy: str, operation: Operation, seconds: float
 ) -> tuple[Figures, list[str]]:
-    """Try an operation while its file is exchanged with a decoy; the figures, and what it was shown of the outside."""
+    """Repeat an operation while its file is exchanged with a decoy; the figures, and results from the outside."""
     figures = Figures()
     betrayals: list[str] = []
     with ground.service, ground.swapping(flipper, "file", figures, decoy):
@@ -69,7 +69,7 @@ def swapped(
 
 
 @pytest.mark.parametrize("operation", ON_THE_FILE.values(), ids=ON_THE_FILE)
-def test_a_file_swapped_with_a_hard_link_is_neither_shown_nor_changed(
+def test_a_hard_link_swapped_in_for_a_file_is_neither_read_nor_changed(
     operation: Operation, flipper: Path, tmp_path: Path, seconds: float
 ) -> None:
     ground = Field(tmp_path)
@@ -80,7 +80,7 @@ def test_a_file_swapped_with_a_hard_link_is_neither_shown_nor_changed(
 
 
 @pytest.mark.parametrize("operation", ON_THE_FILE.values(), ids=ON_THE_FILE)
-def test_a_file_swapped_with_a_pipe_hangs_nobody(
+def test_a_pipe_swapped_in_for_a_file_does_not_hang_an_operation(
     operation: Operation, flipper: Path, tmp_path: Path, seconds: float
 ) -> None:
     figures, _ = swapped(Field(tmp_path), flipper, "pipe", operation, seconds)
@@ -88,7 +88,7 @@ def test_a_file_swapped_with_a_pipe_hangs_nobody(
 
 
 @pytest.mark.parametrize("decoy", ["symlink", "hardlink", "pipe"])
-def test_an_append_that_returned_is_in_the_file_it_was_meant_for(
+def test_an_append_that_returned_is_in_the_intended_file(
     decoy: str, flipper: Path, tmp_path: Path, seconds: float
 ) -> None:
     append = Operation("append", lambda turn: turn.memory.append(FILE, "+"))

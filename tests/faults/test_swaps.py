@@ -1,7 +1,7 @@
 """Directories and files exchanged with links to the outside, while every operation of the local backend runs.
 
-A second process exchanges a name with a symbolic link 100,000 times a second or so, which is what breaks whoever
-resolves a path first and opens it later: the last tests here are such code, and are seen to escape. Figures:
+A second process exchanges a name with a symbolic link about 100,000 times a second, which breaks code that resolves a
+path first and opens it later. The last tests run such code and detect that it escapes. Figures:
 ``pytest --long tests/faults/test_swaps.py`` or ``-v``.
 """
 
@@ -37,7 +37,7 @@ def flipper(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def report(request: pytest.FixtureRequest, results: Results) -> Iterator[dict[str, Figures]]:
-    """The figures, shown when the last race is over, and for the page."""
+    """The figures, printed after the last race, and for the page."""
     figures: dict[str, Figures] = {}
     yield figures
     results.swaps |= {name: figure.cells() for name, figure in figures.items()}
@@ -51,14 +51,14 @@ def report(request: pytest.FixtureRequest, results: Results) -> Iterator[dict[st
 
 @pytest.fixture(autouse=True)
 def _unheard_warnings() -> Iterator[None]:
-    """Every listing of a swapped tree logs what it passed over; pytest would keep a hundred thousand records."""
+    """Disable logging: a listing of a swapped tree logs its skipped entries, and pytest would keep 100,000 records."""
     logging.disable(logging.WARNING)
     yield
     logging.disable(logging.NOTSET)
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
-def test_no_operation_leaves_its_tree_however_fast_names_are_swapped(
+def test_no_operation_leaves_its_tree_while_names_are_swapped(
     operation: Operation, flipper: Path, tmp_path: Path, report: dict[str, Figures], request: pytest.FixtureRequest
 ) -> None:
     seconds = _SECONDS_LONG if request.config.getoption("--long") else _SECONDS
@@ -92,7 +92,7 @@ def _read_without_following(base: Path, _: int) -> object:
 
 
 def _list(base: Path, _: int) -> object:
-    return SECRET if "only-outside.md" in os.listdir(_checked(base, "m/d")) else ""  # noqa: PTH208 - by the name alone
+    return SECRET if "only-outside.md" in os.listdir(_checked(base, "m/d")) else ""  # noqa: PTH208 - only names
 
 
 def _write(base: Path, turn: int) -> object:
@@ -133,7 +133,7 @@ def _try_naively(action: Callable[[Path, int], object], base: Path, figures: Fig
     ("naive", "place"),
     [("read", place) for place in PLACES] + [(name, "directory") for name in NAIVE if name != "read"],
 )
-def test_code_that_resolves_first_and_opens_later_is_seen_to_escape(
+def test_the_method_detects_that_code_that_resolves_before_it_opens_escapes(
     naive: str, place: str, flipper: Path, tmp_path: Path, report: dict[str, Figures]
 ) -> None:
     figures, ground = Figures(), Field(tmp_path)

@@ -1,4 +1,4 @@
-"""The tests on a machine without a C compiler."""
+"""The fault tests on a machine without a C compiler."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ SWAPS = "tests/faults/test_swapped_files.py"
 
 
 @pytest.mark.parametrize(("ci", "code"), [("", 0), ("true", 1)])
-def test_without_a_compiler_the_end_of_the_run_says_what_was_left_out_and_ci_fails(
-    tmp_path: Path, ci: str, code: int
-) -> None:
+def test_without_a_compiler_the_run_reports_the_skipped_tests_and_ci_fails(tmp_path: Path, ci: str, code: int) -> None:
     environment = {**os.environ, "PATH": str(tmp_path), "CI": ci}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--basetemp", str(tmp_path / "t"), SWAPS]
     run = subprocess.run(command, cwd=Path(__file__).parents[2], env=environment, capture_output=True, text=True)

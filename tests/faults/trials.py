@@ -1,4 +1,4 @@
-"""One try of an operation under a plan: prepared, run by the worker, left for a judge."""
+"""One try of an operation under a plan: prepared, run by the worker, and then checked."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ _numbers = itertools.count(1)
 
 
 class Trials:
-    """Tries operations, each in a new place below one directory."""
+    """Try operations, each in a new place below one directory."""
 
     def __init__(self, worker: Worker, directory: Path) -> None:
         self._worker = worker
         self.directory = directory
 
     def place(self, operation: Operation) -> Place:
-        """A new place with what the operation starts from."""
+        """A new place with the initial files of the operation."""
         place = Place(self.directory / str(next(_numbers)))
         place.prepare(operation)
         return place
 
     def run(self, place: Place, operation: Operation, plan: Plan, query: str = "", *, audited: bool = False) -> Report:
-        """What came of the operation, on a root opened with a query of its URL."""
+        """Run the operation on a root whose URL has the given query; return its report."""
         return self._worker.do(Try(place.base, f"{place.root.as_uri()}{query}", operation.name, plan, audited))
 
     def faults(self, operation: Operation, plan: Plan, judge: Judge, *, audited: bool = False) -> list[str]:
-        """What a judge finds wrong after one try."""
+        """The faults that a check finds after one try."""
         place = self.place(operation)
         report = self.run(place, operation, plan, audited=audited)
         faults = [f"{_named(plan, report)}: {fault}" for fault in judge(place, operation, report)]
@@ -41,7 +41,7 @@ class Trials:
         return faults
 
     def calls(self, operation: Operation, *, older: bool = False, audited: bool = False) -> tuple[Call, ...]:
-        """The calls the operation makes when nothing happens to it."""
+        """The system calls of the operation in a run without a fault."""
         place = self.place(operation)
         report = self.run(place, operation, Plan(older=older), audited=audited)
         place.remove()

@@ -1,7 +1,7 @@
-"""A fork server: runs each request in a child of its own, a copy of a process that has imported everything.
+"""A fork server: it runs each request in a new child, a copy of a process that has imported everything.
 
 ``python -m tests.faults.worker SHIM`` answers pickled requests from its standard input on its standard output. It
-has one thread, so that forking is safe.
+has only one thread, so that forking is safe.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from tests.faults.shim import Shim
 
 _ALL = {**OPERATIONS, **CONTROLS}
 _ACKNOWLEDGED = b"+"
-_PATIENCE = 60  # seconds: nobody waits for ever for an operation that hangs
+_PATIENCE = 60  # seconds, the timeout for an operation that hangs
 
 
 def main() -> None:
     shim = Shim(Path(sys.argv[1]))
     replies, standard_output = os.fdopen(os.dup(1), "wb"), 2
-    os.dup2(standard_output, 1)  # nothing else is printed among the replies
+    os.dup2(standard_output, 1)  # keeps other output out of the replies
     while request := _next(sys.stdin.buffer):
         reply = _tried(shim, request) if isinstance(request, Try) else _looped(request)
         pickle.dump(reply, replies)
@@ -85,7 +85,7 @@ def _try(shim: Shim, request: Try, output: int) -> None:
 def _pickled(report: Report) -> Report:
     try:
         pickle.loads(pickle.dumps(report))
-    except Exception:  # noqa: BLE001 - somebody else's exception: its text will do
+    except Exception:  # noqa: BLE001 - a foreign exception may not be picklable: send its text
         text = "".join(traceback.format_exception(report.error)) if report.error else ""
         return Report(report.acknowledged, RuntimeError(text), report.calls)
     return report
@@ -115,7 +115,7 @@ def _loop(request: Loop, output: int) -> None:
 
 
 def record(number: int) -> str:
-    """A line that shows whether it is whole."""
+    """A line whose completeness can be checked."""
     return f"<{number}>" + f"{number % 10}" * 3000 + f"</{number}>"
 
 
@@ -126,7 +126,7 @@ def _forked(work: Callable[[int], None]) -> tuple[int, int]:
         os.close(reading)
         try:
             work(writing)
-        except BaseException:  # noqa: BLE001 - a child ends here, whatever happens
+        except BaseException:  # noqa: BLE001 - a child must always end here
             traceback.print_exc()
         finally:
             os._exit(0)
@@ -135,7 +135,7 @@ def _forked(work: Callable[[int], None]) -> tuple[int, int]:
 
 
 def _until_the_end(output: int, child: int) -> bytes | None:
-    """All that a child tells; None of one that hangs, which is killed."""
+    """The complete output of a child; None for a child that hangs, which is killed."""
     told = b""
     while select.select([output], [], [], _PATIENCE)[0]:
         part = os.read(output, 65536)
@@ -159,7 +159,7 @@ def _tell(output: int, data: bytes) -> None:
 
 
 def _warm_up() -> None:
-    """Run every operation once, so that the children import nothing and make the same calls every time."""
+    """Run every operation once, so that the children import nothing and always make the same calls."""
     for operation in OPERATIONS.values():
         with tempfile.TemporaryDirectory() as directory:
             plugins = [audit(Path(directory))]

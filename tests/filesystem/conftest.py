@@ -1,4 +1,4 @@
-"""Filesystems to test: on every kind of backend, in memory alone, and on the local disk alone."""
+"""Filesystems to test: on every kind of backend, only in memory, and only on the local disk."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def fs(memory: AgentMemory) -> AgentMemoryFileSystem:
 
 @pytest.fixture
 def scratch() -> Iterator[AgentMemoryFileSystem]:
-    """For what is the same on every backend."""
+    """A filesystem for tests that do not depend on the backend."""
     with AgentMemory.open(f"memory://scratch-{os.urandom(6).hex()}") as memory:
         yield memory.filesystem()
 

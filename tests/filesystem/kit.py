@@ -1,4 +1,4 @@
-"""What the tests of the filesystem share."""
+"""Helpers of the filesystem tests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BIG = random.Random(1).randbytes(600_000)
 
 
 class Recorder:
-    """The operations that passed the hooks, and the names that were refused."""
+    """A plugin that records the operations and the refused names."""
 
     def __init__(self) -> None:
         self.kinds: list[str] = []

@@ -15,8 +15,8 @@ from agent_memory.filesystem import AgentMemoryFileSystem
 from tests.support.servers import S3Server
 
 EXCEPTIONS: dict[str, str] = {}
-"""The cases that have to fail, and why; every other one has to pass. None needs an escape or an empty directory, once
-`supports_empty_directories` says that there are none."""
+"""The cases that must fail, with their reasons; all others must pass. No case needs an escaping path or an empty
+directory, because `supports_empty_directories` returns false."""
 
 
 class Fixtures(abstract.AbstractFixtures):  # type: ignore[misc]  # fsspec has no types
@@ -63,6 +63,6 @@ class TestPipe(Fixtures, abstract.AbstractPipeTests):  # type: ignore[misc]
     pass
 
 
-def test_the_whole_suite_is_run() -> None:
+def test_every_case_of_the_suite_is_run() -> None:
     suite = {name for name in vars(abstract) if name.startswith("Abstract") and name.endswith("Tests")}
     assert suite == {base.__name__ for each in Fixtures.__subclasses__() for base in each.__bases__[1:]}

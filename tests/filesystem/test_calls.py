@@ -1,4 +1,4 @@
-"""Every call passes the hooks as what it does, and guards decide."""
+"""Every call of the filesystem is reported to the hooks as its operation, and guards can refuse it."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ CALLS: dict[str, tuple[Callable[[FileSystem], object], list[str]]] = {
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_each_call_passes_the_hooks_as_what_it_does(recorder: Recorder, call: str) -> None:
+def test_each_call_is_reported_to_the_hooks_as_its_operation(recorder: Recorder, call: str) -> None:
     fs = AgentMemory.open(f"memory://hooks-{os.urandom(6).hex()}", plugins=[recorder]).filesystem()
     fs.pipe({"a": b"1", "d/f": b"12345"})
     recorder.kinds.clear()
@@ -85,7 +85,7 @@ def test_a_put_is_one_write(scratch: FileSystem, tmp_path: Path) -> None:
     assert contents(scratch) == {"a": b"1"}
 
 
-def test_a_guard_s_veto_is_raised_by_every_question() -> None:
+def test_every_query_raises_the_denial_of_a_guard() -> None:
     class Guard:
         @hookimpl
         def agent_memory_before_operation(self) -> None:
@@ -97,7 +97,7 @@ def test_a_guard_s_veto_is_raised_by_every_question() -> None:
             ask("a")
 
 
-def test_a_read_only_view_writes_nothing(memory: AgentMemory) -> None:
+def test_the_filesystem_of_a_read_only_view_refuses_every_write(memory: AgentMemory) -> None:
     memory.write("a", "1")
     fs = memory.read_only().filesystem()
     actions: list[Callable[[], object]] = [

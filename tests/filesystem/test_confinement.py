@@ -57,7 +57,7 @@ VERBS: dict[str, Callable[[FileSystem, str], object]] = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_name_is_refused_by_every_call(tmp_path: Path, recorder: Recorder, name: str) -> None:
+def test_every_call_refuses_a_hostile_name(tmp_path: Path, recorder: Recorder, name: str) -> None:
     with AgentMemoryService(tmp_path / "root", plugins=[recorder]) as service:
         fs, other = service.agent("me").filesystem(), service.agent("other")
         fs.pipe_file("a", b"1")
@@ -73,7 +73,7 @@ def test_a_hostile_name_is_refused_by_every_call(tmp_path: Path, recorder: Recor
 @pytest.mark.parametrize(
     "name", ["a/b", "/a/b", "a/b/", "./a//b", "agent-memory://a/b", "agent-memory:///a/b", Path("a/b")]
 )
-def test_the_spellings_of_a_name_are_one_name(scratch: FileSystem, name: Any) -> None:
+def test_all_spellings_of_a_name_are_one_file(scratch: FileSystem, name: Any) -> None:
     scratch.touch(name)
     assert scratch.find("") == ["a/b"]
     assert scratch.info(name)["name"] == "a/b"
@@ -81,12 +81,12 @@ def test_the_spellings_of_a_name_are_one_name(scratch: FileSystem, name: Any) ->
 
 
 @pytest.mark.parametrize("name", [None, 1, b"a", ("a",)])
-def test_what_is_no_text_is_no_name(scratch: FileSystem, name: Any) -> None:
+def test_a_name_that_is_no_text_is_refused(scratch: FileSystem, name: Any) -> None:
     with pytest.raises(InvalidPathError):
         scratch.cat_file(name)
 
 
-def test_a_subtree_s_filesystem_sees_what_is_below(memory: AgentMemory) -> None:
+def test_the_filesystem_of_a_subtree_sees_only_the_subtree(memory: AgentMemory) -> None:
     memory.write("notes/a", "1")
     memory.write("b", "2")
     fs = memory.subtree("notes").filesystem()
@@ -107,7 +107,7 @@ def test_a_copy_to_the_local_disk_stays_in_its_directory(scratch: FileSystem, tm
     assert [path.name for path in (tmp_path / "target").iterdir()] == ["link"]
 
 
-def test_a_failed_copy_leaves_the_local_file_alone(scratch: FileSystem, tmp_path: Path) -> None:
+def test_a_failed_copy_does_not_change_the_local_file(scratch: FileSystem, tmp_path: Path) -> None:
     (tmp_path / "local").write_text("mine")
     with pytest.raises(FileNotFoundError):
         scratch.get_file("missing", str(tmp_path / "local"))
@@ -129,7 +129,7 @@ ODD = ["a[1].md", "x{}", "[ab]", "a[!1].md", "#.md"]
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_a_name_like_a_pattern_is_read_moved_and_deleted_as_it_stands(scratch: FileSystem, name: str) -> None:
+def test_a_name_that_looks_like_a_pattern_is_read_moved_and_deleted_literally(scratch: FileSystem, name: str) -> None:
     others = {"a1.md": b"1", "a2.md": b"2", "a": b"a", "b": b"b", "x": b"x"}
     scratch.pipe(others | {name: b"odd"})
     assert (scratch.cat(name), scratch.cat([name])) == (b"odd", {name: b"odd"})
@@ -144,7 +144,7 @@ def test_a_name_like_a_pattern_is_read_moved_and_deleted_as_it_stands(scratch: F
 
 
 @pytest.mark.parametrize("pattern", ["*", "d/*", "?", "**", "d/**"])
-def test_a_pattern_deletes_and_moves_nothing(fs: FileSystem, pattern: str) -> None:
+def test_a_pattern_neither_deletes_nor_moves_a_file(fs: FileSystem, pattern: str) -> None:
     fs.pipe({"a": b"1", "d/b": b"2"})
     for act in (fs.rm, fs.cat, lambda name: fs.rm(name, recursive=True), lambda name: fs.mv(name, "new")):
         with pytest.raises(InvalidPathError):
@@ -152,7 +152,7 @@ def test_a_pattern_deletes_and_moves_nothing(fs: FileSystem, pattern: str) -> No
     assert contents(fs) == {"a": b"1", "d/b": b"2"}
 
 
-def test_a_pattern_copies_what_it_matches_inside_the_tree(fs: FileSystem, tmp_path: Path) -> None:
+def test_a_pattern_copies_only_matching_files_of_the_tree(fs: FileSystem, tmp_path: Path) -> None:
     fs.pipe({"a1.md": b"1", "a2.md": b"2", "b": b"3", "d/a3.md": b"4"})
     fs.copy("a*.md", "new/")
     fs.get("**/a[23].md", f"{tmp_path}/out/")

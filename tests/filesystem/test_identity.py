@@ -1,4 +1,4 @@
-"""No two filesystems are one, none can be sent away; and what speaks fsspec works with one."""
+"""Filesystems are never shared and never pickled, and libraries that use fsspec work with them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_two_agents_never_share_a_filesystem(tmp_path: Path) -> None:
         assert files[0] != files[1]
 
 
-def test_a_filesystem_tells_nobody_where_it_is_or_how_it_got_there(ministack: S3Server, tmp_path: Path) -> None:
+def test_a_filesystem_reveals_neither_its_root_nor_its_credentials(ministack: S3Server, tmp_path: Path) -> None:
     for url, options in ((str(tmp_path / "secret"), {}), (ministack.new_url(), ministack.options)):
         with AgentMemory.open(url, storage_options=options) as memory:
             fs = memory.filesystem()
@@ -48,7 +48,7 @@ def test_a_filesystem_tells_nobody_where_it_is_or_how_it_got_there(ministack: S3
 
 
 @pytest.mark.parametrize("do", [pickle.dumps, copy.copy, copy.deepcopy, lambda x: x.to_json(), lambda x: x.to_dict()])
-def test_a_filesystem_cannot_be_sent_away(scratch: FileSystem, do: Callable[[Any], object]) -> None:
+def test_a_filesystem_cannot_be_pickled(scratch: FileSystem, do: Callable[[Any], object]) -> None:
     with pytest.raises(TypeError, match="cannot be pickled"):
         do(scratch)
 
@@ -61,7 +61,7 @@ def test_an_open_file_cannot_be_pickled(scratch: FileSystem) -> None:
 
 
 @pytest.mark.asyncio
-async def test_an_async_memory_has_the_same_filesystem(tmp_path: Path) -> None:
+async def test_the_filesystem_of_an_async_memory_is_the_same(tmp_path: Path) -> None:
     memory = AsyncAgentMemory.open(tmp_path)
     await memory.write("a", "1")
     assert await asyncio.to_thread(memory.filesystem().cat, "a") == b"1"
@@ -70,7 +70,7 @@ async def test_an_async_memory_has_the_same_filesystem(tmp_path: Path) -> None:
     await memory.aclose()
 
 
-def test_a_mapping_of_files(fs: FileSystem) -> None:
+def test_fsspecs_mapping_of_files_works(fs: FileSystem) -> None:
     mapping = fs.get_mapper("maps", create=True)
     mapping["a/b"] = b"1"
     mapping.setitems({"c": b"2", "d[1]": b"3"})
@@ -85,7 +85,7 @@ def test_a_mapping_of_files(fs: FileSystem) -> None:
     assert not fs.exists("maps")
 
 
-def test_a_directory_filesystem(fs: FileSystem) -> None:
+def test_fsspecs_directory_filesystem_works(fs: FileSystem) -> None:
     below = DirFileSystem("d", fs)
     with below.open("a/b", "w") as file:
         file.write("1")
@@ -95,7 +95,7 @@ def test_a_directory_filesystem(fs: FileSystem) -> None:
         below.cat("../x")
 
 
-def test_a_zip_file(fs: FileSystem) -> None:
+def test_a_zip_file_can_be_opened(fs: FileSystem) -> None:
     with fs.open("a.zip", "wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("big", BIG)
         archive.writestr("small", b"1")

@@ -1,4 +1,4 @@
-"""What is there is told, moved, copied and deleted, as fsspec says."""
+"""Files and directories are described, moved, copied and deleted as fsspec documents."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_the_root_of_an_empty_tree_is_an_empty_directory(fs: FileSystem) -> None
     fs.rm("", recursive=True)
 
 
-def test_what_is_no_file_is_told_apart(fs: FileSystem) -> None:
+def test_operations_on_a_path_that_is_no_file_raise_the_documented_errors(fs: FileSystem) -> None:
     fs.pipe_file("d/f", b"1")
     readers: list[Callable[[str], object]] = [
         fs.cat_file,
@@ -64,7 +64,7 @@ def test_what_is_no_file_is_told_apart(fs: FileSystem) -> None:
         fs.pipe_file("d", b"")
 
 
-def test_listings_are_never_stale(memory: AgentMemory) -> None:
+def test_listings_are_always_current(memory: AgentMemory) -> None:
     fs, other = memory.filesystem(), memory.filesystem()
     for number in range(3):
         other.touch(f"d/{number}")
@@ -73,7 +73,7 @@ def test_listings_are_never_stale(memory: AgentMemory) -> None:
     assert not fs.exists("d")
 
 
-def test_directories_are_not_made_but_their_names_are_judged(fs: FileSystem) -> None:
+def test_directories_are_not_created_but_their_names_are_checked(fs: FileSystem) -> None:
     fs.mkdir("d")
     fs.makedirs("d/e")
     assert not fs.exists("d")
@@ -87,7 +87,7 @@ def test_directories_are_not_made_but_their_names_are_judged(fs: FileSystem) -> 
         fs.makedirs("d/f", exist_ok=True)
 
 
-def test_a_move_replaces_a_file_and_goes_into_a_directory(fs: FileSystem) -> None:
+def test_a_move_replaces_a_file_and_moves_into_a_directory(fs: FileSystem) -> None:
     fs.pipe({"a": b"a", "b": b"b", "d/x": b"x"})
     fs.mv("a", "b")
     fs.mv("b", "d")
@@ -105,14 +105,14 @@ def test_a_move_replaces_a_file_and_goes_into_a_directory(fs: FileSystem) -> Non
     assert contents(fs) == {"b": b"a", "x": b"x"}
 
 
-def test_a_move_of_a_directory_over_a_file_loses_neither(fs: FileSystem) -> None:
+def test_a_move_of_a_directory_onto_a_file_loses_neither(fs: FileSystem) -> None:
     fs.pipe({"d/x": b"x", "b": b"b"})
     with pytest.raises(FileExistsError):
         fs.mv("d", "b", recursive=True)
     assert contents(fs) == {"d/x": b"x", "b": b"b"}
 
 
-def test_a_copy_replaces_a_file_and_goes_into_a_directory(fs: FileSystem) -> None:
+def test_a_copy_replaces_a_file_and_copies_into_a_directory(fs: FileSystem) -> None:
     fs.pipe({"a": b"a", "b": b"b", "d/x": b"x"})
     fs.copy("a", "b")
     fs.copy("a", "d")
@@ -126,7 +126,7 @@ def test_a_copy_replaces_a_file_and_goes_into_a_directory(fs: FileSystem) -> Non
         fs.copy("missing", "c")
 
 
-def test_directories_are_deleted_only_if_asked_to(fs: FileSystem) -> None:
+def test_directories_are_deleted_only_recursively(fs: FileSystem) -> None:
     fs.pipe({"a": b"", "d/x": b"", "d/e/y": b"", "f/z": b""})
     with pytest.raises(IsADirectoryError):
         fs.rm("d")

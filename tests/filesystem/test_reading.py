@@ -1,4 +1,4 @@
-"""Files are read in ranges, in bounded memory, of one state."""
+"""Files are read in ranges, in bounded memory, and always from one version."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from agent_memory import (
 from tests.filesystem.kit import BIG, FileSystem, Recorder
 
 
-def test_a_range_is_a_slice(fs: FileSystem) -> None:
+def test_a_range_read_equals_a_slice(fs: FileSystem) -> None:
     fs.pipe({"a": b"12345", "empty": b""})
     for start, end in itertools.product([None, 0, 2, 5, 9, -2, -9], [None, 0, 3, 5, 9, -1, -9]):
         assert fs.cat_file("a", start, end) == b"12345"[start:end], (start, end)
@@ -24,7 +24,7 @@ def test_a_range_is_a_slice(fs: FileSystem) -> None:
 
 
 @pytest.mark.parametrize("cache_type", ["all", "background", "blockcache", "bytes", "first", "none", "readahead"])
-def test_each_of_fsspec_s_caches_serves(scratch: FileSystem, cache_type: str) -> None:
+def test_each_cache_of_fsspec_works(scratch: FileSystem, cache_type: str) -> None:
     scratch.pipe_file("big", BIG)
     with scratch.open("big", block_size=50_000, cache_type=cache_type) as file:
         for start in (0, 10, 250_000, 590_000, 300_000):
@@ -48,7 +48,7 @@ def test_a_large_file_is_read_in_ranges(fs: FileSystem, recorder: Recorder) -> N
     assert fs.read_block("big", 262_100, 100) == BIG[262_100:262_200]
 
 
-def test_a_read_of_everything_has_no_limit_and_a_read_in_blocks_bounded_memory(tmp_path: Path) -> None:
+def test_a_whole_read_has_no_limit_and_a_read_in_blocks_bounds_memory(tmp_path: Path) -> None:
     with AgentMemory.open(tmp_path) as memory:
         memory._tree.backend.max_bytes = 9_000_000
         for _ in range(4):
@@ -76,7 +76,7 @@ CHANGES: dict[str, Callable[[AgentMemory], object]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_file_rewritten_while_it_is_read_is_a_conflict(memory: AgentMemory, change: str) -> None:
+def test_a_rewrite_during_a_read_is_a_conflict(memory: AgentMemory, change: str) -> None:
     memory.write_bytes("big", BIG)
     with memory.filesystem().open("big", block_size=50_000) as file:
         assert file.read(10) == BIG[:10]
@@ -85,7 +85,7 @@ def test_a_file_rewritten_while_it_is_read_is_a_conflict(memory: AgentMemory, ch
             file.read()
 
 
-def test_a_file_appended_to_while_it_is_read_is_read_as_it_was(memory: AgentMemory) -> None:
+def test_an_append_during_a_read_does_not_change_the_result(memory: AgentMemory) -> None:
     memory.write_bytes("big", BIG)
     with memory.filesystem().open("big", block_size=50_000) as file:
         parts = [file.read(10)]

@@ -1,4 +1,4 @@
-"""What is written is saved whole when it is closed, or not at all."""
+"""A written file is saved completely when it is closed, or not at all."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def half_written(fs: FileSystem, path: str, mode: str, **options: Any) -> None:
 
 @pytest.mark.parametrize("mode", ["wb", "ab", "xb", "w", "a", "x"])
 @pytest.mark.parametrize("compression", [None, "gzip"])
-def test_a_file_left_by_an_exception_is_not_written(scratch: FileSystem, mode: str, compression: str | None) -> None:
+def test_a_file_closed_by_an_exception_is_not_saved(scratch: FileSystem, mode: str, compression: str | None) -> None:
     path = "new" if "x" in mode else "a"
     scratch.pipe_file("a", b"before")
     with pytest.raises(Failed):
@@ -34,7 +34,7 @@ def test_a_file_left_by_an_exception_is_not_written(scratch: FileSystem, mode: s
 
 
 @pytest.mark.parametrize("mode", ["wb", "w"])
-def test_a_forgotten_file_is_not_written(scratch: FileSystem, mode: str) -> None:
+def test_a_dropped_file_is_not_saved(scratch: FileSystem, mode: str) -> None:
     def forgotten() -> None:
         scratch.open("a", mode).write(b"half" if "b" in mode else "half")
 
@@ -43,7 +43,7 @@ def test_a_forgotten_file_is_not_written(scratch: FileSystem, mode: str) -> None
     assert contents(scratch) == {}
 
 
-def test_a_file_is_seen_when_it_is_closed_and_saved_once(fs: FileSystem, recorder: Recorder) -> None:
+def test_a_file_is_visible_after_close_and_saved_once(fs: FileSystem, recorder: Recorder) -> None:
     file = fs.open("a", "wb")
     file.write(b"12345")
     file.seek(1)
@@ -59,7 +59,7 @@ def test_a_file_is_seen_when_it_is_closed_and_saved_once(fs: FileSystem, recorde
         file.write(b"")
 
 
-def test_a_save_that_fails_is_raised_by_close(scratch: FileSystem) -> None:
+def test_close_raises_the_error_of_a_failed_save(scratch: FileSystem) -> None:
     file = scratch.open("a/b", "wb")
     scratch.touch("a")
     with pytest.raises(FileExistsError):
@@ -68,7 +68,7 @@ def test_a_save_that_fails_is_raised_by_close(scratch: FileSystem) -> None:
     assert contents(scratch) == {"a": b""}
 
 
-def test_bytes_of_any_kind_are_appended(fs: FileSystem) -> None:
+def test_any_bytes_like_object_is_appended(fs: FileSystem) -> None:
     for mode, data in (("ab", b"\xff\x00"), ("a", "é\n"), ("ab", b"")):
         with fs.open("log", mode) as file:
             file.write(data)
@@ -77,7 +77,7 @@ def test_bytes_of_any_kind_are_appended(fs: FileSystem) -> None:
         file.seek(0)
 
 
-def test_of_two_creators_one_wins(fs: FileSystem) -> None:
+def test_exactly_one_of_two_creators_wins(fs: FileSystem) -> None:
     first, second = fs.open("a", "xb"), fs.open("a", "xb")
     first.write(b"first")
     second.write(b"second")
@@ -89,7 +89,7 @@ def test_of_two_creators_one_wins(fs: FileSystem) -> None:
     assert contents(fs) == {"a": b"second"}
 
 
-def test_text_is_written_as_open_does(scratch: FileSystem) -> None:
+def test_text_is_written_as_by_the_builtin_open(scratch: FileSystem) -> None:
     with scratch.open("a", "wt", encoding="utf-16-le", newline="\r\n") as file:
         file.write("é\n")
     assert scratch.cat("a") == "é\r\n".encode("utf-16-le")
@@ -101,7 +101,7 @@ def test_text_is_written_as_open_does(scratch: FileSystem) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["gz", "bz2", "xz", "zip"])
-def test_a_compressed_file_is_written_whole(scratch: FileSystem, suffix: str) -> None:
+def test_a_compressed_file_is_written_completely(scratch: FileSystem, suffix: str) -> None:
     for mode in ("b", "t"):
         with scratch.open(f"a.{suffix}", f"w{mode}", compression="infer") as file:
             file.write(b"1234" * 1000 if mode == "b" else "1234" * 1000)
@@ -116,7 +116,7 @@ def test_other_modes_are_refused(scratch: FileSystem, mode: str) -> None:
         scratch.open("a", mode)
 
 
-def test_touch_sets_no_time(fs: FileSystem) -> None:
+def test_touch_does_not_set_a_time(fs: FileSystem) -> None:
     fs.pipe_file("a", b"1")
     with pytest.raises(NotImplementedError):
         fs.touch("a", truncate=False)
@@ -125,7 +125,7 @@ def test_touch_sets_no_time(fs: FileSystem) -> None:
     assert fs.cat("a") == b""
 
 
-def test_a_transaction_saves_all_at_its_end_or_nothing(fs: FileSystem) -> None:
+def test_a_transaction_saves_all_files_at_its_end_or_none(fs: FileSystem) -> None:
     fs.pipe_file("a", b"before")
 
     def failing() -> None:
@@ -148,7 +148,7 @@ def test_a_transaction_saves_all_at_its_end_or_nothing(fs: FileSystem) -> None:
     assert fs.cat("a") == b"2"
 
 
-def test_a_file_still_open_at_the_end_of_its_transaction_is_an_error(scratch: FileSystem) -> None:
+def test_a_file_open_at_the_end_of_its_transaction_raises_an_error(scratch: FileSystem) -> None:
     files = []
     with pytest.raises(ValueError, match="still open"), scratch.transaction:
         files.append(scratch.open("a", "wb"))
@@ -177,7 +177,7 @@ def test_a_transaction_within_another_is_refused_and_saves_nothing(plain: FileSy
     assert plain.find("") == []
 
 
-def test_text_is_utf8_whatever_the_locale(tmp_path: Path) -> None:
+def test_text_is_utf8_in_any_locale(tmp_path: Path) -> None:
     program = """
 import sys
 from agent_memory import AgentMemory
@@ -192,7 +192,7 @@ with fs.open("a.md", "r") as file:
     subprocess.run([sys.executable, "-c", program, str(tmp_path / "root")], check=True, env=environment)
 
 
-def test_a_save_that_failed_may_be_tried_again(plain: FileSystem, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_save_can_be_retried(plain: FileSystem, monkeypatch: pytest.MonkeyPatch) -> None:
     file = plain.open("a.md", "wb", autocommit=False)
     file.write(b"kept")
     file.close()
@@ -208,7 +208,7 @@ def _fail(_: bytes) -> None:
     raise OSError("not now")
 
 
-def test_many_files_and_the_directory_above_them_are_removed_once(plain: FileSystem) -> None:
+def test_removing_files_and_their_directory_together_removes_each_once(plain: FileSystem) -> None:
     for number in range(50):
         plain.pipe_file(f"d/{number}", b"")
     plain.rm(["d", *(f"d/{number}" for number in range(50))], recursive=True)

@@ -1,4 +1,4 @@
-"""The memory tool in the Claude SDK's own tool runner, against a local server that plays the API."""
+"""The memory tool in the Claude SDK's tool runner, with a local server in place of the API."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ async def test_forty_concurrent_inserts_keep_forty_lines_none_refused(root: Root
 
 
 @pytest.mark.parametrize("root", ATOMIC, indirect=True)
-def test_two_sessions_at_once_lose_nothing(root: Root) -> None:
+def test_two_concurrent_sessions_lose_no_insert(root: Root) -> None:
     async def sessions() -> None:
         turns = [[{"command": "insert", "path": "/memories/log.md", "insert_line": 0, "insert_text": "x"}]] * 10
         async with AsyncAgentMemory.open(root.url, storage_options=root.options) as memory:
@@ -123,7 +123,7 @@ def test_two_sessions_at_once_lose_nothing(root: Root) -> None:
     asyncio.run(sessions())
 
 
-def test_what_a_model_gets_wrong_is_an_error_text_and_the_session_goes_on(root: Root) -> None:
+def test_a_models_mistake_is_an_error_text_and_the_session_continues(root: Root) -> None:
     with AgentMemory.open(root.url, storage_options=root.options) as memory, serving([MALFORMED]) as api:
         memory.write("a.md", "kept")
         assert run(AgentMemoryTool(memory), api) == "done"
@@ -136,7 +136,7 @@ def test_what_a_model_gets_wrong_is_an_error_text_and_the_session_goes_on(root: 
         assert "(" not in text.partition("is refused")[0], "a repr of an exception"
 
 
-def test_the_sdk_s_own_command_objects_work_too() -> None:
+def test_the_command_objects_of_the_sdk_work_too() -> None:
     from anthropic.types.beta import BetaMemoryTool20250818CreateCommand as Create
 
     with AgentMemory.open("memory://") as memory:
@@ -147,7 +147,7 @@ def test_the_sdk_s_own_command_objects_work_too() -> None:
         assert memory.list() == ()
 
 
-def test_without_the_sdk_the_extra_to_install_is_named() -> None:
+def test_the_error_names_the_missing_extra() -> None:
     code = (
         "import sys; sys.modules['anthropic'] = None\n"
         "try:\n    import agent_memory.integrations.anthropic\n"
@@ -157,7 +157,7 @@ def test_without_the_sdk_the_extra_to_install_is_named() -> None:
     assert "pip install 'agent-memory[anthropic]'" in done.stdout
 
 
-def test_the_example_loop_runs_as_it_stands(tmp_path: Path) -> None:
+def test_the_example_loop_runs_unchanged(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, LOOP], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert "the model says: done" in done.stdout
     assert "try /memories/12-30 walk.md" in done.stdout
@@ -165,7 +165,7 @@ def test_the_example_loop_runs_as_it_stands(tmp_path: Path) -> None:
     assert (tmp_path / "memories" / "likes.md").read_text() == "- coffee\n- walks at 12:30\n"
 
 
-def test_an_answer_is_bounded_and_an_error_too() -> None:
+def test_answers_and_errors_are_bounded() -> None:
     memory = AgentMemory.open("memory://")
     memory.write("a.md", "x" * 10_000_000)
     tool = AgentMemoryTool(memory)

@@ -1,4 +1,4 @@
-"""Agent ids: what is one, and how any external id becomes one and is found again."""
+"""Agent ids: which texts are ids, and how an external id is encoded as an agent id and decoded again."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def refusal(text: object) -> InvalidAgentIdError:
 
 
 @pytest.mark.parametrize("text", IDS, ids=_id)
-def test_an_id_names_a_tree_of_its_own(text: str) -> None:
+def test_each_id_names_its_own_tree(text: str) -> None:
     assert is_agent_id(text)
     assert Key.agent(text).storage == f"agent_memory/{text}"
     assert Key.agent(text).path == ""
 
 
 @pytest.mark.parametrize("text", [*NOT_IDS, None, 7, b"bob", ["bob"]], ids=_id)
-def test_anything_else_is_refused_with_an_id_in_its_place(text: object) -> None:
+def test_a_text_that_is_no_id_is_refused_with_a_valid_suggestion(text: object) -> None:
     assert not is_agent_id(text)
     error = refusal(text)
     assert error.rule == "agent-id"
@@ -64,7 +64,7 @@ def test_a_refused_id_is_an_invalid_path_and_an_agent_not_found() -> None:
     assert str(error).startswith("'../a' is no agent id: ")
 
 
-def test_the_suggestion_for_a_short_external_id_is_the_id_made_of_it() -> None:
+def test_the_suggestion_for_a_short_external_id_is_its_encoded_id() -> None:
     assert refusal("slack:C0123").suggestion == agent_id("slack:C0123") == "slack=3AC0123"
 
 
@@ -89,7 +89,7 @@ def test_an_agent_that_can_write_is_listed(text: str) -> None:
     assert [str(entry) for entry in service.list_memory_files(text)] == ["a.md"]
 
 
-# Ids of any text.
+# Encoding any text as an id.
 
 
 @pytest.mark.parametrize(
@@ -108,23 +108,23 @@ def test_an_agent_that_can_write_is_listed(text: str) -> None:
         ("../etc", "0===2E.=2Fetc"),
     ],
 )
-def test_an_id_keeps_what_it_can_of_the_text(text: str, made_of_it: str) -> None:
+def test_an_encoded_id_keeps_the_allowed_characters_of_the_text(text: str, made_of_it: str) -> None:
     assert agent_id(text) == made_of_it
 
 
 @pytest.mark.parametrize("text", [*EXTERNAL, *FOUND], ids=_id)
-def test_an_external_id_is_found_again(text: str) -> None:
+def test_an_encoded_id_decodes_to_its_external_id(text: str) -> None:
     assert is_agent_id(agent_id(text))
     assert external_id(agent_id(text)) == text
 
 
-# Short enough to have an id: a character becomes at most twelve, and an id has 128.
+# Short enough to be encoded: a character becomes at most 12 characters, and an id has at most 128.
 SHORT = st.text(max_size=10) | st.text("abc.=-:/0\u00e9 CONconul$12", max_size=30)
 
 
 @settings(deadline=None, max_examples=500)
 @given(SHORT)
-def test_any_text_becomes_an_id_and_comes_back(text: str) -> None:
+def test_any_short_text_encodes_to_an_id_and_decodes_again(text: str) -> None:
     assert is_agent_id(agent_id(text))
     assert external_id(agent_id(text)) == text
 
@@ -138,7 +138,7 @@ def test_different_texts_have_different_ids(one: str, other: str) -> None:
 
 @settings(deadline=None, max_examples=500)
 @given(st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._@+=-]{0,127}", fullmatch=True))
-def test_only_ids_made_of_a_text_have_an_external_id(text: str) -> None:
+def test_only_encoded_ids_decode_to_an_external_id(text: str) -> None:
     try:
         external = external_id(text)
     except InvalidAgentIdError:
@@ -149,21 +149,21 @@ def test_only_ids_made_of_a_text_have_an_external_id(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["=41", "a=41", "a=3a", "a=3", "a=zz", "a=", "0==abc", "a..b", "é", "", "a b", "a=FF", None, 7], ids=_id
 )
-def test_an_id_that_was_made_of_no_text_has_no_external_id(text: str) -> None:
+def test_an_id_that_encodes_no_text_is_refused_with_a_suggestion(text: str) -> None:
     with pytest.raises(InvalidAgentIdError) as refused:
         external_id(text)
     assert is_agent_id(refused.value.suggestion)
 
 
 @pytest.mark.parametrize("text", ["\ud800", "a\udfff", ":" * 42, "a" * 129, "é" * 22, None, 7, b"bob"], ids=_id)
-def test_a_text_that_has_no_id_is_refused(text: str) -> None:
+def test_a_text_that_cannot_be_encoded_is_refused_with_a_suggestion(text: str) -> None:
     with pytest.raises(InvalidAgentIdError) as refused:
         agent_id(text)
     assert is_agent_id(refused.value.suggestion)
 
 
 @pytest.mark.parametrize("text", ["a" + ":" * 42, ":" * 41, "a" * 128, "é" * 20])
-def test_a_text_whose_id_just_fits_has_one(text: str) -> None:
+def test_a_text_whose_id_just_fits_is_encoded(text: str) -> None:
     assert external_id(agent_id(text)) == text
 
 
@@ -171,13 +171,13 @@ def test_a_text_whose_id_just_fits_has_one(text: str) -> None:
 
 
 @pytest.mark.parametrize("shape", ["a", ":", "é", "..", "=3A", "\ud800"], ids=_id)
-def test_a_huge_id_is_refused_by_its_beginning(shape: str) -> None:
+def test_a_huge_id_is_refused_after_reading_only_its_beginning(shape: str) -> None:
     huge = shape * (2_000_000 // len(shape))
     assert refusal(huge).args == refusal(huge[:200]).args
 
 
 @pytest.mark.parametrize("ask", [Key.agent, agent_id, external_id], ids=["agent", "agent_id", "external_id"])
-def test_refusing_a_huge_text_allocates_next_to_nothing(ask: object) -> None:
+def test_refusing_a_huge_text_allocates_almost_no_memory(ask: object) -> None:
     huge = ":" * 1_000_000
     tracemalloc.start()
     try:

@@ -1,4 +1,4 @@
-"""Names that models and people really choose: each is a file's name, or comes with one that is."""
+"""Names that models and people really choose: each is accepted, or is refused with a suggestion that is accepted."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _id(value: str) -> str:
     return ascii(value)[1:61]
 
 
-def test_the_list_is_long_and_names_no_file_twice() -> None:
+def test_the_list_has_140_names_and_no_name_twice() -> None:
     assert len(NAMES) >= 140
     assert len({name for name, _ in NAMES}) == len(NAMES)
 
@@ -32,7 +32,7 @@ def test_an_ordinary_name_is_a_key(name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "rule"), REFUSED, ids=_id)
-def test_a_refused_name_comes_with_its_rule_and_a_name_that_is_a_key(name: str, rule: str) -> None:
+def test_a_refusal_has_its_rule_and_a_suggestion_that_is_a_key(name: str, rule: str) -> None:
     with pytest.raises(InvalidPathError) as refused:
         Key.tree().join(name)
     assert refused.value.rule == rule
@@ -66,14 +66,14 @@ def test_a_refused_name_comes_with_its_rule_and_a_name_that_is_a_key(name: str, 
     ],
     ids=_id,
 )
-def test_a_suggestion_keeps_what_it_can_of_the_name(name: str, suggestion: str) -> None:
+def test_a_suggestion_keeps_the_allowed_parts_of_the_name(name: str, suggestion: str) -> None:
     with pytest.raises(InvalidPathError) as refused:
         Key.tree().join(name)
     assert refused.value.suggestion == suggestion
 
 
 @pytest.mark.parametrize("name", ["12:30 meeting.md", "con.md", "cafe\u0301.md", "notes.md ", "../notes.md", "a\\b.md"])
-def test_a_suggestion_made_in_a_subtree_is_a_name_of_that_subtree(name: str) -> None:
+def test_a_suggestion_made_in_a_subtree_is_valid_in_that_subtree(name: str) -> None:
     everything = AgentMemory.open("memory://")
     notes = everything.subtree("notes")
     with pytest.raises(InvalidPathError) as refused:
@@ -84,7 +84,7 @@ def test_a_suggestion_made_in_a_subtree_is_a_name_of_that_subtree(name: str) -> 
     assert [str(entry) for entry in everything.list()] == [f"notes/{refused_at_the_top.value.suggestion}"]
 
 
-def test_every_passing_name_is_stored_and_listed_as_it_was_given() -> None:
+def test_every_passing_name_is_stored_and_listed_unchanged() -> None:
     memory = AgentMemory.open("memory://")
     written = set()
     for number, name in enumerate(PASSING):

@@ -1,4 +1,4 @@
-"""A pattern that matches nothing, whatever is stored, is refused where it is given; the message has a better one."""
+"""A pattern that can never match a path is refused where it is given; the message suggests a better pattern."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def on_the_command_line(pattern: str) -> object:
     ended = CliRunner().invoke(app, ["--url", "memory://", "search", "x", f"--glob={pattern}"])
     if ended.exit_code == 2:
         raise ValueError(ended.output)
-    assert ended.exit_code == 1  # nothing is found
+    assert ended.exit_code == 1  # no match
     return ended
 
 
@@ -105,19 +105,19 @@ def test_a_pattern_that_no_name_matches_is_refused(take: Take, pattern: str, tol
 
 @pytest.mark.parametrize("take", [ReadOnlyPlugin, search, on_the_command_line])
 @pytest.mark.parametrize("pattern", POSSIBLE)
-def test_a_pattern_that_a_path_can_match_is_taken(take: Take, pattern: str) -> None:
+def test_a_pattern_that_a_path_can_match_is_accepted(take: Take, pattern: str) -> None:
     take(pattern)
 
 
 @pytest.mark.parametrize("pattern", ["~x", ".agent-memory"])
-def test_a_name_below_a_directory_may_be_one_that_a_trees_top_has_not(pattern: str) -> None:
+def test_a_name_reserved_only_at_the_top_is_accepted_as_a_file_name_pattern(pattern: str) -> None:
     with pytest.raises(ValueError, match="matches no path"):
         ReadOnlyPlugin(pattern)
     search(pattern)
 
 
 @pytest.mark.parametrize("wrong", [".md ", ".", ".a:b", ".m\0", ".agent-memory-tmp", "md", 5, ".cafe\u0301"])
-def test_an_ending_that_no_name_has_is_refused(wrong: str) -> None:
+def test_a_suffix_that_no_name_can_have_is_refused(wrong: str) -> None:
     with pytest.raises((ValueError, InvalidPathError), match=r"suffixes is|is refused"):
         suffix(wrong)
 
@@ -161,7 +161,7 @@ paths = st.lists(name, min_size=1, max_size=4).map("/".join).filter(is_possible)
 
 @st.composite
 def paths_and_patterns(draw: st.DrawFn) -> tuple[str, str]:
-    """A path of the grammar, and a pattern that it matches."""
+    """A valid path, and a pattern that matches it."""
     path = draw(paths)
     segments = []
     for segment in path.split("/"):
@@ -180,7 +180,7 @@ def paths_and_patterns(draw: st.DrawFn) -> tuple[str, str]:
 
 @given(paths_and_patterns())
 @example(("a.b", "a[.]b"))
-def test_a_pattern_that_a_path_matches_is_taken_and_matches_it(drawn: tuple[str, str]) -> None:
+def test_a_pattern_made_from_a_path_is_accepted_and_matches_it(drawn: tuple[str, str]) -> None:
     path, pattern = drawn
     operation = Operation(id="1", time=0.0, kind="write", agent=None, path=path)
     with pytest.raises(PermissionError, match="read-only"):
@@ -189,12 +189,12 @@ def test_a_pattern_that_a_path_matches_is_taken_and_matches_it(drawn: tuple[str,
         search(pattern)
 
 
-def test_many_wildcards_take_no_time_by_their_power() -> None:
+def test_matching_many_wildcards_takes_no_exponential_time() -> None:
     path, pattern = "/".join("a" * 32), "/".join(["**", "a"] * 15 + ["b"])
     operation = Operation(id="1", time=0.0, kind="write", agent=None, path=path)
-    ReadOnlyPlugin(pattern).agent_memory_before_operation(operation)  # else: hours
+    ReadOnlyPlugin(pattern).agent_memory_before_operation(operation)  # an exponential search would take hours
 
 
-def test_a_service_is_not_opened_with_such_a_plugin(tmp_path: Path) -> None:
+def test_a_service_does_not_open_with_an_impossible_pattern(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="matches no path"):
         AgentMemoryService(tmp_path, plugins=[ReadOnlyPlugin("policies\\**")])

@@ -1,4 +1,4 @@
-"""A line of fields is read back to exactly its fields, whatever they hold."""
+"""A printed line of fields parses back to exactly the same fields, for any content."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ maybe = st.one_of(st.none(), texts)
 
 
 def tokens(line: str) -> list[str]:
-    """What stands between the spaces of a line; fails if anything else does."""
+    """Split a line at its spaces into tokens; fail if any other text is left over."""
     found = _TOKEN.findall(line)
     assert _TOKEN.sub("", line).strip() == ""
     return found
@@ -39,7 +39,7 @@ def read_back(token: str) -> str:
 
 
 @given(st.lists(texts))
-def test_fields_are_read_back(fields: list[str]) -> None:
+def test_a_line_of_fields_parses_back_to_its_fields(fields: list[str]) -> None:
     for write in (field, ascii_field):
         line = "  ".join(map(write, fields))
         assert line.isprintable()
@@ -48,7 +48,7 @@ def test_fields_are_read_back(fields: list[str]) -> None:
 
 
 @pytest.mark.parametrize("text", ["notes/a.md", "日記.md", "bob@example.com", "mcp:client", "ops", "0-1_x", "(x)"])
-def test_an_ordinary_name_stays_as_it_is(text: str) -> None:
+def test_an_ordinary_name_is_not_quoted(text: str) -> None:
     assert field(text) == (text if text[0] != "(" else repr(text))
 
 
@@ -58,7 +58,7 @@ def shown(value: str | None, path: bool = False) -> str | None:
 
 @given(agent=maybe, actor=maybe, what=texts, path=maybe, target=maybe, end=maybe, digest=maybe,
        size=st.one_of(st.none(), st.integers(), texts), edited=st.booleans())  # fmt: skip
-def test_a_line_of_audit_show_is_read_back(
+def test_a_line_of_audit_show_parses_back_to_its_fields(
     agent: str | None, actor: str | None, what: str, path: str | None, target: str | None, end: str | None,
     digest: str | None, size: object, edited: bool,
 ) -> None:  # fmt: skip
@@ -86,7 +86,7 @@ def test_a_line_of_audit_show_is_read_back(
 
 
 @given(agent=texts, path=texts, target=maybe, actor=maybe, error=maybe)
-def test_a_line_of_the_log_is_read_back(
+def test_a_line_of_the_log_parses_back_to_its_fields(
     agent: str, path: str, target: str | None, actor: str | None, error: str | None
 ) -> None:
     lines: list[str] = []
@@ -116,7 +116,7 @@ def test_a_line_of_the_log_is_read_back(
 
 
 @given(channel=texts, sender=texts, role=texts.filter(bool))
-def test_the_head_of_a_message_is_read_back(channel: str, sender: str, role: str) -> None:
+def test_the_head_of_a_message_parses_back_to_its_fields(channel: str, sender: str, role: str) -> None:
     moment = datetime(2026, 11, 24, 21, tzinfo=UTC)
     line = history_line(Message(role, "said", timestamp=moment, channel=channel, sender_id=sender))
     when, rest = line.split(" ", 1)

@@ -1,4 +1,4 @@
-"""Every answer of the MCP server is bounded, structured content and resources and errors too, and says how to go on."""
+"""Every answer of the MCP server, including structured content, resources and errors, is bounded with a hint."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ async def filled(memory: AsyncAgentMemory) -> None:
 
 
 async def calls(client: Client) -> list[tuple[str, dict[str, Any]]]:
-    """Every tool there is, with every value of every parameter beside good ones."""
+    """Calls of every tool with every value of every parameter, together with valid other parameters."""
     found: list[tuple[str, dict[str, Any]]] = []
     tools = sorted((await client.list_tools()).tools, key=lambda tool: tool.name not in ("view", "search"))
-    for tool in tools:  # those that only read come first
+    for tool in tools:  # reading tools first
         parameters = tool.input_schema["properties"]
         values = {name: [value for value in VALUES[name] if is_json(value)] for name in parameters}
         good = {name: values[name][0] for name in tool.input_schema["required"]}
@@ -46,7 +46,7 @@ async def calls(client: Client) -> list[tuple[str, dict[str, Any]]]:
 
 
 def is_json(value: object) -> bool:
-    return len(repr(value)) < 4000 or isinstance(value, str)  # the SDK's own client writes no longer number
+    return len(repr(value)) < 4000 or isinstance(value, str)  # the SDK's client cannot write longer numbers
 
 
 @both_eras
@@ -66,7 +66,7 @@ async def test_every_answer_of_every_tool_is_bounded(mode: str) -> None:
 
 
 @both_eras
-async def test_an_error_that_would_quote_what_was_sent_is_bounded(mode: str) -> None:
+async def test_an_error_that_quotes_the_request_is_bounded(mode: str) -> None:
     long = "x" * HUGE
     async with connected(mode=mode) as (client, _):
         for request in (
@@ -81,7 +81,7 @@ async def test_an_error_that_would_quote_what_was_sent_is_bounded(mode: str) -> 
             assert len(raised.value.error.model_dump_json()) <= MOST
 
 
-async def test_searching_on_as_told_finds_every_match_once() -> None:
+async def test_following_the_search_hints_returns_every_match_once() -> None:
     async with connected() as (client, memory):
         for number in range(40):
             await memory.write(f"{LONG_NAME}/{number:04}.md", f"needle {QUOTES}\n" * 4)
@@ -112,7 +112,7 @@ CONTENTS = {
 
 @pytest.mark.parametrize("content", CONTENTS.values(), ids=CONTENTS)
 @both_eras
-async def test_reading_a_resource_on_as_told_gives_every_byte_once(content: bytes, mode: str) -> None:
+async def test_following_the_hints_of_a_resource_returns_every_byte_once(content: bytes, mode: str) -> None:
     async with connected(mode=mode) as (client, memory):
         await memory.write_bytes("a b.md", content)
         uri, parts = "memory://a%20b.md", list[bytes]()
@@ -127,7 +127,7 @@ async def test_reading_a_resource_on_as_told_gives_every_byte_once(content: byte
 
 
 def note(result: ReadResourceResult) -> str:
-    """What is said of the rest of a file."""
+    """The hint about the rest of a file."""
     told = result.contents[1:]
     assert len(told) <= 1
     for content in told:
@@ -136,7 +136,7 @@ def note(result: ReadResourceResult) -> str:
     return ""
 
 
-async def test_every_file_is_on_one_page_of_the_listing_of_resources() -> None:
+async def test_each_file_is_on_exactly_one_page_of_the_resource_listing() -> None:
     names = [*(f"{number:04}.md" for number in range(MAX_RESOURCES + 5)), *(f"{LONG_NAME}/{n:04}" for n in range(200))]
     async with connected() as (client, memory):
         for name in names:

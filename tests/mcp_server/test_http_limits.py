@@ -1,6 +1,6 @@
-"""What clients over HTTP may hold, with real sockets: sessions left open, half requests, answers that are not read.
+"""Limits of HTTP clients, with real sockets: abandoned sessions, partial requests, and unread answers.
 
-The limits are small here. That something ends is asserted, not when.
+The limits are small here. The tests assert that a session or connection ends, but not when.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def head(server: Server, *more: str) -> bytes:
 
 
 def is_ended(client: socket.socket) -> bool:
-    """Wait until the server has ended a connection; fails by the socket's timeout if it does not."""
+    """Wait until the server ends a connection; the socket's timeout fails the test otherwise."""
     try:
         while client.recv(65536):
             pass
@@ -97,7 +97,7 @@ def opened(server: Server) -> str:
     return session
 
 
-def test_of_sessions_that_were_opened_and_left_the_oldest_end_and_a_new_client_gets_in() -> None:
+def test_the_oldest_abandoned_sessions_end_so_that_a_new_client_gets_one() -> None:
     with serving(sessions=5) as server:
         left = [opened(server) for _ in range(15)]
         assert [status(server, session) for session in left] == [404] * 10 + [200] * 5
@@ -106,7 +106,7 @@ def test_of_sessions_that_were_opened_and_left_the_oldest_end_and_a_new_client_g
         assert [status(server, session) for session in (*left[10:], *newer)] == [200, 404, 404, 404, 404] + [200] * 4
 
 
-def test_the_server_keeps_no_more_of_the_sessions_that_ended() -> None:
+def test_the_server_keeps_no_state_of_ended_sessions() -> None:
     with serving(sessions=5) as server:
         last = [opened(server) for _ in range(15)][-1]
         call = {
@@ -119,7 +119,7 @@ def test_the_server_keeps_no_more_of_the_sessions_that_ended() -> None:
         assert '"result":5' in answer.text
 
 
-def test_a_session_that_is_in_use_is_not_ended_by_others() -> None:
+def test_other_sessions_do_not_end_a_session_in_use() -> None:
     with serving(sessions=3) as server, ExitStack() as stack:
         client = stack.enter_context(httpx2.Client())
         streams = []
@@ -134,7 +134,7 @@ def test_a_session_that_is_in_use_is_not_ended_by_others() -> None:
         assert 404 in [status(server, session) for session in others]
 
 
-def test_a_session_that_is_not_used_ends() -> None:
+def test_an_unused_session_ends() -> None:
     with serving(session_seconds=0.2) as server:
         session = opened(server)
         wait_until(lambda: status(server, session) == 404, pause=1)
@@ -165,7 +165,7 @@ HALVES: dict[str, Callable[[Server], bytes]] = {
 
 
 @pytest.mark.parametrize("half", HALVES.values(), ids=HALVES)
-def test_a_connection_with_half_a_request_ends_and_others_are_served(half: Callable[[Server], bytes]) -> None:
+def test_a_connection_with_a_partial_request_ends_and_others_are_served(half: Callable[[Server], bytes]) -> None:
     with serving(request_seconds=0.5) as server, connect(server) as client:
         client.sendall(half(server))
         assert opened(server)
@@ -174,7 +174,7 @@ def test_a_connection_with_half_a_request_ends_and_others_are_served(half: Calla
 
 
 @pytest.mark.parametrize("first", ["POST /mcp HTTP/1.1\r\nX: ", "body"])
-def test_a_request_that_drips_in_ends(first: str) -> None:
+def test_a_request_that_arrives_too_slowly_ends(first: str) -> None:
     with serving(request_seconds=0.5) as server, connect(server) as client:
         client.sendall(head(server, "Content-Length: 100000", "", "") if first == "body" else first.encode())
         wait_until(lambda: not can_send(client), pause=0.1)
@@ -189,7 +189,7 @@ def can_send(client: socket.socket) -> bool:
     return True
 
 
-def test_a_client_that_does_not_read_its_answer_ends() -> None:
+def test_the_connection_of_a_client_that_does_not_read_its_answer_ends() -> None:
     with serving(request_seconds=0.5) as server, connect(server, receive_buffer=4096) as client:
         session = opened(server)
         call = json.dumps(
@@ -206,7 +206,7 @@ def test_a_client_that_does_not_read_its_answer_ends() -> None:
         assert opened(server)
 
 
-def test_of_many_connections_with_half_a_request_the_oldest_ends_and_a_new_client_gets_in() -> None:
+def test_the_oldest_partial_request_ends_so_that_a_new_client_is_served() -> None:
     with serving(connections=10, request_seconds=600) as server, ExitStack() as stack:
         halves = []
         for _ in range(30):
@@ -219,8 +219,8 @@ def test_of_many_connections_with_half_a_request_the_oldest_ends_and_a_new_clien
 
 
 @pytest.mark.asyncio
-async def test_a_call_and_a_stream_that_take_longer_than_the_limits_are_not_cut() -> None:
-    seconds = 4.0  # far more than a request needs, also where other programs take the processors
+async def test_a_call_and_a_stream_longer_than_the_limits_are_not_cut_off() -> None:
+    seconds = 4.0  # far more than a request needs, even on a busy machine
     with serving(request_seconds=seconds, session_seconds=seconds) as server:
         async with over_http(server.url, TOKEN, "legacy") as client:
             calls: list[Any] = [client.call_tool("wait", {"seconds": more}) for more in (seconds + 2, seconds + 1, 0)]

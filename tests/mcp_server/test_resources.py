@@ -17,7 +17,7 @@ pytestmark = pytest.mark.asyncio
 STRANGE_NAMES = ["a b.md", "café/メモ.md", "100%.md", "a+b&c=d@e,f;g'(h)[i]{j}!#k.md", ".hidden"]
 
 
-async def test_a_listed_resource_is_read_by_its_uri(root: Root) -> None:
+async def test_a_listed_resource_can_be_read_by_its_uri(root: Root) -> None:
     async with memory_at(root) as memory, Client(mcp_server(memory)) as client:
         for name in STRANGE_NAMES:
             await memory.write(name, name)
@@ -50,7 +50,7 @@ async def test_a_resource_that_is_no_text_is_a_blob() -> None:
     ids=range(7),
 )
 @both_eras
-async def test_an_escaping_uri_is_an_error_with_the_suggested_name_and_the_hooks_hear_of_it(
+async def test_an_escaping_uri_is_an_error_with_a_suggestion_and_is_reported_to_the_hooks(
     uri: str, told: str, mode: str
 ) -> None:
     watcher = Watcher()
@@ -61,7 +61,7 @@ async def test_an_escaping_uri_is_an_error_with_the_suggested_name_and_the_hooks
 
 
 @pytest.mark.parametrize("uri", ["memory://absent.md", "other://notes.md", "notes.md", "memory://a?b", "memory://"])
-async def test_a_resource_that_is_not_there_is_an_error(uri: str) -> None:
+async def test_a_missing_resource_is_an_error(uri: str) -> None:
     async with connected() as (client, _):
         with pytest.raises(MCPError):
             await client.read_resource(uri)

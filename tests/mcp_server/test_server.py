@@ -1,4 +1,4 @@
-"""The MCP server with real clients connected in memory, on every backend; as a process: tests/cli/test_mcp.py."""
+"""The MCP server with real clients connected in memory, on every backend; as a process in tests/cli/test_mcp.py."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def every_tool_on(path: str) -> list[tuple[str, dict[str, Any]]]:
 
 
 @both_eras
-async def test_a_client_completes_a_session_of_all_tools_and_resources(root: Root, mode: str) -> None:
+async def test_a_client_can_use_all_tools_and_resources_in_one_session(root: Root, mode: str) -> None:
     async with memory_at(root) as memory, Client(mcp_server(memory), mode=mode) as client:
         await hold_session(client)
         assert await memory.list() == ()
@@ -136,7 +136,7 @@ async def test_every_tool_is_described_annotated_and_has_schemas(mode: str) -> N
     }
 
 
-async def test_what_is_called_idempotent_changes_nothing_the_second_time() -> None:
+async def test_a_second_call_of_an_idempotent_tool_changes_nothing() -> None:
     async with connected() as (client, memory):
         calls: list[tuple[str, dict[str, str]]] = [
             ("create", {"path": "/memories/a.md", "file_text": "x"}),
@@ -151,7 +151,7 @@ async def test_what_is_called_idempotent_changes_nothing_the_second_time() -> No
 
 
 @both_eras
-async def test_a_search_gives_its_matches_as_data(mode: str) -> None:
+async def test_a_search_returns_its_matches_as_data(mode: str) -> None:
     async with connected(mode=mode) as (client, memory):
         await memory.write("a/b.md", "one\nTwo\nthree\n")
         result = await client.call_tool("search", {"query": "two", "context": 1, "max_results": 1})
@@ -161,7 +161,7 @@ async def test_a_search_gives_its_matches_as_data(mode: str) -> None:
 
 
 @pytest.mark.parametrize(("path", "suggestion"), HOSTILE_PATHS, ids=range(len(HOSTILE_PATHS)))
-async def test_a_hostile_path_is_an_error_with_the_suggested_name_and_the_hooks_hear_of_it(
+async def test_a_hostile_path_is_an_error_with_a_suggestion_and_is_reported_to_the_hooks(
     path: str, suggestion: str
 ) -> None:
     watcher = Watcher()
@@ -176,7 +176,7 @@ async def test_a_hostile_path_is_an_error_with_the_suggested_name_and_the_hooks_
 
 
 @both_eras
-async def test_hostile_arguments_are_error_results_and_the_server_lives_on(mode: str) -> None:
+async def test_hostile_arguments_give_error_results_and_the_server_continues(mode: str) -> None:
     async with connected(mode=mode) as (client, memory):
         await memory.write("kept.md", "kept\n")
         for tool, arguments in MALFORMED:
@@ -189,7 +189,7 @@ async def test_hostile_arguments_are_error_results_and_the_server_lives_on(mode:
 
 
 @both_eras
-async def test_the_hooks_hear_which_client_acts(mode: str) -> None:
+async def test_the_hooks_receive_the_client_as_the_actor(mode: str) -> None:
     watcher = Watcher()
     async with connected(watcher, mode=mode) as (client, _):
         await client.call_tool("append", {"path": "/memories/a.md", "text": "x"})
@@ -197,7 +197,7 @@ async def test_the_hooks_hear_which_client_acts(mode: str) -> None:
     assert watcher.done == [("append", "mcp:tester"), ("read", "mcp:tester")]
 
 
-async def test_an_actor_that_is_given_is_the_one_the_hooks_hear_of() -> None:
+async def test_the_hooks_receive_the_given_actor() -> None:
     watcher = Watcher()
     async with AsyncAgentMemory.open(MemoryBackend(), plugins=[watcher]) as memory:
         async with Client(mcp_server(memory, actor="nightly-job"), client_info=TESTER) as client:
@@ -206,7 +206,7 @@ async def test_an_actor_that_is_given_is_the_one_the_hooks_hear_of() -> None:
     assert watcher.done == [("append", "nightly-job"), ("list", "nightly-job")]
 
 
-async def test_a_program_calls_the_server_without_a_client() -> None:
+async def test_a_program_can_call_the_server_without_a_client() -> None:
     watcher = Watcher()
     async with AsyncAgentMemory.open(MemoryBackend(), plugins=[watcher], actor="me") as memory:
         server = mcp_server(memory)
@@ -217,7 +217,7 @@ async def test_a_program_calls_the_server_without_a_client() -> None:
 
 
 class Broken(MemoryBackend):
-    """A backend with a fault of its own, whose message names a path of the host."""
+    """A backend with a programming error whose message names a host path."""
 
     def read(self, *_: Any, **__: Any) -> Any:
         raise RuntimeError("/host/path")
@@ -226,7 +226,7 @@ class Broken(MemoryBackend):
 
 
 @both_eras
-async def test_a_fault_names_no_host_path(mode: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_error_of_a_fault_names_no_host_path(mode: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL)
     assert isinstance(Broken(), BlockingBackend)
     async with AsyncAgentMemory.open(Broken()) as memory, Client(mcp_server(memory), mode=mode) as client:
@@ -242,7 +242,7 @@ async def test_a_fault_names_no_host_path(mode: str, caplog: pytest.LogCaptureFi
                 await request
 
 
-async def test_what_is_registered_besides_is_served_too() -> None:
+async def test_additionally_registered_tools_and_resources_are_served() -> None:
     async with AsyncAgentMemory.open(MemoryBackend()) as memory:
         server = mcp_server(memory, name="mine")
 
@@ -264,14 +264,14 @@ async def test_what_is_registered_besides_is_served_too() -> None:
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "localhost", "", "192.168.1.1"])
-async def test_http_is_served_on_loopback_only(host: str) -> None:
+async def test_http_is_served_only_on_loopback(host: str) -> None:
     async with AsyncAgentMemory.open(MemoryBackend()) as memory:
         with pytest.raises(ValueError, match=r"the host is 127\.0\.0\.1 or ::1"):
             await serve_http(mcp_server(memory), token="t" * 16, host=host)
 
 
 @pytest.mark.parametrize("token", ["", "short", "t" * 16 + "\n", "t t" * 16, "é" * 16])
-async def test_http_is_served_with_a_token_only(token: str) -> None:
+async def test_http_is_served_only_with_a_token(token: str) -> None:
     async with AsyncAgentMemory.open(MemoryBackend()) as memory:
         with pytest.raises(ValueError, match="a token is 16 or more"):
             await serve_http(mcp_server(memory), token=token)

@@ -1,4 +1,4 @@
-"""Every line over stdio has its answer: also one that is not JSON, not a message, too long, or not read by a client."""
+"""Every line over stdio gets its answer, even if it is not JSON, not a message or too long, or is read late."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_an_id_of_1000_characters_is_answered(server: Lines, id_: int | str) -> 
 @pytest.mark.parametrize(
     "line", [b"", b" \t\r", b'{"jsonrpc":"2.0","method":"x"}', b'{"jsonrpc":"2.0","id":7,"result":{}}']
 )
-def test_what_asks_for_no_answer_has_none(server: Lines, line: bytes) -> None:
+def test_a_line_that_needs_no_answer_gets_none(server: Lines, line: bytes) -> None:
     assert server.answers(line, 0) == []
 
 
@@ -126,7 +126,7 @@ ANY_LINE = (st.binary(max_size=100) | MESSAGES | DAMAGED).map(lambda line: line.
 
 
 def is_answered(line: bytes) -> bool:
-    """Whether a line asks for an answer: all that is not blank, a notification or a response does."""
+    """Whether a line needs an answer: every line except a blank one, a notification or a response."""
     try:
         message = json.loads(line.decode("utf-8-sig", errors="replace"))
     except ValueError:
@@ -149,14 +149,14 @@ def is_response(message: dict[str, Any]) -> bool:
 
 @settings(max_examples=300, deadline=None, database=None)
 @given(line=ANY_LINE)
-def test_any_line_has_exactly_the_answers_it_asks_for_and_the_server_lives_on(server: Lines, line: bytes) -> None:
+def test_any_line_gets_exactly_its_answers_and_the_server_continues(server: Lines, line: bytes) -> None:
     expected = is_answered(line)
     found = server.answers(line, int(expected))
     assert len(found) == expected, found
 
 
 @pytest.mark.parametrize("form", [CALL, TYPESCRIPT])
-def test_a_line_that_is_too_long_is_answered_in_bounded_memory_and_the_next_is_read(form: str) -> None:
+def test_a_line_that_is_too_long_is_answered_in_bounded_memory(form: str) -> None:
     with lines(max_line_bytes=1000) as client:
         for size in (1000, 65536, 200_000):
             (answer,) = client.answers((form % json.dumps("x" * size)).encode(), 1)
@@ -175,7 +175,7 @@ def peak_bytes(process: int) -> int:
     return int(line.split()[1]) * 1024
 
 
-def test_a_client_that_does_not_read_is_no_longer_read_from_and_then_has_each_answer_once() -> None:
+def test_the_server_stops_reading_from_a_client_that_does_not_read_its_answers() -> None:
     with lines() as client:
         sent = 0
         while client.can_send(5):
@@ -186,16 +186,16 @@ def test_a_client_that_does_not_read_is_no_longer_read_from_and_then_has_each_an
         assert client.answers(b"", 0) == []
 
 
-def test_a_client_that_closes_stdin_and_does_not_read_does_not_keep_the_server() -> None:
+def test_the_server_ends_if_the_client_closes_stdin_without_reading() -> None:
     with lines() as client:
-        for number in range(50):  # more answers than a pipe holds, and fewer than the server works on at once
+        for number in range(50):  # more answers than a pipe holds, but fewer than the server's concurrency limit
             client.send(b'{"jsonrpc":"2.0","id":%d,"method":"tools/list"}' % number)
         client.close()
         assert client.process.wait(60) == 0
         client.discard()
 
 
-def test_cancelled_requests_leave_room_for_others() -> None:
+def test_cancelled_requests_do_not_block_later_ones() -> None:
     with lines() as client:
         for number in range(300):
             client.send(
@@ -206,7 +206,7 @@ def test_cancelled_requests_leave_room_for_others() -> None:
         assert client.answers(b"", 0) == []
 
 
-def test_a_flood_of_notifications_is_passed_over() -> None:
+def test_a_flood_of_notifications_is_ignored() -> None:
     with lines() as client:
         for _ in range(20_000):
             client.send(
@@ -215,7 +215,7 @@ def test_a_flood_of_notifications_is_passed_over() -> None:
         assert client.answers(b"", 0) == []
 
 
-def test_an_answer_that_is_no_unicode_is_an_error_with_the_id() -> None:
+def test_an_answer_that_is_no_valid_unicode_becomes_an_error_with_the_id() -> None:
     with lines() as client:
         line = b'{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"half_a_character","arguments":{}}}'
         (answer,) = client.answers(line, 1)
@@ -231,11 +231,11 @@ def test_an_answer_that_is_no_unicode_is_an_error_with_the_id() -> None:
         (r'"\uDC00\ud83d"', r'"\ufffd\ufffd"'),
     ],
 )
-def test_half_a_character_is_replaced_so_that_the_call_is_served(line: str, expected: str) -> None:
+def test_half_a_surrogate_pair_is_replaced_and_the_call_is_served(line: str, expected: str) -> None:
     assert without_lone_surrogates(line) == expected
 
 
 @given(st.text(max_size=50) | st.text(alphabet='{}[]":,\\id0u', max_size=50))
-def test_parsing_a_line_raises_nothing_else(text: str) -> None:
+def test_parsing_any_line_raises_no_other_exception(text: str) -> None:
     with suppress(InvalidLine):
         parsed(text.encode(errors="surrogatepass"))

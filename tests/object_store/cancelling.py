@@ -1,4 +1,4 @@
-"""Cancels an operation at every await: at the first suspension of its task in one trial, at the second in the next."""
+"""Cancel an operation at every await: at the first suspension of its task in the first trial, and so on."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _MANY = 1 << 30
 
 
 async def cancel_at_every_await(operation: Operation, server: S3Server, after: float) -> list[str]:
-    """What each trial left, "old" or "new"; the last is the one that ended before its cancellation.
+    """The state that each trial left, "old" or "new"; "done" for the last trial, which ended before its cancellation.
 
-    ``after``: how many seconds after the suspension the cancellation comes; until then the I/O loop is at work.
+    ``after``: seconds between the suspension and the cancellation; the I/O loop works in between.
     """
     found: list[str] = []
     for number in range(1, _MANY):
@@ -68,7 +68,7 @@ def _made_ready(operation: Operation, memory: AgentMemory) -> None:
     memory.write("ready.md", "")
     memory.create("d/ready.md", "")
     for path in operation.before:
-        memory.read(path)  # what the service never saw its guard cannot know
+        memory.read(path)  # the limits count only files that the service has seen
     if operation.prepare:
         operation.prepare(memory)
 
@@ -91,7 +91,7 @@ def _cancelled_at(
             asyncio.get_running_loop().call_later(after, task.cancel)
         try:
             advance = partial(steps.send, (yield suspended))
-        except BaseException as error:  # noqa: BLE001 - the operation is told
+        except BaseException as error:  # noqa: BLE001 - passed on to the operation
             advance = partial(steps.throw, error)
 
 
@@ -104,12 +104,12 @@ def _require_bounds(limits: LimitsPlugin, files: Files) -> None:
 async def _require_nothing_left(before: set[asyncio.Task[Any]]) -> None:
     io_loop = fsspec.asyn.get_loop()
     async with asyncio.timeout(SECONDS):
-        while asyncio.all_tasks() - before or asyncio.all_tasks(io_loop):  # noqa: ASYNC110 - threads end them
+        while asyncio.all_tasks() - before or asyncio.all_tasks(io_loop):  # noqa: ASYNC110 - threads end the tasks
             await asyncio.sleep(0.005)
 
 
 async def _require_next(memory: AsyncAgentMemory, sync: AgentMemory, operation: Operation) -> None:
-    """The next calls on the same files work, from this loop and from another."""
+    """Check that the next calls on the same files work, from this loop and from another."""
     for path in sorted({*operation.before, *operation.after}):
         async with asyncio.timeout(SECONDS):
             await memory.append(path, "next\n")
@@ -118,6 +118,6 @@ async def _require_next(memory: AsyncAgentMemory, sync: AgentMemory, operation: 
 
 
 def remember(cells: Cells, engine: str, operation: Operation, found: list[str]) -> None:
-    """Note the trials of one operation for the page."""
+    """Record the trials of one operation for the page."""
     result = f"{len(found) - 1} awaits: {found.count('old')} old, {found.count('new')} new"
     cells[engine, operation.name, CANCELLED, False] = Cell(result, 0, 0.0)

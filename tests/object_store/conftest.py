@@ -1,4 +1,4 @@
-"""The page of a run of the fault matrix: ``--s3-faults-page docs/s3-faults.md``."""
+"""Write the documentation page of a run of the fault matrix: ``--s3-faults-page docs/s3-faults.md``."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     cells = session.config.stash[_CELLS]
-    if (file := session.config.getoption("--s3-faults-page")) and cells:  # else another process has them
+    if (file := session.config.getoption("--s3-faults-page")) and cells:  # a process without cells writes no page
         Path(file).write_text(page(cells))
 
 
 @pytest.fixture(scope="session")
 def cells(pytestconfig: pytest.Config) -> Cells:
-    """What the run found so far."""
+    """The results of the run so far."""
     return pytestconfig.stash[_CELLS]

@@ -1,4 +1,4 @@
-"""Sockets that are no S3 server: what a wrong endpoint may lead to."""
+"""Sockets that are no S3 server, as the targets of wrong endpoints."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tests.support.servers import KEY, SECRET
 
 Talk = Callable[[socket.socket], None]
 _TLS = b"\x16"
-"""The first byte of a client that speaks TLS."""
+"""The first byte that a TLS client sends."""
 PAGE = b"<!DOCTYPE html>\n<html><body>Log in</body></html>"
 
 
 class Listener:
-    """A listening socket that talks to its clients, in threads of its own.
+    """A listening socket that serves its clients in its own threads.
 
     Attributes:
         address: host and port.
@@ -43,7 +43,7 @@ class Listener:
         while True:
             try:
                 connection, _ = self._listening.accept()
-            except OSError:  # closed
+            except OSError:  # the socket was closed
                 return
             threading.Thread(target=self._serve_one, args=(connection,), daemon=True).start()
 
@@ -58,7 +58,7 @@ class Listener:
 
 @contextmanager
 def listening(answer: Callable[[bytes], bytes], context: ssl.SSLContext | None = None) -> Iterator[Listener]:
-    """Answer the head of each request, on a connection that is closed afterwards; nothing for an empty answer."""
+    """Answer the head of each request and close the connection; send nothing for an empty answer."""
 
     def talk(connection: socket.socket) -> None:
         try:
@@ -73,7 +73,7 @@ def listening(answer: Callable[[bytes], bytes], context: ssl.SSLContext | None =
             listener.heard.append(head)
             served.sendall(answer(head))
             served.shutdown(socket.SHUT_WR)
-            while served.recv(65536):  # else what is unread resets the connection, and the answer is lost
+            while served.recv(65536):  # unread bytes would reset the connection and lose the answer
                 pass
 
     with closing(socket.create_server(("127.0.0.1", 0))) as bound:
@@ -86,13 +86,13 @@ def listening(answer: Callable[[bytes], bytes], context: ssl.SSLContext | None =
 
 
 def page(status: str = "200 OK", body: bytes = PAGE, *headers: str) -> bytes:
-    """An answer of HTTP."""
+    """An HTTP answer."""
     lines = [f"HTTP/1.1 {status}", "Content-Type: text/html", f"Content-Length: {len(body)}", "Connection: close"]
     return "\r\n".join([*lines, *headers, "", ""]).encode() + body
 
 
 def certificate(directory: Path) -> ssl.SSLContext:
-    """A server's TLS with a certificate that no client trusts."""
+    """The TLS context of a server whose certificate no client trusts."""
     private = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
     now = datetime.now(UTC)
@@ -112,7 +112,7 @@ def certificate(directory: Path) -> ssl.SSLContext:
 
 
 def options(engine: str, endpoint: str, **more: object) -> dict[str, object]:
-    """The storage options by which an engine reaches an endpoint."""
+    """The storage options for an engine and an endpoint."""
     if engine == "s3fs":
         return {"endpoint_url": endpoint, "key": KEY, "secret": SECRET, **more}
     return {"engine": engine, "endpoint": endpoint, "access_key_id": KEY, "secret_access_key": SECRET, **more}

@@ -1,4 +1,4 @@
-"""The fault matrix of S3: every fault on every operation, once and for ever, and what became of it."""
+"""The fault matrix of S3: every fault on every operation, once and permanently, with its result."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tests.support.servers import S3Server
 OLD, NEW = "old\n", "new\n"
 Files: TypeAlias = dict[str, str]
 CANCELLED: Final = "cancelled"
-"""Of an async caller, not of the network; see `tests.object_store.cancelling`."""
+"""A fault of an async caller, not of the network; see `tests.object_store.cancelling`."""
 WRONG = ("hangs", "lost", "twice", "foreign")
 
 
 @dataclass(frozen=True)
 class Operation:
-    """An operation, and the tree's files before it and when it took effect once."""
+    """An operation, with the tree's files before it and after it took effect once."""
 
     name: str
     call: Callable[[AgentMemory], object]
@@ -34,7 +34,7 @@ class Operation:
 
 @dataclass(frozen=True)
 class Cell:
-    """What one fault did to one operation."""
+    """The effect of one fault on one operation."""
 
     result: str
     requests: int
@@ -45,7 +45,7 @@ class Cell:
 
 
 Cells: TypeAlias = dict[tuple[str, str, Fault | Literal["cancelled"], bool], Cell]
-"""By engine, operation, fault, and whether it stays."""
+"""By engine, operation, fault, and whether the fault is permanent."""
 Trial: TypeAlias = Callable[[], Cell]
 
 _HAVE = {"d/a.md": OLD}
@@ -88,19 +88,19 @@ OPERATIONS = (
 )
 _NOT_BY_OBSTORE = {"rename", "create, in parts"}
 ENGINES = {"s3fs": OPERATIONS, "obstore": [each for each in OPERATIONS if each.name not in _NOT_BY_OBSTORE]}
-"""What each engine promises; obstore refuses to rename, and sends nothing in parts."""
+"""The operations that each engine supports; obstore refuses to rename, and has no multipart uploads."""
 
 
 @contextmanager
 def trial(operation: Operation, fault: Fault, always: bool, server: S3Server, seconds: float) -> Iterator[Trial]:
-    """Make one operation ready; calling the trial runs it, and judges what it says by what is there afterwards."""
+    """Prepare one operation. Calling the trial runs it and compares its result with the stored files."""
     url = server.new_url()
     with AgentMemory.open(url, storage_options=server.options) as direct, Proxy(server.endpoint) as proxy:
         for path, text in operation.before.items():
             direct.write(path, text)
         options = server.through(proxy, read_timeout=1)
         with AgentMemory.open(url, storage_options=options, timeout=seconds) as memory:
-            memory.write("ready.md", "")  # connected, and the server tried
+            memory.write("ready.md", "")  # connects, and tests the server's preconditions
             memory.create("d/ready.md", "")
             if operation.prepare:
                 operation.prepare(memory)
@@ -134,7 +134,7 @@ def _result(call: Callable[[], object]) -> str:
         call()
     except AgentMemoryError as error:
         return type(error).__name__
-    except BaseException as error:  # noqa: BLE001 - that is what is looked for
+    except BaseException as error:  # noqa: BLE001 - the matrix reports any exception
         return f"foreign: {type(error).__name__}"
     return "done"
 
@@ -163,7 +163,7 @@ def _judged(result: str, operation: Operation, files: Files) -> str:
 
 
 def page(cells: Cells) -> str:
-    """The documentation page of a run."""
+    """The documentation page of one run."""
     tables = {
         f"{engine}_{kind}": _table(cells, engine, always)
         for engine in ENGINES

@@ -35,9 +35,9 @@ FAULTS: tuple[Fault, ...] = (
     "reply lost", "reset", "500", "503", "409", "500 after it was done", "slow", "truncated body", "hangs"
 )  # fmt: skip
 Treatment: TypeAlias = Literal["kept", "ignored", "never met", "unquoted", "not taken"]
-"""What becomes of a precondition; "unquoted": it is met only by an ETag without its quotes."""
+"""How the server treats a precondition; "unquoted": only an ETag without quotes meets it."""
 Chooser: TypeAlias = Callable[[str], Fault | None]
-"""Says for a request, by the name of its S3 operation, which fault it meets."""
+"""Choose the fault of a request from the name of its S3 operation."""
 
 _CODES = {"500": "InternalError", "503": "SlowDown", "409": "ConditionalRequestConflict"}
 _SLOW_SECONDS = 0.3
@@ -51,7 +51,7 @@ _MOST_METADATA = 2048
 
 
 def at_random(share: float, seed: int, faults: tuple[Fault, ...]) -> Chooser:
-    """The share of requests that meets one of some faults."""
+    """Inject one of some faults into a random share of the requests."""
     random = Random(seed)
     return lambda _: random.choice(faults) if random.random() < share else None
 
@@ -61,21 +61,21 @@ def nothing(_: str) -> Fault | None:
 
 
 class Proxy:
-    """Forwards to an endpoint, in a thread of its own.
+    """Forward requests to an endpoint, in its own thread.
 
     Attributes:
-        endpoint: where it listens.
-        counts: requests by S3 operation, as they arrived.
-        sent: bytes of the bodies that clients sent.
-        received: bytes of the bodies of the answers.
-        user_agent: what the last client called itself.
-        most_at_once: how many requests were under way at the same time, at most.
-        choose: decides the faults; may be exchanged at any time.
-        refuses_conditions: every conditional request is answered with 501.
+        endpoint: the URL of the proxy.
+        counts: received requests by S3 operation.
+        sent: bytes of the request bodies.
+        received: bytes of the response bodies.
+        user_agent: the ``User-Agent`` of the last request.
+        most_at_once: the largest number of requests in progress at the same time.
+        choose: decides the faults; may be replaced at any time.
+        refuses_conditions: whether every conditional request is answered with 501.
         chunked_heads: a HEAD of a missing object is answered with the end of a chunked body, which no answer to a HEAD
             has, on a connection that is kept: at once, or some seconds later.
-        instead: gives the answer to a request that is not forwarded, or None.
-        ignores: names of headers and parts of the query, in lower case, that the server does not heed.
+        instead: returns the answer to a request that is not forwarded, or None to forward it.
+        ignores: names of headers and query parameters, in lower case, that the server ignores.
         treatments: of the preconditions by kind, as `agent_memory.object_store`'s ``Conditions`` call them; the others
             are kept.
     """
@@ -112,7 +112,7 @@ class Proxy:
 
     @contextmanager
     def counting(self) -> Iterator[Counter[str]]:
-        """The requests of what happens inside."""
+        """The requests that are sent within the block."""
         before = Counter(self.counts)
         seen: Counter[str] = Counter()
         yield seen
@@ -131,7 +131,7 @@ class Proxy:
             self._started.set()
             await self._stop.wait()
             await runner.cleanup()
-            await asyncio.sleep(0.05)  # what hung ends by itself
+            await asyncio.sleep(0.05)  # hanging requests end by themselves
             left = asyncio.all_tasks() - {asyncio.current_task()}
             for task in left:
                 task.cancel()
@@ -198,7 +198,7 @@ class Proxy:
         return None
 
     async def _streamed(self, request: web.Request) -> web.StreamResponse:
-        """The answer as it comes, of any size, as far as the client takes it."""
+        """Stream an answer of any size until the client stops reading."""
         dropped = _HOP | self.ignores
         headers = {name: value for name, value in request.headers.items() if name.lower() not in dropped}
         path, _, query = request.raw_path.partition("?")
@@ -208,7 +208,7 @@ class Proxy:
             kept = {name: value for name, value in answer.headers.items() if name.lower() not in _HOP - {_LENGTH}}
             reply = web.StreamResponse(status=answer.status, headers=kept)
             await reply.prepare(request)
-            with suppress(ConnectionResetError):  # the client takes no more
+            with suppress(ConnectionResetError):  # the client stopped reading
                 async for chunk in answer.content.iter_any():
                     self.received += len(chunk)
                     await reply.write(chunk)
@@ -218,7 +218,7 @@ class Proxy:
         return self.treatments.get(_kind(request), "kept") if _is_conditional(request) else "kept"
 
     def _headers(self, request: web.Request) -> dict[str, str]:
-        """As they are passed on."""
+        """The headers that are passed on."""
         headers = {name: value for name, value in request.headers.items() if name.lower() not in _HOP}
         treatment = self._treatment(request)
         if treatment == "ignored":
@@ -267,7 +267,7 @@ class _ChunkedHead(web.StreamResponse):
         asyncio.get_running_loop().call_later(self._seconds, request.transport.write, end)
 
     async def write_eof(self, data: bytes = b"") -> None:
-        """Nothing is left to send."""
+        """Send nothing more."""
 
 
 def operation_of(request: web.Request) -> str:
@@ -285,7 +285,7 @@ def operation_of(request: web.Request) -> str:
 
 
 def _kind(request: web.Request) -> str:
-    """Which of the preconditions a request would have."""
+    """The kind of precondition that a request could have."""
     operation = operation_of(request)
     if operation == "PUT":
         return "create" if "If-None-Match" in request.headers else "swap"
@@ -312,7 +312,7 @@ def _cut(request: web.Request, *, at_once: bool = True) -> web.Response:
 
 
 def _reset(request: web.Request) -> web.Response:
-    """End the connection by a TCP reset, as a load balancer does that forgot it."""
+    """End the connection with a TCP reset, like a load balancer that has dropped it."""
     if request.transport is not None:
         linger = struct.pack("ii", 1, 0)
         request.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)

@@ -1,4 +1,4 @@
-"""What every operation costs, counted by a proxy in front of the server: the table of docs/s3.md."""
+"""The requests of every operation, counted by a proxy in front of the server: the table of docs/s3.md."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def proxy(ministack: S3Server) -> Iterator[Proxy]:
 
 @pytest.fixture
 def cost(proxy: Proxy) -> Cost:
-    """Counts the requests of a call."""
+    """Count the requests of a call."""
 
     def count(call: Callable[[], object]) -> Counter[str]:
         with proxy.counting() as requests:
@@ -41,7 +41,7 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def opened(proxy: Proxy, ministack: S3Server, engine: str) -> Iterator[Callable[[], AgentMemory]]:
-    """Opens one tree, each time as another process would."""
+    """Open one tree, each time as a new process would."""
     url, options = ministack.new_url(), ministack.by(engine).through(proxy)
     memories = []
 
@@ -54,7 +54,7 @@ def opened(proxy: Proxy, ministack: S3Server, engine: str) -> Iterator[Callable[
         memory.close()
 
 
-def test_a_process_pays_once_for_the_server_and_once_per_directory(
+def test_a_process_checks_the_server_once_and_each_directory_once(
     opened: Callable[[], AgentMemory], cost: Cost, engine: str
 ) -> None:
     memory = opened()
@@ -70,7 +70,9 @@ def test_a_process_pays_once_for_the_server_and_once_per_directory(
     assert cost(lambda: another.append("top.md", "y")) == trial + Counter({"GET": 1, "PUT": 1})
 
 
-def test_the_table_of_the_bill(opened: Callable[[], AgentMemory], cost: Cost, engine: str) -> None:
+def test_every_operation_costs_the_documented_requests(
+    opened: Callable[[], AgentMemory], cost: Cost, engine: str
+) -> None:
     memory, another = opened(), opened()
     for user in (memory, another):
         user.append("ready.md", "x")
@@ -92,19 +94,21 @@ def test_the_table_of_the_bill(opened: Callable[[], AgentMemory], cost: Cost, en
     assert cost(lambda: memory.delete("b.md")) == {"HEAD": 1, "DELETE": 1}
     assert cost(lambda: memory.list()) == {"LIST": 1}
     assert cost(lambda: memory.list(recursive=False)) == {"LIST": 1}
-    if engine == "s3fs":  # the other refuses
+    if engine == "s3fs":  # obstore refuses
         assert cost(lambda: memory.rename("c.md", "moved.md")) == {"GET": 1, "PUT": 1, "HEAD": 1, "DELETE": 1}
     assert cost(lambda: memory.copy("d.md", "copied.md")) == {"GET": 1, "PUT": 1}
 
 
-def test_the_tail_of_a_history_is_one_ranged_request(opened: Callable[[], AgentMemory], cost: Cost) -> None:
+def test_reading_the_tail_of_a_history_costs_one_ranged_request(opened: Callable[[], AgentMemory], cost: Cost) -> None:
     memory = opened()
     conversation = ConversationMemory(memory)
     conversation.append_messages([Message("user", f"message {number}") for number in range(20_000)])
     assert cost(lambda: conversation.load_history(80)) == {"GET": 1}
 
 
-def test_nothing_grows_with_the_number_of_files_or_agents(proxy: Proxy, ministack: S3Server, cost: Cost) -> None:
+def test_the_costs_do_not_grow_with_the_number_of_files_or_agents(
+    proxy: Proxy, ministack: S3Server, cost: Cost
+) -> None:
     options = ministack.through(proxy)
     with AgentMemoryService(ministack.new_url(), storage_options=options) as service:
         service.append_to_memory_file("first", "log.md", "x")

@@ -1,4 +1,4 @@
-"""A cancellation at any await: data old or new, guards that know enough, and nothing held or left running."""
+"""A cancellation at any await leaves old or new data, correct limits, no held lock and no running task."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CASES = [
 
 @pytest.mark.parametrize("after", [0.0, *(pytest.param(each, marks=pytest.mark.long) for each in (0.001, 0.004))])
 @pytest.mark.parametrize(("engine", "operation"), CASES)
-def test_a_cancellation_at_any_await_leaves_old_or_new_and_nothing_else(
+def test_a_cancellation_at_any_await_leaves_the_old_or_the_new_state(
     engine: str, operation: Operation, after: float, ministack: S3Server, cells: Cells
 ) -> None:
     found = asyncio.run(cancel_at_every_await(operation, ministack.by(engine), after))

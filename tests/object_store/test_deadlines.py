@@ -1,4 +1,4 @@
-"""Deadlines of what an operation asks besides: of its own, and of another that asks it meanwhile."""
+"""Deadlines of a shared look-up: each waiting operation keeps its own deadline."""
 
 from __future__ import annotations
 
@@ -30,9 +30,7 @@ Change = Callable[[ObjectStoreBackend, Key], Awaitable[object]]
         pytest.param(Untrusted, lambda backend, key: backend.append(key, b"x"), id="whether preconditions are kept"),
     ],
 )
-def test_who_has_less_time_than_whoever_asked_first_is_told_at_the_end_of_it(
-    kind: type[Scripted], change: Change
-) -> None:
+def test_a_later_caller_with_a_shorter_deadline_fails_at_its_own_deadline(kind: type[Scripted], change: Change) -> None:
     scene = Scene()
     client = kind(scene.store)
     backend = ObjectStoreBackend(client)
@@ -54,7 +52,7 @@ def test_who_has_less_time_than_whoever_asked_first_is_told_at_the_end_of_it(
     assert short <= 2.0 < long <= 20.0
 
 
-def test_an_append_without_an_answer_whose_directory_is_not_answered_for_either_is_unknown() -> None:
+def test_an_append_is_unknown_if_neither_its_answer_nor_its_directory_is_known() -> None:
     scene, key = Scene(), Key.tree().join("d/log.md")
     (one, client), (two, _) = scene.writer(), scene.writer()
 

@@ -1,11 +1,11 @@
-"""What a process knows of the directories in a bucket."""
+"""The cache of a bucket's directories in one process."""
 
 from __future__ import annotations
 
 from agent_memory.object_store.directories import KnownDirectories
 
 
-def test_a_directory_emptied_is_forgotten_with_all_that_was_below() -> None:
+def test_an_emptied_directory_leaves_the_cache_with_everything_below_it() -> None:
     known = KnownDirectories()
     for place in (("one", ""), ("one", "a"), ("one", "a/b"), ("one", "ab"), ("other", "a")):
         known.add_children(place, set())
@@ -19,7 +19,7 @@ def test_a_directory_emptied_is_forgotten_with_all_that_was_below() -> None:
     assert known.children(("other", "a")) == set()
 
 
-def test_only_the_last_used_are_remembered() -> None:
+def test_the_cache_keeps_only_the_most_recently_used_directories() -> None:
     known = KnownDirectories()
     known.add_children(("base", "used"), set())
     for number in range(2_000):

@@ -1,4 +1,4 @@
-"""Every request of every operation meets every kind of failure of the engine: one of our errors comes, in time."""
+"""Every request of every operation meets every kind of engine failure: an `AgentMemoryError` is raised in time."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _inside: ContextVar[bool] = ContextVar("inside", default=False)
 
 
 class Failure(NamedTuple):
-    """What a request raises; ``applied``: it took effect first; ``again``: so do all after it."""
+    """The error of a request; ``applied``: it took effect first; ``again``: all later requests fail too."""
 
     text: str
     error: Callable[[], BaseException]
@@ -68,11 +68,11 @@ FAILURES = (
     Failure("timeout", TimeoutError),
     Failure("timeout from now on", TimeoutError, again=True),
 )
-"""What is no fault of the code: the answer tells what took effect, or the operation says that it does not know."""
+"""Failures outside the code: the operation reports the true outcome, or that the outcome is unknown."""
 ANSWERS = (NotFound, PreconditionFailed, WriteConflict, NotSatisfiable, lambda: TooLarge(9, 1))
-"""What an operation may get in answer to a request that cannot be answered so."""
+"""Answers that do not fit every request."""
 CLEANING = {"abort_upload", "delete scratch"}
-"""What an operation that failed sends to remove what it left on the server."""
+"""The clean-up requests of a failed operation."""
 MISTAKES = (ImportError, TypeError, AttributeError, KeyError, ValueError, RuntimeError, OSError, ZeroDivisionError)
 
 
@@ -94,7 +94,7 @@ class Engine(ComposingClient):
         data = self._store.get(source, if_match).data[span[0] : span[1] + 1]
         return await super().put_part(name, upload, number, data)
 
-    async def list_versions(self, prefix: str, after: tuple[str, str] | None) -> RetainedPage:  # noqa: ARG002 - one page
+    async def list_versions(self, prefix: str, after: tuple[str, str] | None) -> RetainedPage:  # noqa: ARG002 - only one page
         return RetainedPage(
             [RetainedVersion(name, "v") for name in self._store.objects if name.startswith(prefix)], None
         )
@@ -102,12 +102,12 @@ class Engine(ComposingClient):
     async def delete_version(self, version: RetainedVersion) -> None:
         self._store.delete(version.name, None)
 
-    async def list_uploads(self, prefix: str, after: tuple[str, str] | None) -> RetainedPage:  # noqa: ARG002 - one page
+    async def list_uploads(self, prefix: str, after: tuple[str, str] | None) -> RetainedPage:  # noqa: ARG002 - only one page
         return RetainedPage([RetainedVersion(each.name, id_) for id_, each in self._store.uploads.items()], None)
 
 
 class StandIn(Engine):
-    """One that fails as a test says, and notes its requests, and which of them were sent outside `Attempts`."""
+    """An engine that fails as a test decides, and records its requests and those sent outside `Attempts`."""
 
     def __init__(self, store: SimulatedStore) -> None:
         super().__init__(store, Random(1), Faults(0, 0, 0, 0, 0, 0, 0))
@@ -141,7 +141,7 @@ for _name in REQUESTS:
 
 @pytest.fixture(autouse=True)
 def noted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What `Attempts` sends knows that it does."""
+    """Mark the requests that `Attempts` sends."""
 
     once = Attempts.once
 
@@ -156,7 +156,7 @@ def noted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Operation(NamedTuple):
-    """One operation of a backend, and the file there is before it; ``many``: it is on many files, one by one."""
+    """One operation of a backend, and the file before it; ``many``: it changes many files one by one."""
 
     call: Callable[[ObjectStoreBackend], Awaitable[object]]
     before: bytes | None = SMALL
@@ -192,7 +192,7 @@ OPERATIONS = {
 
 
 class Ended(NamedTuple):
-    """How an operation ended: its error, the engine that was asked, and whether a file is not as it was."""
+    """The end of an operation: its error, its engine, and whether any file has changed."""
 
     error: BaseException | None
     engine: StandIn
@@ -200,7 +200,7 @@ class Ended(NamedTuple):
 
 
 def ended(operation: Operation, fails: Callable[[int], Failure | None], cancelled_at: int | None = None) -> Ended:
-    """Run an operation on a new server; an error of the n-th request is told by n."""
+    """Run an operation on a new server; ``fails`` gets the number of each request."""
     store = SimulatedStore()
     engine = StandIn(store)
 
@@ -218,7 +218,7 @@ def ended(operation: Operation, fails: Callable[[int], Failure | None], cancelle
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
         return error, contents(store) != before
 
-    error, changed = VirtualLoop().run(play())  # type: ignore[abstract]  # what is missing is never called
+    error, changed = VirtualLoop().run(play())  # type: ignore[abstract]  # the missing methods are never called
     return Ended(error, engine, changed)
 
 
@@ -227,14 +227,14 @@ def contents(store: SimulatedStore) -> dict[str, bytes]:
 
 
 def requests_of(operation: Operation) -> Iterator[int]:
-    """The numbers of its requests where nothing fails."""
+    """The numbers of the operation's requests in a run without failures."""
     calm = ended(operation, lambda _: None)
     assert calm.engine.requests
     return iter(range(len(calm.engine.requests)))
 
 
 def from_request(at: int, failure: Failure) -> Callable[[int], Failure | None]:
-    """The failure of one request, and of those after it if it says so."""
+    """Fail one request, and all later ones if ``failure.again``."""
     return lambda number: failure if number == at or (failure.again and number > at) else None
 
 
@@ -251,7 +251,7 @@ every_operation = pytest.mark.parametrize("operation", OPERATIONS.values(), ids=
 
 @every_operation
 @pytest.mark.parametrize("failure", FAILURES, ids=lambda failure: failure.text)
-def test_a_failure_of_any_request_is_one_of_our_errors_that_tells_the_truth(
+def test_a_failure_of_any_request_raises_an_agent_memory_error_with_the_true_outcome(
     operation: Operation, failure: Failure
 ) -> None:
     for at in requests_of(operation):
@@ -264,7 +264,7 @@ def test_a_failure_of_any_request_is_one_of_our_errors_that_tells_the_truth(
 
 @every_operation
 @pytest.mark.parametrize("answer", ANSWERS)
-def test_an_answer_that_a_request_cannot_have_is_one_of_our_errors(
+def test_an_answer_that_does_not_fit_the_request_raises_an_agent_memory_error(
     operation: Operation, answer: Callable[[], Exception]
 ) -> None:
     for at in requests_of(operation):
@@ -276,13 +276,13 @@ def test_an_answer_that_a_request_cannot_have_is_one_of_our_errors(
 @every_operation
 @pytest.mark.parametrize("applied", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_of_the_code_is_told_at_once_with_its_cause(
+def test_a_programming_error_is_raised_at_once_with_its_cause(
     operation: Operation, mistake: type[Exception], applied: bool
 ) -> None:
     for at in requests_of(operation):
         end = ended(operation, from_request(at, Failure("", lambda: mistake("a mistake"), applied)))
         if end.error is None and end.engine.requests[at] in {*CLEANING, "delete_version"}:
-            continue  # what was to go is gone
+            continue  # the object to remove is already gone
         assert isinstance(end.error, FileOperationError), (at, end.engine.requests)
         assert any(type(cause) is mistake for cause in chain_of(end.error))
         assert mistake.__name__ in str(end.error)
@@ -293,7 +293,7 @@ def test_a_mistake_of_the_code_is_told_at_once_with_its_cause(
 
 
 @every_operation
-def test_a_cancellation_stays_one(operation: Operation) -> None:
+def test_a_cancelled_operation_raises_cancelled_error(operation: Operation) -> None:
     for at in requests_of(operation):
         end = ended(operation, lambda _: None, cancelled_at=at)
         assert isinstance(end.error, asyncio.CancelledError) or end.engine.requests[at] in CLEANING
@@ -301,5 +301,5 @@ def test_a_cancellation_stays_one(operation: Operation) -> None:
 
 
 @every_operation
-def test_no_request_is_sent_outside_the_attempts(operation: Operation) -> None:
+def test_every_request_is_sent_through_attempts(operation: Operation) -> None:
     assert ended(operation, lambda _: None).engine.outside == []

@@ -1,4 +1,4 @@
-"""Nothing is left of what was forgotten: not in earlier versions, not in uploads, not under a deletion mark."""
+"""Forgetting leaves no data: not in earlier versions, not in uploads, not under a deletion marker."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def server(request: pytest.FixtureRequest) -> S3Server:
 
 
 class Bucket:
-    """A bucket that keeps versions, as an administrator sees it."""
+    """A versioned bucket, as an administrator sees it."""
 
     def __init__(self, server: S3Server) -> None:
         self.name = f"versions-{os.getpid()}-{next(_buckets)}"
@@ -33,7 +33,7 @@ class Bucket:
         self.client.put_bucket_versioning(Bucket=self.name, VersioningConfiguration={"Status": "Enabled"})
 
     def versions(self, prefix: str = "") -> list[tuple[str, str]]:
-        """All versions and deletion marks."""
+        """All versions and deletion markers."""
         found = self.client.list_object_versions(Bucket=self.name, Prefix=prefix)
         return [
             (each["Key"], each["VersionId"]) for kind in ("Versions", "DeleteMarkers") for each in found.get(kind, ())
@@ -57,7 +57,7 @@ class Bucket:
     def _content(self, name: str, version: str) -> bytes:
         try:
             data: bytes = self.client.get_object(Bucket=self.name, Key=name, VersionId=version)["Body"].read()
-        except self.client.exceptions.ClientError:  # a deletion mark
+        except self.client.exceptions.ClientError:  # a deletion marker
             return b""
         return data
 
@@ -89,7 +89,7 @@ BOB = "root/agent_memory/bob/"
 OF_BOBBY = {f"root/agent_memory/bobby/{name}" for name in ("notes.md", "notes.md.old", "dir/gone.md", "dir/kept.md")}
 
 
-def test_a_file_is_forgotten_with_its_versions_and_uploads(service: AgentMemoryService, bucket: Bucket) -> None:
+def test_forgetting_a_file_removes_its_versions_and_uploads(service: AgentMemoryService, bucket: Bucket) -> None:
     fill(service)
     bucket.begin_upload(BOB + "notes.md")
     bucket.begin_upload(BOB + "notes.md.old")
@@ -100,13 +100,13 @@ def test_a_file_is_forgotten_with_its_versions_and_uploads(service: AgentMemoryS
     assert service.forget_memory("bob", "notes.md").files == 0
 
 
-def test_a_file_that_was_deleted_before_is_forgotten_too(service: AgentMemoryService, bucket: Bucket) -> None:
+def test_forgetting_removes_the_versions_of_a_deleted_file(service: AgentMemoryService, bucket: Bucket) -> None:
     fill(service)
     assert service.forget_memory("bob", "dir/gone.md").files == 1
     assert bucket.versions(BOB + "dir/gone.md") == []
 
 
-def test_an_agent_is_forgotten_and_no_other(service: AgentMemoryService, bucket: Bucket) -> None:
+def test_forgetting_an_agent_removes_no_other_agent(service: AgentMemoryService, bucket: Bucket) -> None:
     fill(service)
     bucket.begin_upload(BOB + "dir/upload.md")
     result = service.forget_memory("bob")
@@ -120,7 +120,7 @@ def test_an_agent_is_forgotten_and_no_other(service: AgentMemoryService, bucket:
     assert service.read_memory_file("bob", "notes.md") == "anew"
 
 
-def test_an_append_after_it_does_not_bring_it_back(service: AgentMemoryService, bucket: Bucket) -> None:
+def test_an_append_after_forgetting_does_not_restore_the_content(service: AgentMemoryService, bucket: Bucket) -> None:
     service.append_to_memory_file("bob", "notes.md", SECRET)
     service.forget_memory("bob", "notes.md")
     service.append_to_memory_file("bob", "notes.md", "anew")
@@ -128,7 +128,7 @@ def test_an_append_after_it_does_not_bring_it_back(service: AgentMemoryService, 
     assert not bucket.holds_secret()
 
 
-def test_our_own_data_are_no_files_of_a_tree_without_agents(server: S3Server, bucket: Bucket) -> None:
+def test_a_tree_without_agents_does_not_contain_the_packages_own_data(server: S3Server, bucket: Bucket) -> None:
     bucket.client.put_object(Bucket=bucket.name, Key="root/.agent-memory/audit/x", Body=b"x")
     bucket.client.put_object(Bucket=bucket.name, Key="other/file", Body=b"x")
     with AgentMemory.open(f"s3://{bucket.name}/root", storage_options=server.options) as memory:
@@ -137,7 +137,9 @@ def test_our_own_data_are_no_files_of_a_tree_without_agents(server: S3Server, bu
     assert bucket.names() == {"root/.agent-memory/audit/x", "other/file"}
 
 
-def test_more_versions_than_a_page_holds(service: AgentMemoryService, bucket: Bucket, monkeypatch: Any) -> None:
+def test_forgetting_removes_more_versions_than_one_page_holds(
+    service: AgentMemoryService, bucket: Bucket, monkeypatch: Any
+) -> None:
     store = service._backend._bucket.store  # type: ignore[union-attr]
     call = store._call
 
@@ -156,7 +158,9 @@ def test_more_versions_than_a_page_holds(service: AgentMemoryService, bucket: Bu
     assert bucket.names() == {"root/agent_memory/bobby/z.md"}
 
 
-def test_a_server_that_deletes_nothing_is_told(service: AgentMemoryService, monkeypatch: Any) -> None:
+def test_a_server_that_ignores_the_deletion_of_versions_raises_an_error(
+    service: AgentMemoryService, monkeypatch: Any
+) -> None:
     fill(service)
 
     async def pretending(_: Any) -> None:
@@ -167,7 +171,7 @@ def test_a_server_that_deletes_nothing_is_told(service: AgentMemoryService, monk
         service.forget_memory("bob")
 
 
-def test_an_upload_that_stays_is_told_though_the_versions_are_gone(
+def test_a_remaining_upload_raises_an_error_although_the_versions_are_gone(
     service: AgentMemoryService, bucket: Bucket, monkeypatch: Any
 ) -> None:
     fill(service)
@@ -183,7 +187,7 @@ def test_an_upload_that_stays_is_told_though_the_versions_are_gone(
     assert bucket.uploads() == [BOB + "notes.md"]
 
 
-def test_no_earlier_version_comes_to_light_meanwhile(
+def test_no_earlier_version_becomes_visible_while_a_file_is_forgotten(
     service: AgentMemoryService, bucket: Bucket, monkeypatch: Any
 ) -> None:
     store = service._backend._bucket.store  # type: ignore[union-attr]
@@ -193,7 +197,7 @@ def test_no_earlier_version_comes_to_light_meanwhile(
         if method == "list_object_versions":
             return await call(method, **options, MaxKeys=2)
         reply = await call(method, **options)
-        if method == "delete_object" and options["Key"].endswith("/a.md"):  # not of a trial's scratch object
+        if method == "delete_object" and options["Key"].endswith("/a.md"):  # excludes the scratch object of a trial
             seen.append(visible())
         return reply
 
@@ -211,7 +215,9 @@ def test_no_earlier_version_comes_to_light_meanwhile(
     assert bucket.versions() == []
 
 
-def test_what_cannot_be_erased_is_told(service: AgentMemoryService, bucket: Bucket, monkeypatch: Any) -> None:
+def test_a_version_that_cannot_be_erased_raises_an_error(
+    service: AgentMemoryService, bucket: Bucket, monkeypatch: Any
+) -> None:
     fill(service)
     store = service._backend._bucket.store  # type: ignore[union-attr]
     delete = store.delete_version

@@ -1,4 +1,4 @@
-"""Every fault on every operation: a result that is true, in time."""
+"""Every fault on every operation gives a true result in time."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ from tests.support.servers import S3Server, by_both_engines
 
 SECONDS = 3.0
 LATE = 1.1
-"""No operation outlives its deadline by more than a tenth: looked at by the clock on the wall in the long run alone,
-for what else the machine does counts; the simulation, which has a clock of its own, looks in every run."""
+"""No operation exceeds its deadline by more than a tenth.
+
+Only the long run checks this by the wall clock, because other load on the machine counts there. The simulation has its
+own clock and checks it in every run.
+"""
 
 faults = pytest.mark.parametrize(
     "fault",
@@ -29,7 +32,7 @@ def server(engine: str, ministack: S3Server) -> S3Server:
 
 @faults
 @pytest.mark.parametrize("engine", ["s3fs", pytest.param("obstore", marks=pytest.mark.long)])
-def test_a_fault_that_passes_is_not_noticed(fault: Fault, engine: str, server: S3Server, cells: Cells) -> None:
+def test_a_temporary_fault_does_not_reach_the_caller(fault: Fault, engine: str, server: S3Server, cells: Cells) -> None:
     _try_all(engine, fault, False, server, cells, 20.0)
     ends = {operation.name: cells[engine, operation.name, fault, False].result for operation in ENGINES[engine]}
     assert set(ends.values()) == {"done"}, ends
@@ -38,7 +41,7 @@ def test_a_fault_that_passes_is_not_noticed(fault: Fault, engine: str, server: S
 @pytest.mark.long
 @pytest.mark.parametrize("fault", FAULTS)
 @by_both_engines
-def test_a_fault_that_stays_ends_in_a_true_error_in_time(
+def test_a_permanent_fault_raises_a_true_error_in_time(
     fault: Fault, engine: str, server: S3Server, cells: Cells
 ) -> None:
     _try_all(engine, fault, True, server, cells, SECONDS)
@@ -49,7 +52,7 @@ def test_a_fault_that_stays_ends_in_a_true_error_in_time(
 
 
 def _try_all(engine: str, fault: Fault, always: bool, server: S3Server, cells: Cells, seconds: float) -> None:
-    with ExitStack() as ready, ThreadPoolExecutor(4) as pool:  # all are ready first: to connect takes a second at times
+    with ExitStack() as ready, ThreadPoolExecutor(4) as pool:  # prepare all first: connecting may take 1 s
         operations = ENGINES[engine]
         trials = [ready.enter_context(trial(each, fault, always, server, seconds)) for each in operations]
         results = pool.map(lambda run: run(), trials)

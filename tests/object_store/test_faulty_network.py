@@ -1,4 +1,4 @@
-"""Behind a network that fails every fifth request: nothing lost, nothing twice, nobody told a conflict that is none."""
+"""Behind a network that fails every fifth request, no change is lost or done twice, and no false conflict is raised."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ long = pytest.mark.long
 
 @pytest.fixture
 def proxy(request: pytest.FixtureRequest) -> Iterator[Proxy]:
-    """A proxy that fails a fifth of the requests to the server that the test names."""
+    """A proxy that fails a fifth of the requests to the test's server."""
     server: S3Server = request.getfixturevalue(getattr(request, "param", "ministack"))
     with Proxy(server.endpoint) as proxy:
         proxy.choose = at_random(SHARE, 1, FAULTS)
@@ -38,14 +38,14 @@ def proxy(request: pytest.FixtureRequest) -> Iterator[Proxy]:
 
 
 def roots(proxy: Proxy, server: S3Server, engine: str = "s3fs") -> tuple[Root, Root]:
-    """The same root through the proxy, by an engine, and directly."""
+    """The same root twice: through the proxy by one engine, and directly."""
     url = server.new_url()
     return Root(url, server.by(engine).through(proxy)), Root(url, server.options)
 
 
 @by_both_engines
 @pytest.mark.parametrize(("writers", "each"), [(4, 10), pytest.param(16, 50, marks=long)])
-def test_every_append_is_there_once(proxy: Proxy, ministack: S3Server, engine: str, writers: int, each: int) -> None:
+def test_every_append_is_stored_once(proxy: Proxy, ministack: S3Server, engine: str, writers: int, each: int) -> None:
     faulty, direct = roots(proxy, ministack, engine)
     in_processes(writers, append_lines, faulty, each)
     assert_all_once_and_in_order(lines_of(direct), writers, each)
@@ -54,7 +54,7 @@ def test_every_append_is_there_once(proxy: Proxy, ministack: S3Server, engine: s
 @long
 @by_both_engines
 @pytest.mark.parametrize("proxy", ["seaweedfs"], indirect=True)
-def test_every_append_is_there_once_on_a_distributed_store(proxy: Proxy, seaweedfs: S3Server, engine: str) -> None:
+def test_every_append_is_stored_once_on_a_distributed_store(proxy: Proxy, seaweedfs: S3Server, engine: str) -> None:
     faulty, direct = roots(proxy, seaweedfs, engine)
     in_processes(8, append_lines, faulty, 25)
     assert_all_once_and_in_order(lines_of(direct), 8, 25)
@@ -63,7 +63,7 @@ def test_every_append_is_there_once_on_a_distributed_store(proxy: Proxy, seaweed
 @long
 @by_both_engines
 @pytest.mark.parametrize(("creators", "rounds"), [(16, 100)])
-def test_of_racing_creators_one_wins(
+def test_exactly_one_racing_creator_wins(
     proxy: Proxy, ministack: S3Server, engine: str, creators: int, rounds: int
 ) -> None:
     faulty, direct = roots(proxy, ministack, engine)
@@ -85,7 +85,7 @@ def edit_lines(number: int, _: object, root: Root, lines: int) -> None:
 @long
 @by_both_engines
 @pytest.mark.parametrize(("writers", "each"), [(16, 20)])
-def test_concurrent_edits_lose_nothing(proxy: Proxy, ministack: S3Server, engine: str, writers: int, each: int) -> None:
+def test_no_concurrent_edit_is_lost(proxy: Proxy, ministack: S3Server, engine: str, writers: int, each: int) -> None:
     faulty, direct = roots(proxy, ministack, engine)
     with AgentMemoryService(direct.url, storage_options=direct.options) as service:
         service.write_memory_file("team", "log.txt", "")

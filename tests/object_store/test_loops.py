@@ -1,4 +1,4 @@
-"""Callers on event loops of their own, beside sync ones: nothing is lost, and none holds others up."""
+"""Async callers on several event loops beside sync callers: no change is lost, and no caller starves."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def proxy(server: S3Server) -> Iterator[Proxy]:
 
 
 def by_many_loops(work: Callable[[int, int], Coroutine[Any, Any, None]], rounds: int) -> None:
-    """Every thread runs each round by a loop of its own, which it closes."""
+    """Run each round of each thread in a new event loop, which is closed afterwards."""
     start = threading.Barrier(THREADS)
 
     def run(number: int) -> None:
@@ -52,7 +52,9 @@ def by_many_loops(work: Callable[[int, int], Coroutine[Any, Any, None]], rounds:
 @by_both_engines
 @pytest.mark.parametrize("faulty", [False, True])
 @pytest.mark.parametrize("rounds", [6, pytest.param(40, marks=pytest.mark.long)])
-def test_loops_of_many_threads_lose_nothing(server: S3Server, proxy: Proxy, faulty: bool, rounds: int) -> None:
+def test_no_change_from_the_event_loops_of_many_threads_is_lost(
+    server: S3Server, proxy: Proxy, faulty: bool, rounds: int
+) -> None:
     backend = open_backend(server.new_url(), server.through(proxy))
     memory, same = AsyncAgentMemory.open(backend), AgentMemory.open(backend)
     same.write("edited.md", "")
@@ -87,7 +89,7 @@ def test_loops_of_many_threads_lose_nothing(server: S3Server, proxy: Proxy, faul
 
 @by_both_engines
 @pytest.mark.parametrize(("seconds", "times"), [(0.03, 20), (1.2, 2)], ids=["fast answers", "slow answers"])
-def test_a_sync_caller_has_its_turn_beside_async_ones_that_append_in_a_row(
+def test_a_sync_caller_does_not_starve_beside_constantly_appending_async_callers(
     server: S3Server, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, seconds: float, times: int
 ) -> None:
     monkeypatch.setattr("tests.object_store.proxy._SLOW_SECONDS", seconds)
@@ -106,7 +108,7 @@ def test_a_sync_caller_has_its_turn_beside_async_ones_that_append_in_a_row(
         await asyncio.gather(*(append_in_a_row() for _ in range(4)))
 
     proxy.choose = lambda _: "slow"
-    same.append("other.md", "x")  # and the server is tried
+    same.append("other.md", "x")  # tests the server's preconditions first
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(asyncio.run, some())
         assert begun.wait(60)
@@ -114,7 +116,7 @@ def test_a_sync_caller_has_its_turn_beside_async_ones_that_append_in_a_row(
             before = appended
             for _ in range(times):
                 same.append("log.md", "sync\n")
-            assert appended - before <= times * 5  # the four that waited before it, and the one that ended amid
+            assert appended - before <= times * 5  # the four that waited before it, and the one in progress
         finally:
             over = True
         running.result(60)
@@ -122,7 +124,7 @@ def test_a_sync_caller_has_its_turn_beside_async_ones_that_append_in_a_row(
 
 
 @by_both_engines
-def test_a_sync_caller_has_its_turn_while_the_loop_of_async_ones_is_blocked(server: S3Server) -> None:
+def test_a_sync_caller_proceeds_while_the_loop_of_async_callers_is_blocked(server: S3Server) -> None:
     backend = open_backend(server.new_url(), server.options)
     memory, same = AsyncAgentMemory.open(backend), AgentMemory.open(backend)
     blocked, ended = threading.Event(), threading.Event()
@@ -131,7 +133,7 @@ def test_a_sync_caller_has_its_turn_while_the_loop_of_async_ones_is_blocked(serv
         appends = [asyncio.ensure_future(memory.append("log.md", "async\n")) for _ in range(4)]
         await asyncio.sleep(0)  # each has sent its request to the backend
         blocked.set()
-        in_time = ended.wait(60)  # the loop stands still
+        in_time = ended.wait(60)  # blocks the loop
         await asyncio.gather(*appends)
         return in_time
 
@@ -147,7 +149,7 @@ def test_a_sync_caller_has_its_turn_while_the_loop_of_async_ones_is_blocked(serv
 
 @by_both_engines
 @pytest.mark.parametrize("ahead", [-1_000.0, 1_000.0])
-def test_a_deadline_holds_on_a_loop_with_a_clock_of_its_own(server: S3Server, proxy: Proxy, ahead: float) -> None:
+def test_a_deadline_holds_on_a_loop_with_a_different_clock(server: S3Server, proxy: Proxy, ahead: float) -> None:
     class Loop(asyncio.SelectorEventLoop):
         def time(self) -> float:
             return super().time() + ahead
@@ -166,7 +168,7 @@ def test_a_deadline_holds_on_a_loop_with_a_clock_of_its_own(server: S3Server, pr
 
 @by_both_engines
 @pytest.mark.parametrize("change", ["append", "write", "create"])
-def test_a_stack_that_is_full_after_the_request_leaves_the_outcome_unknown(
+def test_a_stack_overflow_after_the_request_raises_an_unknown_outcome(
     server: S3Server, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
     def full(*_: object) -> None:
@@ -239,12 +241,12 @@ for _ in range(3):
 @by_both_engines
 @pytest.mark.parametrize("how", ["cancelled", "closed", "dropped"])
 @pytest.mark.parametrize("after", [0.0, 0.002, 0.01, 0.03])
-def test_a_loop_that_ends_amid_requests_is_let_go(server: S3Server, how: str, after: float) -> None:
+def test_an_event_loop_that_ends_during_requests_can_be_collected(server: S3Server, how: str, after: float) -> None:
     options = json.dumps(server.options)
     command = [sys.executable, "-W", "ignore", "-c", ENDS, server.new_url(), options, how, str(after)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert ended.returncode == 0, ended.stderr
-    if how == "closed":  # of each answer that comes too late asyncio itself says so
+    if how == "closed":  # asyncio itself reports each answer that comes too late
         assert "agent_memory" not in ended.stderr
     else:
         assert ended.stderr == ""

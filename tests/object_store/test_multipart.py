@@ -1,4 +1,4 @@
-"""Appends to large files: the server copies what is there, and only what is new is sent."""
+"""Appends to large files: the server copies the existing bytes, and the client sends only the new ones."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def server(request: pytest.FixtureRequest) -> S3Server:
 
 
 def put_large(server: S3Server, url: str, path: str = "log.md", size: int = LARGE) -> bytes:
-    """A large file that somebody else put there."""
+    """Store a large file without this package."""
     data = (b"%063d\n" * (size // 64)) % tuple(range(size // 64))
     with closing(server.client("s3")) as s3:
         s3.put_object(Bucket="memories", Key=f"{url.removeprefix('s3://memories/')}/{path}", Body=data)
@@ -37,14 +37,14 @@ def put_large(server: S3Server, url: str, path: str = "log.md", size: int = LARG
 
 
 def uploads(server: S3Server, url: str) -> int:
-    """How many uploads in parts are neither completed nor aborted."""
+    """The number of multipart uploads that are neither completed nor aborted."""
     with closing(server.client("s3")) as s3:
         found = s3.list_multipart_uploads(Bucket="memories", Prefix=url.removeprefix("s3://memories/"))
     return len(found.get("Uploads", ()))
 
 
 @on_both
-def test_only_what_is_new_is_sent(server: S3Server) -> None:
+def test_an_append_to_a_large_file_sends_only_the_new_bytes(server: S3Server) -> None:
     url = server.new_url()
     before = put_large(server, url)
     with Proxy(server.endpoint) as proxy:
@@ -57,7 +57,7 @@ def test_only_what_is_new_is_sent(server: S3Server) -> None:
     assert uploads(server, url) == 0
 
 
-def test_what_it_costs(ministack: S3Server) -> None:
+def test_an_append_to_a_large_file_costs_the_documented_requests(ministack: S3Server) -> None:
     url = ministack.new_url()
     put_large(ministack, url)
     put_large(ministack, url, "other.md")
@@ -72,12 +72,12 @@ def test_what_it_costs(ministack: S3Server) -> None:
     assert first == {"GET": 2, **second}
 
 
-def test_what_fails_leaves_no_upload(ministack: S3Server) -> None:
+def test_a_failed_append_leaves_no_upload(ministack: S3Server) -> None:
     url = ministack.new_url()
     before = put_large(ministack, url)
     with Proxy(ministack.endpoint) as proxy:
         with AgentMemory.open(url, storage_options=ministack.through(proxy)) as patient:
-            patient.append("log.md", LINE)  # whatever is asked once is not asked within the short time
+            patient.append("log.md", LINE)  # makes the first-time requests before the short timeout
             before += LINE.encode()
             memory = patient.with_timeout(5)
             proxy.choose = lambda operation: "409" if operation == "COMPLETE UPLOAD" else None
@@ -88,13 +88,13 @@ def test_what_fails_leaves_no_upload(ministack: S3Server) -> None:
                 memory.append("log.md", LINE)
             proxy.choose = lambda operation: "hangs" if operation == "COPY PART" else None
             with pytest.raises(AppendError, match="no answer in time"):
-                memory.append("log.md", LINE)  # is aborted at the latest when the memory is closed
+                memory.append("log.md", LINE)  # the upload is aborted when the memory closes, at the latest
             proxy.choose = lambda _: None
             assert memory.read_bytes("log.md") == before
     assert uploads(ministack, url) == 0
 
 
-def test_a_completion_whose_answer_is_lost_is_found(ministack: S3Server) -> None:
+def test_an_upload_whose_completion_answer_is_lost_is_recognised_as_complete(ministack: S3Server) -> None:
     url = ministack.new_url()
     before = put_large(ministack, url)
     with Proxy(ministack.endpoint) as proxy:
@@ -110,7 +110,7 @@ def test_a_completion_whose_answer_is_lost_is_found(ministack: S3Server) -> None
 
 
 @pytest.mark.parametrize("server", ["ministack", "moto"], indirect=True)
-def test_separators_and_files_that_grow_large(server: S3Server) -> None:
+def test_separators_are_correct_while_a_file_grows_large(server: S3Server) -> None:
     url = server.new_url()
     with AgentMemory.open(url, storage_options=server.options) as memory:
         memory.write("log.md", "x" * (5 << 20))
@@ -122,7 +122,7 @@ def test_separators_and_files_that_grow_large(server: S3Server) -> None:
 
 
 @on_both
-def test_racing_writers_lose_nothing(server: S3Server) -> None:
+def test_no_change_of_racing_writers_is_lost(server: S3Server) -> None:
     url = server.new_url()
     before = put_large(server, url).decode()
     barrier = threading.Barrier(4)
@@ -177,7 +177,7 @@ with AgentMemory.open(url, storage_options=options) as memory:
 
 
 def put_history(server: S3Server, url: str, megabytes: int) -> int:
-    """A history of about so many megabytes, of which the server makes most by copying."""
+    """Store a history of about the given number of megabytes; the server copies most of it."""
     line = (Message("user", "x" * 900).to_line() + "\n").encode()
     block = line * ((16 << 20) // len(line))
     where = {"Bucket": "memories", "Key": f"{url.removeprefix('s3://memories/')}/history.jsonl"}
@@ -201,7 +201,7 @@ def put_history(server: S3Server, url: str, megabytes: int) -> int:
     indirect=["server"],
     ids=["64 MB", "1 GB"],
 )
-def test_large_files_are_appended_to_and_read_in_bounded_memory(server: S3Server, megabytes: int, appends: int) -> None:
+def test_appends_and_reads_of_large_files_need_bounded_memory(server: S3Server, megabytes: int, appends: int) -> None:
     url = server.new_url()
     size = put_history(server, url, megabytes)
     with Proxy(server.endpoint) as proxy:

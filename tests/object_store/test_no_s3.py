@@ -1,4 +1,4 @@
-"""Answers with a good status that are not what was asked for make no success, no emptiness and no wrong bytes."""
+"""An answer with a success status but wrong content never gives a success, an empty result or wrong bytes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,9 @@ def answers(page: str, *operations: str) -> Answer:
 
 
 @no_listing
-def test_a_page_that_is_no_listing_is_no_empty_listing(service: AgentMemoryService, proxy: Proxy, page: str) -> None:
+def test_a_page_that_is_no_listing_raises_instead_of_an_empty_listing(
+    service: AgentMemoryService, proxy: Proxy, page: str
+) -> None:
     memory = service.agent("bob")
     proxy.instead = answers(page, "LIST")
     calls: list[Callable[[], object]] = [
@@ -66,7 +68,7 @@ def test_a_page_that_is_no_listing_is_no_empty_listing(service: AgentMemoryServi
 
 @no_listing
 @pytest.mark.parametrize("operation", ["VERSIONS", "UPLOADS"])
-def test_nothing_is_forgotten_by_a_page_that_is_no_listing(
+def test_forget_deletes_nothing_if_a_page_is_no_listing(
     service: AgentMemoryService, proxy: Proxy, page: str, operation: str
 ) -> None:
     memory = service.agent("bob")
@@ -79,7 +81,7 @@ def test_nothing_is_forgotten_by_a_page_that_is_no_listing(
 
 @pytest.mark.parametrize("ignored", [{"versions"}, {"uploads"}, {"versions", "uploads"}])
 @pytest.mark.parametrize("path", ["notes.md", ""])
-def test_a_server_that_lists_objects_whatever_it_is_asked_for_forgets_nothing(
+def test_forget_deletes_nothing_if_the_server_ignores_the_kind_of_listing(
     service: AgentMemoryService, proxy: Proxy, ignored: set[str], path: str
 ) -> None:
     memory = service.agent("bob")
@@ -108,7 +110,7 @@ def listed(memory: AgentMemory, operation: str) -> object:
 
 
 @of_listings
-def test_a_listing_with_more_and_no_marker_is_not_complete(
+def test_a_truncated_listing_without_a_marker_raises_an_error(
     service: AgentMemoryService, proxy: Proxy, operation: str
 ) -> None:
     proxy.instead = answers(LISTINGS[operation].format(""), operation)
@@ -117,7 +119,7 @@ def test_a_listing_with_more_and_no_marker_is_not_complete(
 
 
 @of_listings
-def test_a_listing_whose_marker_does_not_advance_ends_at_once(
+def test_a_listing_whose_marker_does_not_advance_raises_at_once(
     service: AgentMemoryService, proxy: Proxy, operation: str
 ) -> None:
     proxy.instead = answers(LISTINGS[operation].format(MARKERS[operation]), operation)
@@ -126,7 +128,7 @@ def test_a_listing_whose_marker_does_not_advance_ends_at_once(
     assert requests[operation] == 2
 
 
-def test_markers_that_go_round_end_too() -> None:
+def test_markers_that_form_a_cycle_raise_an_error() -> None:
     markers = Markers(Key.tree())
     markers.go_on("a")
     markers.go_on("b")
@@ -142,13 +144,15 @@ ENTRIES = {
 
 
 @of_listings
-def test_an_entry_without_its_elements_is_no_listing(service: AgentMemoryService, proxy: Proxy, operation: str) -> None:
+def test_a_listing_entry_without_its_elements_raises_an_error(
+    service: AgentMemoryService, proxy: Proxy, operation: str
+) -> None:
     proxy.instead = answers(LISTINGS[operation].format(ENTRIES[operation]), operation)
     with pytest.raises(AgentMemoryError, match="not an S3 listing: an entry has no"):
         listed(service.agent("bob"), operation)
 
 
-def test_names_outside_the_prefix_are_no_listing_of_it(service: AgentMemoryService, proxy: Proxy) -> None:
+def test_a_listing_with_names_outside_the_prefix_raises_an_error(service: AgentMemoryService, proxy: Proxy) -> None:
     service.agent("eve").write("secret.md", "x")
     memory = service.agent("bob")
     proxy.ignores = {"prefix"}
@@ -161,7 +165,7 @@ DATA = b"0123456789"
 
 
 class Ranges:
-    """One object, read through a proxy."""
+    """One object that is read through a proxy."""
 
     def __init__(self, server: S3Server, proxy: Proxy) -> None:
         self.proxy = proxy
@@ -180,7 +184,7 @@ class Ranges:
         return asyncio.run(got())
 
     def answer(self, body: bytes, content_range: str | None, *, chunked: bool = False) -> None:
-        """Answer every GET so: with a part, or with the whole if there is no range."""
+        """Answer every GET with this body: as a part, or as the whole object if ``content_range`` is None."""
         headers = {"ETag": '"1"'} | ({"Content-Range": content_range} if content_range else {})
 
         def answered(request: web.Request) -> web.StreamResponse | None:
@@ -204,7 +208,7 @@ SPANS = {"bytes=2-4": b"234", "bytes=7-": b"789", "bytes=8-50": b"89", "bytes=-3
 
 @pytest.mark.parametrize("heeded", [True, False])
 @pytest.mark.parametrize("span", SPANS)
-def test_a_range_is_the_one_asked_for_though_the_server_sends_the_whole(
+def test_a_range_read_returns_the_range_even_if_the_server_sends_the_whole_object(
     ranges: Ranges, span: str, heeded: bool
 ) -> None:
     ranges.proxy.ignores = set() if heeded else {"range"}
@@ -212,14 +216,14 @@ def test_a_range_is_the_one_asked_for_though_the_server_sends_the_whole(
     assert (found.data, found.size) == (SPANS[span], 10)
 
 
-def test_a_range_past_the_end_is_not_satisfiable_though_the_server_sends_the_whole(ranges: Ranges) -> None:
+def test_a_range_past_the_end_is_not_satisfiable_even_if_the_whole_object_is_sent(ranges: Ranges) -> None:
     ranges.proxy.ignores = {"range"}
     with pytest.raises(NotSatisfiable):
         ranges.get("bytes=10-", most=20)
 
 
 @pytest.mark.parametrize("chunked", [True, False])
-def test_of_a_large_object_a_range_is_refused_where_the_server_sends_the_whole(ranges: Ranges, chunked: bool) -> None:
+def test_a_range_read_fails_if_the_server_sends_the_whole_of_a_large_object(ranges: Ranges, chunked: bool) -> None:
     ranges.answer(bytes(1 << 20), None, chunked=chunked)
     with pytest.raises(PermanentError, match="ignores Range"):
         ranges.get("bytes=2-4", most=1000)
@@ -240,7 +244,7 @@ def test_of_a_large_object_a_range_is_refused_where_the_server_sends_the_whole(r
     ],
 )
 @pytest.mark.parametrize("chunked", [True, False])
-def test_another_range_than_the_one_asked_for_is_refused(
+def test_an_answer_with_another_range_than_requested_is_refused(
     ranges: Ranges, body: bytes, content_range: str, chunked: bool
 ) -> None:
     ranges.answer(body, content_range, chunked=chunked)
@@ -248,13 +252,13 @@ def test_another_range_than_the_one_asked_for_is_refused(
         ranges.get("bytes=2-4", most=20)
 
 
-def test_a_part_that_was_not_asked_for_is_not_the_whole(ranges: Ranges) -> None:
+def test_a_partial_answer_to_a_whole_read_is_refused(ranges: Ranges) -> None:
     ranges.answer(b"234", "bytes 2-4/10")
     with pytest.raises(PermanentError, match="another range"):
         ranges.get(None)
 
 
-def test_an_object_without_its_length_is_read(ranges: Ranges) -> None:
+def test_an_answer_without_a_length_is_read(ranges: Ranges) -> None:
     ranges.answer(DATA, None, chunked=True)
     assert (ranges.get(None).data, ranges.get(None, most=10).size) == (DATA, 10)
     ranges.answer(b"234", "bytes 2-4/10", chunked=True)
@@ -278,20 +282,18 @@ def test_an_object_without_its_length_is_read(ranges: Ranges) -> None:
         ("Sun, 06 Nov 99999 08:49:07 GMT", 0.0),
     ],
 )
-def test_a_server_asks_for_seconds_or_a_date(asked: str, seconds: float) -> None:
+def test_retry_after_is_read_as_seconds_or_as_a_date(asked: str, seconds: float) -> None:
     assert retry_after({"retry-after": asked, "date": "Sun, 06 Nov 1994 08:49:37 GMT"}) == seconds
 
 
 @pytest.mark.parametrize("date", ["", "soon", "Sun, 06 Nov 99999 08:49:07 GMT", "Sun, 06 Nov 1994 08:49:07 +9999"])
-def test_a_date_that_cannot_be_read_is_none(date: str) -> None:
+def test_an_invalid_date_is_read_as_none(date: str) -> None:
     assert retry_after({"retry-after": "Sun, 06 Nov 1994 08:49:47 GMT", "date": date}) == 0.0
     assert posix_seconds(date) is None
 
 
 @pytest.mark.parametrize("asked", ["-5", "nan", "inf"])
-def test_a_server_that_asks_for_no_time_there_is_is_asked_again(
-    service: AgentMemoryService, proxy: Proxy, asked: str
-) -> None:
+def test_an_invalid_retry_after_does_not_prevent_a_retry(service: AgentMemoryService, proxy: Proxy, asked: str) -> None:
     left = iter(range(3))
 
     def busy(_: web.Request) -> web.Response | None:

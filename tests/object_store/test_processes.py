@@ -1,4 +1,4 @@
-"""S3 in the processes people have: forked, with several event loops, cancelled, ended without a close."""
+"""S3 in real processes: forked, with several event loops, cancelled, or ended without a close."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_forked_child_works_beside_its_parent(ministack: S3Server) -> None:
     memory.close()
 
 
-def test_a_forked_child_begins_chains_of_its_own() -> None:
+def test_a_forked_child_begins_its_own_chains() -> None:
     fork = multiprocessing.get_context("fork")
     begun = fork.SimpleQueue()
     child = fork.Process(target=lambda: begun.put([WriteLog.new(0).chain for _ in range(4)]))
@@ -66,7 +66,7 @@ def test_a_forked_child_begins_chains_of_its_own() -> None:
     begun.close()
 
 
-def test_a_child_that_closes_leaves_its_parents_connections_alone(ministack: S3Server) -> None:
+def test_a_child_that_closes_does_not_close_its_parents_connections(ministack: S3Server) -> None:
     memory = AgentMemory.open(ministack.new_url(), storage_options=ministack.options, timeout=10)
     memory.append("log.md", "before\n")
     child = multiprocessing.get_context("fork").Process(target=memory.close)
@@ -78,14 +78,14 @@ def test_a_child_that_closes_leaves_its_parents_connections_alone(ministack: S3S
     memory.close()
 
 
-def test_a_write_that_gets_no_answer_at_all_is_sent_again(ministack: S3Server) -> None:
+def test_a_write_without_any_answer_is_sent_again(ministack: S3Server) -> None:
     connections: list[socket.socket] = []
     with socket.create_server(("127.0.0.1", 0)) as server:
         threading.Thread(target=_accept, args=(server, connections), daemon=True).start()
         options = {**ministack.options, "endpoint_url": f"http://127.0.0.1:{server.getsockname()[1]}"}
         options["config_kwargs"] = {"read_timeout": 0.5}
         backend = S3Backend("memories", "p", options)
-        backend._directories._known.add_children(("", ""), set())  # nothing to ask before the write
+        backend._directories._known.add_children(("", ""), set())  # the write needs no request before it
         memory = AgentMemory.open(backend, timeout=6)
         with pytest.raises(OutcomeUnknownError):
             memory.write("a.md", "x")
@@ -103,7 +103,7 @@ def _accept(server: socket.socket, connections: list[socket.socket]) -> None:
 
 
 @pytest.mark.long
-def test_however_often_one_process_opens_it_is_one_writer(ministack: S3Server) -> None:
+def test_one_process_stays_one_writer_after_many_opens(ministack: S3Server) -> None:
     url = ministack.new_url()
     for number in range(120):
         with AgentMemory.open(url, storage_options=ministack.options) as memory:
@@ -113,7 +113,7 @@ def test_however_often_one_process_opens_it_is_one_writer(ministack: S3Server) -
 
 
 @pytest.mark.parametrize("variable", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_CONFIG_FILE"])
-def test_a_server_that_is_not_aws_is_tried_however_it_is_configured(
+def test_a_server_other_than_aws_is_tested_for_every_way_to_configure_it(
     variable: str, rclone: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "config").write_text(f"[default]\nendpoint_url = {rclone.endpoint}\n")
@@ -124,7 +124,7 @@ def test_a_server_that_is_not_aws_is_tried_however_it_is_configured(
             memory.append("a.md", "x")
 
 
-def test_edits_that_wait_for_others_of_their_loop_end_in_time(ministack: S3Server) -> None:
+def test_edits_that_wait_for_edits_of_the_same_loop_end_in_time(ministack: S3Server) -> None:
     async def work(proxy: Proxy, url: str) -> list[float]:
         options = ministack.through(proxy)
         async with AsyncAgentMemory.open(url, storage_options=options) as memory:
@@ -144,7 +144,7 @@ def test_edits_that_wait_for_others_of_their_loop_end_in_time(ministack: S3Serve
     with Proxy(ministack.endpoint) as proxy:
         first, second, third = asyncio.run(work(proxy, ministack.new_url()))
     assert first < 3.3
-    assert max(second, third) < 1.5  # of 1 s, which is what is promised
+    assert max(second, third) < 1.5  # the promised timeout is 1 s
 
 
 def test_event_loops_in_several_threads_share_a_backend(ministack: S3Server) -> None:
@@ -169,7 +169,7 @@ def test_event_loops_in_several_threads_share_a_backend(ministack: S3Server) -> 
     asyncio.run(memory.aclose())
 
 
-def test_writers_of_one_process_queue_instead_of_fighting(ministack: S3Server) -> None:
+def test_writers_of_one_process_queue_and_cause_no_conflict(ministack: S3Server) -> None:
     with Proxy(ministack.endpoint) as proxy:
         with AgentMemory.open(ministack.new_url(), storage_options=ministack.through(proxy)) as memory:
             memory.create("log.md", "")
@@ -190,7 +190,7 @@ def test_writers_of_one_process_queue_instead_of_fighting(ministack: S3Server) -
             assert Counter(memory.read("edited.md").split()) == Counter(map(str, range(40)))
 
 
-def test_a_cancelled_call_leaves_a_memory_that_works(ministack: S3Server) -> None:
+def test_a_memory_works_after_a_cancelled_call(ministack: S3Server) -> None:
     async def cancelled(proxy: Proxy, url: str) -> str:
         async with AsyncAgentMemory.open(url, storage_options=ministack.through(proxy)) as memory:
             await memory.append("log.md", "first\n")
@@ -210,11 +210,11 @@ def test_a_cancelled_call_leaves_a_memory_that_works(ministack: S3Server) -> Non
     assert lines in (["first", "third"], ["first", "second", "third"])
 
 
-def test_a_process_that_ends_amid_requests_ends_without_warnings(ministack: S3Server) -> None:
+def test_a_process_that_ends_during_requests_prints_no_warning(ministack: S3Server) -> None:
     code = (
         "import asyncio, sys, json, logging\n"
         "from agent_memory import AsyncAgentMemory\n"
-        "logging.basicConfig(level=logging.ERROR)\n"  # interrupted appends are warnings
+        "logging.basicConfig(level=logging.ERROR)\n"  # interrupted appends are logged as warnings
         "async def main():\n"
         "    memory = AsyncAgentMemory.open(sys.argv[1], storage_options=json.loads(sys.argv[2]))\n"
         "    await memory.write('a.md', 'x')\n"
@@ -228,7 +228,7 @@ def test_a_process_that_ends_amid_requests_ends_without_warnings(ministack: S3Se
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
-def test_what_is_dropped_unclosed_is_closed_on_the_loop_it_belongs_to(ministack: S3Server) -> None:
+def test_a_dropped_backend_closes_its_connections_on_the_io_loop(ministack: S3Server) -> None:
     backend = ministack.new_backend()
     memory = AgentMemory.open(backend)
     memory.write("a.md", "x")
@@ -240,14 +240,14 @@ def test_what_is_dropped_unclosed_is_closed_on_the_loop_it_belongs_to(ministack:
         gc.collect()
         return asyncio.all_tasks() - {asyncio.current_task()}
 
-    gc.collect()  # what tests before this one dropped
+    gc.collect()  # collects objects of earlier tests
     assert connections._sessions
     assert asyncio.run(drop()) == set()
     for _ in range(100):
         if connections._sessions is None:
             return
         time.sleep(0.05)
-        gc.collect()  # the I/O loop may have held the last request a moment longer
+        gc.collect()  # the I/O loop may hold the last request a moment longer
     pytest.fail("nobody closed the connections")
 
 
@@ -262,7 +262,7 @@ def test_credentials_are_in_no_pickle_and_no_repr(ministack: S3Server) -> None:
             assert SECRET not in str(refused.value)
 
 
-def test_what_s3fs_takes_for_every_request_reaches_the_server(moto: S3Server) -> None:
+def test_s3fs_options_for_every_request_reach_the_server(moto: S3Server) -> None:
     options = {**moto.options, "s3_additional_kwargs": {"ServerSideEncryption": "AES256"}, "requester_pays": True}
     url = moto.new_url()
     with AgentMemory.open(url, storage_options=options) as memory:
@@ -273,7 +273,7 @@ def test_what_s3fs_takes_for_every_request_reaches_the_server(moto: S3Server) ->
     assert head["ServerSideEncryption"] == "AES256"
 
 
-def test_a_versioned_bucket_keeps_what_was_written_over_and_deleted(moto: S3Server) -> None:
+def test_a_versioned_bucket_keeps_overwritten_and_deleted_versions(moto: S3Server) -> None:
     moto.make_bucket("versioned")
     with (
         closing(moto.client("s3")) as s3,

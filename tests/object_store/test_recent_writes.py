@@ -1,4 +1,4 @@
-"""What a process knows of the files it wrote last is what is there, as far as its own writes can tell."""
+"""The cache of recent writes: it matches the stored files, as far as the process's own writes can tell."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ STATE = State('"etag"', WriteLog.new(0.0))
 
 
 class AWrite:
-    """Told from others by what it is."""
+    """A stand-in for a write, compared by identity."""
 
 
 def a_write() -> Write:
     return cast(Write, AWrite())
 
 
-def test_what_a_write_left_is_known_to_the_next_one() -> None:
+def test_the_next_write_knows_the_state_of_the_last_one() -> None:
     kept, write = RecentWrites(), a_write()
     assert kept.begin(NAME, write) is None
     kept.keep(NAME, STATE, write)
@@ -30,7 +30,7 @@ def test_what_a_write_left_is_known_to_the_next_one() -> None:
 
 
 @pytest.mark.parametrize(("ends", "known"), [((0, 1), True), ((1, 0), False)])
-def test_of_writes_that_did_not_wait_for_each_other_only_the_last_in_everything_is_known(
+def test_overlapping_writes_are_kept_only_if_they_ended_in_the_order_they_began(
     ends: tuple[int, int], known: bool
 ) -> None:
     kept, writes = RecentWrites(), (a_write(), a_write())
@@ -41,7 +41,7 @@ def test_of_writes_that_did_not_wait_for_each_other_only_the_last_in_everything_
     assert (kept.begin(NAME, a_write()) is STATE) == known
 
 
-def test_nothing_is_known_of_a_file_that_was_erased_while_it_was_written() -> None:
+def test_a_file_erased_during_its_write_is_not_kept() -> None:
     kept, write = RecentWrites(), a_write()
     kept.begin(NAME, write)
     kept.forget_all("prefix", "prefix/")
@@ -49,7 +49,7 @@ def test_nothing_is_known_of_a_file_that_was_erased_while_it_was_written() -> No
     assert kept.begin(NAME, a_write()) is None
 
 
-def test_what_is_known_is_bounded_and_the_longest_unused_goes_first() -> None:
+def test_the_cache_is_bounded_and_drops_the_least_recently_used_write() -> None:
     kept, large, write = RecentWrites(), STATE._replace(data=bytes(MOST_BYTES // 4)), a_write()
     for name in "abcd":
         kept.begin(name, write)

@@ -1,4 +1,4 @@
-"""A connection that is reset after a write took effect: the write is found again, and done once."""
+"""A connection that is reset after a write took effect: the write is recognised and done once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support.servers import S3Server, by_both_engines
 
 
 def once(operation: str, fault: Fault) -> Chooser:
-    """A chooser: the first request of an operation meets the fault."""
+    """A chooser that gives the fault only to the first request of an operation."""
     left: list[Fault] = [fault]
 
     def choose(each: str) -> Fault | None:

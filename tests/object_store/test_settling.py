@@ -1,4 +1,4 @@
-"""Single schedules, each answer decided by the test: what is said of a write whose answer is lost."""
+"""The reported outcome of a write whose answer is lost, in schedules whose answers the test decides."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Answer = Callable[[str, Callable[[], Awaitable[Any]]], Awaitable[Any]]
 
 
 class Scripted(ComposingClient):
-    """A client whose requests pass a function first, which may do them, or not, and say what it likes."""
+    """A client that passes each request to a function, which may run it or not, and decides its answer."""
 
     def __init__(self, store: SimulatedStore, *, slow: float = 0.0) -> None:
         super().__init__(store, Random(1), CALM)
@@ -75,7 +75,7 @@ async def throttled(_: str, request: Callable[[], Awaitable[Any]]) -> Any:  # no
 
 
 def refused(lost: Answer) -> Answer:
-    """A server's error before, or after, the precondition was looked at, which a create fails either way."""
+    """A server's error before or after the check of the precondition, which a create fails in both cases."""
 
     async def answer(operation: str, request: Callable[[], Awaitable[Any]]) -> Any:
         try:
@@ -87,7 +87,7 @@ def refused(lost: Answer) -> Answer:
 
 
 def never(*operations: str) -> Iterator[Answer]:
-    """Some operations are never answered."""
+    """Never answer the given operations."""
 
     async def answer(operation: str, request: Callable[[], Awaitable[Any]]) -> Any:
         return await (lost_before if operation in operations else done)(operation, request)
@@ -97,7 +97,7 @@ def never(*operations: str) -> Iterator[Answer]:
 
 
 def then(*steps: Answer | Callable[[], Awaitable[object]]) -> Iterator[Answer]:
-    """Answers, with what others do in between done before the next request."""
+    """Answers to successive requests; other writers' actions between two answers run before the later one."""
     before: list[Callable[[], Awaitable[object]]] = []
     for step in steps:
         if step in (done, lost_after, lost_before, throttled) or step.__name__ == "answer":
@@ -117,7 +117,7 @@ def _after(before: list[Callable[[], Awaitable[object]]], answer: Answer) -> Ans
 
 
 class Scene:
-    """A store with some writers, each a process of its own."""
+    """A store with several writers, each like a separate process."""
 
     def __init__(self) -> None:
         self.store = SimulatedStore()
@@ -135,10 +135,10 @@ class Scene:
             with deadline_scope(Deadline(seconds, asyncio.get_running_loop().time() + seconds)):
                 return await play()
 
-        return VirtualLoop().run(in_time())  # type: ignore[abstract]  # what is missing is never called
+        return VirtualLoop().run(in_time())  # type: ignore[abstract]  # the missing methods are never called
 
 
-def test_a_create_whose_answer_is_lost_is_found() -> None:
+def test_a_create_whose_answer_is_lost_is_recognised_as_its_own() -> None:
     scene = Scene()
     one, client = scene.writer()
     client.answers = then(lost_after)
@@ -154,7 +154,7 @@ def test_a_create_whose_answer_is_lost_is_found() -> None:
         pytest.param(lambda two: two.write(KEY, b"new\n"), b"new\nmine\n", id="overwritten: sent again"),
     ],
 )
-def test_an_append_whose_answer_is_lost_is_there_once(
+def test_an_append_whose_answer_is_lost_is_stored_once(
     others: Callable[[ObjectStoreBackend], Awaitable[object]], end: bytes
 ) -> None:
     scene = Scene()
@@ -169,7 +169,7 @@ def test_an_append_whose_answer_is_lost_is_there_once(
     assert scene.text == end
 
 
-def test_a_write_with_a_version_that_may_have_been_overwritten_is_unknown() -> None:
+def test_a_conditional_write_that_may_have_been_overwritten_is_unknown() -> None:
     scene = Scene()
     (one, client), (two, _) = scene.writer(), scene.writer()
 
@@ -183,8 +183,8 @@ def test_a_write_with_a_version_that_may_have_been_overwritten_is_unknown() -> N
         scene.play(play)
 
 
-def test_a_write_that_repeats_itself_does_not_pass_for_the_one_it_overwrote() -> None:
-    """Each request of an unconditional write begins a chain: a repetition overwrites what came in between."""
+def test_a_repeated_write_is_not_mistaken_for_the_write_that_it_overwrote() -> None:
+    """Each request of an unconditional write begins a new chain: a repetition overwrites changes in between."""
     scene = Scene()
     (one, first), (two, second), (three, _) = scene.writer(), scene.writer(), scene.writer()
 
@@ -200,7 +200,7 @@ def test_a_write_that_repeats_itself_does_not_pass_for_the_one_it_overwrote() ->
             nonlocal swapping
             await three.append(KEY, b"three\n")
             swapping = asyncio.ensure_future(swap())
-            await asyncio.sleep(0.2)  # applied, and its answer lost; it waits to ask again
+            await asyncio.sleep(0.2)  # applied with a lost answer; waits for its retry
 
         first.answers = then(lost_after, in_between, done)
         second.requests.clear()
@@ -216,7 +216,7 @@ def test_a_write_that_repeats_itself_does_not_pass_for_the_one_it_overwrote() ->
         pass
 
 
-def test_what_only_reads_is_not_a_write_that_may_have_happened() -> None:
+def test_an_append_that_only_sent_reads_is_not_of_unknown_outcome() -> None:
     scene = Scene()
     one, client = scene.writer()
     client.answers = never("GET")
@@ -225,7 +225,7 @@ def test_what_only_reads_is_not_a_write_that_may_have_happened() -> None:
     assert set(client.requests) == {"GET"}
 
 
-def test_a_store_that_asks_to_wait_has_written_nothing() -> None:
+def test_a_throttled_write_is_reported_as_not_done() -> None:
     scene = Scene()
     one, client = scene.writer()
     client.answers = iter([throttled] * 1000)
@@ -233,7 +233,7 @@ def test_a_store_that_asks_to_wait_has_written_nothing() -> None:
         scene.play(lambda: one.write(KEY, b"mine\n"), 5)
 
 
-def test_a_create_that_loses_cleanly_exists_whatever_the_look_meets() -> None:
+def test_a_refused_create_raises_already_exists_even_if_the_next_answer_is_lost() -> None:
     scene = Scene()
     (one, client), (two, _) = scene.writer(), scene.writer()
 
@@ -247,7 +247,7 @@ def test_a_create_that_loses_cleanly_exists_whatever_the_look_meets() -> None:
     assert client.requests == ["PUT", "HEAD", "HEAD"]
 
 
-def test_a_create_of_an_old_file_exists_even_if_an_answer_was_lost() -> None:
+def test_a_create_over_an_old_file_raises_already_exists_even_if_an_answer_is_lost() -> None:
     scene = Scene()
     (one, client), (two, _) = scene.writer(), scene.writer()
 
@@ -265,7 +265,9 @@ def test_a_create_of_an_old_file_exists_even_if_an_answer_was_lost() -> None:
 
 @pytest.mark.parametrize("lost", [lost_before, lost_after], ids=["before", "after"])
 @pytest.mark.parametrize("seconds", [3, 4])
-def test_a_create_of_a_file_that_was_there_before_exists_even_if_an_answer_was_lost(seconds: int, lost: Answer) -> None:
+def test_a_create_over_a_recent_file_raises_already_exists_even_if_an_answer_is_lost(
+    seconds: int, lost: Answer
+) -> None:
     scene = Scene()
     (one, client), (two, _) = scene.writer(slow=-1.0), scene.writer()
 
@@ -280,7 +282,7 @@ def test_a_create_of_a_file_that_was_there_before_exists_even_if_an_answer_was_l
         scene.play(play)
 
 
-def test_a_create_that_waited_for_its_turn_is_judged_by_when_its_first_request_was_sent() -> None:
+def test_a_throttled_create_is_judged_by_the_time_of_its_first_effective_request() -> None:
     scene = Scene()
     (one, client), (two, _) = scene.writer(), scene.writer()
 
@@ -296,8 +298,8 @@ def test_a_create_that_waited_for_its_turn_is_judged_by_when_its_first_request_w
 
 @pytest.mark.parametrize("seconds", [0.0, 0.5, 1.5, 2.5])
 @pytest.mark.parametrize("slow", [-1.0, 0.0, 1.0])
-def test_a_create_that_may_have_been_overwritten_is_unknown_however_clocks_differ(seconds: float, slow: float) -> None:
-    """Its own request took effect; the file that it finds was written after, and within the resolution of a second."""
+def test_a_create_that_may_have_been_overwritten_is_unknown_for_any_clock_skew(seconds: float, slow: float) -> None:
+    """The create took effect; the file that it finds was written later, but within the clock's resolution of 1 s."""
     scene = Scene()
     (one, client), (two, _) = scene.writer(slow=slow), scene.writer()
 
@@ -325,7 +327,7 @@ def test_a_delete_whose_answer_is_lost_is_done() -> None:
     assert client.requests == ["HEAD", "DELETE", "HEAD"]
 
 
-def test_a_delete_that_may_be_under_way_is_not_told_as_none() -> None:
+def test_a_delete_that_may_still_be_in_progress_is_unknown() -> None:
     scene = Scene()
     one, client = scene.writer()
 
@@ -338,7 +340,7 @@ def test_a_delete_that_may_be_under_way_is_not_told_as_none() -> None:
         scene.play(play, 5)
 
 
-def test_a_remembered_version_refuses_nothing_that_fits_now() -> None:
+def test_a_cached_version_does_not_refuse_an_append_that_fits() -> None:
     scene = Scene()
     (one, _), (two, _) = scene.writer(), scene.writer()
     one.max_bytes = 10
@@ -354,7 +356,7 @@ def test_a_remembered_version_refuses_nothing_that_fits_now() -> None:
     assert scene.text == b"123456"
 
 
-def test_a_full_table_waits_until_the_oldest_writer_is_done() -> None:
+def test_a_full_write_log_waits_until_the_oldest_writer_is_done() -> None:
     scene = Scene()
 
     async def play() -> None:
@@ -362,13 +364,13 @@ def test_a_full_table_waits_until_the_oldest_writer_is_done() -> None:
             backend, _client = scene.writer()
             with deadline_scope(Deadline(60, asyncio.get_running_loop().time() + 60)):
                 await backend.append(KEY, b"x")
-            await asyncio.sleep(0.2)  # as quickly as a shell starts processes
+            await asyncio.sleep(0.2)  # the rate at which a shell starts processes
 
     scene.play(play)
     assert scene.text == b"x" * 200
 
 
-def test_the_metadata_never_hold_more_than_their_bytes() -> None:
+def test_the_metadata_never_exceed_their_byte_limit() -> None:
     table = WriteLog.new(1.7e9)
     stamped: WriteLog | None = table
     count = 0

@@ -1,4 +1,4 @@
-"""The simulation finds nothing wrong with the real thing, and finds what is planted."""
+"""The simulation finds no failure in the real code, and finds every planted defect."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_no_schedule_fails(pytestconfig: pytest.Config) -> None:
     assert not found, "\n".join(map(str, found))
 
 
-def test_a_seed_makes_the_same_schedule_again() -> None:
+def test_the_same_seed_gives_the_same_schedule() -> None:
     assert str(run_schedule(17)) == str(run_schedule(17)) != str(run_schedule(18))
 
 
@@ -53,7 +53,7 @@ _stamped = WriteLog.stamped
 
 
 def entries_are_dropped_early(self: WriteLog, entry: Any, now: float) -> WriteLog | None:
-    return _stamped(self, entry, now + 60)  # which is what an operation has, twice
+    return _stamped(self, entry, now + 60)  # twice the deadline of an operation
 
 
 async def there_is_no_deadline(_: Any, seconds: float, races: bool = False) -> None:  # noqa: ARG001
@@ -112,7 +112,9 @@ DEFECTS: list[tuple[type, str, Any]] = [
 
 
 @pytest.mark.parametrize(("where", "name", "defect"), DEFECTS, ids=[defect.__name__ for *_, defect in DEFECTS])
-def test_a_planted_defect_is_found(where: type, name: str, defect: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_simulation_finds_a_planted_defect(
+    where: type, name: str, defect: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(where, name, defect)
     found = next(failures(range(PLANTED)), None)
     assert found, "1,000 schedules did not find it"
@@ -143,7 +145,7 @@ def step(kind: Any, line: str, began: float, ended: float, result: Any = "done",
         ([step("append", "1", 0, 1), step("prepend", "2", 2, 3)], ("2", "1"), True),
     ],
 )
-def test_the_check_accepts_what_one_order_explains_and_nothing_else(
+def test_the_check_accepts_only_histories_that_one_order_explains(
     history: list[Step], end: File, expected: bool
 ) -> None:
     assert explained(history, end) is expected

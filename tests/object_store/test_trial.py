@@ -1,4 +1,4 @@
-"""The trial of a server: what it does with each precondition is found out before an operation relies on it."""
+"""The trial of a server: it tests how the server treats each precondition before an operation relies on it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from agent_memory.testing._store import ContractStore
 
 CEPH: dict[str, Treatment] = {"swap": "unquoted", "delete": "ignored", "copy": "ignored", "complete": "ignored"}
-"""What Ceph RGW 16.2 does."""
+"""The treatments of Ceph RGW 16.2."""
 KINDS = ("create", "swap", "delete", "copy", "complete")
 COMBINATIONS: list[dict[str, Treatment]] = [
     CEPH,
@@ -54,7 +54,7 @@ in_each_combination = pytest.mark.parametrize("combination", COMBINATIONS, ids=n
 
 
 def left(server: S3Server, url: str) -> tuple[list[str], list[str]]:
-    """The names of all objects, and of all incomplete uploads, below a URL."""
+    """The names of all objects and of all incomplete uploads below a URL."""
     client = server.client("s3")
     prefix = url.removeprefix("s3://memories/") + "/"
     listed: Any = client.list_objects_v2(Bucket="memories", Prefix=prefix)
@@ -68,7 +68,7 @@ def left(server: S3Server, url: str) -> tuple[list[str], list[str]]:
 
 @by_both_engines
 @in_each_combination
-def test_what_relies_on_a_precondition_works_if_it_is_kept_and_is_refused_before_anything_is_done_if_not(
+def test_an_operation_works_if_its_precondition_is_kept_and_is_refused_first_if_not(
     ministack: S3Server, proxy: Proxy, combination: dict[str, Treatment], engine: str
 ) -> None:
     proxy.treatments = combination
@@ -77,7 +77,7 @@ def test_what_relies_on_a_precondition_works_if_it_is_kept_and_is_refused_before
     swaps = combination.get("swap", "kept") in ("kept", "unquoted")
     deletes = combination.get("delete", "kept") == "kept" and engine == "s3fs"
     if combination == {"delete": "unquoted"}:
-        deletes = False  # by an ETag with its quotes, as its PUT takes it
+        deletes = False  # DELETE gets a quoted ETag, as PUT takes it
 
     def is_kept(kept: bool, kind: str, call: Callable[[], object]) -> None:
         if kept:
@@ -119,7 +119,7 @@ def digest(text: str) -> str:
     ],
     ids=str,
 )
-def test_a_large_file_is_appended_to_in_parts_only_if_the_preconditions_of_uploads_are_kept(
+def test_an_append_to_a_large_file_uses_parts_only_if_upload_preconditions_are_kept(
     ministack: S3Server, proxy: Proxy, combination: dict[str, Treatment], in_parts: bool
 ) -> None:
     proxy.treatments = combination
@@ -136,7 +136,7 @@ def test_a_large_file_is_appended_to_in_parts_only_if_the_preconditions_of_uploa
     assert left(ministack, url) == (["log.md"], [])
 
 
-def test_the_other_form_of_an_etag_is_used_by_every_request_with_a_condition(ministack: S3Server, proxy: Proxy) -> None:
+def test_every_conditional_request_uses_the_etag_form_that_the_server_takes(ministack: S3Server, proxy: Proxy) -> None:
     proxy.treatments = dict.fromkeys(KINDS, "unquoted")
     with AgentMemory.open(ministack.new_url(), storage_options=ministack.through(proxy)) as memory:
         memory.create("a.md", "x")
@@ -152,7 +152,7 @@ def test_the_other_form_of_an_etag_is_used_by_every_request_with_a_condition(min
 
 @by_both_engines
 @pytest.mark.parametrize("combination", [{}, CEPH, {"swap": "never met"}, {"create": "ignored"}], ids=name_of)
-def test_faults_change_no_verdict(
+def test_network_faults_do_not_change_the_verdict(
     ministack: S3Server, proxy: Proxy, combination: dict[str, Treatment], engine: str, pytestconfig: pytest.Config
 ) -> None:
     proxy.treatments = combination
@@ -171,7 +171,7 @@ def test_faults_change_no_verdict(
     assert len(verdicts) == 1
 
 
-def test_a_trial_that_is_cancelled_leaves_no_scratch_object(ministack: S3Server, proxy: Proxy) -> None:
+def test_a_cancelled_trial_leaves_no_scratch_object(ministack: S3Server, proxy: Proxy) -> None:
     url = ministack.new_url()
 
     async def cancelled(after: int) -> None:
@@ -182,7 +182,7 @@ def test_a_trial_that_is_cancelled_leaves_no_scratch_object(ministack: S3Server,
         def choose(operation: str) -> Any:
             if operation == "PUT" and next(numbers) == after:
                 loop.call_soon_threadsafe(reached.set)
-                return "hangs"  # it never arrives
+                return "hangs"  # the request never arrives
             return None
 
         proxy.choose = choose
@@ -192,7 +192,7 @@ def test_a_trial_that_is_cancelled_leaves_no_scratch_object(ministack: S3Server,
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        await memory.aclose()  # waits for the removal
+        await memory.aclose()  # waits until the scratch object is removed
 
     for after in (1, 2, 3):
         asyncio.run(cancelled(after))
@@ -200,7 +200,9 @@ def test_a_trial_that_is_cancelled_leaves_no_scratch_object(ministack: S3Server,
         assert names == []
 
 
-def test_an_error_says_so_after_one_operation_and_a_single_writer_goes_on(ministack: S3Server, proxy: Proxy) -> None:
+def test_a_server_that_refuses_valid_preconditions_works_only_for_a_single_writer(
+    ministack: S3Server, proxy: Proxy
+) -> None:
     proxy.treatments = {"swap": "never met"}
     options = ministack.through(proxy)
     with AgentMemory.open(ministack.new_url(), storage_options=options) as memory:
@@ -220,7 +222,7 @@ def test_an_error_says_so_after_one_operation_and_a_single_writer_goes_on(minist
 
 
 @pytest.mark.parametrize("combination", COMBINATIONS, ids=name_of)
-def test_doctor_states_what_the_server_keeps(
+def test_doctor_reports_the_preconditions_that_the_server_keeps(
     ministack: S3Server, proxy: Proxy, combination: dict[str, Treatment]
 ) -> None:
     proxy.treatments = combination
@@ -240,9 +242,7 @@ def test_doctor_states_what_the_server_keeps(
 
 @pytest.mark.long
 @by_both_engines
-def test_ceph_keeps_appends_and_edits_of_many_writers_though_a_fifth_of_the_answers_is_lost(
-    ceph: S3Server, engine: str
-) -> None:
+def test_ceph_loses_no_append_and_no_edit_although_a_fifth_of_the_answers_is_lost(ceph: S3Server, engine: str) -> None:
     url = ceph.new_url()
     with Proxy(ceph.endpoint) as proxy:
         proxy.choose = at_random(0.2, 1, ("reply lost",))
@@ -265,7 +265,7 @@ def test_ceph_keeps_appends_and_edits_of_many_writers_though_a_fifth_of_the_answ
 
 
 @pytest.mark.long
-def test_ceph_refuses_before_it_destroys_what_another_writer_wrote(ceph: S3Server) -> None:
+def test_ceph_refuses_an_operation_that_could_destroy_another_writers_data(ceph: S3Server) -> None:
     with AgentMemory.open(ceph.new_url(), storage_options=ceph.options) as memory:
         memory.write("a.md", "x")
         with pytest.raises(UnsupportedOperationError, match="ignores preconditions"):
@@ -277,7 +277,7 @@ def test_ceph_refuses_before_it_destroys_what_another_writer_wrote(ceph: S3Serve
 
 @pytest.mark.long
 class TestContractAsOnCeph(FunctionalContract):
-    """What Ceph RGW keeps, with a proxy that does to preconditions what it does."""
+    """The contract of Ceph RGW, with a proxy that treats preconditions as Ceph does."""
 
     combination: ClassVar[dict[str, Treatment]] = CEPH
 
@@ -326,13 +326,13 @@ class TestContractWithoutCreate(TestContractAsOnCeph):
 
 @pytest.mark.long
 class TestContractWithoutSwap(TestContractAsOnCeph):
-    """A server that never takes ``If-Match`` of a PUT."""
+    """A server that never accepts ``If-Match`` of a PUT."""
 
     combination: ClassVar[dict[str, Treatment]] = {"swap": "never met"}
 
 
 @pytest.mark.long
 class TestContractWithoutDelete(TestContractAsOnCeph):
-    """A server that takes no ``If-Match`` of a DELETE."""
+    """A server that does not accept ``If-Match`` of a DELETE."""
 
     combination: ClassVar[dict[str, Treatment]] = {"delete": "not taken"}

@@ -1,4 +1,4 @@
-"""Servers that keep no preconditions: found out, refused for shared writing, and good for a single writer."""
+"""Servers that keep no preconditions are detected, refused for several writers, and usable by a single writer."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ UNSAFE = {
 
 @pytest.fixture
 def refusing(ministack: S3Server) -> Iterator[S3Server]:
-    """A server that answers every conditional request with 501, as OpenStack Swift's s3api does."""
+    """A server that answers every conditional request with 501, like OpenStack Swift's s3api."""
     with Proxy(ministack.endpoint) as proxy:
         proxy.refuses_conditions = True
         yield S3Server(proxy.endpoint)
@@ -40,7 +40,7 @@ def refusing(ministack: S3Server) -> Iterator[S3Server]:
 
 @pytest.fixture
 def swift(ministack: S3Server) -> Iterator[S3Server]:
-    """One that also ends a body in answer to a HEAD of a missing object, as Swift's does."""
+    """The same, and it also sends the end of a body in answer to a HEAD of a missing object, like Swift's s3api."""
     with Proxy(ministack.endpoint) as proxy:
         proxy.refuses_conditions, proxy.chunked_heads = True, 0.0
         yield S3Server(proxy.endpoint)
@@ -48,13 +48,13 @@ def swift(ministack: S3Server) -> Iterator[S3Server]:
 
 @pytest.fixture(params=[(server, engine) for server in UNSAFE for engine in ("s3fs", "obstore")], ids="-".join)
 def unsafe(request: pytest.FixtureRequest) -> tuple[S3Server, str]:
-    """A server by an engine, and what it is refused for."""
+    """A server with an engine, and the reason of its refusal."""
     name, engine = request.param
     server: S3Server = request.getfixturevalue(name)
     return server.by(engine), UNSAFE[name]
 
 
-def test_what_several_writers_need_is_refused_and_nothing_is_written(unsafe: tuple[S3Server, str]) -> None:
+def test_operations_of_several_writers_are_refused_and_write_nothing(unsafe: tuple[S3Server, str]) -> None:
     server, reason = unsafe
     with AgentMemory.open(server.new_url(), storage_options=server.options) as memory:
         memory.write("a.md", "x")
@@ -75,7 +75,7 @@ def test_what_several_writers_need_is_refused_and_nothing_is_written(unsafe: tup
         assert memory.list() == ()
 
 
-def test_a_single_writer_says_so_and_can_do_everything(unsafe: tuple[S3Server, str]) -> None:
+def test_a_declared_single_writer_can_use_every_operation(unsafe: tuple[S3Server, str]) -> None:
     server, _ = unsafe
     options = {**server.options, "allow_single_writer": True}
     with AgentMemory.open(server.new_url(), storage_options=options) as memory:
@@ -92,17 +92,17 @@ def test_a_single_writer_says_so_and_can_do_everything(unsafe: tuple[S3Server, s
             memory.delete("b.md")
 
 
-def test_whether_there_is_a_single_writer_is_true_or_false(ministack: S3Server) -> None:
+def test_the_option_allow_single_writer_takes_only_true_or_false(ministack: S3Server) -> None:
     with pytest.raises(TypeError, match="allow_single_writer is true or false"):
         AgentMemory.open(ministack.new_url(), storage_options={**ministack.options, "allow_single_writer": "perhaps"})
 
 
-def test_doctor_says_so(unsafe: tuple[S3Server, str]) -> None:
+def test_doctor_names_the_reason_why_a_server_is_unsafe(unsafe: tuple[S3Server, str]) -> None:
     server, reason = unsafe
     options = [part for name, value in server.options.items() for part in ("-o", f"{name}={value}")]
     result = CliRunner().invoke(app, ["--url", server.new_url(), *options, "doctor", "--rounds", "1"])
     assert reason in " ".join(result.output.split())
-    # A reader of rclone's may also see a file that is being replaced, now and then.
+    # With rclone a reader sometimes also sees a half-replaced file.
     assert re.search("a store for a single writer|Not kept: atomic_write", result.output)
 
 
@@ -117,7 +117,7 @@ def test_doctor_finds_a_server_that_replaces_files_in_place(rclone: S3Server, en
 
 @pytest.mark.long
 @by_both_engines
-def test_the_contract_counts_what_a_server_refuses_as_not_promised(swift: S3Server, engine: str) -> None:
+def test_the_contract_counts_refused_operations_as_not_promised(swift: S3Server, engine: str) -> None:
     server = swift.by(engine)
     promises, left = conform(server.new_url(), server.options, rounds=1)
     assert not left
@@ -127,7 +127,7 @@ def test_the_contract_counts_what_a_server_refuses_as_not_promised(swift: S3Serv
 
 
 @by_both_engines
-def test_a_store_that_stalls_is_no_verdict_and_ends(
+def test_doctor_ends_without_a_verdict_if_the_store_stalls(
     ministack: S3Server, engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(doctor, "_OPERATION_SECONDS", 0.5)
@@ -154,7 +154,7 @@ def test_doctor_finds_a_safe_server_safe(ministack: S3Server) -> None:
     assert "the store keeps what its backend states" in result.output
 
 
-def test_a_fault_is_no_verdict(ministack: S3Server) -> None:
+def test_a_network_fault_is_not_taken_as_a_verdict(ministack: S3Server) -> None:
     with Proxy(ministack.endpoint) as proxy:
         options = ministack.through(proxy)
         first: list[Fault] = ["500", "reset", "reply lost", "503"]
@@ -167,10 +167,10 @@ def test_a_fault_is_no_verdict(ministack: S3Server) -> None:
 
 @by_both_engines
 @pytest.mark.parametrize("seconds", [0.0, 0.01], ids=["at once", "later"])
-def test_a_server_that_ends_the_body_of_a_head_is_used_all_the_same(
+def test_a_server_that_sends_the_end_of_a_body_after_a_head_is_usable(
     ministack: S3Server, engine: str, seconds: float
 ) -> None:
-    """OpenStack Swift's s3api: the end of a chunked body, in answer to a HEAD of nothing, is read as another answer."""
+    """OpenStack Swift's s3api answers a HEAD of a missing object with the end of a chunked body, read as an answer."""
     with Proxy(ministack.endpoint) as proxy:
         proxy.chunked_heads, proxy.refuses_conditions = seconds, True
         server = S3Server(proxy.endpoint).by(engine)
@@ -192,7 +192,7 @@ def test_a_server_that_ends_the_body_of_a_head_is_used_all_the_same(
             assert memory.read("b.md") == "xy"
 
 
-def test_a_server_that_breaks_http_at_every_try_is_said_to(ministack: S3Server) -> None:
+def test_the_error_says_that_a_server_breaks_http_in_every_attempt(ministack: S3Server) -> None:
     with Proxy(ministack.endpoint) as proxy:
         options = ministack.through(proxy)
         with AgentMemory.open(ministack.new_url(), storage_options=options) as memory:

@@ -1,4 +1,4 @@
-"""Files that are written in parts: the requests, the uploads that are left, and lost answers."""
+"""Files written in parts: their requests, remaining uploads, and lost answers."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def proxy(ministack: S3Server) -> Iterator[Proxy]:
 
 
 def uploads(server: S3Server, url: str) -> int:
-    """How many uploads in parts are neither completed nor aborted."""
+    """The number of multipart uploads that are neither completed nor aborted."""
     with closing(server.client("s3")) as s3:
         found = s3.list_multipart_uploads(Bucket="memories", Prefix=url.removeprefix("s3://memories/"))
     return len(found.get("Uploads", ()))
 
 
 def opened(server: S3Server, proxy: Proxy, url: str, **options: float) -> AgentMemory:
-    """A memory whose calls carry a megabyte at most."""
+    """A memory whose calls carry at most 1,000,000 bytes."""
     backend = open_backend(url, server.through(proxy))
     backend.max_bytes = 1_000_000
     memory = AgentMemory.open(backend, **options)  # type: ignore[arg-type]
@@ -57,7 +57,7 @@ def content(server: S3Server, url: str, path: str) -> bytes:
         return memory.read_bytes(path)
 
 
-def test_what_it_costs(ministack: S3Server, proxy: Proxy) -> None:
+def test_operations_on_large_files_cost_the_documented_requests(ministack: S3Server, proxy: Proxy) -> None:
     url = ministack.new_url()
     new = {"BEGIN UPLOAD": 1, "PUT PART": 2, "COMPLETE UPLOAD": 1}
     with opened(ministack, proxy, url) as memory:
@@ -81,7 +81,7 @@ def test_what_it_costs(ministack: S3Server, proxy: Proxy) -> None:
 
 @pytest.mark.parametrize("fault", ["reply lost", "reset", "500", "500 after it was done"])
 @pytest.mark.parametrize("create", [True, False], ids=["create", "write"])
-def test_an_answer_that_is_lost_once_is_not_noticed(
+def test_an_answer_that_is_lost_once_does_not_reach_the_caller(
     ministack: S3Server, proxy: Proxy, fault: Fault, create: bool
 ) -> None:
     url = ministack.new_url()
@@ -102,7 +102,7 @@ def test_an_answer_that_is_lost_once_is_not_noticed(
     assert content(ministack, url, "large.bin") == content(ministack, url, "copied.bin") == DATA
 
 
-def test_what_fails_leaves_no_file_and_no_upload(ministack: S3Server, proxy: Proxy) -> None:
+def test_a_failed_write_leaves_no_file_and_no_upload(ministack: S3Server, proxy: Proxy) -> None:
     url = ministack.new_url()
     with opened(ministack, proxy, url) as memory:
         write(memory, "ready.bin")
@@ -151,7 +151,7 @@ def test_a_cancelled_write_leaves_no_upload(ministack: S3Server, proxy: Proxy) -
     assert uploads(ministack, url) == 0
 
 
-def test_a_creator_that_is_overtaken_while_it_sends_is_told(ministack: S3Server, proxy: Proxy) -> None:
+def test_a_create_that_loses_a_race_during_its_upload_raises_already_exists(ministack: S3Server, proxy: Proxy) -> None:
     url = ministack.new_url()
 
     def overtaken(memory: AgentMemory, path: str) -> Iterator[bytes]:
@@ -163,12 +163,12 @@ def test_a_creator_that_is_overtaken_while_it_sends_is_told(ministack: S3Server,
         with pytest.raises(FileAlreadyExistsError):
             memory.write_blocks("large.bin", overtaken(memory, "large.bin"), len(DATA), create=True)
         assert memory.read("large.bin") == "theirs"
-        memory.write_blocks("large.bin", overtaken(memory, "large.bin"), len(DATA))  # the last one wins
+        memory.write_blocks("large.bin", overtaken(memory, "large.bin"), len(DATA))  # the last write wins
     assert content(ministack, url, "large.bin") == DATA
     assert uploads(ministack, url) == 0
 
 
-def test_a_file_that_changes_while_it_is_renamed_stays_where_it_is(ministack: S3Server, proxy: Proxy) -> None:
+def test_a_file_that_changes_during_its_rename_is_not_renamed(ministack: S3Server, proxy: Proxy) -> None:
     url = ministack.new_url()
     with opened(ministack, proxy, url) as memory, AgentMemory.open(url, storage_options=ministack.options) as other:
         write(memory, "large.bin")
@@ -188,7 +188,7 @@ def test_a_file_that_changes_while_it_is_renamed_stays_where_it_is(ministack: S3
     assert content(ministack, url, "large.bin") == DATA + b"more\n"
 
 
-def test_a_file_that_grows_while_it_is_copied_is_copied_as_it_was(ministack: S3Server, proxy: Proxy) -> None:
+def test_a_copy_of_a_growing_file_holds_its_state_at_the_start(ministack: S3Server, proxy: Proxy) -> None:
     url = ministack.new_url()
     with opened(ministack, proxy, url) as memory, AgentMemory.open(url, storage_options=ministack.options) as other:
         write(memory, "log.bin")
@@ -212,7 +212,7 @@ def test_a_server_that_ignores_the_condition_of_an_upload_is_refused(ministack: 
     with opened(ministack, proxy, url) as memory:
         with pytest.raises(UnsupportedOperationError, match="If-None-Match of a completed upload"):
             write(memory, "large.bin")
-        write(memory, "large.bin", create=False)  # on no condition
+        write(memory, "large.bin", create=False)  # unconditional
         with pytest.raises(UnsupportedOperationError):
             memory.copy("large.bin", "copied.bin")
         memory._tree.backend.max_bytes = 10_000_000
@@ -221,7 +221,7 @@ def test_a_server_that_ignores_the_condition_of_an_upload_is_refused(ministack: 
     assert uploads(ministack, url) == 0
 
 
-def test_a_server_that_ignores_the_condition_of_a_copy_is_sent_the_bytes(ministack: S3Server, proxy: Proxy) -> None:
+def test_the_bytes_are_sent_if_the_server_ignores_the_condition_of_a_copy(ministack: S3Server, proxy: Proxy) -> None:
     url = ministack.new_url()
     proxy.treatments = {"copy": "ignored"}
     with opened(ministack, proxy, url) as memory:
@@ -233,7 +233,7 @@ def test_a_server_that_ignores_the_condition_of_a_copy_is_sent_the_bytes(minista
     assert content(ministack, url, "again.bin") == DATA
 
 
-def test_obstore_refuses_in_words_that_say_what_works(ministack: S3Server) -> None:
+def test_the_refusal_of_obstore_says_how_large_files_work(ministack: S3Server) -> None:
     url, server = ministack.new_url(), ministack.by("obstore")
     with AgentMemory.open(url, storage_options=ministack.options) as memory:
         write(memory, "large.bin")

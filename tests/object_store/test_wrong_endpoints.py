@@ -1,4 +1,4 @@
-"""A wrong endpoint is told in words, by both engines: at once if no retry mends it, else after a few seconds."""
+"""Both engines report a wrong endpoint clearly: at once if no retry can help, else after a few seconds."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def opened(storage_options: dict[str, object]) -> AgentMemory:
 
 
 def refused(call: Callable[[AgentMemory], object], storage_options: dict[str, object]) -> str:
-    """What a call is told, which names the store and holds no credential and no host."""
+    """The error message of a call. Check that it names the store, but no credential and no host."""
     with opened(storage_options) as memory, pytest.raises(FileOperationError) as failed:
         call(memory)
     assert not isinstance(failed.value, OutcomeUnknownError)
@@ -64,20 +64,22 @@ def refused(call: Callable[[AgentMemory], object], storage_options: dict[str, ob
         "http://a b",
     ],
 )
-def test_a_text_that_is_no_endpoint_is_refused_when_the_store_is_opened(engine: str, endpoint: str) -> None:
+def test_an_invalid_endpoint_is_refused_when_the_store_is_opened(engine: str, endpoint: str) -> None:
     with pytest.raises(TypeError, match=r"option endpoint(_url)?: an endpoint begins with http:// or https://"):
         opened(options(engine, endpoint))
 
 
 @pytest.mark.parametrize("variable", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"])
-def test_a_variable_that_holds_no_endpoint_is_named(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_names_an_environment_variable_with_an_invalid_endpoint(
+    variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(variable, "127.0.0.1:4599")
     with pytest.raises(TypeError, match=f"variable {variable}: an endpoint begins with http"):
         opened({})
-    opened({"endpoint_url": "http://127.0.0.1:4599"}).close()  # the option is the one that counts
+    opened({"endpoint_url": "http://127.0.0.1:4599"}).close()  # the option takes precedence
 
 
-def test_a_configuration_file_without_an_endpoint_that_can_be_is_told(
+def test_an_invalid_endpoint_in_a_configuration_file_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "config").write_text("[default]\nendpoint_url = 127.0.0.1:4599\n")
@@ -87,14 +89,14 @@ def test_a_configuration_file_without_an_endpoint_that_can_be_is_told(
 
 @by_both_engines
 @every_call
-def test_a_host_that_is_not_known_is_told(engine: str, call: Callable[[AgentMemory], object]) -> None:
+def test_an_unknown_host_is_reported(engine: str, call: Callable[[AgentMemory], object]) -> None:
     text = refused(call, options(engine, "http://no-such-host.invalid:9000"))
     assert text.endswith(": the host of the endpoint is not known")
 
 
 @by_both_engines
 @every_call
-def test_an_endpoint_without_tls_is_told_at_once(engine: str, call: Callable[[AgentMemory], object]) -> None:
+def test_an_endpoint_without_tls_is_reported_at_once(engine: str, call: Callable[[AgentMemory], object]) -> None:
     with listening(lambda _: page()) as server:
         text = refused(call, options(engine, f"https://{server.address}"))
     assert "does not speak TLS: is it http:// rather than https://" in text
@@ -107,7 +109,7 @@ def untrusted(tmp_path_factory: pytest.TempPathFactory) -> ssl.SSLContext:
 
 
 @by_both_engines
-def test_a_certificate_that_is_not_trusted_is_told_at_once(engine: str, untrusted: ssl.SSLContext) -> None:
+def test_an_untrusted_certificate_is_reported_at_once(engine: str, untrusted: ssl.SSLContext) -> None:
     with listening(lambda _: page(), untrusted) as server:
         text = refused(CALLS["read"], options(engine, f"https://{server.address}"))
     assert text.endswith(": the certificate of the endpoint is not trusted")
@@ -116,7 +118,7 @@ def test_a_certificate_that_is_not_trusted_is_told_at_once(engine: str, untruste
 
 @by_both_engines
 @every_call
-def test_no_credentials_are_told_and_nothing_is_sent(
+def test_missing_credentials_are_reported_and_no_request_is_sent(
     engine: str, call: Callable[[AgentMemory], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in [name for name in os.environ if name.startswith("AWS_")]:
@@ -125,7 +127,7 @@ def test_no_credentials_are_told_and_nothing_is_sent(
         monkeypatch.setenv(name, os.devnull)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     with listening(lambda _: page("403 Forbidden")) as server, listening(lambda _: page("403 Forbidden")) as metadata:
-        monkeypatch.setenv("AWS_METADATA_ENDPOINT", f"http://{metadata.address}")  # obstore asks it all the same
+        monkeypatch.setenv("AWS_METADATA_ENDPOINT", f"http://{metadata.address}")  # obstore ignores the variable above
         given = {name: each for name, each in options(engine, f"http://{server.address}").items() if "key" not in name}
         text = refused(call, {name: each for name, each in given.items() if name != "secret"})
     assert "there are no credentials" in text
@@ -137,7 +139,7 @@ def test_no_credentials_are_told_and_nothing_is_sent(
 @by_both_engines
 @every_call
 @pytest.mark.parametrize("body", [PAGE, b"<a/>", b""], ids=["a page", "another XML", "nothing"])
-def test_a_server_that_answers_200_and_is_no_s3_is_an_error_at_once(
+def test_a_server_that_answers_200_without_s3_content_is_reported_at_once(
     engine: str, call: Callable[[AgentMemory], object], body: bytes
 ) -> None:
     with listening(lambda _: page(body=body)) as server:
@@ -148,7 +150,9 @@ def test_a_server_that_answers_200_and_is_no_s3_is_an_error_at_once(
 
 @by_both_engines
 @every_call
-def test_a_server_that_knows_no_page_is_no_empty_store(engine: str, call: Callable[[AgentMemory], object]) -> None:
+def test_a_server_that_answers_404_to_everything_is_no_empty_store(
+    engine: str, call: Callable[[AgentMemory], object]
+) -> None:
     if call in (CALLS["stat"], CALLS["exists"], CALLS["delete"], CALLS["append"]):
         pytest.skip("an answer to HEAD has no body, so that of an S3 looks the same; the trial refuses an append")
     with listening(lambda _: page("404 Not Found")) as server:
@@ -158,7 +162,7 @@ def test_a_server_that_knows_no_page_is_no_empty_store(engine: str, call: Callab
 
 @by_both_engines
 @pytest.mark.parametrize("call", ["read", "append"])
-def test_a_connection_that_is_refused_is_tried_for_a_few_seconds_and_told_on_the_way(
+def test_a_refused_connection_is_retried_for_some_seconds_with_one_warning(
     engine: str, call: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     text = refused(CALLS[call], options(engine, f"http://127.0.0.1:{free_port()}"))
@@ -170,14 +174,14 @@ def test_a_connection_that_is_refused_is_tried_for_a_few_seconds_and_told_on_the
 
 
 @by_both_engines
-def test_http_to_a_server_of_https_ends_with_a_hint(engine: str, untrusted: ssl.SSLContext) -> None:
+def test_http_to_an_https_server_gives_a_hint(engine: str, untrusted: ssl.SSLContext) -> None:
     with listening(lambda _: page(), untrusted) as server:
         text = refused(CALLS["read"], options(engine, f"http://{server.address}"))
     assert "or https:// rather than http://" in text or "breaks HTTP" in text
 
 
 def simulated(failure: Exception, seconds: float = 0.0) -> tuple[Exception, int, float]:
-    """What an operation ends with whose every request fails so, after some seconds; how many, and when it ended."""
+    """Fail every request after ``seconds``: return the operation's error, the number of requests and its duration."""
     requests = 0
 
     async def fail() -> None:
@@ -194,10 +198,10 @@ def simulated(failure: Exception, seconds: float = 0.0) -> tuple[Exception, int,
             return error, requests, asyncio.get_running_loop().time()
         raise AssertionError("there was an answer")
 
-    return VirtualLoop().run(play())  # type: ignore[abstract]  # what is missing is never called
+    return VirtualLoop().run(play())  # type: ignore[abstract]  # the missing methods are never called
 
 
-def test_a_server_that_never_answered_is_asked_for_a_few_seconds() -> None:
+def test_a_server_that_never_answered_is_retried_for_a_few_seconds() -> None:
     error, requests, ended = simulated(Unreachable("refused", sent=False))
     assert isinstance(error, PermanentError)
     assert 4 < requests < 20
@@ -205,32 +209,32 @@ def test_a_server_that_never_answered_is_asked_for_a_few_seconds() -> None:
     assert str(error) == f"refused, {requests} requests in {ended:.1f} s"
 
 
-def test_a_connection_that_is_not_had_in_time_is_tried_once() -> None:
+def test_a_connection_that_is_not_established_in_time_is_tried_once() -> None:
     error, requests, _ = simulated(Unreachable("no connection", sent=False), seconds=5.0)
     assert isinstance(error, PermanentError)
     assert requests == 1
 
 
-def test_a_server_that_lets_the_first_answer_wait_is_asked_again() -> None:
+def test_a_slow_first_answer_is_retried() -> None:
     error, requests, _ = simulated(Unreachable("no answer"), seconds=14.0)
     assert isinstance(error, PermanentError)
     assert requests == 4
 
 
-def test_a_server_that_answered_before_is_asked_until_the_deadline() -> None:
+def test_a_server_that_answered_before_is_retried_until_the_deadline() -> None:
     error, _, ended = simulated(NoResponse("refused", sent=False))
     assert isinstance(error, OutOfTimeError)
     assert ended > 50
 
 
 @pytest.mark.parametrize("failure", [NoResponse("refused", sent=False), Unreachable("refused")])
-def test_an_operation_that_asks_again_says_so_once(failure: Exception, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_operation_that_retries_logs_one_warning(failure: Exception, caplog: pytest.LogCaptureFixture) -> None:
     simulated(failure)
     (told,) = caplog.records
     assert told.getMessage().startswith("the store: refused; it is asked again for up to ")
 
 
-def test_what_lasts_is_told_at_once_until_a_server_has_answered() -> None:
+def test_a_lasting_failure_is_permanent_only_until_the_server_has_answered() -> None:
     contact = Reachability()
     lasting = NoResponse("unknown host", sent=False, lasting=True)
     assert isinstance(contact.judged(lasting), PermanentError)

@@ -1,6 +1,6 @@
-"""The page docs/other-filesystems.md, as the contract and doctor find it: ``python -m tests.other_filesystems``.
+"""Write docs/other-filesystems.md from results of the contract and doctor: ``python -m tests.other_filesystems``.
 
-Prints the page; on stderr, how far it is. Takes half an hour; as root on Debian, with samba installed.
+Prints the page, and its progress on stderr. Takes half an hour; run it as root on Debian with samba installed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _LONGEST_DETAIL = 160
 
 
 class Run(NamedTuple):
-    """What came of one filesystem, opened in one way."""
+    """The results of one filesystem, opened in one way."""
 
     kind: Kind
     single: bool

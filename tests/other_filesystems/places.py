@@ -1,4 +1,4 @@
-"""Filesystems of fsspec that are none of ours, each on a server that starts here: where, with what options, by what."""
+"""Third-party filesystems of fsspec, each on a server started here: URLs, options, clients and servers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SMBD = "/usr/sbin/smbd"
 
 
 class Place(NamedTuple):
-    """A filesystem to try: how to open it, and what stands behind it."""
+    """A filesystem to test: its URL and options, and its client and server."""
 
     url: str
     options: Mapping[str, object]
@@ -36,9 +36,9 @@ class Kind(NamedTuple):
     """A kind of filesystem.
 
     Attributes:
-        name: what users call it.
+        name: the usual name.
         client: the fsspec filesystem, with its packages.
-        server: what it is tried on, with its package.
+        server: the server of the test, with its package.
         open: starts the server over an empty folder.
     """
 
@@ -108,7 +108,7 @@ read only = no
 
 @contextmanager
 def _running(command: list[str], port: int) -> Iterator[None]:
-    """A server and what it forks, while it takes connections."""
+    """Run a server and its child processes; yields when it accepts connections."""
     with tempfile.TemporaryFile() as log:
         server = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
         try:
@@ -124,7 +124,7 @@ def _running(command: list[str], port: int) -> Iterator[None]:
 
 @contextmanager
 def _served(program: str, folder: Path) -> Iterator[int]:
-    """A server of our own user over a folder, and its port."""
+    """Run a server on a folder as the current user; yields its port."""
     port = free_port()
     with _running([sys.executable, "-c", program, str(port), str(folder), USER, PASSWORD], port):
         yield port
@@ -197,7 +197,7 @@ def _zip(folder: Path) -> Iterator[Place]:
 
 
 def _samba() -> str:
-    """The version of the server; of a machine without it nothing is asked until it is to be started."""
+    """The version of the server; a missing server is reported only when it is started."""
     if not Path(_SMBD).exists():
         return "samba"
     told = subprocess.run([_SMBD, "--version"], capture_output=True, text=True, check=True).stdout
@@ -219,4 +219,4 @@ KINDS: Mapping[str, Kind] = {
         Kind("SMB", f"`smb://`: fsspec's own, {_versions('smbprotocol')}", _samba(), _smb),
     )
 }
-"""All of them; samba is a Debian package, and starts for root alone."""
+"""All kinds; samba is a Debian package, and only root can start it."""

@@ -1,6 +1,6 @@
-"""A memory on filesystems that are none of ours: what nobody there promises is refused, the rest works.
+"""A memory on third-party filesystems: operations that they do not promise are refused, and the others work.
 
-In a process apart: the clients leave it to the end of the process to close their connections.
+Each test runs in a separate process, because the clients close their connections only at the end of a process.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def test_files_are_written_read_listed_and_deleted(place: Place, code: str) -> N
     assert done.returncode == 0, done.stderr
 
 
-def test_an_archive_is_read_and_not_written(tmp_path: Path) -> None:
+def test_an_archive_can_be_read_but_not_written(tmp_path: Path) -> None:
     with KINDS["zip"].open(tmp_path) as place, AgentMemory.open(place.url, storage_options=place.options) as memory:
         assert [entry.path for entry in memory.list()] == ["notes/a.md"]
         assert memory.read("notes/a.md") == "archived"

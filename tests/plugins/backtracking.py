@@ -1,7 +1,7 @@
 """A backtracking matcher that counts its steps: a regular expression's cost without a clock.
 
-It goes the way `re` goes, through the tree of `re`'s own parser: from each start, alternatives in their order, repeats
-greedy, lazy or possessive. A step is one character or one assertion that is tried.
+It works like `re`, on the tree of `re`'s own parser: from each start, alternatives in their order, and repeats that are
+greedy, lazy or possessive. A step is one tried character or assertion.
 """
 
 from __future__ import annotations
@@ -10,25 +10,25 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-_parser: Any = re._parser  # type: ignore[attr-defined]  # private, and in tests alone
+_parser: Any = re._parser  # type: ignore[attr-defined]  # private; used only in tests
 
 
 class Search(NamedTuple):
-    """What `steps_of` found: the steps, and the spans of the matches."""
+    """The result of `steps_of`: the number of steps, and the spans of the matches."""
 
     steps: int
     spans: list[tuple[int, int]]
 
 
 class TooManyStepsError(Exception):
-    """A search took more steps than it may."""
+    """A search took more steps than allowed."""
 
 
 def steps_of(pattern: re.Pattern[str], text: str, most: float = float("inf")) -> Search:
-    """Find all matches of a pattern, as ``finditer`` does.
+    """Find all matches of a pattern, like ``finditer``.
 
     Raises:
-        TooManyStepsError: it takes more than so many steps.
+        TooManyStepsError: the search takes more steps than allowed.
     """
     matcher = _Matcher(text, most)
     tree = _parser.parse(pattern.pattern, pattern.flags)
@@ -49,14 +49,14 @@ class _Matcher:
         self.steps = 0
 
     def sequence(self, items: list[Any], index: int, at: int, flags: int) -> Iterator[int]:
-        """The places where a match of items may end, in the order in which they are tried."""
+        """The possible ends of a match of the items, in the order of the attempts."""
         if index == len(items):
             yield at
             return
         for end in self._one(items[index], at, flags):
             yield from self.sequence(items, index + 1, end, flags)
 
-    def _one(self, item: Any, at: int, flags: int) -> Iterator[int]:  # noqa: C901 - one branch for each kind of node
+    def _one(self, item: Any, at: int, flags: int) -> Iterator[int]:  # noqa: C901 - one branch per kind of node
         kind, value = str(item[0]), item[1]
         self.steps += 1
         if self.steps > self._most:
@@ -105,7 +105,7 @@ class _Matcher:
             at, done = end, done + 1
 
     def _greedy(self, least: int, most: int, inner: list[Any], at: int, flags: int) -> Iterator[int]:
-        """The ends of a repeat, the longest first; a repeated group backtracks into each of its rounds."""
+        """The ends of a repeat, longest first; a repeated group backtracks into each of its rounds."""
         rounds = [(at, self.sequence(inner, 0, at, flags))]
         while rounds:
             place, ends = rounds[-1]
@@ -118,7 +118,7 @@ class _Matcher:
                 yield place
 
     def _is(self, item: Any, character: str, flags: int) -> bool:
-        """Whether a literal or a set is a character: asked of `re` itself."""
+        """Whether a literal or a set matches a character, as `re` itself decides."""
         key = (id(item), flags, character)
         if key not in self._sets:
             compiler: Any = re._compiler  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Examples of every known form of a credential, and texts made of their parts to cost a search the most time."""
+"""Examples of every known form of a credential, and texts made of their parts that make a search expensive."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ SAMPLES: dict[str, tuple[str, ...]] = {
     "Telegram Bot Token": ("123456789:" + "a1B_-" * 7,),
     "Twilio API Key": ("AC" + _HEX * 2, "SK" + "z9" * 16),
 }
-"""By kind: a secret with what has to stand around it."""
+"""Secrets by kind, with the text that must surround them."""
 RUNS = tuple(" \t\n\r\\\"'aAzZ0-_=:./@[]%$*>+M\u00e9\U0001f600")
 _PIECES = (
     "key ",
@@ -78,7 +78,7 @@ _REPEATED = 16
 
 
 def hostile_units() -> dict[tuple[str, str], None]:
-    """Begins and units: the begin once and the unit again and again is a text that may cost a search much time."""
+    """Pairs of a beginning and a unit: the beginning followed by many units may make a search expensive."""
     return dict.fromkeys(_units())
 
 
@@ -93,5 +93,5 @@ def _units() -> Iterator[tuple[str, str]]:
 
 
 def text_of(begin: str, unit: str, length: int) -> str:
-    """A text of about a length, with an end that lets what was begun fail."""
+    """A text of about the given length, with an end that makes the begun match fail."""
     return begin + unit * max(1, (length - len(begin)) // len(unit)) + "!"

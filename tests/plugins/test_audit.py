@@ -1,4 +1,4 @@
-"""The audit trail: one line per operation and per refusal, and nothing an agent wrote."""
+"""The audit trail: one line per operation and per refusal, without content."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from tests.support.servers import Root, S3Server
 
 
 def records(path: Path) -> list[dict[str, Any]]:
-    """What was recorded, without what a writer says of itself."""
+    """The records without those about the writer itself."""
     return [record for line in path.read_bytes().splitlines() if (record := json.loads(line))["event"] != "begin"]
 
 
 def digest(log: Path, text: str) -> str:
-    """What a log holds of bob's texts."""
+    """The digest that a log records for a text of bob."""
     found = Salts(log_at(log)).known_digest("bob", hashlib.sha256(text.encode()).hexdigest())
     assert found is not None
     return found
@@ -48,7 +48,7 @@ def log(tmp_path: Path) -> Path:
     return tmp_path / "audit" / "audit.jsonl"
 
 
-def test_each_operation_is_one_line_that_says_who_did_what(root: Root, log: Path) -> None:
+def test_each_operation_is_one_line_with_its_actor_and_its_facts(root: Root, log: Path) -> None:
     audit = AuditPlugin(log, required=True)
     with AgentMemoryService(root.url, storage_options=root.options, plugins=[audit], actor="ops") as service:
         service.write_memory_file("bob", "notes.md", "one\n")
@@ -67,7 +67,7 @@ def test_each_operation_is_one_line_that_says_who_did_what(root: Root, log: Path
     assert len({record["id"] for record in records(log)}) == 4
 
 
-def test_refused_names_and_denied_operations_are_in_the_trail(log: Path) -> None:
+def test_the_trail_records_refused_names_and_denied_operations(log: Path) -> None:
     with AgentMemoryService("memory://", plugins=[AuditPlugin(log, required=True)], actor="ops") as service:
         with pytest.raises(InvalidPathError):
             service.read_memory_file("bob", "../secret\n.md")
@@ -83,7 +83,7 @@ def test_refused_names_and_denied_operations_are_in_the_trail(log: Path) -> None
     assert (denied["outcome"], denied.get("error")) == ("denied", None)
 
 
-def test_no_line_holds_content_and_every_line_is_ascii(log: Path) -> None:
+def test_no_line_contains_content_and_every_line_is_ascii(log: Path) -> None:
     with AgentMemoryService("memory://", plugins=[AuditPlugin(log, required=True)]) as service:
         service.write_memory_file("bob", "日記.md", "the secret is grün")
         service.agent("bob").edit("日記.md", lambda text: text + "er")
@@ -128,7 +128,7 @@ def test_an_audit_that_is_not_required_never_stops_an_operation(
     assert [record["operation"] for record in records(log)] == ["write", "write", "read", "read", "read", "read"]
 
 
-def test_records_that_are_not_required_are_written_when_many_wait(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_optional_records_are_written_when_many_are_pending(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit_module, "MOST_AT_ONCE", 10)
     with AuditPlugin(log) as audit, AgentMemoryService("memory://", plugins=[audit]) as service:
         for number in range(25):
@@ -137,13 +137,13 @@ def test_records_that_are_not_required_are_written_when_many_wait(log: Path, mon
     assert len(records(log)) == 25
 
 
-def test_a_required_audit_tells_the_caller_that_it_could_not_record(log: Path) -> None:
+def test_a_required_audit_that_cannot_record_raises_an_error(log: Path) -> None:
     with AgentMemoryService("memory://", plugins=[AuditPlugin(broken(log), required=True)]) as service:
         with pytest.raises(OutcomeUnknownError, match="could not report"):
             service.write_memory_file("bob", "a.md", "x")
 
 
-def test_a_required_intent_that_cannot_be_written_stops_the_operation(log: Path) -> None:
+def test_a_required_intent_that_cannot_be_written_prevents_the_operation(log: Path) -> None:
     plain = AgentMemoryService("memory://required-intent")
     with (
         AgentMemoryService(
@@ -155,7 +155,7 @@ def test_a_required_intent_that_cannot_be_written_stops_the_operation(log: Path)
     assert plain.agent_ids() == ()
 
 
-def test_a_url_target_keeps_the_log_where_no_agent_can_name_it(tmp_path: Path) -> None:
+def test_a_url_target_stores_the_log_where_no_agent_can_name_it(tmp_path: Path) -> None:
     with AgentMemoryService(tmp_path, plugins=[AuditPlugin(tmp_path.as_uri(), required=True)]) as service:
         service.write_memory_file("bob", "a.md", "x")
         assert service.agent_ids() == ("bob",)
@@ -164,7 +164,7 @@ def test_a_url_target_keeps_the_log_where_no_agent_can_name_it(tmp_path: Path) -
     assert [record["operation"] for record in records(log)] == ["write", "agent_ids", "list"]
 
 
-def test_the_trail_can_lie_on_s3_and_async_services_write_it_too(ministack: S3Server) -> None:
+def test_an_async_service_can_write_the_trail_to_s3(ministack: S3Server) -> None:
     url = ministack.new_url()
 
     async def use() -> None:
@@ -182,7 +182,7 @@ def test_the_trail_can_lie_on_s3_and_async_services_write_it_too(ministack: S3Se
     assert [record["operation"] for record in lines] == ["append"] * 8
 
 
-def test_a_torn_last_line_swallows_no_record(log: Path) -> None:
+def test_a_torn_last_line_loses_no_later_record(log: Path) -> None:
     log.parent.mkdir()
     log.write_bytes(b'{"event": "torn')
     with AgentMemoryService("memory://", plugins=[AuditPlugin(log, required=True)]) as service:
@@ -192,7 +192,7 @@ def test_a_torn_last_line_swallows_no_record(log: Path) -> None:
     assert (json.loads(begin)["event"], json.loads(write)["operation"]) == ("begin", "write")
 
 
-def test_as_many_lines_as_operations_however_many_threads(log: Path) -> None:
+def test_many_threads_write_exactly_one_line_per_operation(log: Path) -> None:
     with AgentMemoryService("memory://", plugins=[AuditPlugin(log, required=True)]) as service:
         barrier = threading.Barrier(8)
 
@@ -209,14 +209,14 @@ def test_as_many_lines_as_operations_however_many_threads(log: Path) -> None:
     assert len({record["id"] for record in records(log)}) == 160
 
 
-def test_a_required_audit_does_not_hide_why_an_operation_failed(log: Path) -> None:
+def test_a_required_audit_does_not_hide_the_error_of_an_operation(log: Path) -> None:
     with AgentMemoryService("memory://", plugins=[AuditPlugin(broken(log), required=True)]) as service:
         with pytest.raises(AgentMemoryFileNotFoundError) as failed:
             service.read_memory_file("bob", "missing.md")
     assert "could not be reported" in failed.value.__notes__[0]
 
 
-def test_what_a_caller_says_of_itself_is_cut(log: Path) -> None:
+def test_a_long_actor_and_tool_call_id_are_cut(log: Path) -> None:
     with AgentMemoryService("memory://", plugins=[AuditPlugin(log, required=True)], actor="a" * 17_000_000) as service:
         service.agent("bob").acting_as("b" * 300, "c" * 17_000_000).write("a.md", "x")
         with pytest.raises(InvalidPathError):
@@ -235,7 +235,7 @@ def test_an_intent_is_recorded_only_where_it_is_wanted(log: Path, intent: bool, 
 
 
 @pytest.mark.parametrize("required", [True, False])
-def test_after_it_was_closed_nothing_is_lost_in_silence(
+def test_a_record_after_the_close_raises_an_error_or_a_warning(
     log: Path, required: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     audit = AuditPlugin(log, required=required)
@@ -257,7 +257,7 @@ class Interrupted:
         raise SystemExit(3)
 
 
-def test_an_observer_that_ends_the_program_does_not_keep_a_record_out_of_the_log(log: Path) -> None:
+def test_an_observer_that_raises_system_exit_loses_no_record(log: Path) -> None:
     plugins = [AuditPlugin(log, required=True), Interrupted()]
     with AgentMemoryService("memory://", plugins=plugins) as service:
         with pytest.raises(SystemExit):
@@ -267,7 +267,7 @@ def test_an_observer_that_ends_the_program_does_not_keep_a_record_out_of_the_log
     assert [(record["operation"], record["outcome"]) for record in records(log)] == [("write", "ok"), ("read", "error")]
 
 
-def test_the_records_of_a_service_are_in_the_log_once_it_is_closed(root: Root, log: Path) -> None:
+def test_closing_a_service_writes_its_records(root: Root, log: Path) -> None:
     with AuditPlugin(log) as audit:  # open until the end of the block
         with AgentMemoryService(root.url, storage_options=root.options, plugins=[audit]) as service:
             service.write_memory_file("bob", "notes.md", "one\n")
@@ -278,7 +278,7 @@ def test_the_records_of_a_service_are_in_the_log_once_it_is_closed(root: Root, l
         assert [record["path"] for record in records(log)] == ["notes.md", "plan.md"]
 
 
-def test_the_records_of_an_async_service_are_in_the_log_once_it_is_closed(root: Root, log: Path) -> None:
+def test_closing_an_async_service_writes_its_records(root: Root, log: Path) -> None:
     async def work() -> None:
         with AuditPlugin(log) as audit:
             async with AsyncAgentMemoryService(root.url, storage_options=root.options, plugins=[audit]) as service:

@@ -1,4 +1,4 @@
-"""Plugins that a file or the environment enables: only installed ones, each with a clear error."""
+"""Plugins enabled by a file or the environment: only installed ones, with a clear error for each mistake."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def written(text: str) -> Path:
     return file
 
 
-def test_a_file_enables_plugins_with_their_options_in_its_order() -> None:
+def test_a_file_enables_plugins_with_their_options_in_the_files_order() -> None:
     plugins = plugins_from(written(TOML))
     assert [type(plugin) for plugin in plugins] == [ReadOnlyPlugin, LimitsPlugin, AuditPlugin]
     with AgentMemoryService("memory://", plugins=plugins) as service:
@@ -59,12 +59,12 @@ def test_a_file_enables_plugins_with_their_options_in_its_order() -> None:
     assert {record["alg"] for record in records} == {"hmac-sha256"}
 
 
-def test_nothing_is_enabled_by_a_file_that_nobody_named() -> None:
+def test_a_configuration_file_that_is_not_named_enables_nothing() -> None:
     written(TOML)
     assert plugins_from() == []
 
 
-def test_the_environment_names_the_file_and_has_the_last_word(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_names_the_file_and_overrides_its_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(module.CONFIG_VARIABLE, str(written(TOML)))
     monkeypatch.setenv(module.PLUGINS_VARIABLE, json.dumps({"limits": {"max_file_bytes": 20}, "checkpoint-logger": {}}))
     tables = configuration()
@@ -111,12 +111,12 @@ def test_the_environment_names_the_file_and_has_the_last_word(monkeypatch: pytes
         ("[plugins.checkpoint-file]\npath = '~nobody-of-this-name/x'", r"\[plugins.checkpoint-file\]: RuntimeError"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_told(text: str, told: str) -> None:
+def test_a_mistake_in_a_file_raises_a_clear_error(text: str, told: str) -> None:
     with pytest.raises((ValueError, AgentMemoryError), match=told):
         plugins_from(written(text))
 
 
-def test_an_audit_log_in_the_place_of_a_directory_is_refused() -> None:
+def test_an_audit_log_whose_path_is_a_directory_is_refused() -> None:
     Path("logs").mkdir()
     with pytest.raises(ValueError, match=r"\[plugins.audit\]: 'logs' is a directory"):
         plugins_from(written("[plugins.audit]\ntarget = 'logs'"))
@@ -126,13 +126,15 @@ def test_an_audit_log_in_the_place_of_a_directory_is_refused() -> None:
     ("text", "told"),
     [("{", "is not JSON"), ("[" * 100_000, "is not JSON"), ("[]", "table of tables"), ('{"x": 1}', "of tables")],
 )
-def test_what_is_wrong_with_the_environment_is_told(text: str, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mistake_in_the_environment_raises_a_clear_error(
+    text: str, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(module.PLUGINS_VARIABLE, text)
     with pytest.raises(ValueError, match=f"{module.PLUGINS_VARIABLE}.*{told}"):
         plugins_from()
 
 
-def test_a_file_that_is_not_there_is_told_by_its_name_alone(tmp_path: Path) -> None:
+def test_the_error_for_a_missing_file_shows_only_its_name(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"^none\.toml: No such file") as error:
         plugins_from(tmp_path / "none.toml")
     assert str(tmp_path) not in str(error.value)
@@ -149,14 +151,14 @@ class Closing:
             raise OSError("it does not close")
 
 
-def test_all_are_closed_whatever_one_does() -> None:
+def test_all_plugins_are_closed_although_one_fails_to_close() -> None:
     plugins = [Closing(), Closing(fail=True), object(), Closing()]
     with pytest.raises(OSError, match="does not close"):
         close(plugins)
     assert [getattr(plugin, "closed", None) for plugin in plugins] == [True, True, None, True]
 
 
-def test_what_was_made_is_closed_when_another_cannot_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_created_plugins_are_closed_when_another_cannot_be_created(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Closing] = []
     real = module.made
 
@@ -191,7 +193,7 @@ def entry_points(*points: tuple[str, str]) -> Any:
     return lambda *, group: [point for point in found if point.group == group]
 
 
-def test_broken_packages_are_told_and_stop_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_plugin_package_raises_a_clear_error_only_when_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     here = __name__
     points = entry_points(
         ("good", f"{here}:Marked"),

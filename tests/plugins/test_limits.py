@@ -1,4 +1,4 @@
-"""The limits plugin: a guard in a few lines, which no sequence of operations gets around."""
+"""The limits plugin: no sequence of operations can exceed its limits."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def memory() -> AgentMemory:
 
 
 @pytest.mark.parametrize("method", ["write", "create", "append"])
-def test_a_file_may_fill_the_limit_and_not_exceed_it(memory: AgentMemory, method: str) -> None:
+def test_a_write_may_reach_the_limit_but_not_exceed_it(memory: AgentMemory, method: str) -> None:
     with pytest.raises(OperationDenied, match=r"11 bytes.* 10\b"):
         getattr(memory, method)("a.md", "x" * 11)
     assert not memory.exists("a.md")
@@ -50,7 +50,7 @@ def test_a_file_may_fill_the_limit_and_not_exceed_it(memory: AgentMemory, method
     assert memory.stat("a.md").size == 10
 
 
-def test_an_edit_may_fill_the_limit_and_not_exceed_it(memory: AgentMemory) -> None:
+def test_an_edit_may_reach_the_limit_but_not_exceed_it(memory: AgentMemory) -> None:
     memory.write("a.md", "x")
     with pytest.raises(OperationDenied):
         memory.edit("a.md", lambda text: text * 11)
@@ -67,7 +67,7 @@ def test_a_limit_counts_bytes(memory: AgentMemory) -> None:
         memory.write_bytes("a.md", b"\xff" * 11)
 
 
-def test_a_limit_of_nothing_lets_only_empty_files_be_written() -> None:
+def test_a_limit_of_zero_allows_only_empty_files() -> None:
     memory = AgentMemory.open("memory://", plugins=[LimitsPlugin(0)])
     memory.write("a.md", "")
     with pytest.raises(OperationDenied):
@@ -75,7 +75,7 @@ def test_a_limit_of_nothing_lets_only_empty_files_be_written() -> None:
 
 
 @pytest.mark.parametrize("limit", [True, 1.5, float("nan"), "10"])
-def test_a_limit_that_is_no_whole_number_is_refused(limit: Any) -> None:
+def test_a_limit_that_is_no_integer_is_refused(limit: Any) -> None:
     with pytest.raises(ValueError, match="max_file_bytes must be a whole number of at least 0"):
         LimitsPlugin(limit)
 
@@ -85,14 +85,14 @@ def test_a_negative_limit_is_refused() -> None:
         LimitsPlugin(-1)
 
 
-def test_a_refusal_names_the_path_and_no_content(memory: AgentMemory) -> None:
+def test_a_refusal_names_the_path_but_no_content(memory: AgentMemory) -> None:
     with pytest.raises(OperationDenied) as denied:
         memory.write("notes/a.md", "secret" * 200)
     assert str(denied.value).startswith("'notes/a.md': 1,200 bytes")
     assert "secret" not in str(denied.value)
 
 
-def test_an_append_counts_what_is_there(memory: AgentMemory) -> None:
+def test_an_append_counts_the_existing_content(memory: AgentMemory) -> None:
     memory.append("a.md", "x" * 6)
     memory.append("a.md", "x" * 4)
     with pytest.raises(OperationDenied):
@@ -101,7 +101,7 @@ def test_an_append_counts_what_is_there(memory: AgentMemory) -> None:
 
 
 @pytest.mark.parametrize("see", ["read", "read_bytes", "stat", "exists"])
-def test_an_append_counts_what_others_wrote_once_it_was_seen(see: str) -> None:
+def test_an_append_counts_other_clients_content_after_a_read_or_stat(see: str) -> None:
     store = MemoryBackend()
     AgentMemory.open(store).write("a.md", "x" * 8)
     memory = AgentMemory.open(store, plugins=[LimitsPlugin(10)])
@@ -110,7 +110,7 @@ def test_an_append_counts_what_others_wrote_once_it_was_seen(see: str) -> None:
         memory.append("a.md", "xxx")
 
 
-def test_a_file_nobody_has_seen_exceeds_the_limit_by_one_append_at_most() -> None:
+def test_an_unseen_file_can_exceed_the_limit_by_one_append_at_most() -> None:
     store = MemoryBackend()
     AgentMemory.open(store).write("a.md", "x" * 8)
     memory = AgentMemory.open(store, plugins=[LimitsPlugin(10)])
@@ -130,7 +130,7 @@ def test_a_file_nobody_has_seen_exceeds_the_limit_by_one_append_at_most() -> Non
     ],
     ids=["delete", "delete_tree", "rename", "write"],
 )
-def test_a_file_that_is_gone_counts_no_more(memory: AgentMemory, vanish: Callable[[AgentMemory], object]) -> None:
+def test_a_removed_file_does_not_count(memory: AgentMemory, vanish: Callable[[AgentMemory], object]) -> None:
     memory.write("a.md", "x" * 10)
     vanish(memory)
     memory.append("a.md", "x" * 10)
@@ -138,7 +138,7 @@ def test_a_file_that_is_gone_counts_no_more(memory: AgentMemory, vanish: Callabl
 
 
 @pytest.mark.parametrize("see", ["read", "stat"])
-def test_a_file_that_others_removed_counts_no_more_once_that_was_seen(see: str) -> None:
+def test_a_file_removed_by_another_client_does_not_count_after_a_read_or_stat(see: str) -> None:
     store = MemoryBackend()
     memory = AgentMemory.open(store, plugins=[LimitsPlugin(10)])
     memory.write("a.md", "x" * 10)
@@ -173,7 +173,7 @@ def test_a_file_that_others_removed_counts_no_more_once_that_was_seen(see: str) 
         *("vetoed write", "vetoed append", "failed create", "vetoed edit"),
     ],
 )
-def test_an_operation_in_between_does_not_make_room(
+def test_an_operation_in_between_does_not_free_any_limit(
     memory: AgentMemory, distract: Callable[[AgentMemory], object]
 ) -> None:
     memory.write("other.md", "")
@@ -186,14 +186,14 @@ def test_an_operation_in_between_does_not_make_room(
 
 
 @pytest.mark.parametrize("move", ["rename", "copy"])
-def test_a_file_counts_under_its_new_name_too(memory: AgentMemory, move: str) -> None:
+def test_a_renamed_or_copied_file_counts_under_its_new_name(memory: AgentMemory, move: str) -> None:
     memory.write("a.md", "x" * 10)
     getattr(memory, move)("a.md", "b.md")
     with pytest.raises(OperationDenied):
         memory.append("b.md", "x")
 
 
-def test_files_of_the_same_name_are_counted_apart() -> None:
+def test_files_of_the_same_name_are_counted_separately() -> None:
     with AgentMemoryService("memory://", plugins=[LimitsPlugin(10)]) as service:
         service.append_to_memory_file("bob", "a.md", "x" * 10)
         service.append_to_memory_file("eve", "a.md", "x" * 10)
@@ -203,7 +203,7 @@ def test_files_of_the_same_name_are_counted_apart() -> None:
             bob.append("notes/a.md", "x")
 
 
-def test_async_callers_are_limited_alike() -> None:
+def test_async_callers_have_the_same_limits() -> None:
     memory = AsyncAgentMemory.open("memory://", plugins=[LimitsPlugin(10)])
 
     async def fill() -> None:
@@ -219,7 +219,7 @@ def _appended(path: str, size: int) -> tuple[Operation, Outcome]:
     return operation, Outcome(status="ok", duration=0.0, size=size)
 
 
-def test_memory_is_bounded_and_an_evicted_file_counts_at_least_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_bounded_and_an_evicted_file_counts_at_least_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agent_memory.plugins._sizes._REMEMBERED", 3)
     monkeypatch.setattr("agent_memory.plugins._sizes._BUCKETS", 2)
     plugin = LimitsPlugin(10)
@@ -236,7 +236,7 @@ def test_memory_is_bounded_and_an_evicted_file_counts_at_least_as_it_was(monkeyp
 
 
 @pytest.mark.parametrize("move", ["rename", "copy"])
-def test_a_directory_of_more_files_than_are_remembered_is_followed_as_far_as_they_go(
+def test_moving_more_files_than_are_remembered_still_tracks_the_remembered_ones(
     memory: AgentMemory, move: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("agent_memory.plugins._sizes._REMEMBERED", 3)
@@ -262,7 +262,7 @@ def url() -> str:
 
 
 @pytest.mark.parametrize("method", ["write", "create", "append"])
-def test_an_agent_has_so_many_files_and_no_more(url: str, method: str) -> None:
+def test_an_agent_cannot_exceed_its_number_of_files(url: str, method: str) -> None:
     service = opened(url, max_files=2)
     bob = service.agent("bob")
     getattr(bob, method)("a.md", "x")
@@ -277,7 +277,7 @@ def test_an_agent_has_so_many_files_and_no_more(url: str, method: str) -> None:
     assert [entry.path for entry in bob.list()] == ["b.md", "c.md"]
 
 
-def test_an_agent_has_so_many_bytes_and_no_more(url: str) -> None:
+def test_an_agent_cannot_exceed_its_number_of_bytes(url: str) -> None:
     bob = opened(url, max_bytes=10).agent("bob")
     bob.write("a.md", "12345")
     bob.append("b.md", "1234")
@@ -300,7 +300,7 @@ def test_an_agent_has_so_many_bytes_and_no_more(url: str) -> None:
     bob.write("e.md", "1234567890")
 
 
-def test_what_was_there_before_is_counted(url: str) -> None:
+def test_existing_files_are_counted(url: str) -> None:
     plain(url).write_memory_file("bob", "a.md", "12345")
     bob = opened(url, max_files=2, max_bytes=10).agent("bob")
     with pytest.raises(OperationDenied):
@@ -322,7 +322,9 @@ def test_an_agent_that_is_over_its_limits_may_still_shrink(url: str) -> None:
     bob.write("a.md", "x" * 10)
 
 
-def test_it_counts_anew_before_it_refuses_and_else_only_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_plugin_lists_the_files_again_before_a_refusal_and_otherwise_rarely(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     now = 1000.0
     monkeypatch.setattr(_usage.time, "monotonic", lambda: now)  # type: ignore[attr-defined]
     backend = Listing()
@@ -334,7 +336,7 @@ def test_it_counts_anew_before_it_refuses_and_else_only_now_and_then(monkeypatch
     assert backend.listings == 1
     for path in ("b.md", "c.md"):
         other.write_memory_file("bob", path, "x")
-    bob.write("d.md", "x")  # it did not know of the others'
+    bob.write("d.md", "x")  # the plugin has not seen the other client's files
     bob.delete("d.md")
     now += 10
     bob.write("d.md", "x")
@@ -354,7 +356,7 @@ def test_it_counts_anew_before_it_refuses_and_else_only_now_and_then(monkeypatch
 
 
 class Listing(MemoryBackend):
-    """Counts its listings."""
+    """A backend that counts its listings."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -365,7 +367,7 @@ class Listing(MemoryBackend):
         return super().list(prefix, recursive=recursive, after=after, limit=limit)
 
 
-def test_threads_of_one_service_do_not_exceed_the_limits_together(url: str) -> None:
+def test_concurrent_threads_of_one_service_do_not_exceed_the_limits(url: str) -> None:
     for _ in range(20):
         service = opened(f"{url}-{next(_numbers)}", max_files=5)
         barrier = threading.Barrier(8)
@@ -384,12 +386,12 @@ def test_threads_of_one_service_do_not_exceed_the_limits_together(url: str) -> N
 
 
 @pytest.mark.parametrize("limits", [{"max_files": 1}, {"max_bytes": 1}, {"max_files": -1, "root": "memory://"}])
-def test_limits_of_agents_that_make_no_sense_are_refused(limits: dict[str, Any]) -> None:
+def test_invalid_limits_of_agents_are_refused(limits: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"root=|at least 0"):
         LimitsPlugin(**limits)
 
 
-def test_limits_of_agents_hold_on_s3(ministack: S3Server) -> None:
+def test_the_limits_of_agents_hold_on_s3(ministack: S3Server) -> None:
     url, options = ministack.new_url(), ministack.options
     with (
         LimitsPlugin(max_files=2, root=url, storage_options=options) as limits,
@@ -402,7 +404,7 @@ def test_limits_of_agents_hold_on_s3(ministack: S3Server) -> None:
 
 
 class Slow(MemoryBackend):
-    """Waits in the middle of a write of ``x`` until it may go on."""
+    """A backend that waits in a write of ``x`` until ``go_on`` is set."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -416,7 +418,7 @@ class Slow(MemoryBackend):
         return super().write(key, data, when)
 
 
-def test_a_file_that_is_deleted_while_it_is_rewritten_still_counts() -> None:
+def test_a_file_deleted_during_its_rewrite_still_counts() -> None:
     backend = Slow()
     service = AgentMemoryService(backend, plugins=[LimitsPlugin(max_files=1, max_bytes=100, root=backend)])
     bob = service.agent("bob")
@@ -434,7 +436,7 @@ def test_a_file_that_is_deleted_while_it_is_rewritten_still_counts() -> None:
 
 
 class Late:
-    """Holds what the observers after it are told of one kind of operation until it may go on."""
+    """An observer that delays the later observers for one kind of operation until ``go_on`` is set."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -448,7 +450,7 @@ class Late:
 
 
 @pytest.mark.parametrize("kind", ["append", "delete"])
-def test_operations_that_are_reported_in_another_order_make_no_room(url: str, kind: str) -> None:
+def test_operations_reported_in_another_order_do_not_free_any_limit(url: str, kind: str) -> None:
     late = Late(kind)
     limits = LimitsPlugin(root=url, max_files=2, max_bytes=100)
     bob = AgentMemoryService(url, plugins=[limits, late]).agent("bob")
@@ -473,7 +475,7 @@ def test_operations_that_are_reported_in_another_order_make_no_room(url: str, ki
     bob.append("b.md", "x" * limits_left)
 
 
-def test_only_the_limit_that_is_exceeded_refuses(url: str) -> None:
+def test_only_the_exceeded_limit_refuses_an_operation(url: str) -> None:
     for path in ("a.md", "b.md", "c.md"):
         plain(url).write_memory_file("bob", path, "x" * 10)
     few = opened(url, max_files=2, max_bytes=1000).agent("bob")
@@ -490,7 +492,7 @@ def _create_in_child(service: AgentMemoryService) -> None:
     service.create_memory_file("bob", "child.md", "x")
 
 
-def test_after_a_fork_nothing_of_the_parents_is_under_way(tmp_path: Path) -> None:
+def test_a_forked_child_drops_the_parents_operations_in_progress(tmp_path: Path) -> None:
     limits = LimitsPlugin(100, max_files=2, root=tmp_path / "root")
     service = AgentMemoryService(tmp_path / "root", plugins=[limits])
     service.create_memory_file("bob", "a.md", "x")
@@ -504,7 +506,7 @@ def test_after_a_fork_nothing_of_the_parents_is_under_way(tmp_path: Path) -> Non
     assert child.exitcode == 0
 
 
-def test_a_separator_is_short() -> None:
+def test_a_separator_has_at_most_64_bytes() -> None:
     memory = AgentMemory.open("memory://")
     memory.append("a.md", "x")
     memory.append("a.md", "y", separator="-" * 64)

@@ -1,7 +1,7 @@
-"""What the limits plugin knows is never smaller than the truth: random operations, interleaved, against a model.
+"""The limits plugin never underestimates sizes: random interleaved operations, compared with a model.
 
-Each operation is a series of steps: the guard, the effect, the report. The model makes steps of several operations in
-random order, reports some as cancelled before or after their effect, and lets an effect come up to a minute late.
+Each operation is a series of steps: the guard, the effect, the report. The model runs steps of several operations in
+random order, reports some as cancelled before or after their effect, and delays an effect by up to a minute.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SHORT, LONG = range(60), [pytest.param(each, marks=pytest.mark.long) for each in
 
 
 class World(MemoryBackend):
-    """The files' sizes, and a listing in the middle of which other operations go on."""
+    """The files' sizes, and a listing during which other operations continue."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class Clock:
 
 
 class Model:
-    """A service with one plugin, and the operations under way."""
+    """A service with one plugin, and the operations in progress."""
 
     def __init__(self, seed: int, plugin: LimitsPlugin, world: World, clock: Clock) -> None:
         self.random = random.Random(seed)
@@ -75,7 +75,7 @@ class Model:
             self.under_way.remove(operation)
 
     def some_effects(self) -> None:
-        """In the middle of a listing: effects alone, for hooks wait for its end."""
+        """Run effects during a listing; no hooks, because hooks wait for the end of the listing."""
         self.random.shuffle(self.effects)
         while self.effects and self.random.random() < 0.5:
             self.effects.pop()()
@@ -119,9 +119,9 @@ class Model:
         if late > 0.2 and done and self.random.random() < 0.7:
             self.report(facts, began, done[0])
             return
-        read.append(dict(self.world.files))  # a request that is still sent holds content that was read before
+        read.append(dict(self.world.files))  # a request that is sent later holds content that was read before
         self.report(facts, began, Outcome("unknown", 0.0, error="interrupted"))
-        while effect in self.effects:  # its request goes on without it
+        while effect in self.effects:  # the request continues after the cancellation
             yield
             if self.random.random() < 0.3:
                 self.make(effect)
@@ -168,7 +168,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> tuple[World, Clock]:
 
 
 @pytest.mark.parametrize("seed", [*SHORT, *LONG])
-def test_a_bound_of_a_file_is_never_smaller_than_the_file(seed: int, world: tuple[World, Clock]) -> None:
+def test_the_estimated_size_of_a_file_is_never_too_small(seed: int, world: tuple[World, Clock]) -> None:
     plugin = LimitsPlugin(LIMIT)
     assert plugin._sizes
     model = Model(seed, plugin, *world)
@@ -179,7 +179,7 @@ def test_a_bound_of_a_file_is_never_smaller_than_the_file(seed: int, world: tupl
 
 
 @pytest.mark.parametrize("seed", [*SHORT, *LONG])
-def test_an_agent_never_has_more_than_its_limits(seed: int, world: tuple[World, Clock]) -> None:
+def test_an_agent_never_exceeds_its_limits(seed: int, world: tuple[World, Clock]) -> None:
     plugin = LimitsPlugin(root=world[0], max_files=MOST, max_bytes=ALL)
     model = Model(seed, plugin, *world)
     model.world.meanwhile = model.some_effects

@@ -1,4 +1,4 @@
-"""The logging plugin: one line per operation, no content, and no name that can forge a line."""
+"""The logging plugin: one line per operation, without content, and no name can forge a line."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ OUTCOME = Outcome(status="ok", duration=0.0015)
 
 
 def line(log: pytest.LogCaptureFixture, operation: Operation = OPERATION, outcome: Outcome = OUTCOME) -> str:
-    """What one operation is logged as."""
+    """The log line of one operation."""
     LoggingPlugin().agent_memory_after_operation(operation, outcome)
     (record,) = log.records
     assert record.name == "agent_memory"
@@ -56,7 +56,7 @@ def test_logging_is_on_by_default(log: pytest.LogCaptureFixture) -> None:
     ]
 
 
-def test_a_line_has_every_fact_there_is(log: pytest.LogCaptureFixture) -> None:
+def test_a_line_has_every_given_fact(log: pytest.LogCaptureFixture) -> None:
     operation = replace(OPERATION, kind="rename", target="b.md", actor="alice", size=5)
     told = line(log, operation, replace(OUTCOME, size=7, files=3, skipped=2, attempts=4))
     assert told == (
@@ -64,11 +64,11 @@ def test_a_line_has_every_fact_there_is(log: pytest.LogCaptureFixture) -> None:
     )
 
 
-def test_a_line_has_no_more_facts_than_there_are(log: pytest.LogCaptureFixture) -> None:
+def test_a_line_omits_facts_that_are_not_given(log: pytest.LogCaptureFixture) -> None:
     assert line(log, replace(OPERATION, kind="read")) == "read agent=bob path='a.md' ms=1.5 outcome=ok"
 
 
-def test_a_size_is_the_one_given_until_another_is_known(log: pytest.LogCaptureFixture) -> None:
+def test_a_line_shows_the_given_size_until_the_outcome_has_one(log: pytest.LogCaptureFixture) -> None:
     assert "size=5 " in line(log, replace(OPERATION, size=5))
 
 
@@ -87,7 +87,7 @@ def test_a_size_is_the_one_given_until_another_is_known(log: pytest.LogCaptureFi
         (Outcome(status="unknown", duration=0.0, error="outcome_unknown"), logging.WARNING),
     ],
 )
-def test_ordinary_answers_are_information_and_the_rest_are_warnings(
+def test_ordinary_outcomes_are_logged_as_info_and_others_as_warnings(
     log: pytest.LogCaptureFixture, outcome: Outcome, level: int
 ) -> None:
     told = line(log, outcome=outcome)
@@ -96,7 +96,7 @@ def test_ordinary_answers_are_information_and_the_rest_are_warnings(
     assert log.records[0].levelno == level
 
 
-def test_nothing_is_formatted_that_nobody_listens_to(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_line_is_not_formatted_if_its_level_is_disabled(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "agent_memory")
     AgentMemory.open("memory://").write("a.md", "text")
     assert caplog.records == []
@@ -111,7 +111,7 @@ def test_a_name_cannot_forge_a_line(log: pytest.LogCaptureFixture, fact: str, te
     assert told.isascii()
 
 
-def test_a_refused_name_is_one_warning_with_its_rule(log: pytest.LogCaptureFixture) -> None:
+def test_a_refused_name_is_logged_as_one_warning_with_its_rule(log: pytest.LogCaptureFixture) -> None:
     service = AgentMemoryService("memory://")
     with pytest.raises(InvalidPathError):
         service.read_memory_file("bob", "a\n?.md")
@@ -172,17 +172,17 @@ AgentMemory.open("memory://", plugins=[Crashing()]).write("notes.md", "x")
 
 
 def said(program: str) -> str:
-    """What a program that ends well prints to standard error."""
+    """The standard error of a program that succeeds."""
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     return done.stderr
 
 
-def test_an_observer_that_crashes_is_told_on_standard_error_where_no_logging_is_configured() -> None:
+def test_a_failing_observer_is_shown_on_standard_error_without_logging_configuration() -> None:
     assert "the plugin 'Crashing' failed in agent_memory_after_operation" in said(CRASHING)
     assert "the observer is broken" in said(CRASHING)
 
 
-def test_an_application_that_configures_logging_decides_what_is_shown() -> None:
+def test_the_logging_configuration_of_an_application_decides_the_output() -> None:
     silent = 'import logging\nlogging.getLogger("agent_memory").addHandler(logging.NullHandler())\n'
     assert said(silent + CRASHING) == ""
     assert said("import logging\nlogging.basicConfig(level=logging.CRITICAL)\n" + CRASHING) == ""

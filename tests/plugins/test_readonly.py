@@ -1,4 +1,4 @@
-"""What is read-only is neither written, moved nor deleted, by whichever way."""
+"""Read-only files cannot be written, moved or deleted by any operation."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ ALLOWED: list[tuple[str, Change]] = [
     ("policies/deep/*.md", lambda m: m.write("policies/a.md", "new")),
     ("policies/deep/*.md", lambda m: m.delete("policies/a.md")),
     ("*.lock", lambda m: m.write("notes/y.lock", "new")),
-    ("i.md", lambda m: m.write("\u0130.md", "new")),  # not the same to str.casefold
+    ("i.md", lambda m: m.write("\u0130.md", "new")),  # differs under str.casefold
     ("\u0131.md", lambda m: m.write("I.md", "new")),
 ]
 
@@ -80,19 +80,19 @@ def test_a_change_is_refused_and_changes_nothing(pattern: str, change: Change) -
 
 
 @pytest.mark.parametrize(("pattern", "change"), ALLOWED)
-def test_all_else_goes_on(pattern: str, change: Change) -> None:
+def test_every_other_change_is_allowed(pattern: str, change: Change) -> None:
     with opened(pattern) as service:
         change(service.agent("bob"))
 
 
-def test_it_holds_for_the_agents_that_are_named() -> None:
+def test_the_pattern_applies_only_to_the_named_agents() -> None:
     with opened("policies/**", agents=["bob"]) as service:
         service.write_memory_file("eve", "policies/a.md", "new")
         with pytest.raises(OperationDenied):
             service.write_memory_file("bob", "policies/a.md", "new")
 
 
-def test_below_a_subtree_the_pattern_is_still_the_trees() -> None:
+def test_the_pattern_applies_to_the_path_in_the_agents_tree_below_a_subtree_too() -> None:
     with opened("policies/**") as service, pytest.raises(OperationDenied):
         service.agent("bob").subtree("policies").write("a.md", "new")
 

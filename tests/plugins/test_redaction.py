@@ -1,4 +1,4 @@
-"""Secrets on their way into a memory: masked, refused or reported, and never told."""
+"""Secrets written to a memory are masked, refused or reported, and never appear in a message."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def memory(*args: object, **options: object) -> AgentMemory:
 
 
 @pytest.mark.parametrize(("kind", "secret"), SECRETS.items())
-def test_a_secret_is_masked_and_what_stands_around_it_stays(kind: str, secret: str) -> None:
+def test_a_secret_is_masked_and_its_surroundings_stay_unchanged(kind: str, secret: str) -> None:
     bob = memory()
     result = bob.write("a.md", f"before {secret}.\nafter “{secret}” more\n")
     masked = f"before [redacted: {kind}].\nafter “[redacted: {kind}]” more\n"
@@ -47,7 +47,7 @@ def test_a_secret_is_masked_and_what_stands_around_it_stays(kind: str, secret: s
     assert bob.read("b.md") == masked
 
 
-def test_every_way_to_write_is_filtered() -> None:
+def test_every_write_operation_is_filtered() -> None:
     bob = memory()
     bob.create("a.md", f"{AWS}\n")
     bob.append("a.md", f"{AWS}\n")
@@ -59,7 +59,7 @@ def test_every_way_to_write_is_filtered() -> None:
     assert AWS not in bob.read("b.md")
 
 
-def test_of_a_url_the_password_is_the_secret() -> None:
+def test_the_password_of_a_url_is_masked() -> None:
     bob = memory()
     bob.write("a.md", "clone https://me:hunter2@example.com/x.git and https://example.com/me:x")
     masked = "clone https://me:[redacted: Basic Auth Credentials]@example.com/x.git and https://example.com/me:x"
@@ -85,7 +85,7 @@ PASSWORD = "[redacted: Basic Auth Credentials]"
         ("postgres://u:[redacted: x]hunter2@h/db", "postgres://u:[redacted: x]hunter2@h/db"),
     ],
 )
-def test_passwords_of_urls(url: str, masked: str) -> None:
+def test_only_passwords_of_urls_are_masked(url: str, masked: str) -> None:
     bob = memory()
     bob.write("a.md", url)
     assert bob.read("a.md") == masked
@@ -105,13 +105,13 @@ def test_passwords_of_urls(url: str, masked: str) -> None:
         "PuTTY-User-Key-File-3: ssh-rsa\nEncryption: none\nAAAA",
     ],
 )
-def test_private_keys_are_masked_whole_and_what_follows_is_not(key: str) -> None:
+def test_a_private_key_is_masked_completely_but_not_the_text_after_it(key: str) -> None:
     bob = memory()
     bob.write("a.md", f"key: {key}\nAnd then a sentence.\n")
     assert bob.read("a.md") == "key: [redacted: Private Key]\nAnd then a sentence.\n"
 
 
-def test_who_only_mentions_a_key_loses_no_more_than_that() -> None:
+def test_a_mere_mention_of_a_key_masks_only_the_mention() -> None:
     bob = memory()
     bob.write("a.md", "It begins with -----BEGIN PRIVATE KEY----- and a line end.\nImportant notes follow.\n")
     assert bob.read("a.md") == "It begins with [redacted: Private Key] and a line end.\nImportant notes follow.\n"
@@ -127,14 +127,14 @@ def test_who_only_mentions_a_key_loses_no_more_than_that() -> None:
          "//registry.npmjs.org/:_authToken=[redacted: NPM tokens] # x"),
     ],
 )  # fmt: skip
-def test_what_stands_around_a_secret_stays(text: str, masked: str) -> None:
+def test_the_text_around_a_secret_stays_unchanged(text: str, masked: str) -> None:
     bob = memory()
     bob.write("a.md", text)
     assert bob.read("a.md") == masked
 
 
 @pytest.mark.parametrize("patterns", [{"digits": r"\d+"}, {"word": r"redacted|word"}, {"b": r"x(?P<secret>y)|zz"}])
-def test_to_mask_again_changes_nothing(patterns: dict[str, str]) -> None:
+def test_masking_again_changes_nothing(patterns: dict[str, str]) -> None:
     bob = memory(patterns=patterns)
     text = "a 12 word x xy " + " ".join(SECRETS.values())
     bob.write("a.md", text)
@@ -151,18 +151,18 @@ def test_to_mask_again_changes_nothing(patterns: dict[str, str]) -> None:
      "[redacted: GitHub Token]",
      "-----BEGIN PRIVATE KEY-----\nA: ", "-----BEGIN PRIVATE KEY-----\n\t", "ghp_" + "a" * 36 + "\\"],
 )  # fmt: skip
-def test_no_text_takes_time_by_its_square(part: str) -> None:
+def test_redaction_does_not_take_quadratic_time(part: str) -> None:
     redaction = RedactionPlugin(patterns={"words": "(a|b)+c|[^x]+x"})
     operation = Operation(id="1", time=0.0, kind="write", agent=None, path="a.md")
-    redaction.agent_memory_filter_content(operation, part.encode() * (200_000 // len(part)))  # else: minutes
+    redaction.agent_memory_filter_content(operation, part.encode() * (200_000 // len(part)))  # quadratic: minutes
 
 
 @pytest.mark.parametrize(
     "begin", ["key", "-----BEGIN PRIVATE KEY-----\n", "-----BEGIN PRIVATE KEY-----\nA: ", "cl_key="]
 )
-def test_a_run_of_blanks_takes_no_time_by_its_cube(begin: str) -> None:
+def test_redaction_of_many_spaces_does_not_take_cubic_time(begin: str) -> None:
     operation = Operation(id="1", time=0.0, kind="write", agent=None, path="a.md")
-    RedactionPlugin().agent_memory_filter_content(operation, f"{begin}{' ' * 200_000}!".encode())  # else: years
+    RedactionPlugin().agent_memory_filter_content(operation, f"{begin}{' ' * 200_000}!".encode())  # cubic: years
 
 
 @pytest.mark.parametrize(
@@ -170,14 +170,14 @@ def test_a_run_of_blanks_takes_no_time_by_its_cube(begin: str) -> None:
     ["", "an ordinary note\n- with 3 items\n", "commit 3f786850e387550fdab836ed7e6dc881de23001b", "10.0.0.1, 8.8.8.8",
      "https://example.com:8080/path", "password: see the safe", "日記"],
 )  # fmt: skip
-def test_ordinary_text_is_left_as_it_is(text: str) -> None:
+def test_ordinary_text_stays_unchanged(text: str) -> None:
     bob = memory()
     bob.write("a.md", text)
     assert bob.read("a.md") == text
 
 
 @pytest.mark.parametrize("mark", ["[redacted: {}]", "[redacted: x {}]", "[redacted: AWS Access Key]{}"])
-def test_what_looks_like_a_mark_hides_no_secret(mark: str) -> None:
+def test_text_that_resembles_a_redaction_mark_hides_no_secret(mark: str) -> None:
     bob = memory()
     bob.write("a.md", mark.format(AWS))
     assert AWS not in bob.read("a.md")
@@ -186,14 +186,14 @@ def test_what_looks_like_a_mark_hides_no_secret(mark: str) -> None:
 
 
 @pytest.mark.parametrize("mark", ["[redacted: x]", "[redacted: Private Key]"])
-def test_a_key_of_which_a_part_was_masked_is_masked_whole(mark: str) -> None:
+def test_a_partly_masked_key_is_masked_completely(mark: str) -> None:
     bob = memory()
     bob.write("a.md", PEM.replace("abcd", mark))
     assert bob.read("a.md") == "[redacted: Private Key]"
 
 
 @pytest.mark.parametrize(("kind", "secret"), [*SECRETS.items(), ("Private Key", PEM.partition("\n-----END")[0])])
-def test_secrets_in_a_line_of_json_are_masked_and_the_line_is_still_json(kind: str, secret: str) -> None:
+def test_masking_secrets_in_a_line_of_json_keeps_it_valid_json(kind: str, secret: str) -> None:
     bob = memory()
     text = f"first\n{secret}\nlast \u201cword\u201d \\"
     for line in (Message("user", text).to_line(), json.dumps({"content": json.dumps({"key": secret})}) + "\n"):
@@ -204,13 +204,13 @@ def test_secrets_in_a_line_of_json_are_masked_and_the_line_is_still_json(kind: s
         assert not any(part in kept for part in secret.split("\n") if part)
 
 
-def test_an_alternative_without_the_group_is_a_secret_too() -> None:
+def test_a_match_without_the_secret_group_is_masked_completely() -> None:
     bob = memory(patterns={"pin": r"pin=(?P<secret>\d+)|code \d+"})
     bob.write("a.md", "pin=1234 code 9999")
     assert bob.read("a.md") == "pin=[redacted: pin] [redacted: pin]"
 
 
-def test_of_bytes_that_are_not_text_the_secrets_are_masked_and_the_rest_stays() -> None:
+def test_secrets_in_binary_content_are_masked_and_other_bytes_stay_unchanged() -> None:
     bob = memory()
     bob.write_bytes("a.bin", b"\xff\x00" + AWS.encode() + b" \xe2\x82 \xed\xa0\x80")
     assert bob.read_bytes("a.bin") == b"\xff\x00[redacted: AWS Access Key] \xe2\x82 \xed\xa0\x80"
@@ -220,7 +220,7 @@ def test_of_bytes_that_are_not_text_the_secrets_are_masked_and_the_rest_stays() 
         memory("refuse").write_bytes("a.bin", b"\xff" + AWS.encode())
 
 
-def test_a_secret_is_refused_and_not_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_refused_secret_appears_in_no_message_and_no_log(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     bob = memory("refuse")
     bob.write("a.md", "before")
@@ -238,7 +238,7 @@ def test_a_secret_is_refused_and_not_told(caplog: pytest.LogCaptureFixture) -> N
     assert AWS not in caplog.text
 
 
-def test_a_secret_is_reported_and_written(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_reported_secret_is_written_unchanged_and_its_kind_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     bob = memory("report")
     bob.write("a.md", f"{AWS} {GITHUB}")
     assert bob.read("a.md") == f"{AWS} {GITHUB}"
@@ -246,7 +246,7 @@ def test_a_secret_is_reported_and_written(caplog: pytest.LogCaptureFixture) -> N
     assert AWS not in caplog.text
 
 
-def test_patterns_of_ones_own_and_kinds_to_let_pass() -> None:
+def test_custom_patterns_are_masked_and_ignored_kinds_are_not() -> None:
     patterns = {"badge": r"badge-\d+", "pin": r"PIN: (?P<secret>\d{4})"}
     bob = memory(patterns=patterns, ignore=["AWS Access Key"])
     bob.write("a.md", f"badge-42, PIN: 1234, {AWS}")
@@ -275,13 +275,13 @@ def test_patterns_of_ones_own_and_kinds_to_let_pass() -> None:
         ({"ignore": ["pin"], "patterns": {"badge": "x"}}, "unknown kinds"),
     ],
 )
-def test_options_that_make_no_sense_are_refused(wrong: dict[str, object], told: str) -> None:
+def test_invalid_options_are_refused(wrong: dict[str, object], told: str) -> None:
     with pytest.raises(ValueError, match=re.escape(told)):
         RedactionPlugin(**wrong)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("kind", "sample"), [(kind, each) for kind, all_ in SAMPLES.items() for each in all_])
-def test_every_known_form_is_found(kind: str, sample: str) -> None:
+def test_every_known_form_of_a_credential_is_found(kind: str, sample: str) -> None:
     assert kind in {found.kind for found in known_secrets(f"see {sample} x")}
     bob = memory()
     for around in ("{}\n", "see {} and\n", json.dumps({"a": "{}"})):
@@ -329,7 +329,7 @@ NESTINGS: dict[str, list[Callable[[str], str]]] = {
 
 @pytest.mark.parametrize("nesting", NESTINGS)
 @pytest.mark.parametrize("sample", ALL_SAMPLES)
-def test_a_secret_that_is_masked_in_a_note_is_masked_in_json(sample: str, nesting: str) -> None:
+def test_a_secret_masked_in_plain_text_is_masked_in_json_too(sample: str, nesting: str) -> None:
     bob = memory()
     note = f"see {sample} x\nand \u00e9"
     bob.write("a.md", note)
@@ -349,7 +349,7 @@ def test_a_secret_that_is_masked_in_a_note_is_masked_in_json(sample: str, nestin
     assert not any(secret in kept for secret in secrets)
 
 
-def test_the_values_of_json_are_read_without_their_escapes() -> None:
+def test_secrets_are_found_behind_json_escapes() -> None:
     bob = memory()
     bob.write(
         "a.json", '{"aws_secret_key":"wJalrXUtnFEMI\\/K7MDENG\\/bPxRfiCYEXAMPLEKEY","b":"\\u0041KIAIOSFODNN7EXAMPLE"}'
@@ -359,7 +359,7 @@ def test_the_values_of_json_are_read_without_their_escapes() -> None:
 
 @settings(max_examples=2000)
 @given(st.text(st.sampled_from('\\\\\\u005c0041nrtbf"/xé\ue000\ue001\n')))
-def test_escapes_are_read_from_the_left_each_once(text: str) -> None:
+def test_each_json_escape_is_decoded_once_from_left_to_right(text: str) -> None:
     meanings = {"n": "\n", "r": "\n", "t": "\t", "b": " ", "f": " "}
 
     def meaning(escape: re.Match[str]) -> str:
@@ -368,20 +368,20 @@ def test_escapes_are_read_from_the_left_each_once(text: str) -> None:
     assert unescaped(text) == _ESCAPE.sub(meaning, text)
 
 
-def test_a_list_behind_the_mention_of_a_key_stays() -> None:
+def test_a_list_after_a_mention_of_a_key_stays_unchanged() -> None:
     bob = memory()
     bob.write("a.md", "-----BEGIN PRIVATE KEY-----\n- milk\n- eggs\n# Title\n| a |\n")
     assert bob.read("a.md") == "[redacted: Private Key]\n- milk\n- eggs\n# Title\n| a |\n"
 
 
-def test_all_parts_of_a_token_are_masked() -> None:
+def test_all_parts_of_a_json_web_token_are_masked() -> None:
     bob = memory()
     for token in ("eyJa.b.c.d.e-_", "eyJa..b.c.d", "eyJa.b.c", "eyJa.b"):
         bob.write("a.md", f"see {token}. And")
         assert bob.read("a.md") == "see [redacted: JSON Web Token]. And"
 
 
-def test_a_key_without_an_end_ends_with_its_json_string() -> None:
+def test_a_key_without_an_end_marker_ends_with_its_json_string() -> None:
     bob = memory()
     begin = "-----BEGIN RSA PRIVATE KEY-----\n"
     for rest in ("MIIE", "A: b", 'Comment: "x y"\nMIIE', "A: "):
@@ -391,7 +391,7 @@ def test_a_key_without_an_end_ends_with_its_json_string() -> None:
 
 
 def detectors() -> list[tuple[str, re.Pattern[str]]]:
-    """The forms that detect-secrets knows, but for those of which it knows too little."""
+    """The patterns of detect-secrets, except for the kinds that this package defines itself."""
     found: dict[str, Any] = get_mapping_from_secret_type_to_class()
     return [
         (kind, pattern)
@@ -405,7 +405,7 @@ OWN_FORMS = {"Public IP (ipv4)", "Private Key", "Basic Auth Credentials", "JSON 
 DETECTORS = detectors()
 
 
-def test_every_kind_that_detect_secrets_knows_is_known() -> None:
+def test_redaction_knows_every_kind_of_detect_secrets() -> None:
     assert {kind for kind, _ in DETECTORS} | OWN_FORMS - {"Public IP (ipv4)"} == KINDS
     assert len(DETECTORS) == 34, "detect-secrets knows other forms than before"
 
@@ -413,7 +413,9 @@ def test_every_kind_that_detect_secrets_knows_is_known() -> None:
 @pytest.mark.parametrize(("kind", "pattern"), DETECTORS)
 @given(st.data())
 @settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much], deadline=None)
-def test_what_detect_secrets_finds_is_found(kind: str, pattern: re.Pattern[str], data: st.DataObject) -> None:
+def test_redaction_finds_every_secret_that_detect_secrets_finds(
+    kind: str, pattern: re.Pattern[str], data: st.DataObject
+) -> None:
     text = data.draw(st.from_regex(pattern))
     ours = {place for found in known_secrets(text) if found.kind == kind for place in range(found.start, found.end)}
     for match in pattern.finditer(text):
@@ -425,14 +427,14 @@ def test_what_detect_secrets_finds_is_found(kind: str, pattern: re.Pattern[str],
 
 @given(st.integers(0, 5000), st.sampled_from(sorted(SECRETS)), st.sampled_from('x \n\\"\u00e9'))
 @settings(max_examples=60, deadline=None)
-def test_a_secret_is_found_wherever_it_stands(before: int, kind: str, filling: str) -> None:
+def test_a_secret_is_found_at_any_position(before: int, kind: str, filling: str) -> None:
     bob = memory(patterns={"badge": r"badge-\d+"})
     bob.write("a.md", f"{filling * before} {SECRETS[kind]} badge-{'7' * 300} {filling * (5000 - before)}")
     assert f" [redacted: {kind}] [redacted: badge] " in bob.read("a.md")
 
 
 class Recorder:
-    """A pattern that records the spans it is asked for."""
+    """A pattern that records the spans of its searches."""
 
     def __init__(self, pattern: str) -> None:
         self._pattern = re.compile(pattern)
@@ -445,7 +447,7 @@ class Recorder:
 
 @given(st.lists(st.integers(1, LONGEST - 1)), st.integers(0, 3000))
 @settings(deadline=None)
-def test_a_pattern_of_ones_own_sees_windows_and_finds_what_it_finds_in_the_whole(sizes: list[int], gap: int) -> None:
+def test_a_custom_pattern_searched_in_windows_finds_the_same_as_in_the_whole_text(sizes: list[int], gap: int) -> None:
     text = "".join(f"b{'a' * (size - 1)}{'.' * (gap % size)}" for size in sizes) + "." * gap
     recorder = Recorder("ba*")
     found = [match.span() for window in redaction._windows(text, recorder) for match in window.found]  # type: ignore[arg-type]
@@ -455,7 +457,7 @@ def test_a_pattern_of_ones_own_sees_windows_and_finds_what_it_finds_in_the_whole
 
 
 @pytest.mark.parametrize("size", [LONGEST, 2 * LONGEST, 10 * LONGEST])
-def test_what_may_go_on_behind_a_window_is_refused_and_not_masked_in_part(
+def test_a_match_that_may_continue_after_its_window_is_refused_not_partly_masked(
     size: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     text = f"{'.' * (LONGEST - 1)}badge-{'7' * size}{'.' * 3000}"

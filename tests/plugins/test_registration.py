@@ -1,4 +1,4 @@
-"""What is no plugin, or has no hook that would be called, is refused when it is registered."""
+"""An object that is no plugin, or has no hook that would be called, is refused when it is registered."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ NO_PLUGINS = [
 
 @pytest.mark.parametrize(("given", "told"), NO_PLUGINS)
 @pytest.mark.parametrize("opened", [AgentMemoryService, AsyncAgentMemoryService, AgentMemory.open])
-def test_what_is_no_plugin_is_refused(opened: type[AgentMemoryService], given: object, told: str) -> None:
+def test_an_object_that_is_no_plugin_is_refused(opened: type[AgentMemoryService], given: object, told: str) -> None:
     with pytest.raises(pluggy.PluginValidationError, match=told):
         opened("memory://", plugins=[given])
 
@@ -76,12 +76,12 @@ def module() -> types.ModuleType:
 
 
 @pytest.mark.parametrize("plugin", [Refusing(), Renamed(), module()])
-def test_an_object_and_a_module_are_plugins(plugin: object) -> None:
+def test_an_object_and_a_module_are_valid_plugins(plugin: object) -> None:
     with AgentMemoryService("memory://", plugins=[plugin]) as service, pytest.raises(OperationDenied):
         service.agent("bob").write("a.md", "x")
 
 
-def test_a_configuration_tells_of_a_pattern_that_matches_nothing(tmp_path: Path) -> None:
+def test_a_configured_pattern_that_matches_no_path_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "agent-memory.toml"
     file.write_text("[plugins.readonly]\npatterns = ['policies\\**']\n")
     with pytest.raises(ValueError, match=r"\[plugins.readonly\]: .* matches no path: .*; try 'policies/\*\*'"):

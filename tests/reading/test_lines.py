@@ -1,4 +1,4 @@
-"""Lines are read whole, once and in order, whatever the blocks are; lines too long to hold are passed over."""
+"""Lines are read whole, once and in order for any block size; lines that are too long to hold are skipped."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def walked(data: bytes, walk: Walk) -> list[Lines]:
 
 
 def assert_whole_lines(data: bytes, found: list[Lines], start: int, end: int) -> None:
-    """The pieces, in their order in the file, are all of its lines between two offsets, none twice, none missing."""
+    """Check that the pieces, in file order, hold every line between two offsets exactly once."""
     for piece in found:
         assert piece.data == data[piece.start : piece.end] != b""
         assert piece.start == 0 or data[piece.start - 1 : piece.start] == b"\n"
@@ -58,14 +58,14 @@ def test_forwards_gives_every_line_once_and_in_order(data: bytes, block: int) ->
 @example(b"\n\n\n", 1)
 @example(b"a\nb", 1)
 @example(b"", 1)
-def test_backwards_gives_every_line_once_the_last_first(data: bytes, block: int) -> None:
+def test_backwards_gives_every_line_once_and_the_last_line_first(data: bytes, block: int) -> None:
     found = walked(data, lambda reader: backwards(reader, block=block))
     assert_whole_lines(data, found[::-1], 0, len(data))
 
 
 @settings(deadline=None, max_examples=200)
 @given(files, blocks, st.data())
-def test_both_begin_at_any_line(data: bytes, block: int, draw: st.DataObject) -> None:
+def test_forwards_and_backwards_can_start_at_any_line(data: bytes, block: int, draw: st.DataObject) -> None:
     line = draw.draw(st.sampled_from([0, *(at + 1 for at, byte in enumerate(data) if byte == ord("\n"))]))
     after = walked(data, lambda reader: forwards(reader, line, block))
     before = walked(data, lambda reader: backwards(reader, line, block))
@@ -83,9 +83,7 @@ def test_blocks_hold_as_many_lines_as_fit() -> None:
 @pytest.mark.parametrize(
     ("before", "after"), [(b"a\nb\n", b"\nc\nd"), (b"", b"\nc"), (b"a\n", b""), (b"a\n", b"\n"), (b"", b"")]
 )
-def test_a_line_too_long_to_hold_is_passed_over_and_its_beginning_given(
-    walk: Walk, before: bytes, after: bytes
-) -> None:
+def test_a_line_too_long_to_hold_is_skipped_and_its_beginning_is_given(walk: Walk, before: bytes, after: bytes) -> None:
     found = sorted(walked(before + LONG + after, walk))
     (passed_over,) = (piece for piece in found if piece.too_long)
     assert passed_over.data == b""
@@ -97,20 +95,20 @@ def test_a_line_too_long_to_hold_is_passed_over_and_its_beginning_given(
 
 
 @both_ways
-def test_every_line_too_long_to_hold_is_passed_over_on_its_own(walk: Walk) -> None:
+def test_each_line_too_long_to_hold_is_skipped_separately(walk: Walk) -> None:
     found = sorted(walked(b"\n".join([LONG, b"a", LONG, LONG]), walk))
     assert [piece.data or piece.too_long[:4] for piece in found] == [b"long", b"a\n", b"long", b"long"]
 
 
 @both_ways
-def test_a_line_as_long_as_may_be_is_held(walk: Walk) -> None:
+def test_a_line_of_the_maximum_length_is_held(walk: Walk) -> None:
     line = b"x" * MAX_LINE
     found = sorted(walked(b"a\n" + line + b"\nb", walk))
     assert b"".join(piece.data for piece in found) == b"a\n" + line + b"\nb"
     assert not any(piece.too_long for piece in found)
 
 
-def test_what_is_appended_on_the_way_is_not_read() -> None:
+def test_lines_appended_during_the_read_are_not_read() -> None:
     memory = AgentMemory.open("memory://")
     memory.write("file", "12345678\n" * 100)
 

@@ -1,4 +1,4 @@
-"""A needle never passes over what matches: in any case, and in JSON in any spelling."""
+"""The prefilter never skips a matching line: in upper or lower case, and in JSON with any escapes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ words = st.sampled_from(FAMILIES).flatmap(lambda letters: st.tuples(*[st.text(le
 
 
 def offsets(query: str, block: bytes, *, is_json: bool) -> list[int]:
-    """Every offset that the needle gives, asked for as a search does: on from the end of each one's line."""
+    """Every offset that the prefilter gives. As in a search, each call starts at the end of the last offset's line."""
     find = SearchPrefilter(query.lower(), json=is_json).finder(block)
     found, at = [], find(0)
     while at >= 0:
@@ -39,7 +39,7 @@ def cased() -> Iterator[str]:
 @given(words, st.data())
 @example(("a\\b", "\\b"), None)
 @example(("\\", "\\"), None)
-def test_a_plain_text_that_matches_is_never_passed_over(pair: tuple[str, str], data: st.DataObject | None) -> None:
+def test_a_matching_plain_text_is_never_skipped(pair: tuple[str, str], data: st.DataObject | None) -> None:
     text, query = pair
     if data is not None:
         query = data.draw(st.sampled_from([query, *(text[at : at + 2] for at in range(len(text)))]))
@@ -50,7 +50,7 @@ def test_a_plain_text_that_matches_is_never_passed_over(pair: tuple[str, str], d
 
 @settings(deadline=None, max_examples=300)
 @given(words, st.data())
-def test_a_json_string_that_matches_is_never_passed_over(pair: tuple[str, str], data: st.DataObject) -> None:
+def test_a_matching_json_string_is_never_skipped(pair: tuple[str, str], data: st.DataObject) -> None:
     text, query = pair
     query = data.draw(st.sampled_from([query, *(text[at : at + 2].upper() for at in range(len(text)))]))
     line = data.draw(spelled(text)).encode()
@@ -59,14 +59,14 @@ def test_a_json_string_that_matches_is_never_passed_over(pair: tuple[str, str], 
 
 
 @pytest.mark.parametrize("is_json", [True, False])
-def test_every_character_of_unicode_is_found_by_its_lower_case(is_json: bool) -> None:
+def test_every_unicode_character_is_found_by_its_lower_case(is_json: bool) -> None:
     for character in cased():
         for query in character.lower():
             assert offsets(query, character.encode(), is_json=is_json) == [0]
             assert offsets(query, f"a{character}a".encode(), is_json=is_json)
 
 
-def test_every_character_of_unicode_is_found_escaped_by_its_lower_case() -> None:
+def test_every_escaped_unicode_character_is_found_by_its_lower_case() -> None:
     for character in cased():
         escaped = json.dumps(character).encode()
         for query in character.lower():
@@ -75,18 +75,18 @@ def test_every_character_of_unicode_is_found_escaped_by_its_lower_case() -> None
 
 
 @pytest.mark.parametrize("is_json", [True, False])
-def test_a_block_without_the_query_is_passed_over(is_json: bool) -> None:
+def test_a_block_without_the_query_is_skipped(is_json: bool) -> None:
     block = json.dumps({"role": "user", "content": "Grüße"}, ensure_ascii=False).encode() * 100
     for query in ("tea", "königin", "z", "😀", "role: user"):
         assert offsets(query, block, is_json=is_json) == []
 
 
-def test_no_character_from_the_last_cased_one_on_has_another_lower_case() -> None:
+def test_no_character_after_the_last_cased_one_has_a_lower_case() -> None:
     assert max(map(ord, cased())) < prefilter._LAST_CASED
 
 
 @pytest.mark.parametrize("is_json", [True, False])
-def test_a_query_longer_than_what_is_looked_at_is_found(is_json: bool) -> None:
+def test_a_query_longer_than_the_compared_prefix_is_found(is_json: bool) -> None:
     query = "k" * prefilter._LOOKED_AT + "\U00010428"
     for text in (query, query.upper(), query.replace("k", "\u212a")):
         assert offsets(query, b"\n" + text.encode(), is_json=is_json) == [1]

@@ -1,4 +1,4 @@
-"""A reader reads one state of a file in ranges: others may append to it meanwhile, and not rewrite it."""
+"""A reader reads one version of a file in ranges: a concurrent append is allowed, a rewrite is a conflict."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def memory(root: Root) -> Iterator[AgentMemory]:
 
 @pytest.fixture
 def other(root: Root) -> Iterator[AgentMemory]:
-    """What somebody else has opened."""
+    """Another client of the same store."""
     with AgentMemory.open(root.url, storage_options=root.options) as other:
         yield other
 
@@ -52,7 +52,7 @@ def test_a_reader_reads_ranges(memory: AgentMemory) -> None:
     assert memory.scan("a", past_the_end) == [DATA[-5:], DATA[-1:], b"", b""]
 
 
-def test_a_reader_begins_with_the_tail(memory: AgentMemory) -> None:
+def test_a_reader_can_begin_with_the_tail(memory: AgentMemory) -> None:
     for size in (1, 1000, len(DATA), 2 * len(DATA)):
 
         async def work(reader: Reader, size: int = size) -> tuple[bytes, int, bytes]:
@@ -61,7 +61,7 @@ def test_a_reader_begins_with_the_tail(memory: AgentMemory) -> None:
         assert memory.scan("a", work) == (DATA[-size:], len(DATA), DATA[:10])
 
 
-def test_a_reader_tells_when_the_file_has_another_state(memory: AgentMemory, other: AgentMemory) -> None:
+def test_a_readers_version_changes_when_the_file_changes(memory: AgentMemory, other: AgentMemory) -> None:
     async def work(reader: Reader) -> list[bool]:
         first = reader.version
         await reader.read(0, 10)
@@ -87,7 +87,7 @@ def test_an_empty_file_is_read(memory: AgentMemory) -> None:
     assert memory.scan("a", from_the_beginning) == memory.scan("a", from_the_end) == (b"", 0, b"")
 
 
-def test_a_file_that_is_missing_is_not_found_by_its_first_read(memory: AgentMemory) -> None:
+def test_the_first_read_of_a_missing_file_raises_not_found(memory: AgentMemory) -> None:
     async def tail(reader: Reader) -> bytes:
         return await reader.read_tail(1)
 
@@ -103,7 +103,7 @@ async def first_bytes(reader: Reader) -> bytes:
 
 
 def meanwhile(change: Callable[[], object], *ranges: tuple[int, int]) -> Callable[[Reader], Awaitable[list[bytes]]]:
-    """Reads ranges; after the first one somebody else changes the file."""
+    """Read ranges, and call ``change`` after the first one."""
 
     async def work(reader: Reader) -> list[bytes]:
         read = [await reader.read(*ranges[0])]
@@ -113,14 +113,14 @@ def meanwhile(change: Callable[[], object], *ranges: tuple[int, int]) -> Callabl
     return work
 
 
-def test_an_append_between_two_reads_does_not_disturb(memory: AgentMemory, other: AgentMemory) -> None:
+def test_an_append_between_two_reads_does_not_change_the_result(memory: AgentMemory, other: AgentMemory) -> None:
     for first in [(0, 10), (4000, 9000), (0, len(DATA))]:
         memory.write_bytes("a", DATA)
         work = meanwhile(lambda: other.append("a", "more"), first, (7, 9), (5000, 20_000), first)
         assert memory.scan("a", work) == [DATA[slice(*first)], DATA[7:9], DATA[5000:], DATA[slice(*first)]]
 
 
-def test_what_is_appended_between_two_reads_is_not_read(memory: AgentMemory, other: AgentMemory) -> None:
+def test_bytes_appended_between_two_reads_are_not_read(memory: AgentMemory, other: AgentMemory) -> None:
     async def work(reader: Reader) -> tuple[bytes, bytes, int]:
         tail = await reader.read_tail(10)
         other.append("a", "more")
@@ -129,7 +129,7 @@ def test_what_is_appended_between_two_reads_is_not_read(memory: AgentMemory, oth
     assert memory.scan("a", work) == (DATA[-10:], DATA[-10:], len(DATA))
 
 
-def test_appends_between_all_reads_do_not_disturb(memory: AgentMemory, other: AgentMemory) -> None:
+def test_appends_between_all_reads_do_not_change_the_result(memory: AgentMemory, other: AgentMemory) -> None:
     async def work(reader: Reader) -> bytes:
         read = b""
         while data := await reader.read(len(read), len(read) + 3000):
@@ -161,12 +161,12 @@ def test_a_rewrite_after_an_append_is_a_conflict(memory: AgentMemory, other: Age
         memory.scan("a", work)
 
 
-def test_a_file_deleted_between_two_reads_is_gone(memory: AgentMemory, other: AgentMemory) -> None:
+def test_a_file_deleted_between_two_reads_raises_not_found(memory: AgentMemory, other: AgentMemory) -> None:
     with pytest.raises(AgentMemoryFileNotFoundError):
         memory.scan("a", meanwhile(lambda: other.delete("a"), (0, 10), (10, 20)))
 
 
-def test_the_hooks_are_told_of_a_scan_once(root: Root, other: AgentMemory) -> None:
+def test_a_scan_is_reported_to_the_hooks_once(root: Root, other: AgentMemory) -> None:
     other.write_bytes("a", DATA)
     recorder = RecordingPlugin()
     work = meanwhile(lambda: other.append("a", "more"), (0, 10), (10, 20), (20, 30))
@@ -178,7 +178,7 @@ def test_the_hooks_are_told_of_a_scan_once(root: Root, other: AgentMemory) -> No
     assert (outcome.status, outcome.size) == ("ok", len(DATA))
 
 
-def test_the_hooks_are_told_once_of_a_scan_that_fails() -> None:
+def test_a_failed_scan_is_reported_to_the_hooks_once() -> None:
     async def work(reader: Reader) -> None:
         await reader.read(0, 10)
         raise ValueError("what was read is wrong")
@@ -192,7 +192,7 @@ def test_the_hooks_are_told_once_of_a_scan_that_fails() -> None:
     assert len(recorder.before) == 2
 
 
-def test_a_name_that_is_none_is_refused_before_anything_is_read() -> None:
+def test_an_invalid_name_is_refused_before_any_read() -> None:
     read: list[Reader] = []
 
     async def work(reader: Reader) -> None:
@@ -203,11 +203,11 @@ def test_a_name_that_is_none_is_refused_before_anything_is_read() -> None:
     assert not read
 
 
-def test_a_read_only_view_scans(memory: AgentMemory) -> None:
+def test_a_read_only_view_can_scan(memory: AgentMemory) -> None:
     assert memory.read_only().scan("a", first_bytes) == DATA[:10]
 
 
-def test_an_async_scan_does_the_same(root: Root, other: AgentMemory) -> None:
+def test_an_async_scan_survives_an_append_and_refuses_a_rewrite(root: Root, other: AgentMemory) -> None:
     other.write_bytes("a", DATA)
     recorder = RecordingPlugin()
 
@@ -225,10 +225,10 @@ def test_an_async_scan_does_the_same(root: Root, other: AgentMemory) -> None:
 
 @pytest.mark.parametrize("longer_by", [1, 7, 5000])
 @pytest.mark.parametrize("changed_at", [10, 3000, 7000, 9990])
-def test_an_edit_that_makes_the_file_longer_is_told_from_an_append(
+def test_an_edit_that_makes_the_file_longer_is_not_mistaken_for_an_append(
     memory: AgentMemory, other: AgentMemory, changed_at: int, longer_by: int
 ) -> None:
-    """Its beginning, which was read, is the same; what was at its end is not where it was."""
+    """The beginning, which was already read, is unchanged; the bytes after the insertion are at other offsets."""
 
     async def work(reader: Reader) -> None:
         assert await reader.read(0, 5) == DATA[:5]

@@ -1,4 +1,4 @@
-"""Locks by name: first come, first served; a task that gives up or is cancelled holds up no other one."""
+"""Locks by name are first come, first served; a task that times out or is cancelled blocks no other task."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from agent_memory.runtime.queues import KeyedLocks
 
 
-def test_a_lock_is_taken_in_the_order_of_asking() -> None:
+def test_a_lock_is_granted_in_the_order_of_the_requests() -> None:
     async def main() -> list[int]:
         locks, order = KeyedLocks(), list[int]()
 
@@ -26,7 +26,7 @@ def test_a_lock_is_taken_in_the_order_of_asking() -> None:
     assert asyncio.run(main()) == list(range(20))
 
 
-def test_names_do_not_wait_for_each_other() -> None:
+def test_locks_of_different_names_do_not_block_each_other() -> None:
     async def main() -> None:
         locks = KeyedLocks()
         async with locks.lock("one"), asyncio.timeout(5), locks.lock("other"):
@@ -36,7 +36,7 @@ def test_names_do_not_wait_for_each_other() -> None:
 
 
 @pytest.mark.parametrize("ending", ["in time", "cancelled"])
-def test_a_task_that_stops_waiting_holds_up_no_other(ending: str) -> None:
+def test_a_task_that_stops_waiting_blocks_no_other_task(ending: str) -> None:
     async def main() -> KeyedLocks:
         locks, loop = KeyedLocks(), asyncio.get_running_loop()
 
@@ -74,7 +74,7 @@ def test_a_lock_is_released_when_its_holder_fails() -> None:
 
 @pytest.mark.filterwarnings("ignore:unclosed event loop:ResourceWarning")
 @pytest.mark.parametrize("closed", [True, False])
-def test_a_loop_that_ends_while_locks_are_taken_and_waited_for_is_let_go(closed: bool) -> None:
+def test_an_event_loop_that_ends_with_held_and_awaited_locks_can_be_collected(closed: bool) -> None:
     locks = KeyedLocks()
 
     async def change() -> None:
@@ -85,7 +85,7 @@ def test_a_loop_that_ends_while_locks_are_taken_and_waited_for_is_let_go(closed:
         loop = asyncio.get_running_loop()
         for _ in range(3):
             task = loop.create_task(change())
-            task._log_destroy_pending = False  # type: ignore[attr-defined]  # what asyncio says of who leaves them
+            task._log_destroy_pending = False  # type: ignore[attr-defined]  # silences asyncio's warning
         await asyncio.sleep(0)
         return weakref.ref(loop)
 

@@ -1,4 +1,4 @@
-"""How flows run: in the caller's thread, in our executor, in the caller's loop; never on the I/O loop."""
+"""Where flows run: in the caller's thread, in the executor or in the caller's loop; never on the I/O loop."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.servers import S3Server
 
 
 class Threads:
-    """Remembers the thread of every hook call."""
+    """A plugin that records the thread of every hook call."""
 
     def __init__(self) -> None:
         self.seen: list[threading.Thread] = []
@@ -32,7 +32,7 @@ class Threads:
         self.seen.append(threading.current_thread())
 
 
-def test_a_sync_call_runs_wholly_in_the_callers_thread() -> None:
+def test_a_sync_call_runs_completely_in_the_callers_thread() -> None:
     threads = Threads()
     seen: list[threading.Thread] = []
     with AgentMemory.open("memory://", plugins=[threads]) as memory:
@@ -46,7 +46,7 @@ def test_a_sync_call_runs_wholly_in_the_callers_thread() -> None:
     assert {*threads.seen, *seen} == {threading.current_thread()}
 
 
-def test_an_async_call_on_a_blocking_backend_runs_wholly_in_our_executor() -> None:
+def test_an_async_call_on_a_blocking_backend_runs_completely_in_the_executor() -> None:
     threads = Threads()
 
     async def use() -> None:
@@ -57,7 +57,7 @@ def test_an_async_call_on_a_blocking_backend_runs_wholly_in_our_executor() -> No
     assert [thread.name.startswith("agent-memory") for thread in threads.seen] == [True]
 
 
-def test_hooks_of_an_async_call_on_an_async_backend_block_no_event_loop(ministack: S3Server) -> None:
+def test_hooks_of_an_async_backend_do_not_block_an_event_loop(ministack: S3Server) -> None:
     threads = Threads()
 
     async def use() -> None:
@@ -70,7 +70,7 @@ def test_hooks_of_an_async_call_on_an_async_backend_block_no_event_loop(ministac
     assert not io_threads & set(threads.seen)
 
 
-def test_a_sync_call_on_the_io_loop_is_refused_instead_of_waiting_for_itself(ministack: S3Server) -> None:
+def test_a_sync_call_on_the_io_loop_is_refused_instead_of_deadlocking(ministack: S3Server) -> None:
     with AgentMemory.open(ministack.new_backend()) as memory:
 
         async def call() -> None:
@@ -80,7 +80,7 @@ def test_a_sync_call_on_the_io_loop_is_refused_instead_of_waiting_for_itself(min
             fsspec.asyn.sync(fsspec.asyn.get_loop(), call)
 
 
-def test_context_variables_of_the_caller_are_seen_in_our_executor() -> None:
+def test_the_executor_sees_the_callers_context_variables() -> None:
     variable = contextvars.ContextVar("variable", default="unset")
 
     async def use() -> str:
@@ -102,7 +102,7 @@ def test_an_async_caller_is_not_blocked_while_a_blocking_backend_works() -> None
         async with AsyncAgentMemory.open("memory://") as memory:
             await memory.write("a.md", "x")
             editing = asyncio.create_task(memory.edit("a.md", change))
-            while not entered.is_set():  # noqa: ASYNC110 - a thread sets it
+            while not entered.is_set():  # noqa: ASYNC110 - another thread sets the event
                 await asyncio.sleep(0)
             release.set()
             await editing
@@ -111,7 +111,7 @@ def test_an_async_caller_is_not_blocked_while_a_blocking_backend_works() -> None
     assert asyncio.run(use()) == "x!"
 
 
-def test_a_flow_that_awaits_anything_else_is_a_programming_error() -> None:
+def test_a_flow_that_awaits_no_primitive_and_no_run_raises_runtime_error() -> None:
     class Suspends:
         def __await__(self) -> Generator[None]:
             yield
@@ -145,7 +145,7 @@ def _use_in_child(results: Any) -> None:
     results.put(asyncio.run(use()))
 
 
-def test_an_item_that_fails_ends_the_others_and_leaves_its_caller_as_it_was(ministack: S3Server) -> None:
+def test_a_failing_item_cancels_the_others_but_not_the_calling_task(ministack: S3Server) -> None:
     backend = open_backend(ministack.new_url(), ministack.options)
     ended: list[int] = []
 
@@ -168,8 +168,8 @@ def test_an_item_that_fails_ends_the_others_and_leaves_its_caller_as_it_was(mini
     asyncio.run(main())
 
 
-@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork.*:DeprecationWarning")  # forking is what is tested
-def test_a_forked_child_has_an_executor_of_its_own() -> None:
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork.*:DeprecationWarning")  # this test forks on purpose
+def test_a_forked_child_has_its_own_executor() -> None:
     asyncio.run(in_thread(lambda: None))  # the parent's executor has threads now
     context = multiprocessing.get_context("fork")
     results = context.Queue()

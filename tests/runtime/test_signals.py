@@ -1,4 +1,4 @@
-"""Signal handlers, forks and threads that cannot start: no lock is left, no limit is passed, nothing is lost."""
+"""Signal handlers, forks and threads that cannot start leave no lock, exceed no limit and lose no change."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def limited(backend: MemoryBackend) -> AgentMemory:
 
 
 def in_another_thread(call: Any) -> None:
-    """Fails if a lock that the main thread left holds it."""
+    """Call in another thread; fail if a lock that the main thread did not release blocks it."""
     thread = threading.Thread(target=call, daemon=True)
     thread.start()
     thread.join(SECONDS)
@@ -64,7 +64,7 @@ def fill(memory: AgentMemory) -> None:
 
 @pytest.mark.parametrize("kind", ["create", "append", "rename", "delete"])
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
-def test_an_interrupted_call_leaves_no_lock_of_a_limit_and_does_not_pass_it(kind: str) -> None:
+def test_an_interrupted_call_releases_the_limits_locks_and_does_not_exceed_the_limit(kind: str) -> None:
     calls: dict[str, Any] = {
         "create": lambda memory: memory.create("b.md", "x" * 90),
         "append": lambda memory: memory.append("a.md", "x" * 90),
@@ -88,25 +88,25 @@ def test_an_interrupted_call_leaves_no_lock_of_a_limit_and_does_not_pass_it(kind
         assert sum(entry.size for entry in entries) <= MOST_BYTES, place
 
 
-def test_a_handler_may_change_files_while_a_limit_is_looked_at() -> None:
+def test_a_signal_handler_may_change_files_during_a_limit_check() -> None:
     backend = MemoryBackend()
     memory = limited(backend)
     places = count_places(lambda: memory.write("a.md", "x"))
     for place in range(1, places + 1):
-        memory = limited(backend)  # which counts anew
+        memory = limited(backend)  # counts from the beginning
 
         def handler(memory: AgentMemory = memory) -> None:
             try:
                 memory.write("b.md", "y")
             except FileOperationError:
-                return  # it interrupted a change of the store itself
+                return  # the signal interrupted a change of the store itself
 
         handled_at(place, lambda memory=memory: memory.write("a.md", "x"), handler)  # type: ignore[misc]
         in_another_thread(lambda memory=memory: memory.write("a.md", "z"))
 
 
 @pytest.mark.parametrize("kind", ["append", "edit", "write"])
-def test_in_memory_no_acknowledged_change_of_a_handler_is_lost(kind: str) -> None:
+def test_no_acknowledged_change_of_a_signal_handler_is_lost_in_memory(kind: str) -> None:
     calls: dict[str, Any] = {
         "append": lambda memory: memory.append("a.md", "main;"),
         "edit": lambda memory: memory.edit("a.md", lambda text: text + "main;"),
@@ -134,7 +134,7 @@ def test_in_memory_no_acknowledged_change_of_a_handler_is_lost(kind: str) -> Non
     assert refused  # a change of the store was interrupted at some places
 
 
-def test_a_child_forked_while_memory_is_changed_works_with_its_own() -> None:
+def test_a_child_forked_during_a_change_in_memory_can_write() -> None:
     backend = MemoryBackend()
     held, go_on = threading.Event(), threading.Event()
 
@@ -159,7 +159,7 @@ def test_a_child_forked_while_memory_is_changed_works_with_its_own() -> None:
 
 
 class Ordered:
-    """A filter that is slow, and an observer."""
+    """A slow content check and an observer, which record their order."""
 
     def __init__(self) -> None:
         self.began, self.go_on, self.told = threading.Event(), threading.Event(), threading.Event()
@@ -178,7 +178,7 @@ class Ordered:
 
 
 @pytest.mark.parametrize("again", [0, 3])
-def test_a_cancelled_call_is_told_after_the_hook_that_was_running(again: int) -> None:
+def test_a_cancelled_call_is_reported_after_the_running_hook_has_ended(again: int) -> None:
     async def main() -> None:
         hooks = Ordered()
         memory = AsyncAgentMemory.open(AsyncTwin(MemoryBackend()), plugins=[hooks])
@@ -199,7 +199,7 @@ def test_a_cancelled_call_is_told_after_the_hook_that_was_running(again: int) ->
     asyncio.run(main())
 
 
-def test_a_call_for_which_no_thread_can_be_started_does_nothing_later_either(
+def test_a_call_that_can_start_no_thread_fails_and_does_not_run_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from agent_memory.runtime import threads
@@ -210,7 +210,7 @@ def test_a_call_for_which_no_thread_can_be_started_does_nothing_later_either(
             with monkeypatch.context() as patched:
 
                 def refused(_: object) -> None:
-                    raise RuntimeError("can't start new thread")  # as of Python where the system has no more
+                    raise RuntimeError("can't start new thread")  # Python's message when the system has no more threads
 
                 patched.setattr(threading.Thread, "start", refused)
                 with pytest.raises(FileOperationError, match="no thread can be started"):
@@ -238,7 +238,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
-def test_a_child_that_imports_the_audit_log_itself_writes_what_waits(tmp_path: Path, method: str) -> None:
+def test_a_child_process_that_imports_the_audit_log_writes_its_pending_records(tmp_path: Path, method: str) -> None:
     program = tmp_path / "program.py"
     program.write_text(CHILD)
     subprocess.run([sys.executable, program, tmp_path, method], check=True, timeout=SECONDS)

@@ -1,4 +1,4 @@
-"""Async callers share a few threads: a wait for a lock holds none, and a hook may itself call the async API."""
+"""Async callers share a few threads: a wait for a lock occupies no thread, and a hook may call the async API."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture(params=["file", "tree"])
 def holder(request: pytest.FixtureRequest, root: Path) -> Iterator[Popen[str]]:
-    """Another process that holds the lock of a file, or of its tree."""
+    """Another process that holds the lock of a file or of its tree."""
     kind: str = request.param
     holder = held_by_another_process(kind, root / "a" / "log.md" if kind == "file" else root)
     try:
@@ -62,7 +62,7 @@ def threads() -> int:
     return sum(thread.name.startswith("agent-memory") for thread in threading.enumerate())
 
 
-def test_calls_that_wait_for_a_lock_hold_no_thread(root: Path, tmp_path: Path, holder: Popen[str]) -> None:
+def test_calls_that_wait_for_a_lock_occupy_no_thread(root: Path, tmp_path: Path, holder: Popen[str]) -> None:
     async def use() -> None:
         memory = AsyncAgentMemory.open(root)
         waiting = [asyncio.create_task(memory.append("a/log.md", f"{number}\n")) for number in range(WAITERS)]
@@ -96,7 +96,7 @@ async def others_work(memory: AsyncAgentMemory, tmp_path: Path) -> None:
         assert await other.read("log.md") == "x"
 
 
-def test_renames_and_appends_that_wait_for_a_tree_hold_no_thread(root: Path, tmp_path: Path) -> None:
+def test_renames_and_appends_that_wait_for_a_trees_lock_occupy_no_thread(root: Path, tmp_path: Path) -> None:
     async def use() -> None:
         holder = held_by_another_process("tree", root)
         try:
@@ -118,7 +118,7 @@ def test_renames_and_appends_that_wait_for_a_tree_hold_no_thread(root: Path, tmp
 
 
 @pytest.mark.parametrize("timeout", [None, 0.05])
-def test_an_async_call_waits_no_longer_than_it_may_and_says_for_what(
+def test_an_async_call_waits_no_longer_than_its_timeout_and_names_the_lock(
     root: Path, monkeypatch: pytest.MonkeyPatch, timeout: float | None
 ) -> None:
     if timeout is None:
@@ -141,7 +141,7 @@ _caller: contextvars.ContextVar[str] = contextvars.ContextVar("caller", default=
 
 
 class Told:
-    """Remembers each outcome, and the caller's context variable."""
+    """A plugin that records each outcome with the caller's context variable."""
 
     def __init__(self) -> None:
         self.outcomes: list[tuple[str, str, str | None]] = []
@@ -153,7 +153,7 @@ class Told:
         self.told.release()
 
 
-def test_a_cancelled_wait_is_reported_once_and_one_that_ends_in_its_callers_context(root: Path) -> None:
+def test_cancelled_and_completed_waits_are_reported_once_in_their_callers_context(root: Path) -> None:
     told = Told()
     holder = held_by_another_process("file", root / "a" / "log.md")
 
@@ -180,7 +180,7 @@ def test_a_cancelled_wait_is_reported_once_and_one_that_ends_in_its_callers_cont
         end(holder)
 
 
-def test_a_call_that_is_cancelled_in_any_moment_leaves_nothing_that_waits(root: Path) -> None:
+def test_a_call_cancelled_at_any_moment_leaves_no_waiting_flow(root: Path) -> None:
     holder = held_by_another_process("file", root / "a" / "log.md")
 
     async def use() -> None:
@@ -203,7 +203,7 @@ def test_a_call_that_is_cancelled_in_any_moment_leaves_nothing_that_waits(root: 
 
 
 class Calls:
-    """A hook that calls the async API, once as many of them run as an executor has threads."""
+    """A hook that calls the async API, but only after as many hooks are running as the executor has threads."""
 
     def __init__(self, call: Callable[[Callable[[], Awaitable[Any]]], object]) -> None:
         self.other = AsyncAgentMemory.open(MemoryBackend())
@@ -244,7 +244,7 @@ def test_a_hook_may_call_the_async_api(backend: Callable[[], Any], way: str) -> 
     asyncio.run(use())
 
 
-def test_hooks_of_hooks_wait_for_no_thread_of_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hooks_that_call_hooks_do_not_deadlock_on_a_single_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads_module, "THREADS", 1)
     monkeypatch.setattr(threads_module, "_executors", {})
     depths: list[int] = []

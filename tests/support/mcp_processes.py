@@ -1,4 +1,4 @@
-"""``agent-memory mcp`` as processes of the tests."""
+"""``agent-memory mcp`` as processes for the tests."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ACCEPT = {"Accept": "application/json, text/event-stream"}
 
 @dataclass
 class Server:
-    """A server over HTTP: where it is, its token, and its process."""
+    """A server over HTTP: its URL, its token and its process."""
 
     url: str
     token: str
@@ -48,7 +48,7 @@ class Server:
 def started(
     command: list[str], env: Mapping[str, str] | None = None, cwd: Path | None = None
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that an interrupt reaches, even where the tests themselves run with interrupts ignored."""
+    """Start a process that receives interrupts, even if the tests themselves ignore them."""
     pipe = subprocess.PIPE
     process = subprocess.Popen(
         command,
@@ -68,7 +68,7 @@ def started(
 
 @contextmanager
 def serving(script: str, *args: str, token: str | None = TOKEN, cwd: Path | None = None) -> Iterator[Server]:
-    """A server over HTTP that ends, quietly, when it is interrupted."""
+    """A server over HTTP that must end silently on an interrupt."""
     command = [script, "--url", "root", "--json", "mcp", "--http", *args]
     if token:
         command += ["--token-env", "MEMORY_TOKEN"]
@@ -82,7 +82,7 @@ def serving(script: str, *args: str, token: str | None = TOKEN, cwd: Path | None
 
 
 def shared_server(directories: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server for many tests, each of which leaves its memory empty."""
+    """A server shared by many tests; each test must leave its memory empty."""
     script = str(Path(sysconfig.get_path("scripts"), "agent-memory"))
     with serving(script, cwd=directories.mktemp("served")) as server:
         yield server

@@ -1,9 +1,9 @@
-"""File names that models and people really choose, each with what the key grammar says to it.
+"""File names that models and people really choose, each with the verdict of the key grammar.
 
-Every name is paired with `PASSES` or with the rule (of `agent_memory.key.RULES`) that refuses it. Characters that
-cannot be seen, or that an editor would normalise, are written as escapes.
+Every name is paired with `PASSES` or with the rule (of `agent_memory.key.RULES`) that refuses it. Characters that are
+invisible, or that an editor would normalise, are written as escapes.
 """
-# names look like what people type: that is the point
+# the names must look like names that people type
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What lies outside a root, and whether anything of it was changed."""
+"""The state of files outside a root, and its changes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SECRET = "SECRET " * 1001
 
 
 class Seen(NamedTuple):
-    """One name: every change of it, of its content or of the names below it shows in one of these."""
+    """The state of one name: every change of it, its content or the names below it changes one of these fields."""
 
     mode: int
     inode: int
@@ -23,7 +23,7 @@ class Seen(NamedTuple):
 
 
 def state(directory: Path) -> dict[str, Seen]:
-    """Everything in a directory, itself included."""
+    """The state of a directory and of everything in it."""
     names = [directory]
     for above, directories, files in os.walk(directory):
         names += [Path(above, name) for name in (*directories, *files)]
@@ -31,7 +31,7 @@ def state(directory: Path) -> dict[str, Seen]:
 
 
 def changes(before: dict[str, Seen], after: dict[str, Seen]) -> list[str]:
-    """The names that came, went or are not what they were."""
+    """The names that were added, removed or changed."""
     return sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
 
 

@@ -1,4 +1,4 @@
-"""Runs a function in many processes at once, started together by a barrier."""
+"""Run a function in many processes at once, started together by a barrier."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _context = multiprocessing.get_context("spawn")
 
 
 def in_processes(count: int, work: Callable[..., object], *args: object) -> list[Any]:
-    """The results of ``work(number, barrier, *args)`` in ``count`` processes; the first failure is raised."""
+    """The results of ``work(number, barrier, *args)`` in ``count`` processes; raises the first failure."""
     barrier, results = _context.Barrier(count), _context.Queue()
     workers = [_context.Process(target=_run, args=(barrier, results, work, n, args)) for n in range(count)]
     for worker in workers:

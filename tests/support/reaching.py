@@ -1,4 +1,4 @@
-"""What an object reaches by its attributes, and every class of ours."""
+"""The objects reachable from an object through its attributes, and every class of this package."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LEAVES = (str, bytes, int, float, type(None), type, types.ModuleType, types.Bui
 
 
 def our_classes() -> set[type]:
-    """The classes that the modules of our packages define."""
+    """The classes that the modules of this project's packages define."""
     found = set()
     for package in map(importlib.import_module, PACKAGES):
         names = (each.name for each in pkgutil.walk_packages(package.__path__, f"{package.__name__}."))
@@ -27,7 +27,7 @@ def our_classes() -> set[type]:
 
 
 def reached(*tops: object) -> list[object]:
-    """The objects themselves, and what their attributes, items and closures lead to."""
+    """The objects themselves, and all objects reachable through their attributes, items and closures."""
     seen: dict[int, object] = {}
     left = list(tops)
     while left:

@@ -1,6 +1,6 @@
-"""Where tests open a memory: the S3 servers that `conftest` starts, and roots of any backend.
+"""The S3 servers that `conftest` starts, and the roots of all backends on which tests open a memory.
 
-Not in ``conftest`` itself, which pytest may import more than once: a class of it would not be one class.
+They are not in ``conftest`` itself: pytest may import it more than once, and then defines its classes several times.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 _LONG = pytest.mark.long
 ATOMIC = ["local", "memory", "ministack", pytest.param("seaweedfs", marks=_LONG)]
-"""The parameters of the fixture ``root`` for a race: all backends, and S3 on servers that are atomic."""
+"""The parameters of the fixture ``root`` for races: all backends, and only S3 servers that are atomic."""
 ROOTS = [*ATOMIC, pytest.param("moto", marks=_LONG)]
-"""All of them. What differs between the servers is the contract's matter, which every run tries on each."""
+"""All backends, with one S3 server. The contract covers the differences between servers, and runs on each server."""
 
 by_both_engines = pytest.mark.parametrize("engine", ["s3fs", "obstore"])
 
@@ -30,9 +30,9 @@ KEY, SECRET = "test-access-key", "test-secret-key"
 
 
 class S3Server:
-    """A running S3 server with one bucket; every URL it gives out is a fresh prefix."""
+    """A running S3 server with one bucket; every URL that it returns has a new prefix."""
 
-    _numbers = itertools.count(1)  # of all servers: one may stand in front of another
+    _numbers = itertools.count(1)  # shared by all servers: one may be a proxy of another
     _endpoint_option = "endpoint_url"
 
     def __init__(self, endpoint: str) -> None:
@@ -41,7 +41,7 @@ class S3Server:
         self.make_bucket("memories")
 
     def by(self, engine: str) -> S3Server:
-        """The same server, with the options of an engine."""
+        """The same server with the options of an engine."""
         server = copy(self)
         if engine == "s3fs":
             return server
@@ -55,7 +55,7 @@ class S3Server:
         return server
 
     def through(self, proxy: Proxy, *, read_timeout: int | None = None) -> dict[str, object]:
-        """The options by which a client reaches it through a proxy, and how many seconds an answer may take."""
+        """The options to reach the server through a proxy, with a timeout for answers in seconds."""
         options = {**self.options, self._endpoint_option: proxy.endpoint}
         if read_timeout is None:
             return options
@@ -72,7 +72,7 @@ class S3Server:
         return S3Backend("memories", self.new_url().rpartition("/")[2], self.options)
 
     def new_user(self, policy: str) -> dict[str, object]:
-        """Storage options of a new user, to whom an IAM policy applies; only SeaweedFS enforces it."""
+        """The storage options of a new user with an IAM policy; only SeaweedFS enforces it."""
         name = f"user-{os.getpid()}-{next(self._numbers)}"
         with closing(self.client("iam")) as iam:
             iam.create_user(UserName=name)
@@ -81,7 +81,7 @@ class S3Server:
         return {**self.options, "key": key["AccessKeyId"], "secret": key["SecretAccessKey"]}
 
     def client(self, service: str, options: Mapping[str, object] | None = None) -> Any:
-        """A bare client of ``s3`` or ``iam``, by default with the rights of the administrator."""
+        """A plain client of ``s3`` or ``iam``, by default with the administrator's rights."""
         from botocore.session import get_session
 
         options = options or {"key": KEY, "secret": SECRET}
@@ -98,7 +98,7 @@ class S3Server:
 
 
 class Root(NamedTuple):
-    """Where a service can be opened: a URL and its storage options."""
+    """The root of a service: a URL and its storage options."""
 
     url: str
     options: dict[str, object]

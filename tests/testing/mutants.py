@@ -1,8 +1,7 @@
-"""Backends that each break one promise of the contract, and the test that has to notice.
+"""Backends that each break one promise of the contract, with the test that must fail.
 
-Every mutant is the in-memory backend with one thing wrong. This module is no test of its own: its test
-classes, one for each mutant and one for the unmutated original, are run by `test_mutants` in a process
-apart.
+Every mutant is the in-memory backend with one mistake. This module is no test itself: `test_mutants` runs its
+test classes, one for each mutant and one for the unchanged original, in a separate process.
 """
 
 from __future__ import annotations
@@ -37,14 +36,14 @@ from agent_memory_memory import MemoryBackend, _StagedParts
 
 
 def _let_others_run() -> None:
-    time.sleep(1e-5)  # with 0 the same thread may go on
+    time.sleep(1e-5)  # with 0 the same thread may continue
 
 
 class _Mutant(MemoryBackend):
     caught_by: ClassVar[str]
 
     def content(self, key: Key) -> bytes | None:
-        """A file's content, or None, never at the price of the mutation."""
+        """A file's content, or None, read without the mutation."""
         try:
             return MemoryBackend.read(self, key).data
         except AgentMemoryFileNotFoundError:
@@ -111,7 +110,7 @@ class WriteThatRevives(_Mutant):
 class DeleteThatForgetsItsVersion(_Mutant):
     caught_by = "test_a_delete_on_a_stale_version_is_a_conflict"
 
-    def delete(self, key: Key, when: ReadWhen = ANY) -> None:  # noqa: ARG002 - what it forgets is the mutation
+    def delete(self, key: Key, when: ReadWhen = ANY) -> None:  # noqa: ARG002 - the mutation
         super().delete(key)
 
 
@@ -178,7 +177,7 @@ class SeparatorAlways(_Mutant):
 class AppendThatAlwaysCreates(_Mutant):
     caught_by = "test_an_append_that_requires_the_file_does_not_create_it"
 
-    def append(self, key: Key, data: bytes, *, separator: bytes = b"", when: AppendWhen = ANY) -> Appended:  # noqa: ARG002 - what it forgets is the mutation
+    def append(self, key: Key, data: bytes, *, separator: bytes = b"", when: AppendWhen = ANY) -> Appended:  # noqa: ARG002 - the mutation
         return super().append(key, data, separator=separator)
 
 
@@ -211,7 +210,7 @@ class ReplaceWithAGap(_Mutant):
 
 
 class VersionOfTheSize(_Mutant):
-    """Two contents of one length have one version."""
+    """Two contents of the same length have the same version."""
 
     caught_by = "test_different_contents_have_different_versions"
 
@@ -240,7 +239,7 @@ class VersionTakenLate(_Mutant):
 class ReadThatForgetsItsVersion(_Mutant):
     caught_by = "test_the_version_of_a_partial_read_pins_further_partial_reads"
 
-    def read(self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY) -> Snapshot:  # noqa: ARG002 - what it forgets is the mutation
+    def read(self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY) -> Snapshot:  # noqa: ARG002 - the mutation
         return super().read(key, start, end)
 
 
@@ -341,7 +340,7 @@ class DirectoryThatStays(_Mutant):
 
 
 class PrefixOfText(_Mutant):
-    """``a`` lists ``ab``."""
+    """Listing ``a`` also lists ``ab``."""
 
     caught_by = "test_a_prefix_is_whole_segments"
 
@@ -370,7 +369,7 @@ class PageThatRepeatsItsEnd(_Mutant):
 
 
 class PageByPosition(_Mutant):
-    """Its token counts: what is deleted meanwhile moves everything behind it."""
+    """The page token is a position, so that a concurrent delete shifts all later entries."""
 
     caught_by = "test_pages_give_what_was_there_all_the_time_whatever_else_changes"
 
@@ -387,7 +386,7 @@ class PageByPosition(_Mutant):
 class PageOfAnyLength(_Mutant):
     caught_by = "test_pages_give_every_name_once"
 
-    def list(self, prefix: Key, *, recursive: bool = True, after: str | None = None, limit: int = 1000) -> Page:  # noqa: ARG002 - what it forgets is the mutation
+    def list(self, prefix: Key, *, recursive: bool = True, after: str | None = None, limit: int = 1000) -> Page:  # noqa: ARG002 - the mutation
         return super().list(prefix, recursive=recursive, after=after)
 
 
@@ -400,7 +399,7 @@ class OrderOfCharactersInUtf16(_Mutant):
 
 
 class OrderOfSegments(_Mutant):
-    """``a/b`` before ``a-b``, as a walk through directories finds them."""
+    """``a/b`` comes before ``a-b``, as in a walk through directories."""
 
     caught_by = "test_files_are_in_the_order_of_the_bytes_of_their_paths"
 
@@ -441,7 +440,7 @@ class NamesInSmallLetters(_Mutant):
 
 
 class PromisesLessThanItDoes(_Mutant):
-    """What is stated as not promised has to be refused, or somebody comes to rely on it."""
+    """A backend must refuse operations that it states as not promised, because callers would rely on them."""
 
     caught_by = "test_what_is_not_promised_is_refused_and_changes_nothing"
     capabilities = replace(MemoryBackend().capabilities, compare_and_swap=False, conditional_delete=False)
@@ -462,7 +461,7 @@ class PartsThatAreSeen(_Mutant):
 
 
 class PartsThatForgetTheirCondition(_Mutant):
-    """It is looked at when the write begins, and not when it ends."""
+    """The condition is checked when the write begins, not when it ends."""
 
     caught_by = "test_a_write_in_parts_creates_no_file_that_is_there"
 

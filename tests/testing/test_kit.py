@@ -1,4 +1,4 @@
-"""The testing kit as its users meet it: exports, the plugin's fixtures, the model, the smallest contract."""
+"""The testing kit for its users: exports, the plugin's fixtures, the model, and the smallest contract."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from agent_memory_memory import MemoryBackend
 
 
 class _Counting(MemoryBackend):
-    """Knows whether it was closed."""
+    """A backend that records its close."""
 
     opened: list[_Counting]
 
@@ -26,7 +26,7 @@ class _Counting(MemoryBackend):
 
 
 class _Lossy(MemoryBackend):
-    """Loses a file that is written empty."""
+    """A backend that loses empty files."""
 
     def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
         version = super().write(key, data, when)
@@ -35,7 +35,7 @@ class _Lossy(MemoryBackend):
         return version
 
 
-def test_every_public_name_is_there_and_sorted() -> None:
+def test_all_public_names_exist_and_are_sorted() -> None:
     names = agent_memory.testing.__all__
     assert names == sorted(names)
     assert all(hasattr(agent_memory.testing, name) for name in names)
@@ -43,7 +43,7 @@ def test_every_public_name_is_there_and_sorted() -> None:
         _ = agent_memory.testing.nothing
 
 
-def test_the_fixtures_are_one_store_of_this_test_alone(
+def test_the_fixtures_of_a_test_share_one_private_store(
     agent_memory: AgentMemory, agent_memory_service: AgentMemoryService
 ) -> None:
     assert agent_memory_service.agent_ids() == ()
@@ -51,7 +51,7 @@ def test_the_fixtures_are_one_store_of_this_test_alone(
     assert agent_memory_service.read_memory_file("default", "notes.md") == "hello"
 
 
-def test_a_plain_test_uses_the_fixture(pytester: pytest.Pytester) -> None:
+def test_a_sync_test_can_use_the_fixture(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
         def test_first(agent_memory):
@@ -65,7 +65,7 @@ def test_a_plain_test_uses_the_fixture(pytester: pytest.Pytester) -> None:
     pytester.runpytest_subprocess("-q", "-p", "no:cacheprovider").assert_outcomes(passed=2)
 
 
-def test_an_async_test_uses_the_fixture(pytester: pytest.Pytester) -> None:
+def test_an_async_test_can_use_the_fixture(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
         import pytest
@@ -88,12 +88,12 @@ def test_an_async_test_uses_the_fixture(pytester: pytest.Pytester) -> None:
     pytester.runpytest_subprocess(*options).assert_outcomes(passed=2)
 
 
-def test_a_session_that_uses_no_model_does_not_load_hypothesis() -> None:
+def test_a_session_without_a_model_test_does_not_import_hypothesis() -> None:
     code = "import agent_memory.testing.pytest_plugin, sys; print('hypothesis' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
 
 
-def test_the_smallest_contract_class_is_one_fixture(pytester: pytest.Pytester) -> None:
+def test_the_smallest_contract_class_needs_one_fixture(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
         import pytest
@@ -114,7 +114,7 @@ def test_the_smallest_contract_class_is_one_fixture(pytester: pytest.Pytester) -
     assert outcomes == {}
 
 
-def test_a_failed_contract_shows_what_was_compared(pytester: pytest.Pytester) -> None:
+def test_a_failed_contract_shows_the_compared_values(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
         import pytest
@@ -136,7 +136,7 @@ def test_a_failed_contract_shows_what_was_compared(pytester: pytest.Pytester) ->
     result.stdout.fnmatch_lines(["*assert b'a l' == b'a long first state'*"])
 
 
-def test_the_model_finds_a_backend_that_loses() -> None:
+def test_the_model_detects_a_backend_that_loses_files() -> None:
     with pytest.raises(AssertionError):
         check_against_model(_Lossy(), examples=200, steps=30)
 
@@ -157,7 +157,7 @@ def test_a_model_test_opens_and_closes_its_backends() -> None:
     assert opened == []
 
 
-def test_a_race_gives_what_each_returned_or_raised_in_order() -> None:
+def test_a_race_returns_each_result_or_agent_memory_error_in_order() -> None:
     backend = MemoryBackend()
     file = Key.tree().join("file")
 
@@ -170,6 +170,6 @@ def test_a_race_gives_what_each_returned_or_raised_in_order() -> None:
     backend.write(file, b"x", ABSENT)
 
 
-def test_an_error_that_is_not_ours_ends_a_race() -> None:
+def test_a_race_raises_any_other_exception() -> None:
     with pytest.raises(ZeroDivisionError):
         race([lambda: 1 / 0, lambda: 1])

@@ -1,4 +1,4 @@
-"""The contract catches a backend that breaks one promise; every mutant breaks another."""
+"""The contract detects every mutant, a backend that breaks one promise."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ROOT = Path(__file__).parents[2]
 
 
 class Verdict(NamedTuple):
-    """What became of one test class: the names of its tests."""
+    """The results of one test class, as names of tests."""
 
     passed: set[str]
     failed: set[str]
@@ -28,7 +28,7 @@ class Verdict(NamedTuple):
 
 @pytest.fixture(scope="module")
 def verdicts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Verdict]:
-    """The whole contract on the original, and on each mutant the test that has to notice, in a process apart."""
+    """Run the whole contract on the original, and on each mutant the test that must fail, in a separate process."""
     report = tmp_path_factory.mktemp("mutants") / "report.xml"
     module = Path(mutants.__file__ or "").relative_to(_ROOT)
     chosen = [f"{module}::Test{mutant.__name__}::{mutant.caught_by}" for mutant in MUTANTS]
@@ -58,7 +58,7 @@ def test_the_unmutated_original_keeps_the_whole_contract(verdicts: dict[str, Ver
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
-def test_a_broken_promise_is_noticed(verdicts: dict[str, Verdict], mutant: type[mutants._Mutant]) -> None:
+def test_the_contract_detects_a_broken_promise(verdicts: dict[str, Verdict], mutant: type[mutants._Mutant]) -> None:
     verdict = verdicts[f"Test{mutant.__name__}"]
     assert verdict.failed == {mutant.caught_by}
     assert verdict.broken == set()

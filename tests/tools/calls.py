@@ -1,4 +1,4 @@
-"""The tools as plain functions, and what a memory holds, byte for byte."""
+"""The tools as plain functions, and the files of a memory, byte for byte."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from agent_memory.tools import AsyncMemoryTool, MemoryTool, ToolResult
 from tests.support.servers import Root
 
 Call = Callable[..., ToolResult]
-"""``call(command, **parameters)`` of a memory tool."""
+"""The type of ``call(command, **parameters)`` of a memory tool."""
 Kind = Literal["sync", "async"]
 
 
 def caller(memory: AgentMemory, **options: Any) -> Call:
-    """The six commands over a memory; keyword arguments are the tool's."""
+    """The six commands on a memory; keyword arguments are passed to the tool."""
     tool = MemoryTool(memory, **options)
     return lambda command, **parameters: tool.call({"command": command, **parameters})
 
 
 def async_caller(memory: AsyncAgentMemory, **options: Any) -> Call:
-    """As `caller`, of the async tool, each call in an event loop of its own."""
+    """Like `caller`, with the async tool; each call runs in a new event loop."""
     tool = AsyncMemoryTool(memory, **options)
     return lambda command, **parameters: asyncio.run(tool.call({"command": command, **parameters}))
 
 
 @contextmanager
 def opened(root: Root, kind: Kind) -> Iterator[Callable[..., Call]]:
-    """A function that gives a `caller` of either kind over a root, for the tool's options."""
+    """A function that makes a sync or async `caller` on a root with the tool's options."""
     if kind == "sync":
         with AgentMemory.open(root.url, storage_options=root.options) as memory:
             yield lambda **options: caller(memory, **options)
@@ -41,26 +41,26 @@ def opened(root: Root, kind: Kind) -> Iterator[Callable[..., Call]]:
 
 
 def everything(memory: AgentMemory) -> dict[str, bytes]:
-    """Every file's bytes by its path."""
+    """The bytes of every file by path."""
     return {entry.path: memory.read_bytes(entry.path) for entry in memory.list()}
 
 
 def fill(memory: AgentMemory, files: Mapping[str, str | bytes]) -> AgentMemory:
-    """Write files; the memory again."""
+    """Write files and return the memory."""
     for path, content in files.items():
         memory.write_bytes(path, content.encode() if isinstance(content, str) else content)
     return memory
 
 
 def succeeded(result: ToolResult) -> str:
-    """The output of a call that has to succeed."""
+    """The output of a call that must succeed."""
     assert not result.is_error, result.output
     assert result.status == "success"
     return result.output
 
 
 def refused(result: ToolResult) -> str:
-    """The output of a call that has to be an error."""
+    """The output of a call that must be an error."""
     assert result.is_error, result.output
     assert result.status == "error"
     return result.output

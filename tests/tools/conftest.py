@@ -1,4 +1,4 @@
-"""A memory in this process, empty, and the memory tool over it."""
+"""An empty memory in this process, and the memory tool on it."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""What a hostile or broken model, or whoever speaks through it, may send."""
+"""Values that a hostile or broken model may send."""
 
 from __future__ import annotations
 
 import math
 from typing import Any, Final
 
-HUGE: Final = 50_000_001  # one more character than the most bytes that one write carries
+HUGE: Final = 50_000_001  # one more than the largest number of bytes of one write
 
 NO_TEXTS: Final[tuple[object, ...]] = (
     None,
@@ -80,7 +80,7 @@ BAD_NAMES: Final[tuple[str, ...]] = (
     "a" * HUGE,
     "../" * 10_000 + "etc/passwd",
 )
-"""Below any directory, none of these is the name of a file."""
+"""None of these is a valid file name below any directory."""
 
 ABSOLUTE: Final[tuple[str, ...]] = (
     "/",
@@ -99,10 +99,10 @@ ABSOLUTE: Final[tuple[str, ...]] = (
     "/dev/null",
     "/" * HUGE,
 )
-"""Outside any directory."""
+"""Paths that lead outside any directory."""
 
 RELATIVE: Final[tuple[str, ...]] = ("", "a.md", "memories/a.md", "{path}", "%s%n", "./memories", "x" * 100)
-"""Not below ``/memories``."""
+"""Paths that are not below ``/memories``."""
 
 NO_ARGUMENTS: Final[tuple[object, ...]] = (
     None,
@@ -137,7 +137,7 @@ NO_ARGUMENTS: Final[tuple[object, ...]] = (
 
 
 class Liar(str):
-    """A text that is not what it says."""
+    """A str whose methods report another text."""
 
     __slots__ = ()
 
@@ -158,7 +158,7 @@ class Liar(str):
 
 
 class Failing(str):
-    """A text that breaks whoever looks at it."""
+    """A str whose methods raise."""
 
     __slots__ = ()
 
@@ -176,4 +176,4 @@ STRANGERS: Final[tuple[object, ...]] = (
     10**5000,
     type("x" * 5000, (), {})(),
 )
-"""What no JSON can hold, and only code could pass."""
+"""Values that JSON cannot hold; only code can pass them."""

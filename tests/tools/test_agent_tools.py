@@ -1,4 +1,4 @@
-"""The agent memory tools: the parameters and payloads of the toolset that seed 001's service underpins."""
+"""The agent memory tools: the parameters and payloads of the toolset for reading, writing and appending in Base64."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def encoded(content: str | bytes) -> str:
 
 
 def payload(result: ToolResult) -> dict[str, Any]:
-    """What a call that has to succeed answers: the same as JSON and as data."""
+    """The answer of a call that must succeed. Check that its JSON and its data are equal."""
     data: dict[str, Any] = json.loads(succeeded(result))
     assert data == result.data
     return data
@@ -40,7 +40,7 @@ def memory(root: Root) -> Iterator[AgentMemory]:
 
 @pytest.fixture(params=["sync", "async"])
 def call(request: pytest.FixtureRequest, memory: AgentMemory, root: Root) -> Iterator[AnyCall]:
-    """``call(tool, **parameters)`` of either kind."""
+    """``call(tool, **parameters)``, sync or async."""
     if request.param == "sync":
         tools = AgentMemoryTools(memory)
         yield lambda name, **parameters: tools.call(name, parameters)
@@ -51,7 +51,7 @@ def call(request: pytest.FixtureRequest, memory: AgentMemory, root: Root) -> Ite
         asyncio.run(other.aclose())
 
 
-def test_read_gives_a_files_content_in_base64(memory: AgentMemory, call: AnyCall) -> None:
+def test_read_returns_a_files_content_in_base64(memory: AgentMemory, call: AnyCall) -> None:
     memory.write("notes/today.md", "# Grüße\r\n")
     assert payload(call(READ, file_path="notes/today.md")) == {
         "file_path_read": "notes/today.md",
@@ -69,7 +69,7 @@ def test_read_of_a_missing_file_is_no_error(memory: AgentMemory, call: AnyCall) 
     assert everything(memory) == {"notes/today.md": b"x"}
 
 
-def test_an_empty_file_exists(memory: AgentMemory, call: AnyCall) -> None:
+def test_reading_an_empty_file_reports_that_it_exists(memory: AgentMemory, call: AnyCall) -> None:
     memory.write("a.md", "")
     found = payload(call(READ, file_path="a.md"))
     assert (found["content_base64"], found["file_exists"]) == ("", True)
@@ -93,7 +93,7 @@ def test_append_creates_a_file_and_begins_on_a_new_line(memory: AgentMemory, cal
     assert everything(memory) == {"log.md": b"one\ntwo\nthree"}
 
 
-def test_append_begins_where_the_file_ends_if_told_so(memory: AgentMemory, call: AnyCall) -> None:
+def test_append_without_the_newline_option_continues_the_last_line(memory: AgentMemory, call: AnyCall) -> None:
     for ensure in (False, True, None):
         memory.write("log.md", "one")
         appended = call(
@@ -112,7 +112,7 @@ def test_a_directory_is_neither_written_nor_appended_to(memory: AgentMemory, cal
 
 
 @pytest.mark.parametrize("root", ATOMIC, indirect=True)
-def test_concurrent_appends_are_all_there_each_on_its_line(memory: AgentMemory) -> None:
+def test_no_concurrent_append_is_lost_and_each_has_its_own_line(memory: AgentMemory) -> None:
     tools = AgentMemoryTools(memory)
     appends = [{"file_path": "log.md", "content_to_append_base64": encoded(f"line {number}")} for number in range(8)]
     for result in race([partial(tools.call, APPEND, arguments) for arguments in appends]):
@@ -121,7 +121,7 @@ def test_concurrent_appends_are_all_there_each_on_its_line(memory: AgentMemory) 
     assert sorted(memory.read("log.md").split("\n")) == [f"line {number}" for number in range(8)]
 
 
-# What follows does not depend on the storage.
+# The tests below do not depend on the storage.
 
 
 @pytest.fixture
@@ -144,7 +144,7 @@ def private() -> AgentMemory:
         ("a.md.bak", "UNKNOWN"),
     ],
 )
-def test_the_type_hint_is_the_extensions(private: AgentMemory, path: str, hint: str) -> None:
+def test_the_type_hint_follows_from_the_extension(private: AgentMemory, path: str, hint: str) -> None:
     tools = AgentMemoryTools(private)
     for exists in (False, True):
         found = payload(tools.call(READ, {"file_path": path}))
@@ -153,19 +153,19 @@ def test_the_type_hint_is_the_extensions(private: AgentMemory, path: str, hint: 
 
 
 @pytest.mark.parametrize("hint", ["YAML", "MARKDOWN", "TEXT", "UNKNOWN", None])
-def test_a_type_hint_may_be_given(private: AgentMemory, hint: str | None) -> None:
+def test_a_given_type_hint_is_accepted(private: AgentMemory, hint: str | None) -> None:
     arguments = {"file_path": "a.md", "content_base64": encoded("x"), "file_type_hint": hint}
     succeeded(AgentMemoryTools(private).call(WRITE, arguments))
 
 
-def test_another_type_hint_is_refused(private: AgentMemory) -> None:
+def test_an_unknown_type_hint_is_refused(private: AgentMemory) -> None:
     arguments = {"file_path": "a.md", "content_base64": encoded("x"), "file_type_hint": "markdown"}
     output = refused(AgentMemoryTools(private).call(WRITE, arguments))
     assert output == "Error: the parameter `file_type_hint` is one of YAML, MARKDOWN, TEXT, UNKNOWN"
     assert everything(private) == {}
 
 
-def test_base64_may_come_in_lines(private: AgentMemory) -> None:
+def test_base64_with_line_breaks_is_accepted(private: AgentMemory) -> None:
     content = "a long text " * 20
     lines = base64.encodebytes(content.encode()).decode()
     assert lines.count("\n") > 2
@@ -187,26 +187,28 @@ def test_base64_may_come_in_lines(private: AgentMemory) -> None:
     ],
 )
 @pytest.mark.parametrize(("tool", "name"), [(WRITE, "content_base64"), (APPEND, "content_to_append_base64")])
-def test_what_is_no_text_in_base64_is_refused(private: AgentMemory, tool: str, name: str, text: str, why: str) -> None:
+def test_content_that_is_no_text_in_base64_is_refused(
+    private: AgentMemory, tool: str, name: str, text: str, why: str
+) -> None:
     private.write("a.md", "old")
     output = refused(AgentMemoryTools(private).call(tool, {"file_path": "a.md", name: text}))
     assert output == f"Error: the parameter `{name}` {'is' if 'base64' in why else 'holds'} {why}"
     assert everything(private) == {"a.md": b"old"}
 
 
-def test_bytes_that_are_no_text_are_read_as_they_are(private: AgentMemory) -> None:
+def test_bytes_that_are_no_text_are_read_unchanged(private: AgentMemory) -> None:
     private.write_bytes("a.png", b"\x89PNG\xff\x00")
     found = payload(AgentMemoryTools(private).call(READ, {"file_path": "a.png"}))
     assert base64.b64decode(found["content_base64"]) == b"\x89PNG\xff\x00"
 
 
-def test_arguments_are_taken_as_json_text(private: AgentMemory) -> None:
+def test_arguments_may_be_json_text(private: AgentMemory) -> None:
     arguments = json.dumps({"file_path": "a.md", "content_base64": encoded("x")})
     succeeded(AgentMemoryTools(private).call(WRITE, arguments))
     assert private.read("a.md") == "x"
 
 
-def test_an_agent_reaches_its_own_memory_only() -> None:
+def test_an_agent_reaches_only_its_own_memory() -> None:
     with AgentMemoryService("memory://") as service:
         fill(service.agent("bob"), {"secret.md": "bob's"})
         tools = AgentMemoryTools(service.agent("alice"))
@@ -219,7 +221,7 @@ def test_an_agent_reaches_its_own_memory_only() -> None:
         assert everything(service.agent("alice")) == {}
 
 
-def test_a_name_that_is_refused_comes_with_one_that_works(private: AgentMemory) -> None:
+def test_the_refusal_of_a_name_suggests_a_valid_name(private: AgentMemory) -> None:
     tools = AgentMemoryTools(private)
     output = refused(tools.call(WRITE, {"file_path": "Meeting: today?.md", "content_base64": encoded("x")}))
     suggested = output.rpartition("; try ")[2].strip("'")

@@ -1,4 +1,4 @@
-"""Every answer to a model is bounded and says how to go on, whatever the memory holds and whatever is sent."""
+"""Every answer to a model is bounded and says how to continue, for any stored content and any arguments."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ QUOTES = '\\"\t' * 100
 
 
 class Tool(NamedTuple):
-    """One tool that a model may call: its name, its parameters, and how it is called."""
+    """One tool that a model may call: its name, its parameters and its function."""
 
     name: str
     parameters: Mapping[str, object]
@@ -58,7 +58,7 @@ def described(definition: Any, call: Callable[[dict[str, object]], ToolResult]) 
 
 @pytest.fixture(scope="module")
 def memory() -> AgentMemory:
-    """One line of 10 MB, 5,000 lines, bytes that are no text, 400 files with the longest names, a long history."""
+    """A memory with a line of 10 MB, 5,000 lines, binary content, 400 files with the longest names, a long history."""
     memory = AgentMemory.open("memory://")
     memory.write("line.md", "needle " + "x" * 10 * HUGE)
     memory.write("lines.md", f"needle {QUOTES}\n" * 5_000)
@@ -107,11 +107,11 @@ VALUES: dict[str, list[object]] = {
     "text": ["x", "\x01" * HUGE, "\ud800" * 1000],
     "content": ["x", "\ud800" * 1000],
 }
-"""What is sent for each parameter; a parameter that a tool gets later has to be added."""
+"""The values sent for each parameter; a new parameter of a tool must be added here."""
 
 
 def calls(tool: Tool) -> Iterator[dict[str, object]]:
-    """Every value of every parameter, beside others that are good, and all that is required or all there is."""
+    """Every value of every parameter, together with valid values of all or only the required other parameters."""
     values = {name: VALUES.get(f"{tool.name} {name}", VALUES[name]) for name in tool.parameters}
     commands: list[object] = values.pop("command", [None])
     for command in commands:
@@ -186,7 +186,7 @@ class Talkative:
         raise OperationDenied("no " * HUGE)
 
 
-def test_what_a_plugin_says_is_cut_and_that_is_said() -> None:
+def test_a_long_message_of_a_plugin_is_cut_with_a_hint() -> None:
     with AgentMemory.open("memory://", plugins=[Talkative()]) as memory:
         result = MemoryTool(memory).call({"command": "view", "path": "/memories"})
     assert_bounded(result, "denied")
@@ -194,7 +194,7 @@ def test_what_a_plugin_says_is_cut_and_that_is_said() -> None:
     assert result.output.endswith("characters: ask for less at once]")
 
 
-def test_data_that_is_too_long_is_left_out_at_the_one_place_that_all_answers_pass() -> None:
+def test_data_that_is_too_long_is_omitted_from_every_answer() -> None:
     async def call() -> ToolResult:
         return ToolResult("x", data={"all": "y" * HUGE})
 
@@ -205,7 +205,7 @@ def test_data_that_is_too_long_is_left_out_at_the_one_place_that_all_answers_pas
     assert_bounded(step(answered(fails)), "error")
 
 
-def test_a_view_has_the_bound_that_its_tool_was_given() -> None:
+def test_the_tools_option_sets_the_bound_of_a_view() -> None:
     memory = AgentMemory.open("memory://")
     memory.write("a.md", "x" * 1_000_000)
     result = MemoryTool(memory, max_view_characters=100_000).call({"command": "view", "path": "/memories/a.md"})
@@ -213,7 +213,7 @@ def test_a_view_has_the_bound_that_its_tool_was_given() -> None:
 
 
 @pytest.mark.parametrize("path", ["line.md", "bytes.bin", "control.md"])
-def test_reading_on_as_told_gives_every_byte_once(memory: AgentMemory, path: str) -> None:
+def test_following_the_read_hints_returns_every_byte_once(memory: AgentMemory, path: str) -> None:
     tool = AgentMemoryTools(memory)
     parts: list[bytes] = []
     given: dict[str, object] = {"file_path": path}
@@ -228,7 +228,7 @@ def test_reading_on_as_told_gives_every_byte_once(memory: AgentMemory, path: str
 
 
 @pytest.mark.parametrize("offset", [0, 1, 4, 5, 6, 10**9])
-def test_a_part_of_a_file_says_where_it_ends(offset: int) -> None:
+def test_a_partial_read_reports_where_it_ends(offset: int) -> None:
     memory = AgentMemory.open("memory://")
     memory.write("a.md", "12345")
     answer = AgentMemoryTools(memory).call(
@@ -242,7 +242,7 @@ def test_a_part_of_a_file_says_where_it_ends(offset: int) -> None:
 @pytest.mark.parametrize(
     ("name", "value"), [("offset", -1), ("offset", 2**62), ("limit", 0), ("limit", 12_001), ("limit", "1")]
 )
-def test_a_part_that_cannot_be_is_an_error(name: str, value: object) -> None:
+def test_an_invalid_offset_or_limit_is_an_error(name: str, value: object) -> None:
     tool = AgentMemoryTools(AgentMemory.open("memory://"))
     answer = tool.call("read_agent_memory_file", {"file_path": "a.md", name: value})
     assert answer.is_error
@@ -250,7 +250,7 @@ def test_a_part_that_cannot_be_is_an_error(name: str, value: object) -> None:
 
 
 @pytest.mark.parametrize(("path", "context"), [("lines.md", 10), ("control.md", 0), ("many", 0), ("many", 10)])
-def test_searching_on_as_told_finds_every_match_once(context: int, path: str) -> None:
+def test_following_the_search_hints_returns_every_match_once(context: int, path: str) -> None:
     memory = AgentMemory.open("memory://")
     memory.write("lines.md", f"needle {QUOTES}\n\n" * 300)
     memory.write("control.md", "needle \x01\n" * 1000)
@@ -276,7 +276,7 @@ def test_searching_on_as_told_finds_every_match_once(context: int, path: str) ->
     assert found == expected
 
 
-def test_a_match_whose_lines_around_do_not_fit_has_fewer_of_them() -> None:
+def test_a_match_whose_context_lines_do_not_fit_has_fewer_of_them() -> None:
     memory = AgentMemory.open("memory://")
     memory.write(f"{LONG_NAME}/a.md", "x" * 300 + "\n" + ("y" * 300 + "\n") * 10 + "needle\n" + ("z" * 300 + "\n") * 10)
     result = MemorySearch(memory).call({"query": "needle", "context": 10})
@@ -289,7 +289,9 @@ def test_a_match_whose_lines_around_do_not_fit_has_fewer_of_them() -> None:
     assert data["truncated"] is True
 
 
-def test_a_search_does_not_keep_what_it_does_not_show(memory: AgentMemory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_does_not_keep_matches_that_it_does_not_show(
+    memory: AgentMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = 0
     original = search.LineMatch.__init__
 
@@ -303,7 +305,7 @@ def test_a_search_does_not_keep_what_it_does_not_show(memory: AgentMemory, monke
     assert made < 100
 
 
-def test_searching_the_history_on_as_told_finds_every_match_once(memory: AgentMemory) -> None:
+def test_following_the_history_search_hints_returns_every_match_once(memory: AgentMemory) -> None:
     tool = SearchHistoryTool(ConversationMemory(memory))
     found: list[int] = []
     offset = 0

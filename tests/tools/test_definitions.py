@@ -1,4 +1,4 @@
-"""What a model is told of each tool, and that calls made by it are taken."""
+"""The definitions of the tools for a model, and calls that follow them."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ TYPES: dict[str, type | tuple[type, ...]] = {
 
 
 def accepts(schema: dict[str, Any], value: object) -> bool:
-    """Whether a value is of a JSON schema, as far as ours go."""
+    """Whether a value matches a JSON schema; supports only the keywords of these tools."""
     unknown = schema.keys() - {"type", "properties", "required", "additionalProperties", "enum", "items", "description"}
     assert unknown <= {"minItems", "maxItems"}, unknown
     if not isinstance(value, TYPES[schema["type"]]) or (schema["type"] == "integer" and isinstance(value, bool)):
@@ -83,18 +83,18 @@ def input_schema() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("tool", [MemoryTool, AsyncMemoryTool])
-def test_the_claude_api_is_told_a_type_and_a_name(tool: type[MemoryTool | AsyncMemoryTool]) -> None:
+def test_the_claude_definition_has_a_type_and_a_name(tool: type[MemoryTool | AsyncMemoryTool]) -> None:
     assert tool.tool_definition() == {"type": "memory_20250818", "name": "memory"}
     assert tool.tool_definition("claude") == tool.tool_definition()
     assert tool.tool_definition("json_schema") == MemoryTool.tool_definition("json_schema")
 
 
-def test_another_style_is_refused() -> None:
+def test_an_unknown_style_is_refused() -> None:
     with pytest.raises(ValueError, match="style is 'claude' or 'json_schema', not 'openai'"):
         MemoryTool.tool_definition("openai")  # type: ignore[arg-type]
 
 
-def test_any_other_model_is_told_a_name_a_description_and_a_schema() -> None:
+def test_the_json_schema_definition_has_a_name_a_description_and_a_schema() -> None:
     definition = MemoryTool.tool_definition("json_schema")
     assert definition.keys() == {"name", "description", "input_schema"}
     assert definition["name"] == "memory"
@@ -105,7 +105,7 @@ def test_any_other_model_is_told_a_name_a_description_and_a_schema() -> None:
     assert all(parameter["description"] for parameter in schema["properties"].values())
 
 
-def test_a_definition_is_the_callers_to_change() -> None:
+def test_the_caller_may_change_a_definition() -> None:
     styles: list[Literal["claude", "json_schema"]] = ["claude", "json_schema"]
     for style in styles:
         MemoryTool.tool_definition(style).clear()
@@ -115,13 +115,13 @@ def test_a_definition_is_the_callers_to_change() -> None:
 
 
 @every_example
-def test_the_seeds_examples_are_of_the_schema_and_are_taken(memory: AgentMemory, example: dict[str, Any]) -> None:
+def test_the_documented_examples_match_the_schema_and_succeed(memory: AgentMemory, example: dict[str, Any]) -> None:
     assert accepts(input_schema(), example)
     succeeded(MemoryTool(fill(memory, FILES)).call(example))
 
 
 @every_example
-def test_what_the_schema_forbids_is_forbidden(example: dict[str, Any]) -> None:
+def test_the_schema_refuses_invalid_arguments(example: dict[str, Any]) -> None:
     schema = input_schema()
     assert not accepts(schema, {**example, "unknown": "x"})
     assert not accepts(schema, {**example, "command": "undo_edit"})
@@ -132,7 +132,7 @@ def test_what_the_schema_forbids_is_forbidden(example: dict[str, Any]) -> None:
 
 
 @every_example
-def test_arguments_are_taken_as_a_mapping_or_as_json_text(example: dict[str, Any]) -> None:
+def test_arguments_may_be_a_mapping_or_json_text(example: dict[str, Any]) -> None:
     answers, stored = [], []
     for arguments in (example, json.dumps(example), f"\n {json.dumps(example, indent=1, ensure_ascii=False)} "):
         memory = fill(AgentMemory.open("memory://"), FILES)
@@ -148,7 +148,7 @@ def test_parameters_of_other_commands_and_unknown_ones_are_ignored(memory: Agent
     assert everything(memory) == {"a.md": b"x"}
 
 
-def test_every_other_tool_has_a_schema_that_forbids_what_it_does_not_know() -> None:
+def test_the_schema_of_every_other_tool_refuses_unknown_arguments() -> None:
     definitions: list[dict[str, Any]] = [*AgentMemoryTools.tool_definitions(), MemorySearch.tool_definition()]
     assert [definition["name"] for definition in definitions] == [
         "read_agent_memory_file",

@@ -1,4 +1,4 @@
-"""`FileSystemManager`: what seed 002 asks for, each failure condition by name, in both kinds on every backend."""
+"""The requirements of `FileSystemManager`, with each named failure: sync and async, on every backend."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def memory(root: Root) -> Iterator[AgentMemory]:
 
 @pytest.fixture(params=["sync", "async"])
 def manager(request: pytest.FixtureRequest, memory: AgentMemory, root: Root) -> Iterator[Any]:
-    """Either kind's manager, called alike."""
+    """The sync manager, or the async one behind the same sync interface."""
     if request.param == "sync":
         yield FileSystemManager(memory)
     else:
@@ -64,7 +64,7 @@ def manager(request: pytest.FixtureRequest, memory: AgentMemory, root: Root) -> 
 
 
 class Awaited:
-    """An async manager, each call in an event loop of its own."""
+    """An async manager; each call runs in a new event loop."""
 
     def __init__(self, manager: AsyncFileSystemManager) -> None:
         self._manager = manager
@@ -80,13 +80,13 @@ def both(manager: FileSystemManager) -> list[Handle]:
     return [manager.handle_create, manager.handle_append]
 
 
-def test_create_makes_the_file_and_the_directories_above_it(manager: FileSystemManager, memory: AgentMemory) -> None:
+def test_create_makes_the_file_and_its_parent_directories(manager: FileSystemManager, memory: AgentMemory) -> None:
     result = manager.handle_create("docs//projects/./ai/file.md", "# Grüße\r\n")
     assert (result.path, result.size) == ("docs/projects/ai/file.md", 11)
     assert everything(memory) == {"docs/projects/ai/file.md": "# Grüße\r\n".encode()}
 
 
-def test_append_prepends_two_newlines_always(manager: FileSystemManager, memory: AgentMemory) -> None:
+def test_append_always_prepends_two_newlines(manager: FileSystemManager, memory: AgentMemory) -> None:
     fill(memory, {"a.md": "one", "b.md": "one\n\n", "c.md": ""})
     for path in ("a.md", "b.md", "c.md"):
         result = manager.handle_append(path, "two")
@@ -96,7 +96,9 @@ def test_append_prepends_two_newlines_always(manager: FileSystemManager, memory:
     assert memory.read("a.md") == "one\n\ntwo\n\n"
 
 
-def test_a_path_that_leads_outside_is_a_path_traversal_error(manager: FileSystemManager, memory: AgentMemory) -> None:
+def test_a_path_that_leads_outside_raises_a_path_traversal_error(
+    manager: FileSystemManager, memory: AgentMemory
+) -> None:
     before = everything(fill(memory, {"a.md": "a"}))
     for handle in both(manager):
         for path in ESCAPES:
@@ -105,7 +107,7 @@ def test_a_path_that_leads_outside_is_a_path_traversal_error(manager: FileSystem
     assert everything(memory) == before
 
 
-def test_creating_a_file_that_exists_is_a_file_already_exists_error(
+def test_creating_an_existing_file_raises_a_file_already_exists_error(
     manager: FileSystemManager, memory: AgentMemory
 ) -> None:
     before = everything(fill(memory, {"a.md": "a", "d.md/b.md": "b"}))
@@ -115,7 +117,7 @@ def test_creating_a_file_that_exists_is_a_file_already_exists_error(
     assert everything(memory) == before
 
 
-def test_appending_to_a_file_that_does_not_exist_is_a_file_not_found_error(
+def test_appending_to_a_missing_file_raises_a_file_not_found_error(
     manager: FileSystemManager, memory: AgentMemory
 ) -> None:
     before = everything(fill(memory, {"d.md/b.md": "b"}))
@@ -126,7 +128,7 @@ def test_appending_to_a_file_that_does_not_exist_is_a_file_not_found_error(
 
 
 def broken(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> AgentMemory:
-    """A memory whose storage fails: below a file on disk, or in a bucket that does not exist."""
+    """A memory whose storage fails: its root is below a file on disk or in a missing bucket."""
     if name == "local":
         (tmp_path / "file").touch()
         return AgentMemory.open(tmp_path / "file" / "repository")
@@ -135,7 +137,7 @@ def broken(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> AgentMe
 
 
 @pytest.mark.parametrize("name", [name for name in ROOTS if name != "memory"])
-def test_a_storage_that_fails_to_create_is_a_write_error(
+def test_a_storage_failure_in_a_create_raises_a_write_error(
     name: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     with broken(name, tmp_path, request) as memory, pytest.raises(WriteError) as failed:
@@ -145,7 +147,7 @@ def test_a_storage_that_fails_to_create_is_a_write_error(
 
 
 @pytest.mark.parametrize("name", [name for name in ROOTS if name != "memory"])
-def test_a_storage_that_fails_to_append_is_an_append_error(
+def test_a_storage_failure_in_an_append_raises_an_append_error(
     name: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     with broken(name, tmp_path, request) as memory, pytest.raises(AppendError) as failed:
@@ -158,7 +160,7 @@ atomic = pytest.mark.parametrize("root", ATOMIC, indirect=True)
 
 
 @atomic
-def test_of_racing_creators_one_wins(memory: AgentMemory) -> None:
+def test_exactly_one_racing_creator_wins(memory: AgentMemory) -> None:
     manager = FileSystemManager(memory)
     outcomes = race([partial(manager.handle_create, "claim.md", f"{number}") for number in range(8)])
     won = [number for number, outcome in enumerate(outcomes) if isinstance(outcome, WriteResult)]
@@ -168,7 +170,7 @@ def test_of_racing_creators_one_wins(memory: AgentMemory) -> None:
 
 
 @atomic
-def test_concurrent_appends_are_all_there_each_whole(memory: AgentMemory) -> None:
+def test_no_concurrent_append_is_lost_or_split(memory: AgentMemory) -> None:
     manager = FileSystemManager(memory)
     manager.handle_create("log.md", "log")
     race([partial(manager.handle_append, "log.md", f"block {number}") for number in range(8)])
@@ -177,7 +179,7 @@ def test_concurrent_appends_are_all_there_each_whole(memory: AgentMemory) -> Non
 
 
 @atomic
-def test_an_append_never_brings_back_a_file_deleted_meanwhile(memory: AgentMemory) -> None:
+def test_an_append_never_restores_a_concurrently_deleted_file(memory: AgentMemory) -> None:
     manager = FileSystemManager(memory)
     for _ in range(10):
         manager.handle_create("a.md", "x")
@@ -186,7 +188,7 @@ def test_an_append_never_brings_back_a_file_deleted_meanwhile(memory: AgentMemor
         assert everything(memory) == {}
 
 
-def test_the_errors_are_ours_and_pythons() -> None:
+def test_each_error_is_an_agent_memory_error_and_a_builtin_error() -> None:
     for error, builtin in [
         (PathTraversalError, ValueError),
         (FileAlreadyExistsError, FileExistsError),
@@ -199,7 +201,7 @@ def test_the_errors_are_ours_and_pythons() -> None:
 
 
 @pytest.mark.parametrize("manager_class", [FileSystemManager, AsyncFileSystemManager])
-def test_a_repository_on_disk_is_written_within(tmp_path: Path, manager_class: Any) -> None:
+def test_a_manager_of_a_repository_writes_only_within_it(tmp_path: Path, manager_class: Any) -> None:
     (tmp_path / "repository" / ".git").mkdir(parents=True)
     (tmp_path / "repository" / "up").symlink_to(tmp_path)
     manager = manager_class.for_repository(tmp_path / "repository")

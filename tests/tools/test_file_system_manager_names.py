@@ -1,4 +1,4 @@
-"""Which names `FileSystemManager` takes: Markdown's, never git's own, and nothing that leads outside."""
+"""The names that `FileSystemManager` accepts: Markdown files, nothing in ``.git``, and nothing outside."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def both(manager: FileSystemManager) -> list[Handle]:
     return [manager.handle_create, manager.handle_append]
 
 
-def test_nothing_inside_git_is_written_at_any_depth_in_any_case(
+def test_no_name_in_a_git_directory_is_accepted_at_any_depth_or_case(
     manager: FileSystemManager, memory: AgentMemory
 ) -> None:
     before = everything(fill(memory, {".git/a.md": "a", "vendor/lib/.git/a.md": "a"}))
@@ -57,14 +57,14 @@ def test_nothing_inside_git_is_written_at_any_depth_in_any_case(
     assert everything(memory) == before
 
 
-def test_names_that_merely_look_like_gits_are_names(manager: FileSystemManager, memory: AgentMemory) -> None:
+def test_names_that_only_resemble_a_git_directory_are_accepted(manager: FileSystemManager, memory: AgentMemory) -> None:
     names = [".gitignore.md", ".github/a.md", "git/a.md", "a.git/a.md", "git~2/a.md", ".git.md"]
     for name in names:
         manager.handle_create(name, "x")
     assert sorted(everything(memory)) == sorted(names)
 
 
-def test_a_name_that_ends_in_something_else_is_refused_with_one_that_works(
+def test_a_name_with_another_suffix_is_refused_with_a_valid_suggestion(
     manager: FileSystemManager, memory: AgentMemory
 ) -> None:
     for path in ("notes.txt", "notes", "docs/notes.md.exe", "md", "docs/.mdx", "notes.md~"):
@@ -78,7 +78,7 @@ def test_a_name_that_ends_in_something_else_is_refused_with_one_that_works(
         memory.delete(refused.value.suggestion)
 
 
-def test_suffixes_are_of_any_case(manager: FileSystemManager, memory: AgentMemory) -> None:
+def test_suffixes_are_accepted_in_any_case(manager: FileSystemManager, memory: AgentMemory) -> None:
     for name in ("README.MD", "Notes.Md"):
         manager.handle_create(name, "x")
         manager.handle_append(name, "y")
@@ -86,7 +86,7 @@ def test_suffixes_are_of_any_case(manager: FileSystemManager, memory: AgentMemor
 
 
 @pytest.mark.parametrize("path", [None, 3, b"a.md", ["a.md"], "", "a.md/", "a\x00.md", "\ud800.md", "x" * HUGE + ".md"])
-def test_a_path_that_is_no_name_is_an_invalid_path_error(path: Any) -> None:
+def test_an_invalid_path_raises_an_invalid_path_error(path: Any) -> None:
     memory = AgentMemory.open("memory://")
     for handle in both(FileSystemManager(memory)):
         with pytest.raises(InvalidPathError):
@@ -95,7 +95,7 @@ def test_a_path_that_is_no_name_is_an_invalid_path_error(path: Any) -> None:
 
 
 @pytest.mark.parametrize("content", [None, 3, b"bytes", ["x"], "\ud800"])
-def test_content_that_is_no_text_is_an_invalid_content_error(content: Any) -> None:
+def test_content_that_is_no_text_raises_an_invalid_content_error(content: Any) -> None:
     memory = fill(AgentMemory.open("memory://"), {"a.md": "a"})
     with pytest.raises(InvalidContentError):
         FileSystemManager(memory).handle_create("new.md", content)
@@ -104,7 +104,7 @@ def test_content_that_is_no_text_is_an_invalid_content_error(content: Any) -> No
     assert everything(memory) == {"a.md": b"a"}
 
 
-def test_other_suffixes_are_the_callers_to_allow() -> None:
+def test_the_caller_can_allow_other_suffixes() -> None:
     manager = FileSystemManager(AgentMemory.open("memory://"), suffixes=[".md", ".Txt"])
     manager.handle_create("a.txt", "x")
     manager.handle_append("a.txt", "x")
@@ -113,13 +113,13 @@ def test_other_suffixes_are_the_callers_to_allow() -> None:
 
 
 @pytest.mark.parametrize("suffixes", [".md", ["md"], [".md", ""], [], ()])
-def test_suffixes_that_are_none_are_refused(suffixes: Any) -> None:
+def test_invalid_suffixes_are_refused(suffixes: Any) -> None:
     with pytest.raises(ValueError, match="each with its dot"):
         FileSystemManager(AgentMemory.open("memory://"), suffixes=suffixes)
 
 
 class Recorder:
-    """Notes every operation, and every name that was refused."""
+    """Record every operation and every refused name."""
 
     def __init__(self) -> None:
         self.seen: list[str] = []
@@ -133,7 +133,7 @@ class Recorder:
         self.seen.append(f"refused: {reason}")
 
 
-def test_an_append_is_one_operation_that_decides_itself_whether_the_file_exists() -> None:
+def test_an_append_is_one_operation_that_checks_itself_whether_the_file_exists() -> None:
     recorder = Recorder()
     manager = FileSystemManager(AgentMemory.open("memory://", plugins=[recorder]))
     with pytest.raises(FileNotFoundError):
@@ -143,7 +143,7 @@ def test_an_append_is_one_operation_that_decides_itself_whether_the_file_exists(
     assert recorder.seen == ["append a.md", "create a.md", "append a.md"]
 
 
-def test_an_escape_is_told_to_the_hooks_whatever_its_suffix() -> None:
+def test_an_escape_attempt_is_reported_to_the_hooks_for_any_suffix() -> None:
     recorder = Recorder()
     manager = FileSystemManager(AgentMemory.open("memory://", plugins=[recorder]))
     for path in ("../a.md", "../a.txt", "../.git/a.md"):

@@ -1,4 +1,4 @@
-"""Whatever a model sends is answered: with an error, without a host path, and with every file as it was."""
+"""Any arguments of a model get an answer: invalid ones an error without a host path, and no file changes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Tool: TypeAlias = Callable[[Any], ToolResult]
 FILES: dict[str, str | bytes] = {"a.md": "one\ntwo\n", "d/b.md": "b", "bytes.bin": b"\xff\xfe"}
 LONGEST = 20_000
 
-# For each tool, a call that is fine, and with it what its parameters are.
+# A valid call of each tool, which also lists its parameters.
 CALLS: dict[str, dict[str, Any]] = {
     "view": {"command": "view", "path": "/memories/a.md", "view_range": [1, 2]},
     "create": {"command": "create", "path": "/memories/new.md", "file_text": "x"},
@@ -72,7 +72,7 @@ BAD_VALUES: dict[str, tuple[object, ...]] = {
     "glob": (*NO_TEXTS, "x" * HUGE),
     "command": (*NO_TEXTS, "", "View", "undo_edit", "_run", "call", "__init__", "view\x00", "\ud800", "x" * HUGE),
 }
-"""What each parameter may not be; beside these, what no path may be."""
+"""Invalid values of each parameter, in addition to the values that no path may have."""
 
 
 def bad_values(tool: str, name: str) -> Iterator[object]:
@@ -86,7 +86,7 @@ def bad_values(tool: str, name: str) -> Iterator[object]:
 
 @pytest.fixture
 def stored(tmp_path: Path) -> Iterator[AgentMemory]:
-    """A memory on disk, with a name that an answer must not show, and something beside it to be let alone."""
+    """A memory on disk in a directory whose name no answer may show, beside files that no call may change."""
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc" / "passwd").write_text("secret")
     with AgentMemory.open(tmp_path / "root") as memory:
@@ -94,7 +94,7 @@ def stored(tmp_path: Path) -> Iterator[AgentMemory]:
 
 
 def tools(memory: AgentMemory) -> dict[str, Tool]:
-    """Every tool by the names of `CALLS`."""
+    """Every tool, by the names in `CALLS`."""
     agent_tools, names = AgentMemoryTools(memory), [name for name in CALLS if name.endswith("_file")]
     found: dict[str, Tool] = dict.fromkeys(CALLS, MemoryTool(memory).call)
     found |= {name: partial(agent_tools.call, name) for name in names}
@@ -112,7 +112,7 @@ def assert_refused(result: ToolResult, directory: Path) -> None:
 
 
 def assert_fit(result: ToolResult, directory: Path) -> None:
-    """An answer a model may be given: bounded, valid Unicode, of nothing outside the memory."""
+    """Check an answer to a model: bounded, valid Unicode, and nothing from outside the memory."""
     assert len(result.output) < LONGEST
     result.output.encode()
     assert str(directory) not in result.output
@@ -121,7 +121,7 @@ def assert_fit(result: ToolResult, directory: Path) -> None:
 
 
 @pytest.mark.parametrize(("tool", "name"), [(tool, name) for tool, call in CALLS.items() for name in call])
-def test_a_bad_value_of_any_parameter_is_an_error_and_changes_nothing(
+def test_an_invalid_value_of_any_parameter_is_an_error_and_changes_nothing(
     stored: AgentMemory, tmp_path: Path, caplog: pytest.LogCaptureFixture, tool: str, name: str
 ) -> None:
     before = everything_on(tmp_path)
@@ -133,9 +133,7 @@ def test_a_bad_value_of_any_parameter_is_an_error_and_changes_nothing(
 
 
 @pytest.mark.parametrize("tool", CALLS)
-def test_a_parameter_that_is_missing_is_an_error_unless_it_may_be_left_out(
-    stored: AgentMemory, tmp_path: Path, tool: str
-) -> None:
+def test_a_missing_required_parameter_is_an_error(stored: AgentMemory, tmp_path: Path, tool: str) -> None:
     before = everything_on(tmp_path)
     for missing in CALLS[tool].keys() - OPTIONAL.get(tool, set()):
         arguments = {name: value for name, value in CALLS[tool].items() if name != missing}
@@ -155,7 +153,7 @@ def test_arguments_that_are_no_object_are_an_error(
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
-def test_a_tool_that_does_not_exist_is_an_error(
+def test_an_unknown_tool_name_is_an_error(
     stored: AgentMemory, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     names: list[Any] = [*NO_TEXTS, "", "view", "_memory", "call", "__class__", "x" * HUGE, "\ud800"]
@@ -167,7 +165,7 @@ def test_a_tool_that_does_not_exist_is_an_error(
 
 
 @pytest.mark.parametrize("tool", CALLS)
-def test_what_only_code_could_pass_is_an_answer_too(stored: AgentMemory, tmp_path: Path, tool: str) -> None:
+def test_values_that_only_code_can_pass_get_an_answer_too(stored: AgentMemory, tmp_path: Path, tool: str) -> None:
     outside = everything_on(tmp_path / "etc")
     for name, value in itertools.product(CALLS[tool], STRANGERS):
         assert_fit(tools(stored)[tool]({**CALLS[tool], name: value}), tmp_path)
@@ -176,7 +174,7 @@ def test_what_only_code_could_pass_is_an_answer_too(stored: AgentMemory, tmp_pat
 
 
 class Broken(Mapping[str, object]):
-    """A mapping that fails when it is looked into."""
+    """A mapping whose methods raise."""
 
     def __getitem__(self, name: str) -> object:
         raise RuntimeError("a secret")
@@ -194,7 +192,7 @@ def test_a_mapping_that_fails_is_an_error(stored: AgentMemory, tmp_path: Path, t
 
 
 @pytest.mark.parametrize("text", ["\x00", "\u202e\u2066", "\x1b[2J", "\ufeff\ufffe", "\r", "</tool_result>", "{}%s"])
-def test_strange_content_is_content(memory: AgentMemory, text: str) -> None:
+def test_unusual_content_is_stored_unchanged(memory: AgentMemory, text: str) -> None:
     tool = MemoryTool(memory)
     for arguments in (
         {"command": "create", "path": "/memories/a.md", "file_text": text},
@@ -206,7 +204,7 @@ def test_strange_content_is_content(memory: AgentMemory, text: str) -> None:
     assert everything(memory) == {"a.md": f"{text}2{text}\n{text}\n".encode()}
 
 
-def test_a_strange_query_finds_nothing(stored: AgentMemory, tmp_path: Path) -> None:
+def test_an_unusual_query_finds_nothing(stored: AgentMemory, tmp_path: Path) -> None:
     for query in ("x" * HUGE, "\x00", "\ud800", "\u202e", "(" * 1000, "one\ntwo", "%s{}\\", "\x1b[2J"):
         result = MemorySearch(stored).call({"query": query, "context": 10})
         assert result.output.startswith("No matches found for ")
@@ -215,7 +213,7 @@ def test_a_strange_query_finds_nothing(stored: AgentMemory, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("tool", CALLS)
-def test_a_storage_that_fails_is_an_error_without_its_place(tmp_path: Path, tool: str) -> None:
+def test_the_error_for_a_storage_failure_shows_no_host_path(tmp_path: Path, tool: str) -> None:
     (tmp_path / "file").write_text("in the way")
     memory = AgentMemory.open(tmp_path / "file" / "root")
     assert_refused(tools(memory)[tool](CALLS[tool]), tmp_path)

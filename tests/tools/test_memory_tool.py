@@ -1,4 +1,4 @@
-"""What the memory tool's commands do to files, and what they refuse to do."""
+"""The effects of the memory tool's commands on files, and their refusals."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ def test_a_file_is_stored_byte_for_byte(memory: AgentMemory, call: Call) -> None
 
 @pytest.mark.parametrize("on_existing", ["error", "overwrite"])
 @pytest.mark.parametrize("path", ["/memories", "/memories/", "/memories/d", "/memories/d/"])
-def test_create_takes_no_name_of_a_directory(memory: AgentMemory, on_existing: str, path: str) -> None:
+def test_create_refuses_the_name_of_a_directory(memory: AgentMemory, on_existing: str, path: str) -> None:
     before = everything(fill(memory, {"a.md": "a", "d/b.md": "b"}))
     output = refused(caller(memory, on_existing=on_existing)("create", path=path, file_text="x"))
     assert output == f"Error: File {path.rstrip('/')} already exists"
     assert everything(memory) == before
 
 
-def test_create_overwrites_where_it_is_told_to(memory: AgentMemory) -> None:
+def test_create_overwrites_if_the_option_allows_it(memory: AgentMemory) -> None:
     memory.write("a.md", "a longer text that was here before")
     created = caller(memory, on_existing="overwrite")("create", path="/memories/a.md", file_text="new")
     assert succeeded(created) == "File created successfully at: /memories/a.md"
     assert everything(memory) == {"a.md": b"new"}
 
 
-def test_another_way_with_existing_files_is_refused(memory: AgentMemory) -> None:
+def test_an_unknown_value_of_on_existing_is_refused(memory: AgentMemory) -> None:
     with pytest.raises(ValueError, match="on_existing is 'error' or 'overwrite', not 'append'"):
         caller(memory, on_existing="append")
 
@@ -49,16 +49,16 @@ def test_another_way_with_existing_files_is_refused(memory: AgentMemory) -> None
 
 
 @pytest.mark.parametrize("new", [{}, {"new_str": None}, {"new_str": ""}])
-def test_without_a_new_text_the_old_one_is_deleted(memory: AgentMemory, call: Call, new: dict[str, str | None]) -> None:
+def test_str_replace_without_a_new_text_deletes_the_old_one(
+    memory: AgentMemory, call: Call, new: dict[str, str | None]
+) -> None:
     memory.write("a.md", "one two three")
     output = succeeded(call("str_replace", path="/memories/a.md", old_str=" two", **new))
     assert output == f"{EDITED}     1\tone three"
     assert memory.read("a.md") == "one three"
 
 
-def test_a_text_may_be_replaced_by_one_of_several_lines_and_be_of_several_itself(
-    memory: AgentMemory, call: Call
-) -> None:
+def test_the_old_and_the_new_text_may_have_several_lines(memory: AgentMemory, call: Call) -> None:
     memory.write("a.md", "a\r\nb\r\nc\r\n")
     succeeded(call("str_replace", path="/memories/a.md", old_str="b\r\nc", new_str="$1\\1{x}\nd"))
     assert memory.read_bytes("a.md") == b"a\r\n$1\\1{x}\nd\r\n"
@@ -73,20 +73,20 @@ def test_a_text_may_be_replaced_by_one_of_several_lines_and_be_of_several_itself
         ("line 3\nline 4\nline 5", "     1\tline 1\n     2\tline 2\n     3\tX\n     4\tline 6\n     5\tline 7"),
     ],
 )
-def test_the_snippet_shows_two_lines_around_the_first_that_changed(
+def test_the_snippet_shows_two_lines_around_the_first_changed_line(
     memory: AgentMemory, call: Call, old: str, rows: str
 ) -> None:
     memory.write("a.md", "\n".join(f"line {number}" for number in range(1, 10)))
     assert succeeded(call("str_replace", path="/memories/a.md", old_str=old, new_str="X")) == EDITED + rows
 
 
-def test_the_snippet_of_a_long_new_text_ends_two_lines_after_its_first(memory: AgentMemory, call: Call) -> None:
+def test_the_snippet_of_a_long_new_text_ends_two_lines_after_its_first_line(memory: AgentMemory, call: Call) -> None:
     memory.write("a.md", "old\n")
     output = succeeded(call("str_replace", path="/memories/a.md", old_str="old", new_str="1\n2\n3\n4"))
     assert output == f"{EDITED}     1\t1\n     2\t2\n     3\t3"
 
 
-def test_the_snippet_of_an_emptied_file_is_its_one_empty_line(memory: AgentMemory, call: Call) -> None:
+def test_the_snippet_of_an_emptied_file_is_one_empty_line(memory: AgentMemory, call: Call) -> None:
     memory.write("a.md", "old\n")
     assert succeeded(call("str_replace", path="/memories/a.md", old_str="old\n")) == f"{EDITED}     1\t"
 
@@ -101,7 +101,7 @@ def test_a_snippet_is_cut_like_a_view(memory: AgentMemory) -> None:
     assert output.startswith(f"{EDITED}     1\tyyy\n[Cut at 10 characters: ")
 
 
-def test_an_empty_old_text_is_refused_as_such(memory: AgentMemory, call: Call) -> None:
+def test_an_empty_old_text_is_refused(memory: AgentMemory, call: Call) -> None:
     memory.write("a.md", "text")
     output = refused(call("str_replace", path="/memories/a.md", old_str="", new_str="x"))
     assert output == "No replacement was performed, old_str is empty; give the text to replace."
@@ -113,13 +113,13 @@ def test_an_empty_old_text_is_refused_as_such(memory: AgentMemory, call: Call) -
     [
         ("b a b", "b", "1, 1"),
         ("x\nb\n\nb", "b", "2, 4"),
-        ("aaa", "aa", "1, 1"),  # they overlap: there are two to choose from
+        ("aaa", "aa", "1, 1"),  # two overlapping occurrences
         ("aaaa", "aa", "1, 1, 1"),
         ("a\nb\na\nb\n", "a\nb", "1, 3"),
         ("a\nb\na\nb\na", "a\nb\na", "1, 3"),
     ],
 )
-def test_a_text_that_occurs_more_than_once_is_refused_with_the_line_of_each(
+def test_a_text_that_occurs_more_than_once_is_refused_with_all_line_numbers(
     memory: AgentMemory, call: Call, text: str, old: str, lines: str
 ) -> None:
     memory.write("a.md", text)
@@ -128,7 +128,7 @@ def test_a_text_that_occurs_more_than_once_is_refused_with_the_line_of_each(
     assert memory.read("a.md") == text
 
 
-def test_what_is_said_of_a_long_text_or_of_many_occurrences_is_bounded(memory: AgentMemory, call: Call) -> None:
+def test_the_message_about_a_long_text_or_many_occurrences_is_bounded(memory: AgentMemory, call: Call) -> None:
     memory.write("a.md", "x\n" * 10_000)
     output = refused(call("str_replace", path="/memories/a.md", old_str="x", new_str="y"))
     assert "99, 100 and more. Please ensure it is unique" in output
@@ -136,7 +136,7 @@ def test_what_is_said_of_a_long_text_or_of_many_occurrences_is_bounded(memory: A
     assert f"old_str `{'y' * 1000}...` did not appear" in output
 
 
-def test_a_replacement_by_the_same_text_writes_nothing(memory: AgentMemory, call: Call) -> None:
+def test_replacing_a_text_with_itself_writes_nothing(memory: AgentMemory, call: Call) -> None:
     memory.write("a.md", "text")
     before = memory.stat("a.md")
     assert succeeded(call("str_replace", path="/memories/a.md", old_str="ex", new_str="ex")) == f"{EDITED}     1\ttext"
@@ -166,7 +166,7 @@ def test_a_replacement_by_the_same_text_writes_nothing(memory: AgentMemory, call
         ("a\rb\u2028c\n", 1, "x", "a\rb\u2028c\nx\n"),
     ],
 )
-def test_lines_go_in_after_a_line_and_the_file_ends_with_a_newline(
+def test_lines_are_inserted_after_a_line_and_the_file_ends_with_a_newline(
     memory: AgentMemory, call: Call, text: str, line: int, addition: str, result: str
 ) -> None:
     memory.write("a.md", text)
@@ -175,7 +175,7 @@ def test_lines_go_in_after_a_line_and_the_file_ends_with_a_newline(
 
 
 @pytest.mark.parametrize(("text", "lines"), [("", 0), ("a", 1), ("a\n", 1), ("a\n\n", 2), ("a\rb\n", 1)])
-def test_the_line_to_insert_after_has_to_be_there(memory: AgentMemory, call: Call, text: str, lines: int) -> None:
+def test_the_line_to_insert_after_must_exist(memory: AgentMemory, call: Call, text: str, lines: int) -> None:
     memory.write("a.md", text)
     for line in (-1, lines + 1, 10**100):
         output = refused(call("insert", path="/memories/a.md", insert_line=line, insert_text="x"))
@@ -203,7 +203,7 @@ def test_the_root_is_neither_deleted_nor_renamed_nor_edited(memory: AgentMemory,
 
 @pytest.mark.parametrize("old", ["a.md", "d"])
 @pytest.mark.parametrize("new", ["a.md", "d", "e", "e/c.md"])
-def test_rename_overwrites_nothing(memory: AgentMemory, call: Call, old: str, new: str) -> None:
+def test_rename_overwrites_no_file(memory: AgentMemory, call: Call, old: str, new: str) -> None:
     before = everything(fill(memory, {"a.md": "a", "d/b.md": "b", "e/c.md": "c"}))
     output = refused(call("rename", old_path=f"/memories/{old}", new_path=f"/memories/{new}"))
     assert output == f"Error: The destination /memories/{new} already exists"
@@ -211,14 +211,14 @@ def test_rename_overwrites_nothing(memory: AgentMemory, call: Call, old: str, ne
 
 
 @pytest.mark.parametrize("new", ["d/inside", "d/e/deeper", "d/e/c.md/x", "./d//x"])
-def test_a_directory_is_not_renamed_into_itself(memory: AgentMemory, call: Call, new: str) -> None:
+def test_renaming_a_directory_into_itself_is_refused(memory: AgentMemory, call: Call, new: str) -> None:
     before = everything(fill(memory, {"d/b.md": "b", "d/e/c.md": "c"}))
     output = refused(call("rename", old_path="/memories/d", new_path=f"/memories/{new}"))
     assert output == "Error: a directory does not move into itself"
     assert everything(memory) == before
 
 
-def test_delete_and_rename_take_a_directory_with_all_that_is_in_it(memory: AgentMemory, call: Call) -> None:
+def test_delete_and_rename_apply_to_a_directory_with_all_its_content(memory: AgentMemory, call: Call) -> None:
     fill(memory, {"d/b.md": "b", "d/.hidden/c.bin": b"\xff", "d2.md": "kept"})
     succeeded(call("rename", old_path="/memories/d/", new_path="/memories/new/deep"))
     assert everything(memory) == {"new/deep/b.md": b"b", "new/deep/.hidden/c.bin": b"\xff", "d2.md": b"kept"}
@@ -231,7 +231,7 @@ def test_delete_and_rename_take_a_directory_with_all_that_is_in_it(memory: Agent
 SUGGESTED = re.compile(r"; try (/memories/.+)\Z", re.DOTALL)
 
 
-def test_a_name_that_is_refused_comes_with_one_that_works(memory: AgentMemory, call: Call) -> None:
+def test_the_refusal_of_a_name_suggests_a_valid_name(memory: AgentMemory, call: Call) -> None:
     names = [name for name, rule in NAMES if rule != PASSES and name not in ("", ".") and name == name.strip("/")]
     for name in names:
         output = refused(call("create", path=f"/memories/{name}", file_text="x"))
@@ -244,7 +244,7 @@ def test_a_name_that_is_refused_comes_with_one_that_works(memory: AgentMemory, c
     assert len(names) > 50
 
 
-def test_a_name_that_people_choose_works(memory: AgentMemory, call: Call) -> None:
+def test_ordinary_names_work(memory: AgentMemory, call: Call) -> None:
     for name in (name for name, rule in NAMES if rule == PASSES):
         path = f"/memories/{name}"
         assert succeeded(call("create", path=path, file_text="x")) == f"File created successfully at: {path}"
@@ -253,7 +253,7 @@ def test_a_name_that_people_choose_works(memory: AgentMemory, call: Call) -> Non
 
 
 @pytest.mark.parametrize("on_existing", ["error", "overwrite"])
-def test_a_path_below_a_file_is_said_to_be_one(memory: AgentMemory, on_existing: str) -> None:
+def test_the_message_for_a_path_below_a_file_says_so(memory: AgentMemory, on_existing: str) -> None:
     fill(memory, {"a.md": "a", "b.md": "b"})
     call = caller(memory, on_existing=on_existing)
     assert " lies below a file" in refused(call("create", path="/memories/a.md/c.md", file_text="x"))
@@ -262,7 +262,7 @@ def test_a_path_below_a_file_is_said_to_be_one(memory: AgentMemory, on_existing:
 
 
 @pytest.mark.parametrize("command", ["delete", "rename"])
-def test_names_that_no_path_can_name_are_left_and_counted(tmp_path: Path, command: str) -> None:
+def test_files_that_no_path_can_name_are_kept_and_counted(tmp_path: Path, command: str) -> None:
     with AgentMemory.open(tmp_path) as memory:
         memory.write("d/a.md", "a")
         (tmp_path / "d" / "b:c?.md").write_text("an editor's")
@@ -274,7 +274,7 @@ def test_names_that_no_path_can_name_are_left_and_counted(tmp_path: Path, comman
     assert (tmp_path / "d" / "b:c?.md").read_text() == "an editor's"
 
 
-def test_a_view_of_a_subtree_names_nothing_above_it(tmp_path: Path) -> None:
+def test_a_view_of_a_subtree_shows_no_name_above_it(tmp_path: Path) -> None:
     with AgentMemory.open(tmp_path) as memory:
         memory.write("deep/er/a.md", "a")
         (tmp_path / "deep" / "er" / "big.md").write_bytes(b"x" * 50_000_001)

@@ -1,4 +1,4 @@
-"""Forty sessions edit one file at once: nothing is lost, nobody is refused. (moto is not atomic and takes no part.)"""
+"""Forty sessions edit one file at once: no edit is lost or refused. (Not on moto, which is not atomic.)"""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_forty_threads_inserting_at_once_keep_forty_lines(root: Root) -> None:
 
 
 @on_every_atomic_backend
-def test_of_racing_creators_one_wins_and_the_others_are_told(root: Root) -> None:
+def test_exactly_one_racing_creator_wins_and_the_others_get_an_error(root: Root) -> None:
     with AgentMemory.open(root.url, storage_options=root.options) as memory:
         tool = MemoryTool(memory)
         claims = [{**NOTES, "file_text": f"{number}"} for number in range(8)]
@@ -71,7 +71,7 @@ def test_of_racing_creators_one_wins_and_the_others_are_told(root: Root) -> None
 
 
 @on_every_atomic_backend
-def test_concurrent_replacements_of_different_words_all_take_effect(root: Root) -> None:
+def test_no_concurrent_replacement_of_different_words_is_lost(root: Root) -> None:
     with AgentMemory.open(root.url, storage_options=root.options) as memory:
         memory.write("notes.md", "".join(f"<{number}> is open\n" for number in range(12)))
         tool = MemoryTool(memory)

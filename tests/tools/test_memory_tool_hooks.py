@@ -1,4 +1,4 @@
-"""Every command of the memory tool passes the hooks, and a plugin that fails never reaches the model."""
+"""Every command of the memory tool calls the hooks, and the text of a plugin's failure never reaches the model."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ every_command = pytest.mark.parametrize(
 
 
 class Recorder:
-    """Notes what it is told."""
+    """Record every call of a hook."""
 
     def __init__(self) -> None:
         self.before: list[Operation] = []
@@ -49,7 +49,7 @@ class Recorder:
 
 
 class Vetoing:
-    """Refuses every operation once it is on."""
+    """A guard that refuses every operation once it is on."""
 
     def __init__(self, error: Exception) -> None:
         self.error = error
@@ -62,7 +62,7 @@ class Vetoing:
 
 
 class FailingObserver:
-    """Breaks when it is told how an operation ended."""
+    """An observer that raises."""
 
     required = False
 
@@ -72,13 +72,13 @@ class FailingObserver:
 
 
 class RequiredObserver(FailingObserver):
-    """An observer without which nothing counts as done."""
+    """The same, as a required observer."""
 
     required = True
 
 
 @every_command
-def test_a_command_is_told_to_the_hooks_before_and_after(
+def test_the_hooks_are_called_before_and_after_a_command(
     command: str, parameters: dict[str, Any], kinds: list[str]
 ) -> None:
     recorder = Recorder()
@@ -92,7 +92,9 @@ def test_a_command_is_told_to_the_hooks_before_and_after(
 
 
 @every_command
-def test_a_guards_veto_is_an_error_with_its_reason(command: str, parameters: dict[str, Any], kinds: list[str]) -> None:
+def test_a_denial_by_a_guard_is_an_error_with_its_reason(
+    command: str, parameters: dict[str, Any], kinds: list[str]
+) -> None:
     guard = Vetoing(OperationDenied(f"no {kinds[0]} on Sundays"))
     memory = fill(AgentMemory.open("memory://", plugins=[guard]), FILES)
     before = everything(memory)
@@ -103,7 +105,7 @@ def test_a_guards_veto_is_an_error_with_its_reason(command: str, parameters: dic
 
 
 @every_command
-def test_a_plugin_that_fails_is_an_error_without_its_text(
+def test_a_failing_guard_is_an_error_without_its_text(
     command: str, parameters: dict[str, Any], kinds: list[str]
 ) -> None:
     guard = Vetoing(ValueError(f"the guard's secret about {kinds}"))
@@ -115,19 +117,19 @@ def test_a_plugin_that_fails_is_an_error_without_its_text(
     assert everything(memory) == before
 
 
-def test_an_observer_that_fails_changes_nothing_for_the_model() -> None:
+def test_a_failing_observer_does_not_change_the_answer() -> None:
     memory = AgentMemory.open("memory://", plugins=[FailingObserver()])
     succeeded(caller(memory)("create", path="/memories/a.md", file_text="x"))
 
 
-def test_a_required_observer_that_fails_is_an_error_that_says_what_was_done() -> None:
+def test_the_error_of_a_failing_required_observer_says_what_was_done() -> None:
     memory = AgentMemory.open("memory://", plugins=[RequiredObserver()])
     output = refused(caller(memory)("create", path="/memories/a.md", file_text="x"))
     assert output.startswith("Error: the storage did its part, but the required plugin ")
     assert "secret" not in output
 
 
-def test_a_guard_of_content_sees_what_is_written() -> None:
+def test_a_content_guard_sees_the_written_content() -> None:
     memory = AgentMemory.open("memory://", plugins=[LimitsPlugin(10)])
     call = caller(memory)
     assert refused(call("create", path="/memories/a.md", file_text="x" * 11)).startswith("Error: 'a.md': 11 bytes")
@@ -137,7 +139,7 @@ def test_a_guard_of_content_sees_what_is_written() -> None:
     assert everything(memory) == {"a.md": b"12345"}
 
 
-def test_a_read_only_memory_is_viewed_and_not_changed() -> None:
+def test_a_read_only_memory_can_be_viewed_but_not_changed() -> None:
     memory = fill(AgentMemory.open("memory://"), FILES)
     before = everything(memory)
     call = caller(memory.read_only())
@@ -170,7 +172,7 @@ def test_a_read_only_memory_is_viewed_and_not_changed() -> None:
         ("delete", {}),
     ],
 )
-def test_an_escape_is_told_to_the_hooks_once(
+def test_an_escape_attempt_is_reported_to_the_hooks_once(
     strings: str, path: str, text: str, reason: str, command: str, parameters: dict[str, Any]
 ) -> None:
     recorder = Recorder()
@@ -180,7 +182,7 @@ def test_an_escape_is_told_to_the_hooks_once(
     assert recorder.before == []
 
 
-def test_an_escape_is_told_of_either_name_of_a_rename() -> None:
+def test_an_escape_attempt_is_reported_for_both_names_of_a_rename() -> None:
     recorder = Recorder()
     call = caller(fill(AgentMemory.open("memory://", plugins=[recorder]), FILES))
     refused(call("rename", old_path="/memories/../a", new_path="/memories/b"))
@@ -188,7 +190,7 @@ def test_an_escape_is_told_of_either_name_of_a_rename() -> None:
     assert recorder.rejected == [("'../a'", "parent"), ("'/etc/b'", "absolute")]
 
 
-def test_a_name_that_merely_lacks_the_root_is_no_escape() -> None:
+def test_a_name_without_the_root_is_no_escape_attempt() -> None:
     recorder = Recorder()
     call = caller(AgentMemory.open("memory://", plugins=[recorder]))
     assert refused(call("view", path="notes.md")) == "Path must start with /memories, got: notes.md"

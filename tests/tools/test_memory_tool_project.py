@@ -1,4 +1,4 @@
-"""`MemoryTool.for_project`: a project's memories lie in its git work tree, as git itself says."""
+"""`MemoryTool.for_project`: a project's memories are stored in its git work tree, as git reports it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def repository(tmp_path: Path) -> Path:
 
 
 def make_keys(directory: Path) -> Path:
-    """What a link of a hostile repository would lead to."""
+    """Create the directory that a link of a hostile repository points to."""
     directory.mkdir(parents=True)
     for name in ("id_ed25519", "authorized_keys"):
         (directory / name).write_text(KEY)
@@ -42,7 +42,7 @@ def make_keys(directory: Path) -> Path:
 
 
 def memories_made_in(start: str | Path, above: Path) -> list[str]:
-    """Where the first write puts its file; nothing is made before it."""
+    """The directory of the first write. Check that nothing is created before it."""
     tool = MemoryTool.for_project(start)
     before = sorted(above.rglob("*"))
     succeeded(tool.call(VIEW))
@@ -52,12 +52,12 @@ def memories_made_in(start: str | Path, above: Path) -> list[str]:
     return [str(path.relative_to(above)) for path in above.rglob("foo.txt")]
 
 
-def test_the_memories_are_at_the_top_of_the_work_tree(repository: Path) -> None:
+def test_the_memories_are_stored_at_the_top_of_the_work_tree(repository: Path) -> None:
     assert memories_made_in(repository, repository) == [".claude/memories/foo.txt"]
 
 
 @pytest.mark.parametrize("name", ["src", "src/deep/er", "line\nbreak"])
-def test_a_directory_below_has_the_memories_of_the_work_tree(repository: Path, name: str) -> None:
+def test_a_directory_in_the_work_tree_uses_the_memories_of_the_work_tree(repository: Path, name: str) -> None:
     (repository / name).mkdir(parents=True)
     assert memories_made_in(repository / name, repository) == [".claude/memories/foo.txt"]
 
@@ -67,25 +67,27 @@ def test_a_work_tree_whose_name_ends_with_a_newline_is_found(tmp_path: Path) -> 
     assert memories_made_in(tmp_path / "odd\n", tmp_path) == ["odd\n/.claude/memories/foo.txt"]
 
 
-def test_a_work_tree_added_to_a_repository_has_memories_of_its_own(repository: Path, tmp_path: Path) -> None:
+def test_an_added_work_tree_has_its_own_memories(repository: Path, tmp_path: Path) -> None:
     identity = ["-c", "user.name=a", "-c", "user.email=a@example.com"]
     subprocess.run(["git", *identity, "commit", "--quiet", "--allow-empty", "-m", "x"], cwd=repository, check=True)
     subprocess.run(["git", "worktree", "add", "--quiet", str(tmp_path / "other")], cwd=repository, check=True)
     assert memories_made_in(tmp_path / "other", tmp_path) == ["other/.claude/memories/foo.txt"]
 
 
-def test_outside_git_the_directory_itself_has_the_memories(tmp_path: Path) -> None:
+def test_a_directory_outside_git_has_its_own_memories(tmp_path: Path) -> None:
     (tmp_path / "plain").mkdir()
     assert memories_made_in(tmp_path / "plain", tmp_path) == ["plain/.claude/memories/foo.txt"]
 
 
-def test_without_git_the_directory_itself_has_the_memories(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_has_its_own_memories_if_git_is_not_installed(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (repository / "src").mkdir()
     monkeypatch.setenv("PATH", "")
     assert memories_made_in(repository / "src", repository) == ["src/.claude/memories/foo.txt"]
 
 
-def test_the_current_directory_is_where_it_starts(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_current_directory_is_the_default(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (repository / "src").mkdir()
     monkeypatch.chdir(repository / "src")
     assert memories_made_in(".", repository) == [".claude/memories/foo.txt"]
@@ -93,7 +95,7 @@ def test_the_current_directory_is_where_it_starts(repository: Path, monkeypatch:
     assert "/memories/foo.txt" in succeeded(other.call(VIEW))
 
 
-def test_the_project_is_found_once(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_project_is_looked_up_only_once(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(repository)
     tool = MemoryTool.for_project()
     monkeypatch.chdir(tmp_path)
@@ -106,7 +108,7 @@ def test_the_async_tool_has_the_same_memories(repository: Path) -> None:
     assert "/memories/foo.txt" in succeeded(MemoryTool.for_project(repository).call(VIEW))
 
 
-def test_nothing_outside_the_memories_is_reached(repository: Path) -> None:
+def test_no_command_reaches_a_file_outside_the_memories(repository: Path) -> None:
     (repository / ".claude" / "memories").mkdir(parents=True)
     (repository / ".claude" / "settings.json").write_text("{}")
     (repository / ".claude" / "memories" / "up").symlink_to(repository)
@@ -116,16 +118,18 @@ def test_nothing_outside_the_memories_is_reached(repository: Path) -> None:
     assert "settings.json" not in tool.call(VIEW).output
 
 
-def test_a_hook_of_git_s_does_not_move_the_memories(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_of_a_git_hook_does_not_move_the_memories(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (repository / "src").mkdir()
     monkeypatch.setenv("GIT_DIR", str(repository / ".git"))
     assert memories_made_in(repository / "src", repository) == [".claude/memories/foo.txt"]
 
 
 @pytest.mark.parametrize("linked", [".claude", ".claude/memories"])
-def test_a_link_of_a_cloned_repository_is_not_followed(repository: Path, tmp_path: Path, linked: str) -> None:
+def test_a_symbolic_link_in_a_cloned_repository_is_not_followed(repository: Path, tmp_path: Path, linked: str) -> None:
     keys = make_keys(tmp_path / "home" / ".ssh")
-    (keys / "memories").symlink_to(".")  # what `.claude` leads to holds the second name, too
+    (keys / "memories").symlink_to(".")  # the target of `.claude` also has the second name
     (repository / linked).parent.mkdir(exist_ok=True)
     (repository / linked).symlink_to(os.path.relpath(keys, (repository / linked).parent))
     tool = MemoryTool.for_project(repository)
@@ -145,13 +149,13 @@ def test_a_link_of_a_cloned_repository_is_not_followed(repository: Path, tmp_pat
     assert all(path.read_text() == KEY for path in keys.iterdir() if path.is_file())
 
 
-def test_a_link_to_nothing_is_not_followed_either(repository: Path, tmp_path: Path) -> None:
+def test_a_broken_symbolic_link_is_not_followed(repository: Path, tmp_path: Path) -> None:
     (repository / ".claude").symlink_to(tmp_path / "made")
     assert "symlink" in refused(MemoryTool.for_project(repository).call(CREATE))
     assert not (tmp_path / "made").exists()
 
 
-def test_a_link_put_there_while_the_tool_is_open_is_not_followed(repository: Path, tmp_path: Path) -> None:
+def test_a_symbolic_link_created_while_the_tool_is_open_is_not_followed(repository: Path, tmp_path: Path) -> None:
     keys = make_keys(tmp_path / ".ssh")
     tool = MemoryTool.for_project(repository)
     succeeded(tool.call(CREATE))
@@ -163,13 +167,13 @@ def test_a_link_put_there_while_the_tool_is_open_is_not_followed(repository: Pat
     assert not (keys / "foo.txt").exists()
 
 
-def test_a_work_tree_reached_through_a_link_is_the_user_s(repository: Path, tmp_path: Path) -> None:
+def test_a_work_tree_may_be_reached_through_the_users_own_link(repository: Path, tmp_path: Path) -> None:
     (tmp_path / "way").symlink_to(repository)
     assert memories_made_in(tmp_path / "way", repository) == [".claude/memories/foo.txt"]
 
 
 @pytest.mark.parametrize("moved", ["{outside}", "../../outside", "../.."])
-def test_a_configuration_that_moves_the_work_tree_is_not_believed(
+def test_a_git_configuration_that_moves_the_work_tree_is_ignored(
     repository: Path, tmp_path: Path, moved: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     outside = tmp_path / "outside"

@@ -1,4 +1,4 @@
-"""The table "Exact strings" of Claude's memory tool, row by row: the documentation's set and the Python SDK's."""
+"""The "Exact strings" of Claude's memory tool, row by row: the set of the documentation and that of the Python SDK."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SNIPPET = "     1\tone\n     2\tzwei\n     3\tthree\n     4\tfour"
 
 @dataclass(frozen=True)
 class Row:
-    """One case of the table: a call, and its answer in both sets; ``sdk`` None is "the same"."""
+    """One case of the table: a call, and its answer in both sets; with ``sdk`` None the answers are equal."""
 
     case: str
     command: str
@@ -43,7 +43,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Error(Row):
-    """A case that is an error."""
+    """An answer that is an error."""
 
     is_error: bool = field(default=True)
 
@@ -221,7 +221,7 @@ BEYOND_THE_SDK = {
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if row.case not in BEYOND_THE_SDK], ids=lambda row: row.case)
-def test_the_sdk_set_is_what_the_sdk_itself_answers(tmp_path: Path, row: Row) -> None:
+def test_the_sdk_set_equals_the_answers_of_the_sdk(tmp_path: Path, row: Row) -> None:
     tool = BetaLocalFilesystemMemoryTool(str(tmp_path))
     with AgentMemory.open(tmp_path / "memories") as memory:
         fill(memory, FILES)

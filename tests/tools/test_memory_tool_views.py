@@ -1,4 +1,4 @@
-"""How the memory tool shows files and directories: numbered lines, sizes, ranges, and pages that miss nothing."""
+"""How the memory tool shows files and directories: numbered lines, sizes, ranges, and complete pages."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def numbered(lines: list[str], first: int = 1) -> str:
         ("\ufeff\tcolumn\0", ["\ufeff\tcolumn\0"]),
     ],
 )
-def test_lines_end_at_a_newline_only_and_what_follows_the_last_is_a_line_too(
+def test_lines_end_only_at_newlines_and_the_rest_is_a_line_too(
     memory: AgentMemory, call: Call, text: str, lines: list[str]
 ) -> None:
     memory.write("a.md", text)
@@ -70,7 +70,7 @@ def test_lines_end_at_a_newline_only_and_what_follows_the_last_is_a_line_too(
         (None, 1, "abcde"),
     ],
 )
-def test_a_range_is_clipped_to_the_file_and_one_that_is_not_a_pair_is_ignored(
+def test_a_range_is_clipped_to_the_file_and_an_invalid_range_is_ignored(
     memory: AgentMemory, call: Call, view_range: list[int] | None, first: int, lines: str
 ) -> None:
     memory.write("a.md", "\n".join("abcde"))
@@ -89,15 +89,13 @@ def test_a_range_of_a_directory_is_ignored(memory: AgentMemory, call: Call) -> N
     ("size", "shown"),
     [(0, "0B"), (1, "1B"), (1023, "1023B"), (1024, "1K"), (1536, "1.5K"), (2048, "2K"), (1_153_434, "1.1M")],
 )
-def test_a_size_is_a_whole_number_of_its_unit_or_has_one_decimal(
-    memory: AgentMemory, call: Call, size: int, shown: str
-) -> None:
+def test_a_size_is_an_integer_or_has_one_decimal(memory: AgentMemory, call: Call, size: int, shown: str) -> None:
     memory.write("a.md", "x" * size)
     rows = body(succeeded(call("view", path="/memories")))
     assert rows == f"{shown}\t/memories\n{shown}\t/memories/a.md"
 
 
-def test_sizes_end_at_gigabytes() -> None:
+def test_the_largest_unit_of_sizes_is_the_gigabyte() -> None:
     assert readable(1024**2) == "1M"
     assert readable(1024**2 - 1) == "1024.0K"
     assert readable(3 * 1024**3 // 2) == "1.5G"
@@ -116,7 +114,7 @@ def test_hidden_names_and_node_modules_are_not_listed_and_not_counted(memory: Ag
     assert body(succeeded(call("view", path="/memories/.git"))) == "10B\t/memories/.git\n10B\t/memories/.git/config"
 
 
-def test_a_directory_is_listed_before_what_is_in_it_and_names_are_in_order(memory: AgentMemory, call: Call) -> None:
+def test_a_directory_is_listed_before_its_content_and_names_are_sorted(memory: AgentMemory, call: Call) -> None:
     fill(memory, dict.fromkeys(["b", "a/z", "a/b/c", "a/b/c2/d", "a.md", "B", "é", "a b"], "x"))
     names = [row.partition("\t")[2] for row in body(succeeded(call("view", path="/memories"))).split("\n")]
     shown = ["", "/B", "/a/", "/a/b/", "/a/z", "/a b", "/a.md", "/b", "/é"]
@@ -124,20 +122,20 @@ def test_a_directory_is_listed_before_what_is_in_it_and_names_are_in_order(memor
 
 
 @pytest.mark.parametrize("path", ["/memories", "/memories/", "/memories//", "/memories/."])
-def test_every_spelling_of_the_root_is_the_root(memory: AgentMemory, call: Call, path: str) -> None:
+def test_every_spelling_of_the_root_shows_the_root(memory: AgentMemory, call: Call, path: str) -> None:
     memory.write("a.md", "1")
     assert body(succeeded(call("view", path=path))) == "1B\t/memories\n1B\t/memories/a.md"
 
 
 @pytest.mark.parametrize("path", ["d/e/", "d//e", "./d/e", "d/./e", "d/e//"])
-def test_every_spelling_of_a_directory_is_that_directory(memory: AgentMemory, call: Call, path: str) -> None:
+def test_every_spelling_of_a_directory_shows_that_directory(memory: AgentMemory, call: Call, path: str) -> None:
     memory.write("d/e/f.md", "1")
     rows = body(succeeded(call("view", path=f"/memories/{path}"))).split("\n")
     assert [row.rpartition("/")[2] for row in rows][1:] == ["f.md"]
 
 
 def pages(call: Call, path: str) -> list[str]:
-    """The rows of a file, page after page, as the hints lead on, the parts of a long line joined again."""
+    """The rows of a file, page by page along the hints; the parts of a long line are joined again."""
     rows: list[str] = []
     place: dict[str, object] = {}
     while True:
@@ -182,7 +180,7 @@ def test_a_long_file_is_cut_at_the_limit_with_a_hint(memory: AgentMemory, call: 
     assert following == "   889\t0123456789\n   890\t0123456789"
 
 
-def test_a_view_that_fills_the_limit_is_not_cut(memory: AgentMemory) -> None:
+def test_a_view_that_exactly_reaches_the_limit_is_not_cut(memory: AgentMemory) -> None:
     memory.write("a.md", "abc\nde")
     rows = "     1\tabc\n     2\tde"
     assert body(succeeded(caller(memory, max_view_characters=len(rows))("view", path="/memories/a.md"))) == rows
@@ -190,7 +188,7 @@ def test_a_view_that_fills_the_limit_is_not_cut(memory: AgentMemory) -> None:
     assert cut.startswith("     1\tabc\n[Cut at 19 characters: lines 1-1 of 2 are shown; ")
 
 
-def test_a_single_long_line_is_cut_and_says_how_to_go_on(memory: AgentMemory) -> None:
+def test_a_single_long_line_is_cut_with_a_hint_how_to_continue(memory: AgentMemory) -> None:
     memory.write("a.md", "x" * 100_000 + "\nnext\n" + "y" * 100_000)
     call = caller(memory, max_view_characters=20)
     first = body(succeeded(call("view", path="/memories/a.md")))
@@ -203,7 +201,7 @@ def test_a_single_long_line_is_cut_and_says_how_to_go_on(memory: AgentMemory) ->
     assert rest.startswith("     1\txxxxxxxxxx\n[Cut at 20 characters: lines 1-1 of 3 are shown; ")
 
 
-def test_a_huge_listing_is_cut_and_a_directory_below_shows_its_own(memory: AgentMemory, call: Call) -> None:
+def test_a_huge_listing_is_cut_and_a_subdirectory_can_be_viewed_separately(memory: AgentMemory, call: Call) -> None:
     fill(memory, {f"{name}/{number:04}.md": "x" for name in "ab" for number in range(600)})
     output = body(succeeded(call("view", path="/memories")))
     assert len(output) < MAX_VIEW_CHARACTERS + 200
@@ -214,7 +212,7 @@ def test_a_huge_listing_is_cut_and_a_directory_below_shows_its_own(memory: Agent
     assert body(succeeded(call("view", path="/memories/b"))).endswith("/memories/b/0599.md")
 
 
-def test_following_the_hints_of_a_huge_flat_directory_shows_every_name_once(memory: AgentMemory, call: Call) -> None:
+def test_following_the_hints_of_a_huge_directory_shows_every_name_once(memory: AgentMemory, call: Call) -> None:
     fill(memory, {f"{number:04}.md": "x" for number in range(1000)})
     names: list[str] = []
     start = 1
@@ -227,14 +225,16 @@ def test_following_the_hints_of_a_huge_flat_directory_shows_every_name_once(memo
     assert names == [f"{number:04}.md" for number in range(1000)]
 
 
-def test_a_listing_shows_the_directory_and_a_name_however_low_the_limit(memory: AgentMemory) -> None:
+def test_a_listing_shows_the_directory_and_one_name_for_any_limit(memory: AgentMemory) -> None:
     fill(memory, {"a.md": "x", "b.md": "x"})
     output = body(succeeded(caller(memory, max_view_characters=1)("view", path="/memories")))
     assert output.startswith("2B\t/memories\n1B\t/memories/a.md\n[Cut at 1 characters: names 1-1 of 2 are shown; ")
 
 
 @pytest.mark.parametrize("content", [b"\xff", b"text\n\xc3", b"\xed\xa0\x80", "text".encode("utf-16")])
-def test_what_is_no_utf8_text_is_an_unsupported_file_type(memory: AgentMemory, call: Call, content: bytes) -> None:
+def test_a_file_that_is_no_utf8_text_is_an_unsupported_file_type(
+    memory: AgentMemory, call: Call, content: bytes
+) -> None:
     memory.write_bytes("a.png", content)
     assert refused(call("view", path="/memories/a.png")) == "Unsupported file type for /memories/a.png"
     assert f"{len(content)}B\t/memories/a.png" in succeeded(call("view", path="/memories"))

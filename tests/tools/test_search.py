@@ -1,4 +1,4 @@
-"""``memory_search`` finds what reading every line in turn would find, whatever the blocks it reads in."""
+"""``memory_search`` gives the same result as a naive search of every line, for any block size."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ GARBAGE = [b"\xff", b"\xe2\x84", b"\xc3", b"\xed\xa0\x80"]
 
 
 def naive(data: bytes, query: str, context: int = 0, path: str = "a.md") -> list[LineMatch]:
-    """Every line in turn, with those around it."""
+    """Search line by line: each match with its surrounding lines."""
     rows = [line.decode(errors="replace") for line in data.split(b"\n")]
     if not rows[-1]:
         rows.pop()
@@ -47,7 +47,7 @@ def found(memory: AgentMemory, query: str, **options: Any) -> tuple[LineMatch, .
 
 @st.composite
 def cases(draw: st.DrawFn) -> tuple[bytes, str]:
-    """A file, and a query of the letters that it is of."""
+    """A file, and a query of the same letters."""
     letters = draw(st.sampled_from(FAMILIES))
     pieces = [*(letter.encode() for letter in letters), *GARBAGE, b"\n", b"\n"]
     data = b"".join(draw(st.lists(st.sampled_from(pieces), max_size=40)))
@@ -62,7 +62,7 @@ def cases(draw: st.DrawFn) -> tuple[bytes, str]:
 @example(("\u212a\n".encode(), "k"), 0, 30)
 @example((b"\\section\n", "\\S"), 0, 30)
 @example((b"caf\xe9\n", "\ufffd"), 0, 3)
-def test_it_finds_what_a_naive_search_finds(case: tuple[bytes, str], context: int, block: int) -> None:
+def test_memory_search_finds_the_same_as_a_naive_search(case: tuple[bytes, str], context: int, block: int) -> None:
     data, query = case
     memory = fill(AgentMemory.open("memory://"), {"a.md": data})
     expected = naive(data, query, context)
@@ -75,7 +75,7 @@ def test_it_finds_what_a_naive_search_finds(case: tuple[bytes, str], context: in
 
 
 @pytest.mark.parametrize("context", [0, 1, 10])
-def test_lines_around_a_match_are_found_across_blocks(context: int) -> None:
+def test_context_lines_of_a_match_are_found_across_blocks(context: int) -> None:
     rows = [f"{number} {'x' * 90}" for number in range(4 * BLOCK // 100)]
     for number in range(0, len(rows), 997):
         rows[number] += " Needle"
@@ -87,7 +87,7 @@ def test_lines_around_a_match_are_found_across_blocks(context: int) -> None:
     assert found(memory, "nEEDLE", context=context, max_results=200) == tuple(expected)
 
 
-def test_the_first_match_after_a_block_has_all_lines_before_it() -> None:
+def test_the_first_match_after_a_block_has_all_its_preceding_lines() -> None:
     half = "x" * (BLOCK // 2 - 1)
     data = f"1\n2\n3 {half}\n4 {half}\n5 needle\n6\n".encode()
     (match,) = found(fill(AgentMemory.open("memory://"), {"a.md": data}), "needle", context=5)
@@ -102,7 +102,7 @@ def _short_lines(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_short_lines")
-def test_a_line_too_long_is_passed_over_and_counted(memory: AgentMemory) -> None:
+def test_a_line_that_is_too_long_is_skipped_and_counted(memory: AgentMemory) -> None:
     memory.write("a.md", f"needle 1\n{'needle ' * 1000}\nneedle 3\n4\n{'x' * 1000} needle")
     matches = found(memory, "needle", context=1)
     assert [(match.line, match.text) for match in matches] == [(1, "needle 1"), (3, "needle 3")]
@@ -124,14 +124,14 @@ def test_a_cut_line_shows_the_match_even_if_lower_case_is_longer(memory: AgentMe
     assert "needle" in match.text
 
 
-def test_what_is_not_printable_is_replaced(memory: AgentMemory) -> None:
+def test_unprintable_characters_are_replaced(memory: AgentMemory) -> None:
     memory.write_bytes("a.md", b"\x1b[2Jneedle\x00\t\xff\xe2\x80\xae\r\n")
     (match,) = found(memory, "needle")
     assert match.text == "\ufffd[2Jneedle\ufffd\t\ufffd\ufffd"
     assert MemorySearch(memory).call({"query": "needle"}).output == f"a.md:1: {match.text}"
 
 
-def test_binary_garbage_is_searched_too(memory: AgentMemory) -> None:
+def test_binary_files_are_searched_too(memory: AgentMemory) -> None:
     memory.write_bytes("a.bin", bytes(range(256)) * 1000 + b"\nneedle\n" + bytes(range(255, -1, -1)) * 1000)
     assert [match.text for match in found(memory, "NEEDLE")] == ["needle"]
 
@@ -164,11 +164,11 @@ FILES = {
         ({"path": "notes", "glob": "*.md"}, ["notes/a.md", "notes/deep/c.md"]),
     ],
 )
-def test_a_path_and_a_glob_choose_the_files(memory: AgentMemory, options: dict[str, Any], paths: list[str]) -> None:
+def test_a_path_and_a_glob_select_the_files(memory: AgentMemory, options: dict[str, Any], paths: list[str]) -> None:
     assert [match.path for match in found(fill(memory, FILES), "needle", **options)] == paths
 
 
-def test_a_glob_is_what_fnmatch_takes_it_for(memory: AgentMemory) -> None:
+def test_a_glob_matches_as_in_fnmatch(memory: AgentMemory) -> None:
     fill(memory, FILES)
     for glob in ("*", "**", "[", "[]", "[]a].md", "[a--b].md", "[[a]*", "[a[b]*", "a&&b~~[a||b]*", "?.??"):
         expected = [path for path in sorted(FILES) if fnmatchcase(path.rpartition("/")[2], glob)]
@@ -181,7 +181,7 @@ def many(memory: AgentMemory) -> AgentMemory:
 
 
 @pytest.mark.parametrize(("most", "more"), [(1, True), (2, True), (9, True), (10, False), (200, False)])
-def test_it_says_whether_there_are_more(many: AgentMemory, most: int, more: bool) -> None:
+def test_the_result_says_whether_there_are_more_matches(many: AgentMemory, most: int, more: bool) -> None:
     result = MemorySearch(many).search("needle", max_results=most)
     everywhere = [(f"{number}.md", line) for number in range(5) for line in (1, 2)]
     assert [(match.path, match.line) for match in result.matches] == everywhere[:most]
@@ -201,7 +201,7 @@ def test_it_says_whether_there_are_more(many: AgentMemory, most: int, more: bool
     }
 
 
-def test_matches_are_shown_as_grep_shows_them(memory: AgentMemory) -> None:
+def test_matches_are_shown_as_in_grep(memory: AgentMemory) -> None:
     fill(memory, {"a.md": "1\n2\nneedle\n4\n5\n6\nNeedle", "b.md": "needle"})
     assert succeeded(MemorySearch(memory).call({"query": "needle", "context": 2})) == "\n".join(
         [
@@ -212,7 +212,7 @@ def test_matches_are_shown_as_grep_shows_them(memory: AgentMemory) -> None:
     assert succeeded(MemorySearch(memory).call({"query": "needle", "path": "b.md"})) == "b.md:1: needle"
 
 
-def test_nothing_found_is_said(memory: AgentMemory) -> None:
+def test_the_answer_says_that_nothing_was_found(memory: AgentMemory) -> None:
     answer = MemorySearch(fill(memory, FILES)).call({"query": 'no "such"\n'})
     assert succeeded(answer) == 'No matches found for "no \\"such\\"\\n".'
     assert answer.data == {"matches": [], "more": False}
@@ -229,7 +229,7 @@ def test_nothing_found_is_said(memory: AgentMemory) -> None:
         ({"glob": "x" * 1001}, "glob has at most 1,000 characters"),
     ],
 )
-def test_what_is_out_of_bounds_is_refused(memory: AgentMemory, options: dict[str, Any], message: str) -> None:
+def test_an_argument_out_of_bounds_is_refused(memory: AgentMemory, options: dict[str, Any], message: str) -> None:
     arguments: dict[str, Any] = {"query": "x", **options}
     with pytest.raises(ValueError, match=message):
         MemorySearch(memory).search(**arguments)
@@ -237,7 +237,7 @@ def test_what_is_out_of_bounds_is_refused(memory: AgentMemory, options: dict[str
 
 
 @pytest.mark.parametrize("path", ["../other", "/etc", "notes/../..", "a:b/c"])
-def test_a_path_outside_is_refused(memory: AgentMemory, path: str) -> None:
+def test_a_path_outside_the_memory_is_refused(memory: AgentMemory, path: str) -> None:
     with pytest.raises(InvalidPathError):
         MemorySearch(memory).search("x", path)
     assert "; try " in refused(MemorySearch(memory).call({"query": "x", "path": path}))
@@ -249,7 +249,7 @@ def stored(root: Root) -> Iterator[AgentMemory]:
         yield memory
 
 
-def test_it_searches_every_storage_for_sync_and_async_callers(root: Root, stored: AgentMemory) -> None:
+def test_sync_and_async_callers_can_search_every_storage(root: Root, stored: AgentMemory) -> None:
     data = b"".join(b"%d %s\n" % (number, b"x" * 100) for number in range(12_000)) + "K\u0130\n".encode()
     assert len(data) > BLOCK
     fill(stored, {"notes/long.md": data, "notes/b.md": "none"})
@@ -266,13 +266,13 @@ def test_it_searches_every_storage_for_sync_and_async_callers(root: Root, stored
     assert asyncio.run(search()) == result
 
 
-def test_a_subtree_is_searched_by_its_own_names(memory: AgentMemory) -> None:
+def test_a_search_of_a_subtree_shows_names_relative_to_it(memory: AgentMemory) -> None:
     view = fill(memory, FILES).subtree("notes")
     assert [match.path for match in found(view, "needle", glob="*.md")] == ["a.md", "deep/c.md"]
     assert replace(found(view, "needle")[0], path="notes/a.md") == found(memory, "needle", path="notes")[0]
 
 
-def test_a_file_rewritten_while_it_is_read_is_read_once_more(tmp_path: Path) -> None:
+def test_a_file_rewritten_during_its_read_is_read_once_more(tmp_path: Path) -> None:
     read, left = Reader.read, ["once"]
 
     async def rewriting(reader: Reader, start: int, end: int) -> bytes:
@@ -288,7 +288,7 @@ def test_a_file_rewritten_while_it_is_read_is_read_once_more(tmp_path: Path) -> 
     assert not left
 
 
-def test_files_a_network_away_are_searched_several_at_once_and_told_in_order(ministack: S3Server) -> None:
+def test_remote_files_are_searched_concurrently_and_reported_in_order(ministack: S3Server) -> None:
     with Proxy(ministack.endpoint) as proxy:
         with AgentMemory.open(ministack.new_url(), storage_options=ministack.through(proxy)) as memory:
             paths = [f"{number:02}.md" for number in range(40)]

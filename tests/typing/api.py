@@ -1,4 +1,4 @@
-"""Never executed: the public API as type checkers have to see it."""
+"""Never executed: type checkers check this use of the public API."""
 
 from __future__ import annotations
 

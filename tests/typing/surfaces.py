@@ -1,4 +1,4 @@
-"""Never executed: the surfaces as type checkers have to see them."""
+"""Never executed: type checkers check this use of the surfaces."""
 
 from __future__ import annotations
 

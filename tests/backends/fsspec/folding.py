@@ -1,4 +1,4 @@
-"""Filesystems of fsspec that take names of another case for the same, on a disk that does not."""
+"""fsspec filesystems that fold case, on a disk that does not."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from fsspec.implementations.local import LocalFileSystem
 
 
 class FoldingFileSystem(LocalFileSystem):  # type: ignore[misc]  # fsspec has no types
-    """A name in another case is the name that is there."""
+    """A filesystem that treats names that differ by case alone as one name."""
 
     @staticmethod
     def fold(name: str) -> str:
-        """What names have to have in common to be one."""
+        """The form in which two names are compared."""
         return name.casefold()
 
     @classmethod
@@ -32,33 +32,33 @@ class FoldingFileSystem(LocalFileSystem):  # type: ignore[misc]  # fsspec has no
 
 
 class UpperCaseFileSystem(FoldingFileSystem):
-    """Compares upper case, letter by letter, as NTFS does: ß is no SS."""
+    """Compare in upper case, letter by letter, like NTFS: ß is not SS."""
 
     @staticmethod
     def fold(name: str) -> str:
-        """One letter for each."""
+        """Fold each letter to exactly one letter."""
         return "".join(upper if len(upper := letter.upper()) == 1 else letter for letter in name)
 
 
 class AsciiFileSystem(FoldingFileSystem):
-    """Folds the letters of ASCII alone."""
+    """Fold only ASCII letters."""
 
     @staticmethod
     def fold(name: str) -> str:
-        """Without accents: they stay as they are."""
+        """Fold ASCII letters only; other letters stay unchanged."""
         return "".join(letter.lower() if letter.isascii() else letter for letter in name)
 
 
 class DecomposingFileSystem(FoldingFileSystem):
-    """Lists names in Unicode's decomposed form, and takes each form, as HFS+ does."""
+    """List names in Unicode's decomposed form, and accept both forms, like HFS+."""
 
     @staticmethod
     def fold(name: str) -> str:
-        """Of either form."""
+        """Fold both Unicode forms to one."""
         return unicodedata.normalize("NFD", name).casefold()
 
     def ls(self, path: str, detail: bool = False, **kwargs: Any) -> Any:
-        """As listed there."""
+        """List names in the decomposed form."""
         listed: list[Any] = super().ls(path, detail=detail, **kwargs)
         if detail:
             return [{**each, "name": unicodedata.normalize("NFD", each["name"])} for each in listed]

@@ -1,4 +1,4 @@
-"""Filesystems of fsspec: what is found by looking, and what is remembered of it."""
+"""Filesystems of fsspec: how the backend detects their properties, and what it caches."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def _memory(filesystem: Any, root: Path) -> AgentMemory:
 
 @pytest.mark.parametrize("taken", ["notes/b.md", "Notes/A.md", "NOTES", "notes/a.md/below"])
 @pytest.mark.parametrize("verb", ["write", "create", "append"])
-def test_a_name_that_differs_by_case_alone_is_refused_where_case_is_folded(root: Path, taken: str, verb: str) -> None:
+def test_a_case_folding_disk_refuses_a_name_that_differs_by_case_alone(root: Path, taken: str, verb: str) -> None:
     _memory(FoldingFileSystem(), root).write("Notes/a.md", "x")
-    memory = _memory(FoldingFileSystem(), root)  # has seen nothing yet
+    memory = _memory(FoldingFileSystem(), root)  # has no cache yet
     with pytest.raises(FileAlreadyExistsError, match="only by case"):
         getattr(memory, verb)(taken, "y")
     assert memory.capabilities.case_sensitive is False
@@ -49,7 +49,9 @@ def test_a_name_that_differs_by_case_alone_is_refused_where_case_is_folded(root:
 
 
 @pytest.mark.parametrize("do", [AgentMemory.read, AgentMemory.stat, AgentMemory.delete], ids=["read", "stat", "delete"])
-def test_a_file_has_one_name_where_case_is_folded(root: Path, do: Callable[[AgentMemory, str], object]) -> None:
+def test_a_case_folding_disk_finds_a_file_only_by_its_exact_name(
+    root: Path, do: Callable[[AgentMemory, str], object]
+) -> None:
     _memory(FoldingFileSystem(), root).write("Notes/a.md", "x")
     for missing in ("notes/a.md", "Notes/A.md"):
         memory = _memory(FoldingFileSystem(), root)
@@ -59,7 +61,7 @@ def test_a_file_has_one_name_where_case_is_folded(root: Path, do: Callable[[Agen
         assert memory.read("Notes/a.md") == "x"
 
 
-def test_a_freed_name_may_come_back_in_another_case(root: Path) -> None:
+def test_a_deleted_name_may_be_reused_in_another_case(root: Path) -> None:
     memory = _memory(FoldingFileSystem(), root)
     for name in ("Dir/File.md", "dir/file.md", "DIR/FILE.MD"):
         memory.write(name, name)
@@ -73,12 +75,12 @@ def test_a_freed_name_may_come_back_in_another_case(root: Path) -> None:
         ("TODO", "todo"),
         ("todo.md", "TODO.MD"),
         ("NOTES/a.md", "notes/a.md"),
-        ("Notes/2026/01", "notes/2026/01"),  # the first letters are two directories up
+        ("Notes/2026/01", "notes/2026/01"),  # the first letter is two directories up
         ("日記/Été", "日記/été"),
     ],
 )
 @pytest.mark.parametrize("filesystem", [FoldingFileSystem, DecomposingFileSystem])
-def test_the_first_name_that_is_looked_at_may_be_of_another_case(
+def test_case_folding_is_detected_even_if_the_first_looked_up_name_differs_by_case(
     root: Path, filesystem: Any, there: str, other: str
 ) -> None:
     _memory(filesystem(), root).write(there, "x")
@@ -92,7 +94,7 @@ def test_the_first_name_that_is_looked_at_may_be_of_another_case(
 
 @pytest.mark.parametrize("filesystem", [UpperCaseFileSystem, AsciiFileSystem, DecomposingFileSystem])
 @pytest.mark.parametrize("first", ["Straße.md", "Café.md", "ŉ.md", "2026", "ﬁ/1"])
-def test_whatever_name_is_first_case_is_found_out(root: Path, filesystem: Any, first: str) -> None:
+def test_case_folding_is_detected_for_any_first_name(root: Path, filesystem: Any, first: str) -> None:
     memory = _memory(filesystem(), root)
     memory.write(first, "first")
     memory.write("A.md", "x")
@@ -101,13 +103,13 @@ def test_whatever_name_is_first_case_is_found_out(root: Path, filesystem: Any, f
     assert memory.read(first) == "first"
 
 
-def test_a_name_is_no_longer_in_the_other_case(root: Path) -> None:
-    memory, name = _memory(LocalFileSystem(), root), "ΐ" * 60  # 120 bytes, and 360 in upper case
+def test_a_name_is_stored_even_if_its_upper_case_form_is_too_long(root: Path) -> None:
+    memory, name = _memory(LocalFileSystem(), root), "ΐ" * 60  # 120 bytes, but 360 in upper case
     memory.write(name, "x")
     assert memory.read(name) == "x"
 
 
-def test_agents_whose_ids_differ_by_case_share_nothing(root: Path) -> None:
+def test_agents_whose_ids_differ_by_case_share_no_file(root: Path) -> None:
     service = AgentMemoryService(FsspecBackend(FoldingFileSystem(), str(root), allow_single_writer=True))
     service.agent("Bob").write("a.md", "Bob's")
     for name in ("a.md", "b.md"):
@@ -119,7 +121,7 @@ def test_agents_whose_ids_differ_by_case_share_nothing(root: Path) -> None:
     assert (service.agent("Bob").list(), service.agent("bob").read("b.md")) == ((), "bob's")
 
 
-def test_an_empty_directory_of_another_case_is_in_nobodys_way(root: Path) -> None:
+def test_an_empty_directory_of_another_case_blocks_no_write(root: Path) -> None:
     (root / "Notes" / "Deep").mkdir(parents=True)
     memory = _memory(FoldingFileSystem(), root)
     memory.write("A.md", "x")
@@ -127,7 +129,7 @@ def test_an_empty_directory_of_another_case_is_in_nobodys_way(root: Path) -> Non
     assert [entry.path for entry in memory.list()] == ["A.md", "notes/a.md"]
 
 
-def test_others_may_change_the_case_of_a_name(root: Path) -> None:
+def test_the_backend_notices_when_another_program_changes_the_case_of_a_name(root: Path) -> None:
     memory = _memory(FoldingFileSystem(), root)
     memory.write("Dir/A.md", "x")
     (root / "Dir").rename(root / "dir")
@@ -137,7 +139,7 @@ def test_others_may_change_the_case_of_a_name(root: Path) -> None:
     assert memory.read("dir/A.md") == "x"
 
 
-def test_names_that_differ_by_case_are_two_files_elsewhere(root: Path) -> None:
+def test_a_case_sensitive_disk_keeps_names_that_differ_by_case_as_two_files(root: Path) -> None:
     memory = _memory(LocalFileSystem(), root)
     for name in ("A.md", "a.md"):
         memory.write(name, name)
@@ -145,7 +147,7 @@ def test_names_that_differ_by_case_are_two_files_elsewhere(root: Path) -> None:
     assert [memory.read(name) for name in ("A.md", "a.md")] == ["A.md", "a.md"]
 
 
-def test_a_directory_that_others_removed_is_made_again(root: Path) -> None:
+def test_a_directory_removed_by_another_program_is_created_again(root: Path) -> None:
     memory = _memory(LocalFileSystem(), root)
     memory.write("dir/deep/a.md", "x")
     shutil.rmtree(root / "dir")
@@ -153,7 +155,7 @@ def test_a_directory_that_others_removed_is_made_again(root: Path) -> None:
     assert [entry.path for entry in memory.list()] == ["dir/deep/b.md"]
 
 
-def test_a_directory_that_others_made_a_file_stays_one(root: Path) -> None:
+def test_a_file_that_replaced_a_directory_is_not_overwritten(root: Path) -> None:
     memory = _memory(LocalFileSystem(), root)
     memory.write("dir/a.md", "x")
     shutil.rmtree(root / "dir")
@@ -164,7 +166,7 @@ def test_a_directory_that_others_made_a_file_stays_one(root: Path) -> None:
 
 
 class _FailingFileSystem(LocalFileSystem):  # type: ignore[misc]  # fsspec has no types
-    """A network: what it is asked about names in upper case, and to list, fails; ``rmdir`` takes all there is."""
+    """A failing network: upper-case look-ups and listings fail, and ``rmdir`` removes a whole tree."""
 
     listing = False
 
@@ -182,19 +184,19 @@ class _FailingFileSystem(LocalFileSystem):  # type: ignore[misc]  # fsspec has n
         shutil.rmtree(path)
 
 
-def test_what_was_done_is_no_failure(root: Path) -> None:
+def test_a_completed_change_succeeds_although_a_later_look_up_fails(root: Path) -> None:
     filesystem = _FailingFileSystem()
     memory = _memory(filesystem, root)
     memory.create("dir/a.md", "x")
     memory.create("dir/b.md", "y")
     memory.delete("dir/a.md")
     with pytest.raises(WriteError):
-        memory.write("dir", "z")  # whether files are below it could not be found out
+        memory.write("dir", "z")  # the backend cannot tell whether the directory holds files
     filesystem.listing = True
     assert [entry.path for entry in memory.list()] == ["dir/b.md"]
 
 
-def test_a_server_that_is_not_reached_is_no_missing_file() -> None:
+def test_an_unreachable_server_raises_a_read_error_instead_of_not_found() -> None:
     memory = AgentMemory.open("http://127.0.0.1:1/x")
     for do in (memory.read, memory.stat, memory.exists, memory.list):
         with pytest.raises(ReadError):

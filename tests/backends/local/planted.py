@@ -1,4 +1,4 @@
-"""Things that do not belong in a tree, and every operation that can meet one."""
+"""Planted links and special files, and every operation that can meet one."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ LINKS = {
     "through a directory of the tree": "dir/../../outside/secret.md",
 }
 SPECIAL = {"pipe": stat.S_IFIFO, "socket": stat.S_IFSOCK, "endless device": stat.S_IFCHR, "block device": stat.S_IFBLK}
-_ENDLESS = os.makedev(1, 5)  # what /dev/zero is
-_NO_BLOCKS = os.makedev(240, 250)  # of the numbers that are kept for experiments: no driver
+_ENDLESS = os.makedev(1, 5)  # /dev/zero
+_NO_BLOCKS = os.makedev(240, 250)  # a number reserved for experiments, without a driver
 
 
 def make_outside(directory: Path) -> Path:
-    """A directory that no operation may change, with the names the operations use."""
+    """A directory that no operation may change, with the same names as the tree."""
     (directory / "dir").mkdir(parents=True)
     for name in ("secret.md", "kept.md", "planted", "dir/kept.md"):
         (directory / name).write_text(SECRET)
@@ -55,7 +55,7 @@ def make_outside(directory: Path) -> Path:
 
 
 def plant_link(root: Path, kind: str) -> None:
-    """Plant one kind of symbolic link under the name ``planted``, its outside beside the root."""
+    """Plant one kind of symbolic link as ``planted``; a link to the outside points beside the root."""
     (root / "planted").symlink_to(LINKS[kind].format(outside=root.parent / "outside"))
     if kind == "of a loop":
         (root / "second").symlink_to("planted")
@@ -65,7 +65,7 @@ def plant_link(root: Path, kind: str) -> None:
 
 
 def plant_special(path: Path, kind: str) -> None:
-    """Plant a thing that is neither a file nor a directory nor a link."""
+    """Plant a special file: a pipe, a socket or a device."""
     device = {"endless device": _ENDLESS, "block device": _NO_BLOCKS}.get(kind, 0)
     try:
         os.mknod(path, SPECIAL[kind] | 0o600, device)
@@ -74,18 +74,18 @@ def plant_special(path: Path, kind: str) -> None:
 
 
 def inside(root: Path) -> dict[str, tuple[int, str]]:
-    """Every name below a root, with its kind and mode, and what it holds or points to."""
+    """Every name below a root, with its kind and mode, and its content or target."""
     return {str(path.relative_to(root)): (path.lstat().st_mode, _held(path)) for path in root.rglob("*")}
 
 
 def page_of(root: Path) -> Page:
-    """A listing of everything, with its count of what was skipped."""
+    """A listing of everything, with its count of skipped entries."""
     return LocalBackend(root).list(Key.tree())
 
 
 @contextmanager
 def watched(seconds: float) -> Iterator[None]:
-    """Fail what hangs, even within a system call."""
+    """Fail if the block hangs, even in a system call."""
 
     def hangs(_: int, __: FrameType | None) -> None:
         pytest.fail(f"hangs: not done in {seconds} seconds")

@@ -1,4 +1,4 @@
-"""Programs that close or copy descriptors of ours: another file that gets the number is neither used nor closed."""
+"""Programs that close or copy this package's descriptors: a reused number is neither used nor closed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ACTIONS: dict[str, Callable[[AgentMemory], object]] = {
 
 @pytest.fixture
 def elsewhere(tmp_path: Path) -> Path:
-    """A directory of another program, with the names that the memory has."""
+    """A directory of another program, with the same names as the memory."""
     directory = tmp_path / "elsewhere"
     (directory / "dir").mkdir(parents=True)
     (directory / "dir" / "kept.md").write_text(SECRET)
@@ -49,7 +49,7 @@ def memory(tmp_path: Path) -> Iterator[AgentMemory]:
 
 
 def numbers_below(directory: Path) -> list[int]:
-    """The open descriptors of a directory and of what lies below it."""
+    """The open descriptors of a directory and of everything below it."""
     found = []
     for path in Path("/proc/self/fd").iterdir():
         with suppress(FileNotFoundError):
@@ -59,7 +59,7 @@ def numbers_below(directory: Path) -> list[int]:
 
 
 def taken_over(root: Path, elsewhere: Path) -> list[int]:
-    """Close every number of a memory, as ``os.closerange`` does, and open another directory by each."""
+    """Close every descriptor of a memory, like ``os.closerange``, and reuse each number for another directory."""
     numbers = numbers_below(root)
     assert numbers
     other = os.open(elsewhere, os.O_RDONLY)
@@ -70,7 +70,7 @@ def taken_over(root: Path, elsewhere: Path) -> list[int]:
 
 
 @pytest.mark.parametrize("action", ACTIONS)
-def test_a_number_that_another_file_has_is_neither_used_nor_closed(
+def test_a_descriptor_number_reused_by_another_file_is_neither_used_nor_closed(
     memory: AgentMemory, tmp_path: Path, elsewhere: Path, action: str
 ) -> None:
     before = {path: path.is_file() and path.read_text() for path in elsewhere.rglob("*")}
@@ -90,7 +90,7 @@ def test_a_number_that_another_file_has_is_neither_used_nor_closed(
 
 
 @pytest.mark.parametrize("action", ACTIONS)
-def test_numbers_that_were_closed_are_opened_again(memory: AgentMemory, tmp_path: Path, action: str) -> None:
+def test_descriptors_closed_by_the_program_are_opened_again(memory: AgentMemory, tmp_path: Path, action: str) -> None:
     for number in numbers_below(tmp_path / "root"):
         os.close(number)
     ACTIONS[action](memory)
@@ -98,11 +98,11 @@ def test_numbers_that_were_closed_are_opened_again(memory: AgentMemory, tmp_path
     assert memory.read("after.md") == "x"
 
 
-def test_a_descriptor_closes_its_own_file_only(tmp_path: Path) -> None:
+def test_a_descriptor_closes_only_its_own_file(tmp_path: Path) -> None:
     number = os.open(tmp_path, os.O_RDONLY)
     own = Descriptor(number)
     os.close(number)
-    own.close()  # nothing has the number: no error
+    own.close()  # the number is unused: no error
     again = Descriptor(os.open(tmp_path, os.O_RDONLY))
     (tmp_path / "file").touch()
     other = os.open(tmp_path / "file", os.O_RDONLY)
@@ -114,14 +114,14 @@ def test_a_descriptor_closes_its_own_file_only(tmp_path: Path) -> None:
 
 
 class Agent:
-    """What a framework copies."""
+    """An object that a framework copies."""
 
     def __init__(self, tool: MemoryTool) -> None:
         self.tools = [tool]
 
 
 @pytest.mark.parametrize("hold", [list, lambda tools: {"tools": tools}, lambda tools: Agent(tools[0])])
-def test_a_copy_of_what_holds_a_tool_fails_and_leaves_the_tool_as_it_was(
+def test_copying_an_object_that_holds_a_tool_fails_and_does_not_change_the_tool(
     tmp_path: Path, hold: Callable[[list[MemoryTool]], object]
 ) -> None:
     root = tmp_path / "root"
@@ -134,7 +134,7 @@ def test_a_copy_of_what_holds_a_tool_fails_and_leaves_the_tool_as_it_was(
             copy.deepcopy(holder)
         gc.collect()
     assert numbers_below(root) == before
-    with (tmp_path / "next").open("w") as other:  # which would get a number that was closed
+    with (tmp_path / "next").open("w") as other:  # would reuse a closed number
         memory.append("kept.md", " still")
         assert other.fileno() not in before
     assert (root / "kept.md").read_text() == "ours still"

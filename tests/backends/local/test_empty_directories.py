@@ -1,4 +1,4 @@
-"""A directory without a file, as a writer leaves that dies after ``mkdir``, is none: not listed, in nobody's way."""
+"""A directory without files, left by a writer that died after ``mkdir``, is not listed and blocks no name."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def leave(directory: Path, names: list[str]) -> None:
 
 @pytest.mark.parametrize("take", TAKING.values(), ids=TAKING)
 @pytest.mark.parametrize("names", HOLLOWS.values(), ids=HOLLOWS)
-def test_its_name_is_free(
+def test_the_name_of_an_empty_directory_is_free(
     memory: AgentMemory, tmp_path: Path, take: Callable[[AgentMemory], object], names: list[str]
 ) -> None:
     leave(tmp_path / "root" / "left", names)
@@ -52,16 +52,16 @@ def test_its_name_is_free(
 
 
 @pytest.mark.parametrize("names", HOLLOWS.values(), ids=HOLLOWS)
-def test_nothing_is_read_moved_or_deleted_by_its_name(memory: AgentMemory, tmp_path: Path, names: list[str]) -> None:
+def test_read_delete_and_rename_of_an_empty_directory_raise_not_found(
+    memory: AgentMemory, tmp_path: Path, names: list[str]
+) -> None:
     leave(tmp_path / "root" / "left", names)
     for call in (memory.read, memory.delete, memory.delete_tree, lambda path: memory.rename(path, "new")):
         with pytest.raises(AgentMemoryFileNotFoundError):
             call("left")
 
 
-def test_a_directory_that_holds_somebodys_file_is_in_the_way_whatever_its_name(
-    memory: AgentMemory, tmp_path: Path
-) -> None:
+def test_a_directory_with_a_foreign_file_blocks_its_name(memory: AgentMemory, tmp_path: Path) -> None:
     leave(tmp_path / "root" / "left", ["a/theirs: no key names it"])
     with pytest.raises(FileAlreadyExistsError):
         memory.write("left", "x")

@@ -1,4 +1,4 @@
-"""Trees at the edge: sparse giants, trees deeper than any path, names that are not UTF-8."""
+"""Extreme trees: huge sparse files, trees deeper than any path, and names that are not UTF-8."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def memory(root: Path) -> AgentMemory:
 
 
 @pytest.fixture
-def giant(root: Path, memory: AgentMemory) -> Path:  # noqa: ARG001 - it makes the root
+def giant(root: Path, memory: AgentMemory) -> Path:  # noqa: ARG001 - creates the root
     path = root / "giant.log"
     path.touch(0o600)
     os.truncate(path, _GIANT)
     return path
 
 
-def test_a_sparse_giant_is_listed_and_appended_to_but_not_read_whole(memory: AgentMemory, giant: Path) -> None:
+def test_a_huge_sparse_file_is_listed_and_appended_to_but_not_read_whole(memory: AgentMemory, giant: Path) -> None:
     assert memory.stat("giant.log").size == _GIANT
     assert [entry.size for entry in memory.list()] == [_GIANT, 4]
     assert memory.append("giant.log", "last line\n", separator="\n").size == _GIANT + 11
@@ -72,7 +72,7 @@ def test_a_sparse_giant_is_listed_and_appended_to_but_not_read_whole(memory: Age
     assert memory.read("giant.log") == "small"
 
 
-def test_the_tail_of_a_sparse_giant_is_scanned(memory: AgentMemory, giant: Path) -> None:
+def test_the_tail_of_a_huge_sparse_file_can_be_scanned(memory: AgentMemory, giant: Path) -> None:
     async def work(reader: Reader) -> bytes:
         tail = await reader.read_tail(5)
         assert await reader.read(0, 5) == b"\0" * 5
@@ -83,7 +83,7 @@ def test_the_tail_of_a_sparse_giant_is_scanned(memory: AgentMemory, giant: Path)
     assert memory.scan("giant.log", work) == b"tail\n"
 
 
-def test_a_sparse_giant_is_moved_in_one_step_and_deleted(memory: AgentMemory, giant: Path) -> None:
+def test_a_huge_sparse_file_is_renamed_in_one_step_and_deleted(memory: AgentMemory, giant: Path) -> None:
     memory.rename("giant.log", "moved.log")
     assert memory.stat("moved.log").size == _GIANT
     memory.delete("moved.log")
@@ -114,15 +114,15 @@ except (ConflictError, FileTooLargeError) as error:
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits the address space of a process")
 @pytest.mark.usefixtures("giant")
 @pytest.mark.parametrize("verb", ["write", "delete", "read"])
-def test_a_condition_on_a_giant_is_decided_without_reading_it_into_memory(root: Path, verb: str) -> None:
+def test_a_condition_on_a_huge_file_is_checked_without_loading_it_into_memory(root: Path, verb: str) -> None:
     command = [sys.executable, "-c", CONDITIONAL, str(root), str(_MEMORY), verb]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=40)
     assert ran.stdout.strip() in ("ConflictError", "FileTooLargeError"), ran.stderr[-300:]
 
 
 @pytest.fixture
-def deep(root: Path, memory: AgentMemory) -> Iterator[Path]:  # noqa: ARG001 - it makes the root
-    """A directory with 3,000 below it, one in the other, and a file in the last."""
+def deep(root: Path, memory: AgentMemory) -> Iterator[Path]:  # noqa: ARG001 - creates the root
+    """A directory with 3,000 nested directories, and a file in the innermost one."""
     top = root / "deep"
     top.mkdir()
     with _walked(top, _DEPTH, make=True) as last:
@@ -130,12 +130,12 @@ def deep(root: Path, memory: AgentMemory) -> Iterator[Path]:  # noqa: ARG001 - i
     yield top
     for path in (top, root / "moved"):
         if path.exists():
-            _flatten(path)  # what pytest removes by a recursive function
+            _flatten(path)  # pytest removes the tree recursively
 
 
 @contextmanager
 def _walked(top: Path, depth: int, make: bool = False) -> Iterator[int]:
-    """The directory ``depth`` levels down, whose path is longer than a path may be."""
+    """The directory ``depth`` levels down; its path exceeds the system's limit."""
     current = os.open(top, os.O_RDONLY | os.O_DIRECTORY)
     for _ in range(depth):
         if make:
@@ -161,7 +161,7 @@ def _whole(top: Path) -> bool:
             return [entry.name for entry in found] == ["last.md"]
 
 
-def test_a_tree_deeper_than_a_name_may_be_is_skipped_and_counted(
+def test_a_directory_deeper_than_any_key_is_skipped_and_counted(
     memory: AgentMemory, root: Path, deep: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     memory.write("deep/kept.md", "kept")
@@ -174,7 +174,7 @@ def test_a_tree_deeper_than_a_name_may_be_is_skipped_and_counted(
     assert _whole(deep)
 
 
-def test_deleting_a_tree_removes_what_is_ours_and_leaves_what_is_too_deep(
+def test_deleting_a_tree_removes_its_files_and_leaves_entries_that_are_too_deep(
     memory: AgentMemory, root: Path, deep: Path
 ) -> None:
     memory.write("deep/kept.md", "kept")
@@ -189,7 +189,7 @@ def test_deleting_a_tree_removes_what_is_ours_and_leaves_what_is_too_deep(
 
 
 @pytest.mark.parametrize("move", ["rename", "copy"])
-def test_moving_a_tree_loses_nothing_that_is_too_deep(memory: AgentMemory, root: Path, deep: Path, move: str) -> None:
+def test_moving_a_tree_loses_no_entry_that_is_too_deep(memory: AgentMemory, root: Path, deep: Path, move: str) -> None:
     memory.write("deep/kept.md", "kept")
     getattr(memory, move)("deep", "moved")
     assert memory.read("moved/kept.md") == "kept"
@@ -197,7 +197,7 @@ def test_moving_a_tree_loses_nothing_that_is_too_deep(memory: AgentMemory, root:
     assert deep.exists() or move == "rename"
 
 
-def test_an_agent_with_too_deep_a_tree_is_listed_as_any_other(root: Path, deep: Path) -> None:
+def test_an_agent_whose_tree_is_too_deep_is_listed_like_any_other(root: Path, deep: Path) -> None:
     service = AgentMemoryService(root)
     service.write_memory_file("a", "kept.md", "kept")
     deep.rename(root / "agent_memory" / "a" / "deep")
@@ -214,7 +214,7 @@ FOREIGN = [b"caf\xe9.md", b"\xff", b"e\xcc\x81.md", b"a:b.md", b"trailing. "]
 
 @pytest.mark.parametrize("name", FOREIGN, ids=repr)
 @pytest.mark.parametrize("move", ["delete_tree", "rename", "copy"])
-def test_a_directory_that_no_key_can_name_is_kept_with_all_that_is_in_it(
+def test_a_directory_that_no_key_can_name_is_kept_with_its_content(
     memory: AgentMemory, root: Path, name: bytes, move: str
 ) -> None:
     memory.write("d/ours.md", "ours")

@@ -1,7 +1,7 @@
 """Files with more than one name: refused unless allowed, and never changed in place.
 
-A second name may lie outside the root, where nobody asked this package. The one exception is our own: a creator
-killed between ``link`` and ``unlink`` leaves a temporary name beside the file, which the next reader removes.
+A second name may lie outside the root, where this package must not change it. The only exception is its own: a creator
+killed between ``link`` and ``unlink`` leaves a temporary name beside the file, and the next reader removes it.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def memory(root: Path) -> AgentMemory:
 
 
 @pytest.fixture
-def outside(tmp_path: Path, memory: AgentMemory) -> Path:  # noqa: ARG001 - it makes the root
-    """A file outside whose second name is ``linked.md`` in the tree."""
+def outside(tmp_path: Path, memory: AgentMemory) -> Path:  # noqa: ARG001 - creates the root
+    """A file outside the tree; its second name is ``linked.md`` in the tree."""
     path = tmp_path / "outside.md"
     path.write_text(SECRET)
     os.link(path, tmp_path / "root" / "linked.md")
@@ -61,7 +61,7 @@ def allowing(root: Path) -> AgentMemory:
 
 
 @pytest.mark.parametrize("action", CHANGES_OR_SHOWS.values(), ids=CHANGES_OR_SHOWS)
-def test_a_file_with_another_name_is_neither_shown_nor_changed(
+def test_a_file_with_a_second_name_is_neither_read_nor_changed(
     memory: AgentMemory, root: Path, outside: Path, action: Action
 ) -> None:
     with pytest.raises(FileOperationError, match="link") as refused:
@@ -72,12 +72,12 @@ def test_a_file_with_another_name_is_neither_shown_nor_changed(
     assert (outside.stat().st_nlink, sorted(os.listdir(root))) == (2, ["kept.md", "linked.md"])  # noqa: PTH208 - names
 
 
-def test_a_refused_link_does_not_hide_the_file_from_who_looks_for_it(memory: AgentMemory, outside: Path) -> None:
+def test_a_refused_file_is_still_listed(memory: AgentMemory, outside: Path) -> None:
     assert [str(entry) for entry in memory.list()] == ["kept.md", "linked.md"]
     assert outside.read_text() == SECRET
 
 
-def test_replacing_a_file_leaves_its_other_name_alone(memory: AgentMemory, root: Path, outside: Path) -> None:
+def test_replacing_a_file_does_not_change_its_second_name(memory: AgentMemory, root: Path, outside: Path) -> None:
     memory.write("linked.md", "ours")
     assert memory.read("linked.md") == "ours"
     assert (root / "linked.md").stat().st_nlink == 1
@@ -85,7 +85,7 @@ def test_replacing_a_file_leaves_its_other_name_alone(memory: AgentMemory, root:
 
 
 @pytest.mark.parametrize("delete", ["delete", "delete_tree"])
-def test_deleting_a_file_leaves_its_other_name_alone(memory: AgentMemory, outside: Path, delete: str) -> None:
+def test_deleting_a_file_does_not_change_its_second_name(memory: AgentMemory, outside: Path, delete: str) -> None:
     if delete == "delete":
         memory.delete("linked.md")
     else:
@@ -94,7 +94,7 @@ def test_deleting_a_file_leaves_its_other_name_alone(memory: AgentMemory, outsid
     assert (outside.read_text(), outside.stat().st_nlink) == (SECRET, 1)
 
 
-def test_links_that_are_allowed_are_read(outside: Path, root: Path) -> None:
+def test_hard_links_are_read_if_allowed(outside: Path, root: Path) -> None:
     memory = allowing(root)
     assert memory.read("linked.md") == outside.read_text()
     assert scan_all(memory, "linked.md").startswith(SECRET.encode()[-10:])
@@ -102,7 +102,7 @@ def test_links_that_are_allowed_are_read(outside: Path, root: Path) -> None:
 
 
 @pytest.mark.parametrize("separator", ["", "\n"])
-def test_an_append_to_an_allowed_link_makes_a_new_file(outside: Path, root: Path, separator: str) -> None:
+def test_an_append_to_an_allowed_hard_link_makes_a_new_file(outside: Path, root: Path, separator: str) -> None:
     memory = allowing(root)
     appended = f"{SECRET}{separator}more"
     assert memory.append("linked.md", "more", separator=separator).size == len(appended)
@@ -111,7 +111,7 @@ def test_an_append_to_an_allowed_link_makes_a_new_file(outside: Path, root: Path
 
 
 @pytest.mark.parametrize("value", [True, False])
-def test_links_are_allowed_by_an_argument_too(outside: Path, root: Path, value: bool) -> None:
+def test_hard_links_can_be_allowed_by_an_argument(outside: Path, root: Path, value: bool) -> None:
     options: dict[str, Any] = {"allow_hard_links": value}
     memory = AgentMemory.open(LocalBackend(root, **options))
     if value:
@@ -123,7 +123,7 @@ def test_links_are_allowed_by_an_argument_too(outside: Path, root: Path, value: 
     assert outside.read_text() == SECRET
 
 
-def test_a_value_that_is_neither_true_nor_false_is_refused(root: Path) -> None:
+def test_the_option_allow_hard_links_takes_only_true_or_false(root: Path) -> None:
     with pytest.raises((TypeError, ValueError), match="allow_hard_links"):
         AgentMemory.open(f"{root.as_uri()}?allow_hard_links=perhaps")
 
@@ -138,7 +138,7 @@ AFTER_A_KILLED_CREATOR: dict[str, tuple[Action, str]] = {
 
 
 @pytest.mark.parametrize("name", AFTER_A_KILLED_CREATOR)
-def test_the_name_a_killed_creator_left_is_removed_by_who_comes_next(
+def test_the_next_operation_removes_the_temporary_name_of_a_killed_creator(
     memory: AgentMemory, root: Path, name: str
 ) -> None:
     action, text = AFTER_A_KILLED_CREATOR[name]
@@ -147,13 +147,13 @@ def test_the_name_a_killed_creator_left_is_removed_by_who_comes_next(
     action(memory)
     assert memory.read("new.md") == text
     assert (root / "new.md").stat().st_nlink == 1
-    assert not (root / TEMPORARY).exists() or name == "write"  # which never looked at the old file
+    assert not (root / TEMPORARY).exists() or name == "write"  # a write does not open the old file
 
 
-def test_a_living_creator_is_not_disturbed_by_a_reader_that_tidies_up(
+def test_a_reader_that_removes_temporary_names_does_not_disturb_a_running_creator(
     memory: AgentMemory, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where nameless files do not work, a creator is between ``link`` and ``unlink`` for a moment, too."""
+    """Without ``O_TMPFILE`` a running creator, too, is between ``link`` and ``unlink`` for a moment."""
     real_open, real_link = os.open, os.link
     seen: list[str] = []
     reader = threading.Thread(target=lambda: seen.append(memory.read("new.md")))
@@ -166,7 +166,7 @@ def test_a_living_creator_is_not_disturbed_by_a_reader_that_tidies_up(
     def link(*names: str, **options: Any) -> None:
         real_link(*names, **options)
         reader.start()
-        reader.join(0.3)  # it may also wait until the creator is done
+        reader.join(0.3)  # the reader may also wait for the creator
 
     monkeypatch.setattr(os, "open", open_without_tmpfile)
     monkeypatch.setattr(os, "link", link)
@@ -177,15 +177,17 @@ def test_a_living_creator_is_not_disturbed_by_a_reader_that_tidies_up(
     assert (root / "new.md").stat().st_nlink == 1
 
 
-def test_a_temporary_of_another_file_is_left(memory: AgentMemory, root: Path) -> None:
-    """It may be a living writer's."""
+def test_a_temporary_name_of_another_file_is_not_removed(memory: AgentMemory, root: Path) -> None:
+    """The temporary file may belong to a running writer."""
     (root / TEMPORARY).write_text("half of what somebody wri")
     assert memory.read("kept.md") == "kept"
     assert memory.append("kept.md", "+").size == 5
     assert (root / TEMPORARY).read_text() == "half of what somebody wri"
 
 
-def test_a_temporary_does_not_excuse_a_name_outside(memory: AgentMemory, root: Path, outside: Path) -> None:
+def test_a_temporary_name_does_not_allow_a_second_name_outside_the_root(
+    memory: AgentMemory, root: Path, outside: Path
+) -> None:
     os.link(outside, root / TEMPORARY)
     with pytest.raises(FileOperationError):
         memory.read("linked.md")
@@ -198,7 +200,7 @@ def test_a_temporary_does_not_excuse_a_name_outside(memory: AgentMemory, root: P
 
 
 @pytest.mark.parametrize("name", ["0123456789abcdef.agent-memory-tmp", ".x.agent-memory-tmp", "other.md"])
-def test_a_name_that_only_looks_like_a_temporary_is_nobody_we_know(memory: AgentMemory, root: Path, name: str) -> None:
+def test_a_name_that_only_resembles_a_temporary_name_is_not_removed(memory: AgentMemory, root: Path, name: str) -> None:
     (root / "new.md").write_text("ours")
     os.link(root / "new.md", root / name)
     with pytest.raises(FileOperationError):

@@ -1,4 +1,4 @@
-"""What is special about local disks: links, pipes, modes, temporaries, failures of the disk."""
+"""Behaviour specific to local disks: links, pipes, modes, temporary files, and disk failures."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_created_file_has_one_link_and_leaves_no_temporary(memory: AgentMemory
     assert (root / "created.md").stat().st_nlink == 1
 
 
-def test_where_nameless_files_do_not_work_create_links_a_temporary(
+def test_create_links_a_temporary_file_where_o_tmpfile_is_not_supported(
     memory: AgentMemory, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real_open = os.open
@@ -85,7 +85,7 @@ def test_where_nameless_files_do_not_work_create_links_a_temporary(
     assert (root / "created.md").stat().st_nlink == 1
 
 
-def test_an_append_never_changes_a_file_that_has_another_name(memory: AgentMemory, root: Path, outside: Path) -> None:
+def test_an_append_never_changes_a_file_that_has_a_second_name(memory: AgentMemory, root: Path, outside: Path) -> None:
     memory.write("log.md", "one\n")
     os.link(root / "log.md", outside / "other.md")
     with pytest.raises(AppendError, match="hard link"):
@@ -96,7 +96,7 @@ def test_an_append_never_changes_a_file_that_has_another_name(memory: AgentMemor
     assert (outside / "other.md").read_text() == "one\n"
 
 
-def test_names_that_no_key_can_name_are_skipped_counted_and_left(
+def test_names_that_are_no_keys_are_skipped_counted_and_kept(
     memory: AgentMemory, root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     memory.write("d/kept.md", "kept")
@@ -110,7 +110,7 @@ def test_names_that_no_key_can_name_are_skipped_counted_and_left(
     assert len(all_names(root)) == 5
 
 
-def test_names_deeper_than_a_path_may_be_are_skipped(memory: AgentMemory, root: Path) -> None:
+def test_files_deeper_than_any_key_are_skipped(memory: AgentMemory, root: Path) -> None:
     memory.write("/".join("d" * 31) + "/last.md", "kept")
     deep = root.joinpath(*"d" * 33)
     deep.mkdir(parents=True)
@@ -127,20 +127,20 @@ def test_reading_creates_nothing_not_even_the_root(memory: AgentMemory, root: Pa
     assert not root.exists()
 
 
-def test_a_directory_emptied_by_a_delete_goes_with_it(memory: AgentMemory, root: Path) -> None:
+def test_a_delete_removes_the_directories_that_it_empties(memory: AgentMemory, root: Path) -> None:
     memory.write("a/b/c/one.md", "x")
     memory.write("a/two.md", "x")
     memory.delete("a/b/c/one.md")
     assert all_names(root) == ["a", "a/two.md"]
 
 
-def test_a_directory_that_is_not_filled_yet_is_not_listed(memory: AgentMemory, root: Path) -> None:
+def test_an_empty_directory_is_not_listed(memory: AgentMemory, root: Path) -> None:
     memory.write("kept.md", "x")
     (root / "empty" / "too").mkdir(parents=True)
     assert [str(entry) for entry in memory.list(recursive=False)] == ["kept.md"]
 
 
-def test_writers_and_deleters_of_one_directory_never_lose_a_write(memory: AgentMemory) -> None:
+def test_concurrent_writes_and_deletes_in_one_directory_lose_no_write(memory: AgentMemory) -> None:
     def write(name: str) -> None:
         for turn in range(150):
             memory.write(f"shared/deep/{name}.md", f"{turn}")
@@ -153,7 +153,7 @@ def test_writers_and_deleters_of_one_directory_never_lose_a_write(memory: AgentM
     def guarded(name: str) -> None:
         try:
             write(name)
-        except BaseException as error:  # noqa: BLE001 - shown by the assertion
+        except BaseException as error:  # noqa: BLE001 - the assertion shows it
             failures.append(error)
 
     threads = [threading.Thread(target=guarded, args=(name,)) for name in "abcd"]
@@ -179,7 +179,7 @@ for write in (memory.write, memory.append, memory.create):
 """
 
 
-def test_a_full_disk_leaves_the_old_content_and_no_temporary(memory: AgentMemory, root: Path) -> None:
+def test_a_full_disk_leaves_the_old_content_and_no_temporary_file(memory: AgentMemory, root: Path) -> None:
     memory.write("log.md", "old")
     command = [sys.executable, "-c", FAILING_WRITER, str(root)]
     printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
@@ -204,7 +204,7 @@ def test_short_writes_are_completed(memory: AgentMemory, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("fails_on", ["file", "directory"])
-def test_a_failed_fsync_is_an_error_and_never_tried_again(
+def test_a_failed_fsync_raises_an_error_and_is_not_retried(
     memory: AgentMemory, root: Path, monkeypatch: pytest.MonkeyPatch, fails_on: str
 ) -> None:
     memory.write("log.md", "old")
@@ -224,7 +224,7 @@ def test_a_failed_fsync_is_an_error_and_never_tried_again(
     assert all_names(root) == ["log.md"]
 
 
-def test_what_another_program_writes_while_the_disk_syncs_is_a_conflict(
+def test_another_programs_write_during_the_fsync_is_a_conflict(
     memory: AgentMemory, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     memory.write("notes.md", "ours")
@@ -241,7 +241,7 @@ def test_what_another_program_writes_while_the_disk_syncs_is_a_conflict(
     assert memory.read("notes.md") == "an editor's"
 
 
-def test_an_append_whose_fsync_fails_is_of_unknown_outcome(
+def test_an_append_whose_fsync_fails_has_an_unknown_outcome(
     memory: AgentMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     memory.write("log.md", "old")
@@ -254,7 +254,7 @@ def test_an_append_whose_fsync_fails_is_of_unknown_outcome(
         memory.append("log.md", "new")
 
 
-def test_durability_process_asks_for_no_fsync(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_durability_process_calls_no_fsync(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fsync(_: int) -> None:
         raise AssertionError("fsync was called")
 
@@ -268,7 +268,7 @@ def test_durability_process_asks_for_no_fsync(root: Path, monkeypatch: pytest.Mo
     assert memory.read("a/b.md") == "xy"
 
 
-def test_no_message_carries_a_host_path(root: Path) -> None:
+def test_no_error_message_contains_a_host_path(root: Path) -> None:
     root.parent.joinpath("file").write_text("not a directory")
     memory = AgentMemory.open(root.parent / "file")
     for action in (memory.read, memory.list, memory.delete, lambda p: memory.write(p, "x")):
@@ -277,7 +277,7 @@ def test_no_message_carries_a_host_path(root: Path) -> None:
         assert str(root.parent) not in str(failed.value)
 
 
-def test_a_file_that_may_not_be_read_or_written_is_a_clear_error(
+def test_a_file_without_read_or_write_permission_raises_a_clear_error(
     memory: AgentMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     memory.write("a.md", "old")
@@ -302,12 +302,12 @@ def test_a_file_that_may_not_be_read_or_written_is_a_clear_error(
         ("file://host/x", "file:///absolute/path"),
     ],
 )
-def test_a_bad_file_url_is_refused_with_what_is_allowed(url: str, message: str) -> None:
+def test_an_invalid_file_url_is_refused_with_the_allowed_values(url: str, message: str) -> None:
     with pytest.raises((TypeError, ValueError), match=message):
         AgentMemory.open(url)
 
 
-def test_a_file_url_and_its_path_are_the_same_root(tmp_path: Path) -> None:
+def test_a_file_url_and_its_path_open_the_same_root(tmp_path: Path) -> None:
     directory = tmp_path / "with space & ünïcode %41"
     AgentMemory.open(directory.as_uri()).write("a.md", "x")
     assert AgentMemory.open(directory).read("a.md") == "x"
@@ -315,7 +315,7 @@ def test_a_file_url_and_its_path_are_the_same_root(tmp_path: Path) -> None:
 
 
 class FoldingBackend(LocalBackend):
-    """As on a disk that folds case: the checks are on, whatever this disk does."""
+    """A backend whose checks for a case-folding disk are always on."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
@@ -323,7 +323,7 @@ class FoldingBackend(LocalBackend):
         self.capabilities = replace(self.capabilities, case_sensitive=False)
 
 
-def test_names_that_differ_only_by_case_are_refused_where_the_disk_folds_case(root: Path) -> None:
+def test_a_case_folding_disk_refuses_names_that_differ_by_case_alone(root: Path) -> None:
     memory = AgentMemory.open(FoldingBackend(root))
     assert memory.capabilities.case_sensitive is False
     memory.write("Notes/a.md", "x")
@@ -338,7 +338,7 @@ def test_names_that_differ_only_by_case_are_refused_where_the_disk_folds_case(ro
     assert memory.read("Notes/a.md") == "xy"
 
 
-def test_an_interrupt_after_the_new_file_got_its_name_stays_an_interrupt(
+def test_an_interrupt_after_the_rename_of_the_new_file_is_still_raised(
     memory: AgentMemory, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     memory.write("a.md", "old")
@@ -369,7 +369,7 @@ memory.create("caf\\u00e9/\\u00fc.md", "newer")
 """
 
 
-def test_names_are_utf8_on_disk_whatever_the_locale(memory: AgentMemory, root: Path) -> None:
+def test_names_are_utf8_on_disk_in_any_locale(memory: AgentMemory, root: Path) -> None:
     memory.write("café/日記.md", "old")
     environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     command = [sys.executable, "-c", IN_ANOTHER_LOCALE, str(root)]
@@ -380,7 +380,7 @@ def test_names_are_utf8_on_disk_whatever_the_locale(memory: AgentMemory, root: P
     ]
 
 
-def test_roots_whose_names_are_not_utf8_are_kept_apart(tmp_path: Path) -> None:
+def test_two_roots_whose_names_are_not_utf8_stay_separate(tmp_path: Path) -> None:
     one, two = (os.fsdecode(os.fsencode(tmp_path) + name) for name in (b"/\xff", b"/\xfe"))
     AgentMemory.open(one).write("a.md", "x")
     assert AgentMemory.open(two).list() == ()
@@ -388,12 +388,12 @@ def test_roots_whose_names_are_not_utf8_are_kept_apart(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("url", ["file:///tmp/x#fragment", "file:///tmp/x?durabilty"])
-def test_what_a_file_url_does_not_have_is_refused(url: str) -> None:
+def test_an_unknown_part_of_a_file_url_is_refused(url: str) -> None:
     with pytest.raises((TypeError, ValueError)):
         AgentMemory.open(url)
 
 
-def test_every_directory_made_for_the_root_is_private_and_synced_into_its_parent(
+def test_every_new_directory_of_the_root_is_private_and_synced_to_its_parent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: set[str] = set()
@@ -410,7 +410,9 @@ def test_every_directory_made_for_the_root_is_private_and_synced_into_its_parent
     assert {stat.S_IMODE(path.stat().st_mode) for path in (root, root.parent, root.parent.parent)} == {0o700}
 
 
-def test_a_file_is_renamed_where_no_directory_can_be_locked(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_renamed_on_a_filesystem_that_cannot_lock_directories(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refused(_: int) -> None:
         raise OSError(errno.EBADF, "as NFS says")
 
@@ -421,7 +423,7 @@ def test_a_file_is_renamed_where_no_directory_can_be_locked(root: Path, monkeypa
     assert [entry.path for entry in memory.list()] == ["d/b.md"]
 
 
-def test_a_rename_whose_delete_fails_takes_its_copy_back(root: Path) -> None:
+def test_a_rename_whose_delete_fails_removes_its_copy(root: Path) -> None:
     class Undeletable(LocalBackend):
         def move_file(self, source: Key, target: Key) -> int | None:  # noqa: ARG002 - as across two disks
             return None

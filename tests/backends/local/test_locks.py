@@ -1,4 +1,4 @@
-"""Locks on local disk: who excludes whom, who never waits, and what a killed or forked holder leaves behind."""
+"""Locks on local disk: which operations exclude each other, and the locks of killed and forked processes."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def held_by_another_process(kind: str, path: Path) -> subprocess.Popen[str]:
 
 
 def open_below(root: Path) -> list[str]:
-    """What this process has open there: elsewhere others open and close what they like."""
+    """The files below a root that this process has open."""
     gc.collect()
     names = []
     for descriptor in Path("/proc/self/fd").iterdir():
@@ -82,7 +82,7 @@ CHANGES: dict[str, Callable[[AgentMemory], object]] = {
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 @pytest.mark.parametrize(("kind", "named"), [("file", "the file"), ("tree", "the directory tree")])
-def test_a_change_that_waits_too_long_says_for_what_and_changes_nothing(
+def test_a_change_whose_lock_times_out_names_the_lock_and_changes_nothing(
     memory: AgentMemory,
     root: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -101,7 +101,7 @@ def test_a_change_that_waits_too_long_says_for_what_and_changes_nothing(
 
 
 @pytest.mark.parametrize("kind", ["file", "tree"])
-def test_readers_never_wait(memory: AgentMemory, root: Path, kind: str) -> None:
+def test_readers_do_not_wait_for_locks(memory: AgentMemory, root: Path, kind: str) -> None:
     holder = held_by_another_process(kind, root / "a" / "log.md" if kind == "file" else root)
     try:
         os.kill(holder.pid, signal.SIGSTOP)
@@ -113,14 +113,12 @@ def test_readers_never_wait(memory: AgentMemory, root: Path, kind: str) -> None:
         end(holder)
 
 
-def test_a_reader_in_the_middle_of_an_append_sees_what_was_there_before(
-    memory: AgentMemory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reader_during_an_append_sees_the_old_content(memory: AgentMemory, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[str, str, int]] = []
     real_write = os.write
 
     def write(file: int, data: bytes) -> int:
-        written = real_write(file, bytes(data)[:2])  # as a long append looks while the kernel copies it
+        written = real_write(file, bytes(data)[:2])  # like a long append that the kernel is still copying
         seen.append((memory.read("a/log.md"), memory.read_bytes("a/log.md").decode(), memory.stat("a/log.md").size))
         return written
 
@@ -140,7 +138,7 @@ def test_the_lock_of_a_killed_holder_is_free(memory: AgentMemory, root: Path, ki
     assert memory.read("a/log.md") == "oldnew"
 
 
-def test_a_lock_of_another_program_does_not_hide_what_a_file_holds(memory: AgentMemory, root: Path) -> None:
+def test_a_lock_of_another_program_does_not_block_reads(memory: AgentMemory, root: Path) -> None:
     program = """
 import fcntl, sys
 file = open(sys.argv[1], "r+")
@@ -163,8 +161,8 @@ def _append_in_child(memory: AgentMemory, done: Any) -> None:
     done.wait(30)
 
 
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # the fork is what is tested
-def test_a_forked_child_holds_no_lock_of_its_parent_and_shares_none(memory: AgentMemory) -> None:
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # this test forks on purpose
+def test_a_forked_child_neither_holds_nor_shares_a_lock_of_its_parent(memory: AgentMemory) -> None:
     memory.append("a/log.md", "parent.")  # leaves the tree's directory open for the next change
     context = multiprocessing.get_context("fork")
     done = context.Event()
@@ -180,7 +178,7 @@ def test_a_forked_child_holds_no_lock_of_its_parent_and_shares_none(memory: Agen
     assert child.exitcode == 0
 
 
-def test_a_tree_deleted_and_made_again_is_locked_anew(root: Path) -> None:
+def test_a_tree_that_was_deleted_and_created_again_is_locked_correctly(root: Path) -> None:
     one, two = (AgentMemoryService(f"{root.as_uri()}?durability=process").agent("x") for _ in range(2))
     one.write("a.md", "x")
     two.delete_tree("")
@@ -189,11 +187,11 @@ def test_a_tree_deleted_and_made_again_is_locked_anew(root: Path) -> None:
     assert two.read("a.md") == "yz"
 
 
-def test_a_root_deleted_and_made_again_is_found(tmp_path: Path) -> None:
+def test_a_root_that_was_deleted_and_created_again_is_found(tmp_path: Path) -> None:
     memory = AgentMemory.open(tmp_path / "root")
     memory.write("a.md", "x")
     (tmp_path / "root").rename(tmp_path / "old")
-    assert memory.read("a.md") == "x"  # the root was moved, and is the same directory
+    assert memory.read("a.md") == "x"  # the moved root is still the same directory
     (tmp_path / "old" / "a.md").unlink()
     (tmp_path / "old").rmdir()
     assert memory.list() == ()
@@ -201,7 +199,7 @@ def test_a_root_deleted_and_made_again_is_found(tmp_path: Path) -> None:
     assert (tmp_path / "root" / "b.md").read_text() == "y"
 
 
-def test_a_closed_backend_opens_its_root_anew_when_it_is_used_again(root: Path) -> None:
+def test_a_closed_backend_opens_its_root_again_when_it_is_used(root: Path) -> None:
     before = open_below(root)
     with AgentMemory.open(LocalBackend(root)) as memory:
         memory.write("a/b.md", "x")
@@ -228,7 +226,7 @@ def test_no_operation_leaves_a_descriptor_open(memory: AgentMemory, root: Path) 
     assert open_below(root) == before
 
 
-def test_a_dead_writers_temporary_is_swept_and_a_live_ones_is_not(memory: AgentMemory, root: Path) -> None:
+def test_only_the_temporary_file_of_a_dead_writer_is_removed(memory: AgentMemory, root: Path) -> None:
     dead, live = (root / "a" / f".{digit * 16}.agent-memory-tmp" for digit in "01")
     dead.write_text("half")
     live.write_text("half")
@@ -238,11 +236,11 @@ def test_a_dead_writers_temporary_is_swept_and_a_live_ones_is_not(memory: AgentM
         assert (dead.exists(), live.exists()) == (False, True)
     finally:
         end(holder)
-    memory.delete("a/log.md")  # the directory goes although a dead writer left something in it
+    memory.delete("a/log.md")  # removes the directory, too, despite the dead writer's temporary file
     assert not (root / "a").exists()
 
 
-def test_writers_of_one_file_from_threads_all_take_effect(memory: AgentMemory) -> None:
+def test_no_change_from_several_threads_to_one_file_is_lost(memory: AgentMemory) -> None:
     def work(name: str) -> None:
         for turn in range(100):
             memory.append("a/log.md", f"{name}{turn};")
@@ -259,7 +257,7 @@ def test_writers_of_one_file_from_threads_all_take_effect(memory: AgentMemory) -
     assert memory.read("a/count.md") == "400"
 
 
-def test_waiting_ends_when_the_holder_is_done(memory: AgentMemory, root: Path) -> None:
+def test_a_waiting_call_proceeds_when_the_lock_is_released(memory: AgentMemory, root: Path) -> None:
     holder = held_by_another_process("file", root / "a" / "log.md")
     started = threading.Event()
     results: list[int] = []
@@ -280,7 +278,7 @@ def test_waiting_ends_when_the_holder_is_done(memory: AgentMemory, root: Path) -
 
 def append_until(_: int, barrier: threading.Barrier, url: str, done: str) -> int:
     memory = AgentMemory.open(url)
-    memory.append(f"log-{os.getpid()}.md", "x")  # the mover may be done before a late process has its first turn
+    memory.append(f"log-{os.getpid()}.md", "x")  # a late process might start after the renames are done
     barrier.wait(60)
     count = 1
     while not Path(done).exists():
@@ -304,14 +302,14 @@ def rename_under_writers(number: int, barrier: threading.Barrier, url: str, done
     return 0
 
 
-def test_writers_that_never_rest_do_not_keep_a_rename_from_its_turn(root: Path, tmp_path: Path) -> None:
+def test_constant_writers_do_not_starve_a_rename(root: Path, tmp_path: Path) -> None:
     url = f"{root.as_uri()}?durability=process"
     counts = in_processes(12, rename_under_writers, url, str(tmp_path / "done"))
     assert sum(counts) > len(counts)
     assert AgentMemory.open(root).exists("d50/file.md")
 
 
-def test_a_mover_that_waits_comes_first_and_one_that_died_keeps_nobody_waiting(
+def test_a_waiting_rename_goes_before_writers_and_a_dead_one_blocks_no_writer(
     memory: AgentMemory, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_locks, "LOCK_SECONDS", 0.05)
@@ -325,7 +323,7 @@ def test_a_mover_that_waits_comes_first_and_one_that_died_keeps_nobody_waiting(
     assert memory.read("a/log.md") == "oldnew"
 
 
-def test_a_tree_that_was_put_back_from_a_backup_is_locked_and_not_the_one_moved_away(root: Path) -> None:
+def test_a_tree_restored_from_a_backup_is_locked_instead_of_the_moved_one(root: Path) -> None:
     service = AgentMemoryService(f"{root.as_uri()}?durability=process")
     memory = service.agent("bob")
     memory.write("a/log.md", "old")
@@ -344,7 +342,7 @@ def test_a_tree_that_was_put_back_from_a_backup_is_locked_and_not_the_one_moved_
     assert memory.read("a/log.md") == "oldnew"
 
 
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # the fork is what is tested
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # this test forks on purpose
 def test_an_idle_child_of_a_killed_parent_holds_no_lock(memory: AgentMemory, root: Path) -> None:
     program = """
 import os, sys, time
@@ -369,7 +367,7 @@ sys.stdin.read()
         parent.communicate()
 
 
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # the fork is what is tested
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # this test forks on purpose
 @pytest.mark.parametrize(
     ("change", "call"),
     [
@@ -379,9 +377,7 @@ sys.stdin.read()
         ("memory.rename('a', 'b')", "rename"),
     ],
 )
-def test_a_child_forked_in_the_middle_of_a_change_holds_no_lock(
-    memory: AgentMemory, root: Path, change: str, call: str
-) -> None:
+def test_a_child_forked_during_a_change_holds_no_lock(memory: AgentMemory, root: Path, change: str, call: str) -> None:
     program = f"""
 import os, sys, threading, time
 from agent_memory import AgentMemory
@@ -405,7 +401,7 @@ sys.stdin.read()
     try:
         assert parent.stdout
         before = parent.stdout.readline().rstrip()
-        assert before in ("old", "old+")  # the second where only the disk was waited for
+        assert before in ("old", "old+")  # "old+" if only the disk was slow
         os.kill(parent.pid, signal.SIGKILL)
         os.waitid(os.P_PID, parent.pid, os.WEXITED | os.WNOWAIT)
         soon = memory.with_timeout(5)
@@ -413,16 +409,16 @@ sys.stdin.read()
         soon.rename("a", "c")
         assert memory.read("c/log.md") == before + "+new"
         memory.list()
-        assert [path.name for path in root.rglob("*") if path.is_file()] == ["log.md"]  # no temporary is left either
+        assert [path.name for path in root.rglob("*") if path.is_file()] == ["log.md"]  # no temporary file is left
     finally:
         os.killpg(parent.pid, signal.SIGKILL)
         parent.communicate()
 
 
-def test_a_lock_is_never_taken_on_a_size_measured_before_it(
+def test_an_append_measures_the_file_only_after_it_holds_the_lock(
     memory: AgentMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A second appender that looks while the first one is half-way publishes no half."""
+    """A second append during the first one must not publish a part of it."""
     seen: list[str] = []
     real_write = os.write
 

@@ -1,4 +1,4 @@
-"""Modes under any umask, modes that were planted, and what the operator mounted into a tree."""
+"""File modes under any umask, planted modes, and mounts within a tree."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _open_umask() -> Iterator[None]:
 
 @pytest.mark.usefixtures("_open_umask")
 @pytest.mark.parametrize("durability", ["full", "process"])
-def test_what_is_made_is_for_its_owner_alone_whatever_the_umask(root: Path, durability: str) -> None:
+def test_new_files_and_directories_are_private_under_any_umask(root: Path, durability: str) -> None:
     memory = AgentMemory.open(f"{root.as_uri()}?durability={durability}")
     memory.write("a/b/written.md", "x")
     memory.write("a/b/written.md", "again")
@@ -63,10 +63,10 @@ def test_what_is_made_is_for_its_owner_alone_whatever_the_umask(root: Path, dura
 
 
 @pytest.mark.parametrize("mode", [0o4755, 0o2755, 0o1666, 0o777])
-def test_a_mode_that_was_planted_does_not_outlive_a_replacement(memory: AgentMemory, root: Path, mode: int) -> None:
+def test_a_planted_mode_does_not_survive_a_replacement(memory: AgentMemory, root: Path, mode: int) -> None:
     planted = root / "kept.md"
     planted.chmod(mode)
-    memory.append("kept.md", "+")  # in place: the mode stays its owner's affair, but no bit may come to it
+    memory.append("kept.md", "+")  # in place: the mode stays, and no bit may be added
     assert stat.S_IMODE(planted.stat().st_mode) & ~mode == 0
     memory.copy("kept.md", "copy.md")
     assert stat.S_IMODE((root / "copy.md").stat().st_mode) == 0o600
@@ -75,8 +75,8 @@ def test_a_mode_that_was_planted_does_not_outlive_a_replacement(memory: AgentMem
 
 
 @pytest.fixture
-def mounted(tmp_path: Path, root: Path, memory: AgentMemory) -> Iterator[Path]:  # noqa: ARG001 - it makes the root
-    """A directory from elsewhere, mounted by the operator as ``mnt`` in the tree."""
+def mounted(tmp_path: Path, root: Path, memory: AgentMemory) -> Iterator[Path]:  # noqa: ARG001 - creates the root
+    """A directory outside the root, mounted by the operator as ``mnt`` in the tree."""
     elsewhere, point = tmp_path / "elsewhere", root / "mnt"
     elsewhere.mkdir()
     (elsewhere / "there.md").write_text("there")
@@ -91,7 +91,7 @@ def mounted(tmp_path: Path, root: Path, memory: AgentMemory) -> Iterator[Path]: 
         subprocess.run(["umount", "--lazy", str(point)], check=True)
 
 
-def test_a_mount_is_the_operators_and_is_followed(memory: AgentMemory, mounted: Path) -> None:
+def test_a_mount_of_the_operator_is_followed(memory: AgentMemory, mounted: Path) -> None:
     assert memory.read("mnt/there.md") == "there"
     assert [str(entry) for entry in memory.list()] == ["kept.md", "mnt/there.md"]
     memory.append("mnt/there.md", "+")
@@ -100,7 +100,7 @@ def test_a_mount_is_the_operators_and_is_followed(memory: AgentMemory, mounted: 
     assert (mounted / "there.md").read_text() == "there+"
     memory.copy("mnt/there.md", "copy.md")
     memory.delete("mnt/new/new.md")
-    memory.delete("mnt/there.md")  # the mount itself cannot go with its last file
+    memory.delete("mnt/there.md")  # the mount point itself cannot be removed
     assert list(mounted.iterdir()) == []
     assert memory.read("copy.md") == "there+"
 
@@ -110,7 +110,7 @@ RENAMES = [("mnt/there.md", "here.md"), ("kept.md", "mnt/kept.md"), ("mnt", "mov
 
 @pytest.mark.usefixtures("mounted")
 @pytest.mark.parametrize(("source", "target"), RENAMES)
-def test_a_rename_across_a_mount_is_done_or_refused_and_loses_nothing(
+def test_a_rename_across_a_mount_succeeds_or_is_refused_and_loses_no_file(
     memory: AgentMemory, source: str, target: str
 ) -> None:
     memory.write("dir/a.md", "a")
@@ -120,7 +120,7 @@ def test_a_rename_across_a_mount_is_done_or_refused_and_loses_nothing(
     assert sorted(memory.read(str(entry)) for entry in memory.list()) == before
 
 
-def test_deleting_a_tree_with_a_mount_deletes_the_files_it_listed(memory: AgentMemory, mounted: Path) -> None:
+def test_deleting_a_tree_also_deletes_the_listed_files_of_a_mount(memory: AgentMemory, mounted: Path) -> None:
     (mounted / "a:b.md").write_text("theirs")
     result = memory.delete_tree("")
     assert (result.files, result.skipped) == (2, 1)

@@ -1,4 +1,4 @@
-"""Systems without ``/proc``, and filesystems mounted read-only: by programs in a mount namespace of their own."""
+"""Systems without ``/proc`` and read-only filesystems, tested by programs in their own mount namespace."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ with AgentMemory.open(sys.argv[1]) as memory:
 
 
 def mounted(root: Path, mount: str, body: str) -> str:
-    """What the program prints after a mount of the shell's."""
+    """Run a shell's mount command, then the program; return its output."""
     lines = "".join(f"    {line}\n" for line in body.strip().splitlines())
     command = ["unshare", "--mount", "sh", "-ec", f'{mount}\nexec "$@"', str(root)]
     try:
@@ -31,7 +31,7 @@ def mounted(root: Path, mount: str, body: str) -> str:
     return done.stdout
 
 
-def test_without_proc_files_are_created_all_the_same(tmp_path: Path) -> None:
+def test_files_are_created_without_proc(tmp_path: Path) -> None:
     body = """
 memory.create("new/a.md", "x")
 memory.write("b.md", "y")
@@ -50,7 +50,7 @@ memory.append("log.md", "z")
 @pytest.mark.parametrize(
     "change", ["rename('d', 'n')", "rename('d/a.md', 'n.md')", "rename('d', 'e/n')", "copy('d', 'n')"]
 )
-def test_on_a_read_only_filesystem_a_free_name_is_not_called_taken(tmp_path: Path, change: str) -> None:
+def test_a_read_only_filesystem_raises_a_write_error_for_a_free_name(tmp_path: Path, change: str) -> None:
     for name in ("d", "e"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "a.md").write_text("x")
@@ -65,7 +65,7 @@ except AgentMemoryError as error:
     assert told.startswith("WriteError")
 
 
-def test_on_a_read_only_filesystem_a_taken_name_is_called_taken(tmp_path: Path) -> None:
+def test_a_read_only_filesystem_raises_already_exists_for_a_taken_name(tmp_path: Path) -> None:
     for name in ("d", "n"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "a.md").write_text("x")

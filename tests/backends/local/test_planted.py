@@ -1,4 +1,4 @@
-"""Links, pipes, sockets and devices planted in a tree: each operation refuses or passes over them, and none hangs."""
+"""Links, pipes, sockets and devices planted in a tree: each operation refuses or skips them, and none hangs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ QUESTIONS = {
     "forget",
     "forget in",
     "forget a directory in",
-}  # to which "no", or none, is a refusal, too
+}  # operations whose refusal may be an empty or false answer
 
 
 @pytest.fixture(autouse=True)
@@ -71,7 +71,7 @@ def memory(root: Path) -> AgentMemory:
 
 @pytest.fixture
 def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A directory that has to be as it was when the test is over; its sibling is where the process is."""
+    """A directory that the test must not change; the current directory is its sibling."""
     directory = make_outside(tmp_path / "outside")
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
@@ -81,7 +81,7 @@ def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def faults(memory: AgentMemory, root: Path, refusal: Callable[[str, AgentMemoryError], bool]) -> dict[str, str]:
-    """The operations that did anything but refuse, or refused in another way, or changed what is in the root."""
+    """The operations that did not refuse, refused with another error, or changed the root."""
     found = {}
     before = inside(root)
     for operation, action in EVERY.items():
@@ -113,7 +113,7 @@ def test_a_link_is_never_followed_and_never_replaced(memory: AgentMemory, root: 
 
 @pytest.mark.usefixtures("outside")
 @pytest.mark.parametrize("kind", LINKS)
-def test_listings_and_tree_operations_pass_over_a_link_and_count_it(
+def test_listings_and_tree_operations_skip_a_link_and_count_it(
     memory: AgentMemory, root: Path, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     plant_link(root, kind)
@@ -130,7 +130,7 @@ def test_listings_and_tree_operations_pass_over_a_link_and_count_it(
 @pytest.mark.usefixtures("outside")
 @pytest.mark.parametrize("kind", ["absolute, to a directory", "relative, to a file", "to itself"])
 @pytest.mark.parametrize("move", ["copy", "rename", "delete_tree"])
-def test_a_link_in_a_directory_that_is_copied_moved_or_deleted_stays_or_goes_along_as_a_link(
+def test_copy_rename_and_delete_of_a_directory_never_follow_a_link_in_it(
     memory: AgentMemory, root: Path, move: str, kind: str
 ) -> None:
     plant_link(root, kind)
@@ -150,7 +150,7 @@ def test_a_link_in_a_directory_that_is_copied_moved_or_deleted_stays_or_goes_alo
 
 
 @pytest.mark.parametrize("place", ["agent_memory", "agent_memory/a"])
-def test_a_link_in_the_place_of_an_agents_tree_refuses_every_operation(root: Path, outside: Path, place: str) -> None:
+def test_every_operation_of_an_agent_whose_tree_is_a_link_is_refused(root: Path, outside: Path, place: str) -> None:
     service = AgentMemoryService(f"{root.as_uri()}?durability=process")
     for agent in ("a", "b"):
         service.write_memory_file(agent, "planted", "theirs")
@@ -161,7 +161,7 @@ def test_a_link_in_the_place_of_an_agents_tree_refuses_every_operation(root: Pat
 
 
 @pytest.mark.usefixtures("outside")
-def test_an_agent_that_is_a_link_is_no_agent(root: Path, outside: Path) -> None:
+def test_an_agent_directory_that_is_a_link_is_not_listed(root: Path, outside: Path) -> None:
     service = AgentMemoryService(root)
     service.write_memory_file("b", "planted", "theirs")
     (root / "agent_memory" / "a").symlink_to(outside)
@@ -170,7 +170,7 @@ def test_an_agent_that_is_a_link_is_no_agent(root: Path, outside: Path) -> None:
         service.list_memory_files("a")
 
 
-def test_a_service_refuses_a_root_whose_agents_are_a_link(root: Path, outside: Path) -> None:
+def test_a_service_refuses_a_root_whose_agents_directory_is_a_link(root: Path, outside: Path) -> None:
     root.mkdir()
     (root / "agent_memory").symlink_to(outside)
     with pytest.raises(PathTraversalError):
@@ -178,13 +178,13 @@ def test_a_service_refuses_a_root_whose_agents_are_a_link(root: Path, outside: P
 
 
 @pytest.mark.parametrize("kind", SPECIAL)
-def test_a_thing_that_is_no_file_is_refused_and_left(memory: AgentMemory, root: Path, kind: str) -> None:
+def test_a_special_file_is_refused_and_not_changed(memory: AgentMemory, root: Path, kind: str) -> None:
     plant_special(root / "planted", kind)
     assert faults(memory, root, lambda _, __: True) == {}
 
 
 @pytest.mark.parametrize("kind", SPECIAL)
-def test_listings_pass_over_things_that_are_no_files_and_count_them(
+def test_listings_skip_special_files_and_count_them(
     memory: AgentMemory, root: Path, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     plant_special(root / "dir" / "planted", kind)
@@ -195,14 +195,14 @@ def test_listings_pass_over_things_that_are_no_files_and_count_them(
     assert (root / "dir" / "planted").lstat().st_mode == SPECIAL[kind] | 0o600
 
 
-def test_a_hang_would_be_seen(tmp_path: Path) -> None:
+def test_the_watchdog_detects_a_hang(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(pytest.fail.Exception, match="hangs"), watched(0.05):
         (tmp_path / "pipe").read_text()
 
 
 class _Asked:
-    """Notes which methods are called."""
+    """Record the names of the called methods."""
 
     def __init__(self) -> None:
         self.names: set[str] = set()

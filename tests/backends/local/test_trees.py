@@ -1,4 +1,4 @@
-"""Directories renamed and deleted under writers: what was acknowledged is where its path said, or went with it."""
+"""Directories renamed and deleted during writes: an acknowledged file is at its path or moved with its directory."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _HOPS = 12
 
 
 class Did(NamedTuple):
-    """Something acknowledged, with the moments before and after it (the clock is the machine's, for all processes).
+    """An acknowledged change with the times before and after it, from the machine's clock, shared by all processes.
 
     ``target`` is a directory's new name, or "" if it was deleted; None for a file that was written. ``seen`` is
-    what the directory held right after it got its new name: what is not there by then did not go with it.
+    the directory's content right after the rename: a file missing from it was not renamed with it.
     """
 
     path: str
@@ -32,7 +32,7 @@ class Did(NamedTuple):
 
 
 def move(memory: AgentMemory, family: str, until: float) -> list[Did]:
-    """Rename a directory again and again, each time to a name that never was, then delete it; and so on."""
+    """Rename a directory several times, each time to a new name, then delete it; repeat until the time is over."""
     done: list[Did] = []
     number = 0
     choice = random.Random(family)
@@ -41,7 +41,7 @@ def move(memory: AgentMemory, family: str, until: float) -> list[Did]:
         memory.create(f"{name}/sub/seed.md", "")
         for hop in range(_HOPS):
             number += 1
-            time.sleep(choice.random() * 0.01)  # a moment for the writers
+            time.sleep(choice.random() * 0.01)  # time for the writers
             target = f"{family}-{number}" if hop < _HOPS - 1 else ""
             began = time.monotonic()
             if target:
@@ -56,7 +56,7 @@ def move(memory: AgentMemory, family: str, until: float) -> list[Did]:
 
 
 def write(memory: AgentMemory, writer: str, until: float) -> list[Did]:
-    """Write files with names of one's own into whatever directories there are."""
+    """Write files with unique names into the existing directories."""
     done: list[Did] = []
     choice = random.Random(writer)
     verbs: list[Callable[[str, str], object]] = [memory.write, memory.create, memory.append]
@@ -79,7 +79,7 @@ def work(number: int, _: object, url: str, seconds: float, durability: str) -> l
     elif number == 1:
         jobs = [(move, "c")]
     results: list[list[Did]] = []
-    until = time.monotonic() + seconds  # everybody is there by now
+    until = time.monotonic() + seconds  # all processes have started
     threads = [threading.Thread(target=lambda job=job: results.append(job[0](memory, job[1], until))) for job in jobs]
     for thread in threads:
         thread.start()
@@ -90,7 +90,7 @@ def work(number: int, _: object, url: str, seconds: float, durability: str) -> l
 
 
 def possible_places(written: Did, moves: dict[str, Did]) -> set[str]:
-    """Where a file may be in the end; "" is nowhere. A name is moved at most once, and made anew only by writers."""
+    """The allowed final paths of a file; "" means deleted. A name is moved at most once, and only writers reuse it."""
     directory, _, rest = written.path.partition("/")
     moved = moves.get(directory)
     stays, goes = {written.path}, set()
@@ -114,16 +114,16 @@ def _at_the_same_moment(written: Did, moved: Did | None) -> bool:
     ("seconds", "durability"),
     [(2.0, "process"), (2.0, "full"), *(pytest.param(60.0, d, marks=pytest.mark.long) for d in ("process", "full"))],
 )
-def test_every_acknowledged_write_is_where_its_path_said_or_was_moved_or_deleted(
+def test_every_acknowledged_write_is_at_its_path_or_was_moved_or_deleted(
     tmp_path: Path, seconds: float, durability: str
 ) -> None:
-    """As often as it takes until a write and a move meet, which is a matter of chance."""
+    """Repeat until a write and a move happen at the same time, which depends on chance."""
     rounds = (found_in_place(tmp_path / f"root-{number}", seconds, durability) for number in range(20))
     assert any(rounds), "no write met a move: this would prove nothing"
 
 
 def found_in_place(root: Path, seconds: float, durability: str) -> int:
-    """Let writers and movers at a root; how many writes met a move."""
+    """Run writers and movers on a root, check every file, and return how many writes overlapped a move."""
     results = in_processes(3, work, str(root), seconds, durability)
     done: list[Did] = [did for result in results for did in result]
     moves = {did.path: did for did in done if did.target is not None}

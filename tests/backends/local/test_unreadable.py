@@ -1,6 +1,6 @@
-"""Directories that may not be opened: what lies beside them is listed, and they are counted.
+"""Directories without read permission: their siblings are listed, and they are counted as skipped.
 
-The tests may run as root, which may open everything: each one runs a program that gives its privileges up.
+The tests may run as root, which can open everything, so each one runs a program that drops its privileges.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def found():
 
 @pytest.fixture
 def root() -> Iterator[Path]:
-    """A root below a directory that everybody may search; as root that of pytest is not."""
+    """A root below a directory that every user can search; pytest's own, run as root, is private."""
     base = Path(tempfile.mkdtemp())
     base.chmod(0o755)
     yield base / "root"
@@ -55,7 +55,7 @@ def root() -> Iterator[Path]:
 
 
 def without_privileges(root: Path, unreadable: Path, body: str, mode: int = 0) -> Any:
-    """What the body of a function returns, run with a directory that may not be opened (or not be searched)."""
+    """Run a function's body without privileges beside a directory with ``mode``; return its result."""
     unreadable.chmod(mode)
     if os.getuid() == 0:
         for path in (root, *root.rglob("*")):
@@ -80,7 +80,7 @@ def filled(root: Path, *files: str) -> None:
 
 
 @pytest.mark.parametrize("mode", [0, 0o400])
-def test_an_agent_whose_directory_may_not_be_opened_hides_no_other_agent(root: Path, mode: int) -> None:
+def test_an_agent_with_an_unreadable_directory_hides_no_other_agent(root: Path, mode: int) -> None:
     filled(root, "agent_memory/a/a.md", "agent_memory/b/b.md", "agent_memory/c/deep/c.md")
     body = """
 service = AgentMemoryService(root)
@@ -90,14 +90,14 @@ inspected = agents_of(service._backend)
 return [listed, len(log), inspected.ids, inspected.skipped, told(lambda: service.agent("b").read("b.md"))]
 """
     ids, logged, inspected, skipped, error = without_privileges(root, root / "agent_memory" / "b", body, mode)
-    others = ["a", "b", "c"] if mode else ["a", "c"]  # what may be read is seen to hold a file
+    others = ["a", "b", "c"] if mode else ["a", "c"]  # the readable part holds a file
     assert (ids, inspected) == (others, others)
     assert (logged, skipped) == ((0, 0) if mode else (1, 1))
     assert error == "ReadError"
 
 
 @pytest.mark.parametrize("mode", [0, 0o400])
-def test_a_directory_that_may_not_be_opened_hides_nothing_beside_it(root: Path, mode: int) -> None:
+def test_an_unreadable_directory_does_not_hide_its_siblings(root: Path, mode: int) -> None:
     filled(root, "a.md", "d/in.md", "e/b.md")
     body = """
 memory = AgentMemory.open(root)
@@ -118,7 +118,7 @@ return [flat, every, len(log), view.is_error, "e/b.md" in view.output, named, co
     assert named[0] == ([] if mode else "ReadError")
 
 
-def test_a_tree_is_deleted_but_for_what_may_not_be_opened(root: Path) -> None:
+def test_deleting_a_tree_deletes_everything_except_unreadable_directories(root: Path) -> None:
     filled(root, "d/a.md", "d/closed/in.md", "d/e/b.md")
     body = """
 memory = AgentMemory.open(root)
@@ -130,7 +130,7 @@ return [done.files, done.skipped, [entry.path for entry in memory.list()]]
     assert [path.name for path in root.rglob("*.md")] == ["in.md"]
 
 
-def test_a_directory_is_renamed_but_for_what_may_not_be_opened(root: Path) -> None:
+def test_renaming_a_directory_moves_everything_except_unreadable_directories(root: Path) -> None:
     filled(root, "d/a.md", "d/closed/in.md")
     body = """
 memory = AgentMemory.open(root)
@@ -140,7 +140,7 @@ return [done, [entry.path for entry in memory.list()]]
     assert without_privileges(root, root / "d" / "closed", body) == [1, ["n/a.md"]]
 
 
-def test_an_audit_log_beside_a_directory_that_may_not_be_opened_is_written(root: Path) -> None:
+def test_an_audit_log_beside_an_unreadable_directory_is_written(root: Path) -> None:
     filled(root, "memory/a.md", "closed/in.md")
     body = """
 with AuditPlugin(f"{root}/audit.jsonl", required=True) as audit:

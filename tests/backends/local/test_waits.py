@@ -1,4 +1,4 @@
-"""Async callers that wait for a lock on local disk: they hold no thread, and to cancel them ends their waiting."""
+"""Async callers that wait for a lock on local disk occupy no thread, and a cancellation ends their wait."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LOG = "a/log.md"
 
 
 class Watch:
-    """Counts the operations on the log that have begun, and how those on it ended."""
+    """A plugin that counts the operations on the log: started ones, and ended ones by outcome."""
 
     def __init__(self) -> None:
         self.begun = threading.Semaphore(0)
@@ -77,7 +77,7 @@ class Place:
         return held_by_another_process(kind, self.tree / LOG if kind == "file" else self.tree)
 
     async def waiters(self, count: int) -> list[asyncio.Task[Any]]:
-        """Appends that wait; every one of them has begun."""
+        """Start waiting appends; return when all of them have begun."""
         tasks = [asyncio.create_task(self.memory.append(LOG, f"{number};")) for number in range(count)]
         for _ in tasks:
             assert await asyncio.to_thread(self.watch.begun.acquire, timeout=SECONDS)
@@ -101,7 +101,7 @@ async def use(memory: AsyncAgentMemory, name: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["file", "tree"])
-def test_calls_that_wait_for_a_lock_stop_no_other_call(place: Place, tmp_path: Path, kind: str) -> None:
+def test_calls_that_wait_for_a_lock_block_no_other_call(place: Place, tmp_path: Path, kind: str) -> None:
     async def wait_and_use_others() -> None:
         holder = place.hold(kind)
         try:
@@ -139,7 +139,7 @@ def assert_no_thread_is_held() -> None:
 
 
 @pytest.mark.parametrize("kind", ["file", "tree"])
-def test_cancelled_calls_stop_waiting_and_are_told_once(place: Place, kind: str) -> None:
+def test_cancelled_calls_stop_waiting_and_are_reported_once(place: Place, kind: str) -> None:
     async def wait_and_cancel() -> None:
         waiting = await place.waiters(WAITERS)
         for task in waiting:
@@ -161,7 +161,7 @@ def test_cancelled_calls_stop_waiting_and_are_told_once(place: Place, kind: str)
     assert place.lines() == ["old", "new"]
 
 
-def test_calls_of_a_loop_that_is_given_up_stop_waiting(place: Place) -> None:
+def test_calls_of_an_abandoned_event_loop_stop_waiting(place: Place) -> None:
     async def wait() -> list[weakref.ref[Any]]:
         tasks = await place.waiters(8)
         for _ in range(5):
@@ -172,11 +172,11 @@ def test_calls_of_a_loop_that_is_given_up_stop_waiting(place: Place) -> None:
     try:
         for _ in range(10):
             loop = asyncio.new_event_loop()
-            loop.set_exception_handler(lambda *_: None)  # which would be told that they are still pending
+            loop.set_exception_handler(lambda *_: None)  # hides "task is still pending"
             tasks = loop.run_until_complete(wait())
             loop.close()
             del loop
-            while any(task() for task in tasks):  # those with a step in a thread last until it ends
+            while any(task() for task in tasks):  # a task with a step in a thread lives until the step ends
                 gc.collect()
     finally:
         end(holder)
@@ -196,7 +196,7 @@ CHANGES: dict[str, Callable[[AsyncAgentMemory], Coroutine[Any, Any, object]]] = 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 @pytest.mark.parametrize(("kind", "named"), [("file", "the file"), ("tree", "the directory tree")])
 @pytest.mark.parametrize("own", [True, False], ids=["deadline", "default"])
-def test_a_deadline_ends_a_wait_as_for_a_sync_caller(
+def test_a_deadline_ends_the_wait_of_an_async_caller(
     place: Place,
     monkeypatch: pytest.MonkeyPatch,
     change: Callable[[AsyncAgentMemory], Coroutine[Any, Any, object]],
@@ -222,7 +222,7 @@ def test_a_deadline_ends_a_wait_as_for_a_sync_caller(
         end(holder)
 
 
-def test_movers_that_wait_stop_no_other_call_and_come_before_writers(place: Place) -> None:
+def test_waiting_renames_block_no_other_call_and_go_before_writers(place: Place) -> None:
     names = [f"d{number}" for number in range(WAITERS // 4)]
 
     async def move_among_writers() -> None:
@@ -245,7 +245,7 @@ def test_movers_that_wait_stop_no_other_call_and_come_before_writers(place: Plac
     assert Counter(place.lines()) == Counter(["old", *(str(number) for number in range(len(names)))])
 
 
-def test_async_writers_that_never_rest_do_not_keep_a_rename_from_its_turn(place: Place) -> None:
+def test_constant_async_writers_do_not_starve_a_rename(place: Place) -> None:
     async def write_until(done: asyncio.Event, number: int) -> int:
         count = 0
         while not done.is_set():
@@ -270,8 +270,8 @@ def test_async_writers_that_never_rest_do_not_keep_a_rename_from_its_turn(place:
     asyncio.run(move_among_writers())
 
 
-def test_forgetting_counts_its_file_although_it_waits_for_the_tree(place: Place) -> None:
-    """After the file itself is gone the verb cannot begin anew."""
+def test_forget_counts_its_file_although_it_waits_for_the_trees_lock(place: Place) -> None:
+    """The verb cannot start again after it has deleted the file."""
     asyncio.run(place.memory.write("kept.md", "x"))
     backend = open_backend(place.url, {})
     assert isinstance(backend, BlockingBackend)
@@ -289,7 +289,7 @@ def test_forgetting_counts_its_file_although_it_waits_for_the_tree(place: Place)
     assert held
 
 
-def test_async_edits_of_one_file_all_take_effect(place: Place) -> None:
+def test_no_concurrent_async_edit_of_one_file_is_lost(place: Place) -> None:
     async def count() -> str:
         await place.memory.write("count.md", "0")
         await asyncio.gather(*(place.memory.edit("count.md", lambda text: str(int(text) + 1)) for _ in range(60)))
@@ -299,7 +299,7 @@ def test_async_edits_of_one_file_all_take_effect(place: Place) -> None:
 
 
 @pytest.mark.parametrize("leaves", ["hangs up", "cancels"])
-def test_mcp_clients_that_leave_their_calls_stop_no_other_client(place: Place, leaves: str) -> None:
+def test_mcp_clients_that_abandon_their_calls_block_no_other_client(place: Place, leaves: str) -> None:
     count, token = THREADS + 8, "t" * 16
     text = {"path": f"/memories/{LOG}", "text": "gone;"}
 
@@ -334,7 +334,7 @@ def test_mcp_clients_that_leave_their_calls_stop_no_other_client(place: Place, l
         asyncio.run(serve())
     finally:
         end(holder)
-    assert place.watch.outcomes == {"interrupted": count, "ok": 1}  # the calls that were left, and the view
+    assert place.watch.outcomes == {"interrupted": count, "ok": 1}  # the abandoned calls, and the view
     assert_no_thread_is_held()
     asyncio.run(place.memory.append(LOG, "new;"))
     assert place.lines() == ["old", "new"]

@@ -1,4 +1,4 @@
-"""A root whose path is not all the operator's: the option ``within`` of the local backend."""
+"""The option ``within`` of the local backend, for a root below a path that the operator does not fully control."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ACTIONS: list[Callable[[AgentMemory], object]] = [
 
 
 @pytest.mark.parametrize("linked", ["a", "a/b", "a/b/root"])
-def test_below_the_directory_a_root_must_lie_within_no_link_is_followed(tmp_path: Path, linked: str) -> None:
+def test_no_link_below_the_within_directory_is_followed(tmp_path: Path, linked: str) -> None:
     base, outside = tmp_path / "base", tmp_path / "outside"
     (base / linked).parent.mkdir(parents=True)
     for directory in (outside, outside / "b" / "root", outside / "root"):
@@ -40,7 +40,7 @@ def test_below_the_directory_a_root_must_lie_within_no_link_is_followed(tmp_path
     assert not list(outside.rglob("new.md"))
 
 
-def test_a_root_within_a_directory_is_made_by_the_first_write_and_again_when_it_is_gone(tmp_path: Path) -> None:
+def test_a_write_creates_the_root_and_creates_it_again_if_it_was_removed(tmp_path: Path) -> None:
     base = tmp_path / "not" / "yet"
     memory = AgentMemory.open(base / "a" / "root", storage_options={"within": str(base)})
     assert memory.list() == ()
@@ -51,7 +51,7 @@ def test_a_root_within_a_directory_is_made_by_the_first_write_and_again_when_it_
         shutil.rmtree(base)
 
 
-def test_a_root_outside_of_the_directory_it_must_lie_within_is_refused(tmp_path: Path) -> None:
+def test_a_root_outside_its_within_directory_is_refused(tmp_path: Path) -> None:
     for root in (tmp_path / "other", tmp_path / "base" / ".." / "other", tmp_path / "bases"):
         with pytest.raises(ValueError, match="the root is not inside") as refused:
             LocalBackend(root, within=tmp_path / "base")

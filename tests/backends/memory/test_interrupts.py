@@ -1,4 +1,4 @@
-"""Interrupts in the memory backend: at every place of a change, what is there is the old or the new state."""
+"""Interrupts in the memory backend: an interrupt at any place of a change leaves the old or the new state."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def filled() -> AgentMemory:
     return memory
 
 
-@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")  # it was interrupted before
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")  # interrupted before the change
 @pytest.mark.parametrize("name", CHANGES)
 def test_an_interrupt_leaves_the_old_state_or_the_new_one(name: str) -> None:
     change, after = CHANGES[name]

@@ -1,4 +1,4 @@
-"""Azure by ``engine="obstore"``: the contract and races on Azurite, which keeps preconditions as Azure says it does."""
+"""Azure with ``engine="obstore"``: the contract and races on Azurite, which keeps preconditions as Azure documents."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _numbers = itertools.count(1)
 
 @pytest.fixture(scope="session")
 def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, object]]:
-    """Storage options for an emulator with the container ``memories``."""
+    """Storage options of an emulator with the container ``memories``."""
     with running(tmp_path_factory.mktemp("azurite")) as endpoint:
         yield {"engine": "obstore", "endpoint": endpoint, "account_name": ACCOUNT, "account_key": KEY}
 
@@ -76,7 +76,7 @@ class TestAzurite(BackendContract):
 
 
 @pytest.mark.long
-def test_processes_lose_nothing_and_one_creator_wins(azurite: dict[str, object]) -> None:
+def test_no_append_of_several_processes_is_lost_and_one_creator_wins(azurite: dict[str, object]) -> None:
     root = Root(new_url(), azurite)
     in_processes(8, append_lines, root, 25)
     assert_all_once_and_in_order(lines_of(root), 8, 25)
@@ -84,7 +84,7 @@ def test_processes_lose_nothing_and_one_creator_wins(azurite: dict[str, object])
 
 
 @pytest.mark.long
-def test_the_end_of_a_file_is_read_though_azure_has_no_such_ranges(azurite: dict[str, object]) -> None:
+def test_the_tail_of_a_file_is_read_although_azure_has_no_suffix_ranges(azurite: dict[str, object]) -> None:
     with AgentMemory.open(new_url(), storage_options=azurite) as memory:
         conversation = ConversationMemory(memory)
         conversation.append_messages([Message("user", f"message {number}") for number in range(20_000)])
@@ -114,7 +114,7 @@ def test_options_and_urls_are_checked() -> None:
         AgentMemory.open("gs://memories", storage_options={"engine": "obstore"})
 
 
-def test_an_object_that_should_be_absent_and_is_there_is_no_race() -> None:
+def test_an_existing_object_that_should_be_absent_fails_the_precondition() -> None:
     assert isinstance(refusal_of(409, "BlobAlreadyExists", conditional=True), PreconditionFailed)
 
 
@@ -128,6 +128,6 @@ def test_an_object_that_should_be_absent_and_is_there_is_no_race() -> None:
         ({"use_emulator": True}, False),
     ],
 )
-async def test_a_server_that_is_not_azure_is_tried(options: dict[str, object], trusted: bool) -> None:
+async def test_only_azure_itself_is_trusted(options: dict[str, object], trusted: bool) -> None:
     store = azure_store("memories", {"account_name": "account", "account_key": KEY, **options})
     assert await store.is_trusted() is trusted

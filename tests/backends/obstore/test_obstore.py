@@ -1,4 +1,4 @@
-"""What is special about the engine obstore: its options, processes that fork, and names it reads in its own way."""
+"""Behaviour specific to the engine obstore: options, forked processes, names, and the store's clock."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def opened(server: S3Server) -> ObstoreBackend:
     return ObstoreBackend("memories", server.new_url().removeprefix("s3://memories/"), options)
 
 
-def test_an_engine_that_there_is_not_is_refused() -> None:
+def test_an_unknown_engine_is_refused() -> None:
     with pytest.raises(BackendNotAvailableError, match="'fast' is no engine for s3://; those installed: obstore"):
         AgentMemory.open("s3://memories", storage_options={"engine": "fast"})
     with pytest.raises(BackendNotAvailableError, match="no engine for memory://; leave it out"):
@@ -80,30 +80,30 @@ def test_an_engine_that_there_is_not_is_refused() -> None:
         ({"client_options": {"timeuot": "1s"}}, "timeuot"),
     ],
 )
-def test_an_option_it_does_not_take_is_refused(options: dict[str, object], said: str) -> None:
+def test_an_invalid_obstore_option_is_refused(options: dict[str, object], said: str) -> None:
     with pytest.raises(TypeError, match=said):
         AgentMemory.open("s3://memories", storage_options={"engine": "obstore", **options})
 
 
 @pytest.mark.parametrize("url", ["s3://", "s3:///prefix", "s3://bucket/x?versionId=1", "s3://bucket/x#y"])
-def test_a_bad_s3_url_is_refused(url: str) -> None:
+def test_an_invalid_s3_url_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match="an S3 URL"):
         AgentMemory.open(url, storage_options={"engine": "obstore"})
 
 
-def test_a_prefix_too_long_is_refused() -> None:
+def test_a_prefix_that_is_too_long_is_refused() -> None:
     with pytest.raises(InvalidPathError, match="the prefix is too long"):
         ObstoreBackend("bucket", "p" * 101)
 
 
-def test_without_obstore_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_names_the_package_to_install_if_obstore_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "obstore.store", None)
     with pytest.raises(BackendNotAvailableError, match=r"pip install 'agent-memory\[obstore\]'"):
         AgentMemory.open("s3://memories", storage_options={"engine": "obstore"})
 
 
 @pytest.mark.parametrize("prefix", ["a//b", "./a", "a/..", "a/../b", "a\nb", "\ud800"])
-def test_a_prefix_it_cannot_read_is_refused(prefix: str) -> None:
+def test_a_prefix_that_obstore_cannot_read_is_refused(prefix: str) -> None:
     with pytest.raises(ValueError, match="cannot read the prefix"):
         AgentMemory.open(f"s3://bucket/{prefix}", storage_options={"engine": "obstore"})
 
@@ -117,7 +117,7 @@ def test_a_prefix_it_cannot_read_is_refused(prefix: str) -> None:
         ("https://s3.amazonaws.com", True),
     ],
 )
-def test_only_aws_itself_is_trusted_however_it_is_spelled(name: str, endpoint: str, trusted: bool) -> None:
+def test_only_aws_is_trusted_for_every_spelling_of_the_endpoint_option(name: str, endpoint: str, trusted: bool) -> None:
     assert s3_store("memories", {name: endpoint})._trusted is trusted
 
 
@@ -136,7 +136,7 @@ def test_both_engines_read_and_write_the_same_files(ministack: S3Server, server:
         assert [e.path for e in one.list()] == [e.path for e in two.list()] == ["d/log.md", "d/é メモ #.md"]
 
 
-def test_a_forked_child_is_told_instead_of_hanging(server: S3Server) -> None:
+def test_a_forked_child_gets_an_error_instead_of_hanging(server: S3Server) -> None:
     memory = AgentMemory.open(server.new_url(), storage_options=server.options)
     memory.append("log.md", "parent\n")
 
@@ -166,13 +166,13 @@ with AgentMemory.open(sys.argv[1], storage_options=json.loads(sys.argv[2])) as m
 """
 
 
-@pytest.mark.long  # without the wait at the end one of ten processes is aborted
-def test_a_process_ends_in_peace(server: S3Server) -> None:
+@pytest.mark.long  # without the wait at exit, 1 of 10 processes would abort
+def test_a_process_exits_with_status_0(server: S3Server) -> None:
     command = [sys.executable, "-c", _ENDS, server.new_url(), json.dumps(server.options)]
     assert [subprocess.run(command, check=False).returncode for _ in range(60)] == [0] * 60
 
 
-def test_credentials_are_shown_nowhere(server: S3Server, backend: ObstoreBackend) -> None:
+def test_no_representation_shows_credentials(server: S3Server, backend: ObstoreBackend) -> None:
     memory = AgentMemory.open(server.new_url(), storage_options=server.options)
     bucket = backend._bucket
     assert SECRET not in f"{memory!r} {backend!r} {vars(backend)} {vars(bucket)} {vars(bucket.store)}"
@@ -181,7 +181,7 @@ def test_credentials_are_shown_nowhere(server: S3Server, backend: ObstoreBackend
     memory.close()
 
 
-def test_wrong_credentials_are_denied_without_showing_any(seaweedfs: S3Server) -> None:
+def test_the_error_for_wrong_credentials_shows_no_credentials(seaweedfs: S3Server) -> None:
     options = {**seaweedfs.by("obstore").options, "secret_access_key": "a-wrong-secret-key"}
     with AgentMemory.open(seaweedfs.new_url(), storage_options=options) as memory:
         for action in (memory.read, lambda path: memory.write(path, "x")):
@@ -194,7 +194,7 @@ def test_wrong_credentials_are_denied_without_showing_any(seaweedfs: S3Server) -
                 seen = seen.__cause__
 
 
-def test_a_missing_bucket_is_no_missing_file(server: S3Server) -> None:
+def test_a_missing_bucket_is_not_reported_as_a_missing_file(server: S3Server) -> None:
     with AgentMemory.open("s3://no-such-bucket", storage_options=server.options) as memory:
         with pytest.raises(ReadError, match="the bucket does not exist"):
             memory.read("a.md")
@@ -203,7 +203,7 @@ def test_a_missing_bucket_is_no_missing_file(server: S3Server) -> None:
                 write("a.md", "x")
 
 
-def test_a_server_that_is_not_there_is_a_clear_error(server: S3Server) -> None:
+def test_an_unreachable_server_raises_a_clear_error(server: S3Server) -> None:
     options = {**server.options, "endpoint": "http://127.0.0.1:9"}
     with AgentMemory.open("s3://memories", storage_options=options) as memory:
         with pytest.raises(ReadError, match="no reply from S3"):
@@ -217,7 +217,7 @@ LARGE = "x" * 1_000_000
 
 
 @pytest.mark.parametrize("own", [False, True])
-def test_what_is_large_may_be_sent_for_longer_than_an_answer_may_take(
+def test_sending_a_large_file_may_take_longer_than_the_answer_timeout(
     server: S3Server, monkeypatch: pytest.MonkeyPatch, own: bool
 ) -> None:
     short = {"read_timeout": "150ms"}
@@ -226,9 +226,9 @@ def test_what_is_large_may_be_sent_for_longer_than_an_answer_may_take(
         options = {**server.through(proxy), "client_options": short if own else {}}
         with AgentMemory.open(server.new_url(), storage_options=options) as memory:
             memory.write("small.md", "x")
-            proxy.choose = lambda operation: "slow" if operation == "PUT" else None  # longer than that
+            proxy.choose = lambda operation: "slow" if operation == "PUT" else None  # slower than the timeout
             with proxy.counting() as sent:
-                if own:  # it is of all requests
+                if own:  # the caller's timeout applies to all requests
                     with pytest.raises(OutcomeUnknownError):
                         memory.with_timeout(1).write("large.md", LARGE)
                     return
@@ -238,12 +238,12 @@ def test_what_is_large_may_be_sent_for_longer_than_an_answer_may_take(
             assert memory.read("large.md") == LARGE
 
 
-def test_what_is_large_is_sent_again_if_no_answer_comes(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_file_is_sent_again_if_there_is_no_answer(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_client, "ANSWER_SECONDS", 0.2)
     monkeypatch.setattr(_client, "_SLOWEST_LINE", 100 * len(LARGE))
     with Proxy(server.endpoint) as proxy:
         with AgentMemory.open(server.new_url(), storage_options=server.through(proxy)) as memory:
-            memory.create("large.md", "before")  # tries the server, too
+            memory.create("large.md", "before")  # also tests the server
             faults: list[Fault] = ["hangs"]
             proxy.choose = lambda _: faults.pop() if faults else None
             memory.append("large.md", LARGE)
@@ -251,7 +251,7 @@ def test_what_is_large_is_sent_again_if_no_answer_comes(server: S3Server, monkey
             assert not faults
 
 
-def test_without_credentials_it_says_so(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_says_that_there_are_no_credentials(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_METADATA_ENDPOINT", "http://127.0.0.1:9")
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name, raising=False)
@@ -262,7 +262,7 @@ def test_without_credentials_it_says_so(server: S3Server, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("variable", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT"])
-def test_a_server_that_is_not_aws_is_tried_however_it_is_configured(
+def test_a_server_other_than_aws_is_tested_for_every_way_to_configure_it(
     variable: str, rclone: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(variable, rclone.endpoint)
@@ -274,14 +274,16 @@ def test_a_server_that_is_not_aws_is_tried_however_it_is_configured(
 
 
 @pytest.mark.parametrize("value", ["", "storage.example:9000"])
-def test_a_variable_that_is_no_endpoint_is_named(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_names_an_environment_variable_with_an_invalid_endpoint(
+    value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", value)
     with pytest.raises(TypeError, match="variable AWS_ENDPOINT_URL: an endpoint begins with http"):
         AgentMemory.open("s3://memories", storage_options={"engine": "obstore"})
 
 
 @pytest.mark.parametrize("value", ["", "http://127.0.0.1:9"])
-def test_the_endpoint_of_another_service_is_nobodys_business(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_endpoint_variable_of_another_service_is_ignored(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL_DYNAMODB", value)
     assert s3_store("memories", {"region": "eu-central-1"})._trusted
 
@@ -306,21 +308,21 @@ def pages(backend: ObstoreBackend, prefix: str, delimited: bool, limit: int) -> 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 1000])
 @pytest.mark.parametrize("in_order", [True, False])
-def test_a_folder_marker_of_a_console_ends_no_listing(
+def test_a_folder_marker_of_a_console_does_not_end_a_listing(
     server: S3Server, backend: ObstoreBackend, limit: int, in_order: bool
 ) -> None:
     assert isinstance(backend._bucket.store, ObstoreStore)
-    backend._bucket.store._in_order = in_order  # as on AWS, or as elsewhere
+    backend._bucket.store._in_order = in_order  # AWS lists in order; other servers may not
     prefix = server.new_url().removeprefix("s3://memories/") + "/d/"
     with closing(server.client("s3")) as s3:
         for name in ("", "a", "sub/", "sub/b", "z"):
             s3.put_object(Bucket="memories", Key=prefix + name, Body=b"")
-    marker = prefix + "sub"  # a stated limit: without its slash it looks like a file
+    marker = prefix + "sub"  # a documented limit: a marker without its slash looks like a file
     assert pages(backend, prefix, False, limit) == [prefix + "a", marker, prefix + "sub/b", prefix + "z"]
     assert pages(backend, prefix, True, limit) == [prefix + "a", prefix + "sub/", prefix + "z"]
 
 
-def test_a_directory_that_a_server_keeps_is_not_mistaken_for_a_file(backend: ObstoreBackend) -> None:
+def test_deleting_a_directory_marker_never_deletes_a_file_of_the_same_name(backend: ObstoreBackend) -> None:
     with AgentMemory.open(backend) as memory:
         memory.write("d", "x")
         with pytest.raises(PermanentError):
@@ -328,7 +330,7 @@ def test_a_directory_that_a_server_keeps_is_not_mistaken_for_a_file(backend: Obs
         assert memory.read("d") == "x"
 
 
-def test_a_name_it_cannot_read_is_a_clear_error(server: S3Server) -> None:
+def test_a_name_that_obstore_cannot_read_raises_a_clear_error(server: S3Server) -> None:
     url = server.new_url()
     with closing(server.client("s3")) as s3:
         s3.put_object(Bucket="memories", Key=f"{url.removeprefix('s3://memories/')}/../planted", Body=b"")
@@ -339,7 +341,7 @@ def test_a_name_it_cannot_read_is_a_clear_error(server: S3Server) -> None:
             memory.list()
 
 
-def test_the_clock_of_the_store_is_learned_from_what_was_written(backend: ObstoreBackend) -> None:
+def test_the_stores_clock_is_learned_from_the_last_write(backend: ObstoreBackend) -> None:
     store = backend._bucket.store
     assert isinstance(store, ObstoreStore)
     with AgentMemory.open(backend) as memory:
@@ -354,7 +356,7 @@ def test_the_clock_of_the_store_is_learned_from_what_was_written(backend: Obstor
         assert -60 < store._ahead < 5, "nothing was written later than now"
 
 
-def test_what_was_learned_of_the_clock_is_forgotten_when_the_hosts_is_set(
+def test_the_learned_clock_offset_is_dropped_when_the_hosts_clock_is_set(
     backend: ObstoreBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = backend._bucket.store
@@ -370,7 +372,7 @@ def test_what_was_learned_of_the_clock_is_forgotten_when_the_hosts_is_set(
         assert abs(store.now() - true()) < 5
 
 
-def test_a_host_whose_clock_is_set_back_amid_a_write_learns_nothing_wrong_of_the_stores(
+def test_setting_the_hosts_clock_back_during_a_write_gives_no_wrong_offset(
     backend: ObstoreBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = backend._bucket.store
@@ -378,7 +380,7 @@ def test_a_host_whose_clock_is_set_back_amid_a_write_learns_nothing_wrong_of_the
 
     def set_back(reply: Any) -> str:
         monkeypatch.setattr(time, "time", true)
-        store.now()  # of another operation
+        store.now()  # as another operation would call it
         return etag(reply)
 
     with AgentMemory.open(backend) as memory:
@@ -391,7 +393,7 @@ def test_a_host_whose_clock_is_set_back_amid_a_write_learns_nothing_wrong_of_the
         assert abs(store.now() - true()) < 5
 
 
-def test_the_same_content_by_somebody_else_is_no_own_write(server: S3Server) -> None:
+def test_the_same_content_from_another_writer_is_not_taken_as_an_own_write(server: S3Server) -> None:
     one, two = opened(server), opened(server)
     two._bucket.prefix = one._bucket.prefix
     two._writer = Writer()
@@ -405,7 +407,7 @@ def test_the_same_content_by_somebody_else_is_no_own_write(server: S3Server) -> 
         assert abs(store._ahead) < 5
 
 
-def test_an_own_write_that_took_long_tells_no_more_than_when_it_was_sent_and_answered(backend: ObstoreBackend) -> None:
+def test_a_slow_own_write_does_not_give_a_wrong_clock_offset(backend: ObstoreBackend) -> None:
     store = backend._bucket.store
     assert isinstance(store, ObstoreStore)
     with AgentMemory.open(backend) as memory:
@@ -454,7 +456,7 @@ Generic {{
         (429, "", NoResponse),
     ],
 )
-def test_an_answer_is_told_by_its_status_and_its_code(status: int, code: str, expected: type[Exception]) -> None:
+def test_an_answer_is_translated_by_its_status_and_code(status: int, code: str, expected: type[Exception]) -> None:
     answer = translated(
         GenericError(SERVED.format(status=status, code=code)), conditional=True, of_object=True, ranged=True
     )
@@ -474,22 +476,22 @@ def test_an_answer_is_told_by_its_status_and_its_code(status: int, code: str, ex
         (RuntimeError("a mistake"), type(None)),
     ],
 )
-def test_what_has_no_status_is_told_by_its_kind(cause: Exception, expected: type[Exception]) -> None:
+def test_an_error_without_a_status_is_translated_by_its_type(cause: Exception, expected: type[Exception]) -> None:
     assert type(translated(cause, conditional=True, of_object=True)) is expected
 
 
-def test_without_a_reply_it_stays_open_whether_a_request_took_effect() -> None:
+def test_a_request_without_a_reply_counts_as_possibly_done() -> None:
     answer = translated(GenericError("anything"))
     assert isinstance(answer, NoResponse)
     assert answer.sent
 
 
 class PanicException(BaseException):
-    """What a panic in Rust raises, which is no `Exception`."""
+    """The error of a panic in Rust, which is no `Exception`."""
 
 
 @pytest.mark.parametrize("mistake", [TypeError("a host's path"), PanicException("a host's path")])
-def test_a_mistake_of_code_is_told_at_once_and_nothing_is_sent_again(
+def test_a_programming_error_is_raised_at_once_without_a_retry(
     server: S3Server, monkeypatch: pytest.MonkeyPatch, mistake: BaseException
 ) -> None:
     calls = []

@@ -1,4 +1,4 @@
-"""A server that redirects: no request that is signed for it goes to another host."""
+"""A server that redirects: no signed request goes to another host."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def to(address: str, status: str, *headers: str) -> Callable[[bytes], bytes]:
 @every_status
 @every_call
 @pytest.mark.parametrize("headers", [(), ("x-amz-bucket-region: eu-west-1",)], ids=["elsewhere", "another region"])
-def test_a_redirect_is_an_error_and_nothing_reaches_the_other_host(
+def test_a_redirect_raises_an_error_and_no_request_reaches_the_other_host(
     status: str, call: Callable[[AgentMemory], object], headers: tuple[str, ...]
 ) -> None:
     assert _session.can_send_once()
@@ -41,7 +41,7 @@ def test_a_redirect_is_an_error_and_nothing_reaches_the_other_host(
 
 @every_status
 def test_obstore_follows_a_redirect_to_another_host_without_the_signature(status: str) -> None:
-    """It has no option to follow none: see the limits in docs/s3.md."""
+    """obstore has no option to disable redirects: see the limits in docs/s3.md."""
     with listening(lambda _: page(*OBJECT)) as other, listening(to(other.address, status)) as server:
         with AgentMemory.open("s3://b/bot", storage_options=options("obstore", f"http://{server.address}")) as memory:
             try:

@@ -1,4 +1,4 @@
-"""What is special about S3: prefixes, credentials, names without directories, requests."""
+"""Behaviour specific to S3: prefixes, credentials, names without directories, and requests."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def _read(backend: S3Backend, key: Key, start: int | None, end: int | None
 
 
 def counting(backend: Any) -> Counter[str]:
-    """Counts the requests of a backend by S3 operation."""
+    """Count the requests of a backend by S3 operation."""
     counts: Counter[str] = Counter()
     fs = backend._bucket.store._fs
     real = fs._call_s3
@@ -68,7 +68,7 @@ def counting(backend: Any) -> Counter[str]:
     return counts
 
 
-def test_each_operation_costs_the_requests_that_are_promised(moto: S3Server) -> None:
+def test_each_operation_costs_the_promised_requests(moto: S3Server) -> None:
     backend = moto.new_backend()
     counts = counting(backend)
     with AgentMemory.open(backend) as memory:
@@ -94,7 +94,7 @@ def test_each_operation_costs_the_requests_that_are_promised(moto: S3Server) -> 
         assert cost(lambda: memory.delete("d/first.md")) == {"head_object": 1, "delete_object": 1}
 
 
-def test_a_name_is_not_both_a_file_and_a_directory_whoever_made_the_other(moto: S3Server) -> None:
+def test_a_name_is_never_both_a_file_and_a_directory_for_several_writers(moto: S3Server) -> None:
     url = moto.new_url()
     with (
         AgentMemory.open(url, storage_options=moto.options) as one,
@@ -111,7 +111,7 @@ def test_a_name_is_not_both_a_file_and_a_directory_whoever_made_the_other(moto: 
             one.write("a/b.md", "x")
 
 
-def test_an_agents_directories_are_in_the_way_of_the_whole_trees_files(moto: S3Server) -> None:
+def test_a_file_of_the_whole_tree_cannot_take_the_name_of_an_agents_directory(moto: S3Server) -> None:
     backend = moto.new_backend()
     with AgentMemory.open(backend) as tree:
         tree.write("top.md", "x")
@@ -123,7 +123,7 @@ def test_an_agents_directories_are_in_the_way_of_the_whole_trees_files(moto: S3S
                 tree.write(taken, "y")
 
 
-def test_a_directory_forgotten_while_it_is_asked_about_is_known_again(
+def test_a_directory_dropped_from_the_cache_during_a_look_up_is_cached_again(
     moto: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backend, key = moto.new_backend(), Key.tree().join
@@ -139,7 +139,7 @@ def test_a_directory_forgotten_while_it_is_asked_about_is_known_again(
 
     async def meanwhile() -> None:
         await backend.write(key("top.md"), b"x")
-        await backend._directories.claim(key("d/a"))  # and nothing is written there
+        await backend._directories.claim(key("d/a"))  # without a write there
         below = asyncio.create_task(backend.write(key("d/e/x"), b"x"))
         await asyncio.wait_for(asked.wait(), 10)
         await backend._directories.claim(key("d"))
@@ -152,7 +152,7 @@ def test_a_directory_forgotten_while_it_is_asked_about_is_known_again(
             memory.write("d", "y")
 
 
-def test_a_prefix_of_100_bytes_is_the_longest(moto: S3Server) -> None:
+def test_a_prefix_may_have_at_most_100_bytes(moto: S3Server) -> None:
     with AgentMemory.open(f"s3://memories/{'p' * 100}", storage_options=moto.options) as memory:
         longest = "/".join(["d" * 239, "e" * 239, "f" * 239, "g" * 48])
         assert len(longest) == 768
@@ -164,17 +164,17 @@ def test_a_prefix_of_100_bytes_is_the_longest(moto: S3Server) -> None:
 
 
 @pytest.mark.parametrize("url", ["s3://", "s3:///prefix", "s3://bucket/x?versionId=1", "s3://bucket/x#y"])
-def test_a_bad_s3_url_is_refused(url: str) -> None:
+def test_an_invalid_s3_url_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match="an S3 URL"):
         AgentMemory.open(url)
 
 
-def test_an_option_s3fs_does_not_take_is_refused_before_any_request(moto: S3Server) -> None:
+def test_an_option_that_s3fs_does_not_take_is_refused_before_any_request(moto: S3Server) -> None:
     with pytest.raises(TypeError, match="endpoint_ur"):
         AgentMemory.open(moto.new_url(), storage_options={**moto.options, "endpoint_ur": "http://127.0.0.1:1"})
 
 
-def test_a_missing_bucket_is_no_missing_file(moto: S3Server) -> None:
+def test_a_missing_bucket_is_not_reported_as_a_missing_file(moto: S3Server) -> None:
     with AgentMemory.open("s3://no-such-bucket", storage_options=moto.options) as memory:
         with pytest.raises(ReadError, match="the bucket does not exist"):
             memory.read("a.md")
@@ -182,7 +182,7 @@ def test_a_missing_bucket_is_no_missing_file(moto: S3Server) -> None:
             memory.write("a.md", "x")
 
 
-def test_wrong_credentials_are_denied_without_showing_any(seaweedfs: S3Server) -> None:
+def test_the_error_for_wrong_credentials_shows_no_credentials(seaweedfs: S3Server) -> None:
     options = {**seaweedfs.options, "secret": "a-wrong-secret-key"}
     with AgentMemory.open(seaweedfs.new_url(), storage_options=options) as memory:
         for action in (memory.read, lambda path: memory.write(path, "x")):
@@ -191,7 +191,7 @@ def test_wrong_credentials_are_denied_without_showing_any(seaweedfs: S3Server) -
             assert "wrong-secret" not in f"{denied.value} {denied.value!r} {memory!r}"
 
 
-def test_a_server_that_is_not_there_is_a_clear_error(moto: S3Server) -> None:
+def test_an_unreachable_server_raises_a_clear_error(moto: S3Server) -> None:
     options = {**moto.options, "endpoint_url": "http://127.0.0.1:9", "config_kwargs": {"connect_timeout": 1}}
     with AgentMemory.open("s3://memories", storage_options=options) as memory:
         with pytest.raises(ReadError, match="no reply from S3"):
@@ -201,13 +201,13 @@ def test_a_server_that_is_not_there_is_a_clear_error(moto: S3Server) -> None:
         assert not isinstance(failed.value, OutcomeUnknownError), "nothing was sent"
 
 
-def test_without_a_reply_it_stays_open_whether_a_request_took_effect() -> None:
+def test_a_request_without_a_reply_counts_as_possibly_done() -> None:
     answer = translated(TimeoutError(), {})
     assert isinstance(answer, NoResponse)
     assert answer.sent
 
 
-def test_a_client_that_would_drop_conditions_is_refused() -> None:
+def test_a_client_that_does_not_send_preconditions_is_refused() -> None:
     class Members:
         def __init__(self, *names: str) -> None:
             self.input_shape = self
@@ -222,7 +222,7 @@ def test_a_client_that_would_drop_conditions_is_refused() -> None:
         _require_conditions(Members("IfMatch", "CopySourceIfMatch"))
 
 
-def test_a_folder_marker_of_a_console_is_no_file(moto: S3Server) -> None:
+def test_a_folder_marker_of_a_console_is_not_listed(moto: S3Server) -> None:
     backend = moto.new_backend()
     with closing(moto.client("s3")) as s3:
         s3.put_object(Bucket="memories", Key=backend._bucket.prefix + "folder/")
@@ -234,7 +234,7 @@ def test_a_folder_marker_of_a_console_is_no_file(moto: S3Server) -> None:
 
 
 @pytest.mark.long
-def test_listings_longer_than_a_page_are_whole_and_in_order(ministack: S3Server) -> None:
+def test_listings_longer_than_a_page_are_complete_and_in_order(ministack: S3Server) -> None:
     names = [f"{number:04}.md" for number in range(1005)]
 
     async def write_all() -> None:
@@ -258,7 +258,7 @@ def test_reading_a_range_at_or_past_the_end_is_empty(ministack: S3Server) -> Non
             assert (snapshot.data, snapshot.size) == (expected, 10)
 
 
-def test_several_event_loops_one_after_the_other_share_a_backend(ministack: S3Server) -> None:
+def test_successive_event_loops_share_a_backend(ministack: S3Server) -> None:
     backend = ministack.new_backend()
     memory = AsyncAgentMemory.open(backend)
     for turn in range(3):
@@ -267,7 +267,7 @@ def test_several_event_loops_one_after_the_other_share_a_backend(ministack: S3Se
     AgentMemory.open(backend).close()
 
 
-def test_a_process_that_never_closes_ends_without_warnings(ministack: S3Server) -> None:
+def test_a_process_that_never_closes_the_memory_prints_no_warning(ministack: S3Server) -> None:
     code = (
         "import sys, json\n"
         "from agent_memory import AgentMemory\n"
@@ -288,7 +288,7 @@ def test_closing_leaves_no_open_connection(ministack: S3Server) -> None:
     gc.collect()  # an unclosed session would warn here, and warnings are errors
 
 
-def test_deleting_what_another_client_deleted_is_file_not_found(moto: S3Server) -> None:
+def test_deleting_a_file_that_another_client_deleted_raises_not_found(moto: S3Server) -> None:
     url = moto.new_url()
     with (
         AgentMemory.open(url, storage_options=moto.options) as one,
@@ -302,7 +302,7 @@ def test_deleting_what_another_client_deleted_is_file_not_found(moto: S3Server) 
 
 @pytest.mark.parametrize("status", [400, 403, 404, 409, 412, 416, 500, 501])
 @pytest.mark.parametrize("verb", ["read", "stat", "write", "create", "delete", "list"])
-def test_no_reply_of_a_server_raises_anything_but_our_errors(status: int, verb: str) -> None:
+def test_every_error_reply_of_a_server_raises_an_agent_memory_error(status: int, verb: str) -> None:
     from botocore.exceptions import ClientError
 
     backend: Any = S3Backend("memories", "p", {"key": "k", "secret": "s"})
@@ -327,18 +327,18 @@ def test_no_reply_of_a_server_raises_anything_but_our_errors(status: int, verb: 
 
 
 @pytest.mark.parametrize(("status", "code"), [(503, "ServiceUnavailable"), (500, ""), (503, "SlowDown"), (429, "")])
-def test_a_server_that_asks_for_time_gets_it(status: int, code: str) -> None:
+def test_retry_after_sets_the_wait_of_the_next_attempt(status: int, code: str) -> None:
     answer = refusal_of(status, code, retry_after=7.0)
     assert isinstance(answer, NoResponse)
     assert answer.wait == 7.0
 
 
-def test_why_access_is_denied_is_told_where_it_is_no_matter_of_permissions() -> None:
+def test_the_error_for_denied_access_names_a_cause_other_than_permissions() -> None:
     assert str(refusal_of(403, "AccessDenied")) == str(refusal_of(401, "")) == "access denied by S3"
     assert str(refusal_of(403, "RequestTimeTooSkewed")) == "access denied by S3 (RequestTimeTooSkewed)"
 
 
-def test_a_profile_that_does_not_exist_is_a_clear_error() -> None:
+def test_a_missing_profile_raises_a_clear_error() -> None:
     with pytest.raises(ValueError, match="no profile 'no-such-profile'"):
         AgentMemory.open("s3://memories", storage_options={"profile": "no-such-profile"})
 
@@ -357,7 +357,7 @@ every_call = pytest.mark.parametrize("call", EVERY_CALL.values(), ids=EVERY_CALL
 
 
 @every_call
-def test_a_credential_process_that_fails_is_named_and_nothing_was_sent(
+def test_a_failing_credential_process_is_named_and_no_request_is_sent(
     moto: S3Server, call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "config").write_text("[profile failing]\ncredential_process = false\nregion = us-east-1\n")
@@ -375,9 +375,7 @@ def test_a_credential_process_that_fails_is_named_and_nothing_was_sent(
 
 @every_call
 @pytest.mark.parametrize("mistake", [TypeError("a host's path"), HTTPClientError(error=TypeError("a host's path"))])
-def test_a_mistake_of_code_is_told_at_once_and_nothing_is_sent_again(
-    moto: S3Server, call: Any, mistake: Exception
-) -> None:
+def test_a_programming_error_is_raised_at_once_without_a_retry(moto: S3Server, call: Any, mistake: Exception) -> None:
     backend = moto.new_backend()
     calls: Counter[str] = Counter()
 
@@ -397,7 +395,9 @@ def test_a_mistake_of_code_is_told_at_once_and_nothing_is_sent_again(
     assert failed.value.__cause__.__cause__ is mistake
 
 
-def test_a_mistake_before_the_first_request_is_told_too(moto: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_programming_error_before_the_first_request_is_raised_too(
+    moto: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     backend = moto.new_backend()
 
     async def broken() -> Any:
@@ -421,7 +421,7 @@ def test_a_mistake_before_the_first_request_is_told_too(moto: S3Server, monkeypa
     ],
     ids=lambda each: type(each).__name__,
 )
-def test_a_failure_of_the_network_is_an_answer_that_did_not_come(error: Exception, sent: bool) -> None:
+def test_a_network_failure_is_translated_as_a_missing_response(error: Exception, sent: bool) -> None:
     answer = translated(error, {})
     assert isinstance(answer, NoResponse)
     assert answer.sent is sent

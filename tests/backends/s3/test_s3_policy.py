@@ -1,9 +1,9 @@
-"""What ``agent-memory s3-policy`` prints, enforced: SeaweedFS is given the document as it is, by IAM's PutUserPolicy.
+"""The output of ``agent-memory s3-policy``, enforced by SeaweedFS: the tests pass it unchanged to IAM's PutUserPolicy.
 
 SeaweedFS (4.48) evaluates both statements: actions and resources of the first, the condition on ``s3:prefix`` of the
-second. Not verified, because SeaweedFS does otherwise than S3: that a condition on ``s3:prefix`` is enough to be told
-404 of a missing object (SeaweedFS tells it to everybody who may read), and the escapes ``${*}``, ``${?}``, ``${$}`` (it
-resolves none, hence denies; see the last test).
+second. Two things are not verified, because SeaweedFS differs from S3: that a condition on ``s3:prefix`` is enough to
+get 404 for a missing object (SeaweedFS returns it to every reader), and the escapes ``${*}``, ``${?}``, ``${$}`` (it
+resolves none and therefore denies; see the last test).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.support.servers import S3Server
 
 BUCKET = "memories"
 OTHERS = ["bob", "ann-2"]
-"""Agents that ann must not reach; the second one's name begins with hers."""
+"""Agents that ann must not reach; the second name begins with "ann"."""
 NOTES = "d/notes.md"
 
 
@@ -34,7 +34,7 @@ def policy(url: str, *args: str) -> str:
 
 
 class World(NamedTuple):
-    """A root with a file of each agent, opened with ann's credentials (by the library and bare) and with all rights."""
+    """A root with a file of each agent, opened with ann's credentials (library and bare client) and with all rights."""
 
     server: S3Server
     url: str
@@ -50,7 +50,7 @@ class World(NamedTuple):
         return f"{self.root}/agent_memory/{agent}/"
 
     def files(self) -> dict[str, str]:
-        """What the others' files hold."""
+        """The content of the other agents' files."""
         memories = ((agent, self.everything.agent(agent)) for agent in OTHERS)
         return {f"{agent}/{e.path}": memory.read(e.path) for agent, memory in memories for e in memory.list()}
 
@@ -158,7 +158,7 @@ REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("agent", OTHERS)
 @pytest.mark.parametrize("request_", REQUESTS)
-def test_no_request_past_the_library_reaches_another_agent(world: World, agent: str, request_: str) -> None:
+def test_no_request_without_the_library_reaches_another_agent(world: World, agent: str, request_: str) -> None:
     method, options = REQUESTS[request_]
     names = {"root": world.root, "own": world.tree("ann"), "other": world.tree(agent)}
     given = {name: value.format(**names) if isinstance(value, str) else value for name, value in options.items()}
@@ -170,7 +170,7 @@ def test_no_request_past_the_library_reaches_another_agent(world: World, agent: 
 
 
 @pytest.mark.parametrize("agent", OTHERS)
-def test_a_request_to_delete_many_deletes_none_of_another_agent(world: World, agent: str) -> None:
+def test_a_bulk_delete_request_deletes_no_file_of_another_agent(world: World, agent: str) -> None:
     names = {"Objects": [{"Key": f"{world.tree(agent)}{NOTES}"}]}
     before = world.files()
     errors = world.bare.delete_objects(Bucket=BUCKET, Delete=names)["Errors"]
@@ -179,13 +179,13 @@ def test_a_request_to_delete_many_deletes_none_of_another_agent(world: World, ag
 
 
 @pytest.mark.parametrize("climb", ["../", "../bob/", "./../bob/", "/../bob/", "%2e%2e/bob/"])
-def test_a_prefix_that_climbs_lists_nothing(world: World, climb: str) -> None:
+def test_a_prefix_with_parent_segments_lists_nothing(world: World, climb: str) -> None:
     listing = world.bare.list_objects_v2(Bucket=BUCKET, Prefix=world.tree("ann") + climb)
     assert listing["KeyCount"] == 0
 
 
 @pytest.mark.parametrize("left_out", ["s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:ListBucket"])
-def test_the_policy_is_the_smallest_with_any_action_left_out_something_is_denied(world: World, left_out: str) -> None:
+def test_removing_any_action_from_the_policy_denies_an_operation(world: World, left_out: str) -> None:
     document = json.loads(policy(world.url, "--agent", "cut"))
     for statement in document["Statement"]:
         statement["Action"] = [action for action in statement["Action"] if action != left_out]
@@ -208,7 +208,7 @@ def test_an_agent_appends_to_large_files_and_aborts_its_uploads(world: World) ->
     memory.delete("large.md")
 
 
-def test_the_service_reaches_all_agents_and_its_own_data_and_nothing_beside_them(seaweedfs: S3Server) -> None:
+def test_the_service_reaches_only_all_agents_and_its_own_data(seaweedfs: S3Server) -> None:
     url = seaweedfs.new_url()
     options = seaweedfs.new_user(policy(url))
     audit = AuditPlugin(url, required=True, intent=True, storage_options=options)
@@ -223,7 +223,7 @@ def test_the_service_reaches_all_agents_and_its_own_data_and_nothing_beside_them
                     operation(memory)
 
 
-def test_seaweedfs_denies_rather_than_reads_an_escaped_star_as_a_wildcard(seaweedfs: S3Server) -> None:
+def test_seaweedfs_denies_an_escaped_star_instead_of_reading_it_as_a_wildcard(seaweedfs: S3Server) -> None:
     url = f"{seaweedfs.new_url()}*x"
     options = seaweedfs.new_user(policy(url, "--agent", "ann"))
     for root in (url, url.replace("*", "-any-")):

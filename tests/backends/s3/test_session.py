@@ -1,4 +1,4 @@
-"""Dates of answers are what botocore's own parser makes of them, and requests say whose they are."""
+"""Dates in answers are parsed as botocore parses them, and requests identify this package."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ DATES: list[str | float] = [
 
 
 @pytest.mark.parametrize("date", DATES)
-def test_a_date_is_the_same_as_by_botocore(date: str | float) -> None:
+def test_a_date_is_parsed_as_by_botocore(date: str | float) -> None:
     assert moment(date) == parse_timestamp(date)
 
 
 @pytest.mark.parametrize("date", ["", "soon", "2026-13-45T10:11:12Z", "Sun, 45 Nov 2026 10:11:12 GMT"])
-def test_what_is_no_date_is_an_error_as_by_botocore(date: str) -> None:
+def test_an_invalid_date_raises_an_error_as_in_botocore(date: str) -> None:
     with pytest.raises(ValueError, match="timestamp"):
         parse_timestamp(date)
     with pytest.raises(ValueError, match="timestamp"):
@@ -50,7 +50,7 @@ def test_what_is_no_date_is_an_error_as_by_botocore(date: str) -> None:
         ({"user_agent_appid": "my-app"}, r".* app/my-app\b"),
     ],
 )
-def test_the_servers_log_says_whose_requests_they_are(
+def test_the_user_agent_of_requests_names_this_package(
     ministack: S3Server, config: dict[str, str], expected: str
 ) -> None:
     with Proxy(ministack.endpoint) as proxy:
@@ -60,7 +60,9 @@ def test_the_servers_log_says_whose_requests_they_are(
     assert re.match(expected, proxy.user_agent)
 
 
-def test_an_application_named_by_the_environment_is_named(ministack: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_user_agent_names_the_application_from_the_environment(
+    ministack: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("AWS_SDK_UA_APP_ID", "from-the-environment")
     with Proxy(ministack.endpoint) as proxy:
         with AgentMemory.open(ministack.new_url(), storage_options=ministack.through(proxy)) as memory:
