@@ -27,6 +27,8 @@ from agent_memory.backend import Page
 from agent_memory.key import Key
 from agent_memory_memory import MemoryBackend
 
+SHA_OF_OLD = "cba06b5736faf67e54b07b561eae94395e774c517a7d910a54369e1263ccfbd4"
+
 
 @pytest.fixture
 def memory() -> AgentMemory:

@@ -21,9 +21,6 @@ from agent_memory import (
 from agent_memory_memory import MemoryBackend
 from tests.support.servers import Root
 
-SHA_OF_OLD = "cba06b5736faf67e54b07b561eae94395e774c517a7d910a54369e1263ccfbd4"
-
-
 KINDS = [(AgentMemory, AsyncAgentMemory), (AgentMemoryService, AsyncAgentMemoryService)]
 
 
