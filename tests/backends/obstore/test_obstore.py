@@ -58,9 +58,9 @@ def opened(server: S3Server) -> ObstoreBackend:
 
 
 def test_an_engine_that_there_is_not_is_refused() -> None:
-    with pytest.raises(BackendNotAvailableError, match="'fast' is no engine for s3://; those installed: obstore"):
+    with pytest.raises(BackendNotAvailableError, match="'fast' is no engine for s3://; installed: obstore"):
         AgentMemory.open("s3://memories", storage_options={"engine": "fast"})
-    with pytest.raises(BackendNotAvailableError, match="no engine for memory://; leave it out"):
+    with pytest.raises(BackendNotAvailableError, match="no engine for memory://; omit the option"):
         AgentMemory.open("memory://", storage_options={"engine": "obstore"})
 
 
