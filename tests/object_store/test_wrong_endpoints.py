@@ -163,7 +163,7 @@ def test_a_connection_that_is_refused_is_tried_for_a_few_seconds_and_told_on_the
 ) -> None:
     text = refused(CALLS[call], options(engine, f"http://127.0.0.1:{free_port()}"))
     assert "the endpoint refuses the connection" in text
-    (told,) = [each for each in caplog.records if "asked again" in each.getMessage()]
+    (told,) = [each for each in caplog.records if "retrying" in each.getMessage()]
     assert told.levelno == logging.WARNING
     assert f"bucket '{BUCKET}'" in told.getMessage()
     assert "the endpoint refuses the connection" in told.getMessage()
@@ -227,7 +227,7 @@ def test_a_server_that_answered_before_is_asked_until_the_deadline() -> None:
 def test_an_operation_that_asks_again_says_so_once(failure: Exception, caplog: pytest.LogCaptureFixture) -> None:
     simulated(failure)
     (told,) = caplog.records
-    assert told.getMessage().startswith("the store: refused; it is asked again for up to ")
+    assert told.getMessage().startswith("the store: refused; retrying for up to ")
 
 
 def test_what_lasts_is_told_at_once_until_a_server_has_answered() -> None:
