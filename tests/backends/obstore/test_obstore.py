@@ -504,6 +504,6 @@ def test_a_mistake_of_code_is_told_at_once_and_nothing_is_sent_again(
         monkeypatch.setattr("obstore.put_async", broken)
         with pytest.raises(ReadError, match=r"the storage client failed \(\w+\)$"):
             memory.read("a.md")
-        with pytest.raises(OutcomeUnknownError, match=r"the storage client failed \(\w+\); whether"):
+        with pytest.raises(OutcomeUnknownError, match=r"the storage client failed \(\w+\); it could not be found out"):
             memory.write("a.md", "y")
     assert len(calls) == 2
