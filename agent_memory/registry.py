@@ -1,4 +1,4 @@
-"""URL to backend, through the plugins of the ``agent_memory`` entry-point group; none of them is special."""
+"""Opens the backend of a URL, by the plugins of the ``agent_memory`` entry-point group; built-ins have no privilege."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from agent_memory.hookspecs import BackendFactory
 
 GROUP = "agent_memory"
 FALLBACK = "*"
-_DISK = ("file", "local")  # never by the fallback: what follows links is not confined
-_PASSWORD = re.compile(r"[^/]*://[^/:@]*:(?!\d+(/|\Z))[^@]*@", re.DOTALL)  # a password may hold slashes; no port
+_DISK = ("file", "local")  # never by the fallback, which follows symbolic links out of the tree
+_PASSWORD = re.compile(r"[^/]*://[^/:@]*:(?!\d+(/|\Z))[^@]*@", re.DOTALL)  # a password may hold slashes; a port is none
 _HALF_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)(:/?(?!/)|//)")
 _log = logging.getLogger("agent_memory")
 
@@ -31,22 +31,22 @@ def open_backend(
     storage_options: Mapping[str, object] | None = None,
     hooks: Hooks | None = None,
 ) -> AnyBackend:
-    """The backend of a path, a URL, or the backend given.
+    """Open the backend of a path or URL; return a backend as it is.
 
-    A text without ``://`` is a path; a leading ``~`` in it is the home directory. The storage option ``engine`` chooses
+    A text without ``://`` is a path; a leading ``~`` in it is the home directory. The storage option ``engine`` selects
     the backend that is registered as ``scheme+engine``.
 
     Raises:
-        BackendNotAvailableError: no plugin knows the URL's scheme, or what it needs is not installed.
-        TypeError: ``root`` is of another type, or options were given beside a backend.
+        BackendNotAvailableError: no plugin has the URL's scheme, or a package that the plugin needs is not installed.
+        TypeError: ``root`` has another type, or storage options were given with a backend.
         ValueError: the URL holds a password, which errors and logs would show; or its ``://`` is mistyped.
     """
     if isinstance(root, Backend | BlockingBackend):
         if storage_options:
-            raise TypeError("storage_options go with a path or a URL; this root is a backend, already open")
+            raise TypeError("storage_options need a path or a URL as root; this root is a backend that is already open")
         return root
     if not isinstance(root, str | os.PathLike):
-        raise TypeError(f"root is a path, a URL or a backend, not {type(root).__name__}")
+        raise TypeError(f"root must be a path, a URL or a backend, not {type(root).__name__}")
     if not isinstance(storage_options or {}, Mapping):
         raise TypeError(f"storage_options is a mapping, not {type(storage_options).__name__}")
     url, options = _as_url(root), dict(storage_options or {})
@@ -68,7 +68,7 @@ def open_backend(
 def _as_url(root: str | os.PathLike[str]) -> str:
     text = os.fspath(root)
     if not isinstance(text, str):
-        raise TypeError("root is a str path, not bytes")
+        raise TypeError("root must be a str path, not bytes")
     if not text:
         raise ValueError("root is empty; '.' is the current directory")
     if isinstance(root, str):
@@ -79,10 +79,10 @@ def _as_url(root: str | os.PathLike[str]) -> str:
 
 
 def _refuse_half_url(text: str) -> None:
-    """Raise for a URL with a mistyped ``://``, which would be a directory of this host."""
+    """Raise `ValueError` for a URL with a mistyped ``://``, which would open a directory of this host."""
     found = _HALF_URL.match(text)
     if found and found[1].lower() in (installed_backends() if found[2] == "//" else available_protocols()):
-        raise ValueError(f"the root begins like a URL: {found[1]}://; a directory of this name is ./{found[0]}")
+        raise ValueError(f"the root begins like a URL: {found[1]}://; for a directory of this name, write ./{found[0]}")
 
 
 def _factory(scheme: str, engine: object, hooks: Hooks | None) -> BackendFactory:
@@ -103,7 +103,7 @@ def _of_engine(scheme: str, engine: object, found: Mapping[str, BackendFactory])
     if factory := found.get(f"{scheme}+{engine}"):
         return factory
     engines = _engines(scheme, found)
-    known = f"those installed: {', '.join(engines)}; or leave it out" if engines else "leave it out: there is none"
+    known = f"installed: {', '.join(engines)}; or omit the option" if engines else "omit the option: none is installed"
     raise BackendNotAvailableError(f"{engine!r} is no engine for {scheme}://; {known}")
 
 
@@ -113,7 +113,7 @@ def _engines(scheme: str, found: Mapping[str, BackendFactory]) -> list[str]:
 
 @cache
 def installed_backends() -> Mapping[str, BackendFactory]:
-    """The factories by scheme of every installed package; one that is broken is logged and left out."""
+    """The backend factories of all installed packages, by scheme; a broken package is logged and left out."""
     found: dict[str, BackendFactory] = {}
     for point in sorted(importlib.metadata.entry_points(group=GROUP), key=lambda point: point.name):
         try:
@@ -125,7 +125,7 @@ def installed_backends() -> Mapping[str, BackendFactory]:
 
 
 def broken_plugins() -> Mapping[str, str]:
-    """The installed plugins that failed to load, each with its error."""
+    """The backend plugins that are installed but failed to load, each with its error."""
     installed_backends()
     return dict(_broken)
 

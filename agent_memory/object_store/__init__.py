@@ -1,8 +1,28 @@
-"""Backends on object stores: the logic, for engines that send the requests.
+"""The backend for object stores, over an engine that sends the requests.
 
-An engine implements `ObjectStore`, one request a method; `ObjectStoreBackend` makes a backend of it: writers that
-settle lost answers, one retry policy with a deadline, queues within the process. ``agent_memory_s3`` and
-``agent_memory_obstore`` are two.
+An engine implements `ObjectStore`, one request for each method; ``agent_memory_s3`` and ``agent_memory_obstore`` have
+one. `ObjectStoreBackend` makes a backend of it.
+
+=====================  ===========================================================================================
+module                 content
+=====================  ===========================================================================================
+``backend``            `ObjectStoreBackend`: the five verbs, append, files in parts, erasing
+``engine``             `ObjectStore`, the interface of an engine, and the exceptions that its requests raise
+``responses``          for engines: the exception for an HTTP answer, by status and error code
+``options``            for engines: what their URLs and storage options have in common
+``bucket``             `Bucket`: requests below the backend's prefix, with a deadline and this package's errors
+``retry``              `Attempts`: the requests of one operation, with back-off, until its deadline
+``conditional_write``  `Write`: one write, repeated until it is known whether it took effect
+``write_log``          the records of recent writers in an object's metadata, which settle a lost answer
+``recent_writes``      a cache of the versions that this process wrote, so that an append need not read them
+``multipart``          `Composer`: an append to a large object, whose bytes the server copies
+``upload``             `UploadInParts`: a new file of any size, as a multipart upload
+``trial``              finds out on a scratch object which preconditions the server keeps
+``single_writer``      preconditions that are checked by the client, for a bucket with a single writer
+``directories``        keeps a name from being both a file and a directory
+``erasing``            deletes every version and every incomplete upload of a tree
+``cleanup``            removes leftovers of a failed operation from the server
+=====================  ===========================================================================================
 """
 
 from agent_memory.object_store.backend import ObjectStoreBackend

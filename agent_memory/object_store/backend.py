@@ -79,11 +79,11 @@ class ObjectStoreBackend(Backend):
     """Objects below ``prefix`` in one bucket.
 
     Args:
-        store: the engine, which sends one request at a time and tries none twice.
-        prefix: at most 100 bytes of UTF-8, because a key may have 1,024.
-        allow_single_writer: use a store that keeps no preconditions too, because no other process writes there.
-        writer: who writes on the event loop that the verbs run on, the same for all backends there.
-        jitter: numbers in ``[0, 1)`` that spread retries.
+        store: the engine, which sends each request once.
+        prefix: at most 100 bytes of UTF-8, because stores limit an object's name to 1,024.
+        allow_single_writer: accept a store that keeps no preconditions, because no other process writes there.
+        writer: the writer of the event loop on which the verbs run; all backends on that loop share it.
+        jitter: returns random numbers in ``[0, 1)``, which spread retries.
     """
 
     timeout = DEFAULT_SECONDS
@@ -108,7 +108,7 @@ class ObjectStoreBackend(Backend):
 
     @property
     def capabilities(self) -> Capabilities:  # type: ignore[override]  # not to be set
-        """What the server keeps; until it was tried (`check_capabilities`), what the engine can ask it to keep."""
+        """What the server keeps; before its trial (`check_capabilities`), what the engine can request."""
         if isinstance(self._store, SingleWriterStore):
             return _SINGLE_WRITER
         known, untried = self._trial.known, (Condition.KEPT, Condition.NOT_TRIED)
@@ -168,7 +168,7 @@ class ObjectStoreBackend(Backend):
         return version
 
     async def write_in_parts(self, key: Key, size: int, when: WriteWhen = ANY) -> UploadInParts:
-        """See `agent_memory.backend.WritesInParts`: an upload in parts, completed on the condition."""
+        """See `agent_memory.backend.WritesInParts`: a multipart upload, completed on the condition."""
         if not isinstance(when, Version):
             await self._directories.claim(key)
         return await self._changing(key, WriteError, partial(self._begin, key, size, when), ())
@@ -179,7 +179,7 @@ class ObjectStoreBackend(Backend):
         if not isinstance(store, SupportsMultipart):
             raise UnsupportedOperationError(
                 f"{size:,} bytes are more than the {self.max_bytes:,} one call may carry, and this "
-                "engine sends nothing in parts",
+                "engine has no multipart upload",
                 path=key.path,
             )
         base = None if when is ANY else await self._state_to_replace(key, when, write)
@@ -199,7 +199,7 @@ class ObjectStoreBackend(Backend):
         return UploadInParts(key, begun, part_bytes, store, self._bucket, self._composer, self._cleanup, changing)
 
     async def _state_to_replace(self, key: Key, when: WriteWhen, write: Write) -> State | None:
-        """The state that an upload is conditional on; refused at once if there is another now."""
+        """The state that an upload is conditional on; raises at once if the object is in another state now."""
         seen = await write.look(whole=False)
         if when is ABSENT:
             if seen:
@@ -209,7 +209,7 @@ class ObjectStoreBackend(Backend):
         return seen
 
     async def append(self, key: Key, data: bytes, *, separator: bytes = b"", when: AppendWhen = ANY) -> Appended:
-        """Append by compare-and-swap: a new object is made of the old one; see `agent_memory.backend.Appends`."""
+        """See `agent_memory.backend.Appends`: replaces the object by a longer one, by compare-and-swap."""
         return await self._changing(key, AppendError, partial(self._append, key, data, separator, when), _TO_APPEND)
 
     async def _append(self, key: Key, data: bytes, separator: bytes, when: AppendWhen, write: Write) -> Appended:
@@ -229,7 +229,7 @@ class ObjectStoreBackend(Backend):
                 version = await self._append_to(key, write, whole, base)
                 break
             except BeatenError as beaten:
-                base = beaten.seen  # it is not in the object now, so it is sent again
+                base = beaten.seen  # the object does not contain the append, so send it again
                 shared = True
         if shared:
             self._recent_writes.share(name, version.token)
@@ -266,7 +266,7 @@ class ObjectStoreBackend(Backend):
         return builder.whole_page(listing.next)
 
     async def erase(self, prefix: Key) -> DeletedTree:
-        """See `agent_memory.backend.Erases`; one request for each version and upload there is, 16 at once."""
+        """See `agent_memory.backend.Erases`; one request for each version and incomplete upload, 16 at a time."""
         try:
             return await erase(self._bucket, prefix)
         finally:
@@ -283,9 +283,9 @@ class ObjectStoreBackend(Backend):
         change: Callable[[Write], Awaitable[T]],
         needed: tuple[str, ...],
     ) -> T:
-        """Change a file, behind the others of this process: a writer has one write under way per file.
+        """Change a file under its lock, because a writer has only one write at a time for each file.
 
-        ``needed`` are names of the `Conditions` that the change relies on.
+        ``needed`` are the fields of `Conditions` that the change relies on.
         """
         name = self._bucket.name(key)
         place = (self._store.identity, name)
@@ -301,7 +301,7 @@ class ObjectStoreBackend(Backend):
         return self._bucket.store
 
     async def _conditions(self, key: Key, attempts: Attempts) -> Conditions:
-        """What the server does with preconditions; it is tried once."""
+        """The results of the server's trial, which runs once."""
         if self._trial.known.swap is Condition.NOT_TRIED:
             async with self._writer.locks.lock(self, attempts.deadline.at):
                 found = await self._trial.of_writes(self._bucket.name(key), attempts)
@@ -328,7 +328,7 @@ class ObjectStoreBackend(Backend):
                 self._require(key, found, (f"{kind}_upload",))
 
     def _require(self, key: Key, conditions: Conditions, needed: tuple[str, ...]) -> None:
-        """Raise `UnsupportedOperationError` unless the server keeps what a change relies on."""
+        """Raise `UnsupportedOperationError` unless the server keeps the preconditions that a change relies on."""
         for name in needed:
             condition: Condition = getattr(conditions, name)
             if condition is not Condition.KEPT and not self._allow_single_writer:
@@ -379,12 +379,12 @@ class ObjectStoreBackend(Backend):
 
 
 def _span(start: int | None, end: int | None) -> str | None:
-    """The ``Range`` header of a slice; None for the whole object, `_EMPTY` for no bytes at all."""
+    """The ``Range`` header of a slice; None for the whole object, `_EMPTY` for no bytes."""
     if start is None and end is None:
         return None
     if start is not None and start < 0:
         if end is not None:
-            raise ValueError("a negative start counts from the end and goes without an end")
+            raise ValueError("a negative start counts from the end of the file, so an end is not allowed")
         return f"bytes={start}"
     first = start or 0
     if end is not None and end <= first:

@@ -1,4 +1,4 @@
-"""`Bucket`: the requests of one backend, in time, under its prefix, with errors that are ours."""
+"""`Bucket`: the requests of one backend below its prefix, with a deadline and with this package's errors."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Bucket(Uncopied):
         self.jitter = jitter
 
     def operation(self, key: Key, error: type[FileOperationError]) -> KeyOperation:
-        """Time to ask in, and our errors for what the store answers."""
+        """A context for requests: their deadline, and this package's errors for the store's answers."""
         bucket = f"bucket {self.store.identity!r}"
         attempts = Attempts(self.jitter, f"{key.path!r} in {bucket}" if key.path else bucket)
         return KeyOperation(key, error, attempts, bucket)
@@ -64,7 +64,7 @@ class Bucket(Uncopied):
                 lambda: self.store.list(top, delimited=not deep, limit=limit, after=after)
             )
             if not all(name.startswith(top) for name in (*(each.name for each in listing.objects), *listing.prefixes)):
-                raise PermanentError("the server lists names outside the prefix it was asked for")
+                raise PermanentError("the server lists names outside the prefix of the request")
             return listing
 
     async def directory_names(self, prefix: Key, top: str, listing: Listing) -> Sequence[str]:
@@ -79,10 +79,10 @@ class Bucket(Uncopied):
         return bool((await self.list(key, error, top, deep=True, limit=1)).objects)
 
     async def freed(self, key: Key) -> bool:
-        """Make a name free that a server keeps as an emptied directory; False if a file has it by now.
+        """Free a name that a server keeps as an empty directory; return False if a file has the name now.
 
         Raises:
-            FileAlreadyExistsError: there are files below it.
+            FileAlreadyExistsError: there are files below the name.
         """
         if await self.is_file(key):
             return False
@@ -95,7 +95,7 @@ class Bucket(Uncopied):
         for below in (await self.list(key, WriteError, top, deep=False, limit=_MAX_KEYS)).prefixes:
             await self._remove_directory(key, below)
         with self.operation(key, WriteError) as attempts:
-            await attempts.until_answered(lambda: self.store.delete(top))  # its name ends in "/": never a file
+            await attempts.until_answered(lambda: self.store.delete(top))  # the name ends in "/", so it is no file
 
     async def is_file(self, key: Key) -> bool:
         try:
@@ -117,7 +117,7 @@ class Bucket(Uncopied):
         return self.prefix + key.storage
 
     def path(self, name: str, prefix: Key) -> str:
-        """What a name of the bucket is in the tree of a key, whether or not a key can name it."""
+        """The path of an object in the tree of a key, even if no key can have this path."""
         return name[len(self.prefix) + len(prefix.base) + 1 if prefix.base else len(self.prefix) :]
 
     def directory(self, prefix: Key) -> str:
@@ -125,7 +125,7 @@ class Bucket(Uncopied):
 
 
 class KeyOperation(AbstractContextManager[Attempts]):
-    """See `Bucket.operation`; a class, because every request is in one, and a generator costs more."""
+    """See `Bucket.operation`; a class, because every request uses one and a generator is slower."""
 
     __slots__ = ("_attempts", "_bucket", "_error", "_key", "_path")
 
@@ -148,13 +148,13 @@ class KeyOperation(AbstractContextManager[Attempts]):
             raise changed(self._key) from raised
         if isinstance(raised, TooLarge):
             (refuse_larger_read if self._error is ReadError else refuse_larger)(self._key, raised.size, raised.most)
-        if isinstance(raised, TimeoutError):  # not of a request: that is `Unanswered`
+        if isinstance(raised, TimeoutError):  # of the lock: a request raises `NoResponse`
             waited = f"waited {self._attempts.deadline.seconds:g} s for other writers of this process"
             raise self._error(f"{self._bucket}: {waited}; nothing was written", path=self._path) from None
         if isinstance(raised, RecursionError) and self._attempts.sent:
             raise self._unknown("the stack was full") from raised
-        if isinstance(raised, ReadError | WriteError) and self._attempts.lost:  # of what was asked besides
-            raise self._unknown("an answer was lost, and the next one too") from raised
+        if isinstance(raised, ReadError | WriteError) and self._attempts.lost:  # by a nested operation
+            raise self._unknown("the answer to a write was lost, and a later request failed") from raised
         if isinstance(raised, RequestError | OutOfTimeError):
             raise self._ended(raised) from raised
 
@@ -167,10 +167,10 @@ class KeyOperation(AbstractContextManager[Attempts]):
 
     def _unknown(self, because: str) -> OutcomeUnknownError:
         return OutcomeUnknownError(
-            f"{self._bucket}: {because}; whether it was written could not be found out", path=self._path
+            f"{self._bucket}: {because}; it could not be found out whether the write took effect", path=self._path
         )
 
 
 def changed(key: Key) -> ConflictError:
-    """The error for a file that is in another state than was asked for."""
+    """The error for a file that is in another state than the caller requires."""
     return ConflictError("the file changed since it was read; nothing was written", path=key.path)

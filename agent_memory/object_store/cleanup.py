@@ -1,4 +1,4 @@
-"""`Cleanup`: removes what a failed operation left on the server, even if that operation was cancelled."""
+"""`Cleanup`: removes the leftovers of a failed operation from the server, even if the operation was cancelled."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SECONDS: Final = 5.0
 
 
 class Cleanup(Uncopied):
-    """Requests that remove something, each with a time limit of its own. Belongs to one event loop."""
+    """Requests that remove something, each with its own time limit. Belongs to one event loop."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
@@ -22,7 +22,7 @@ class Cleanup(Uncopied):
     async def run(self, request: Callable[[], Awaitable[object]], attempts: Attempts) -> None:
         """Send a request until it is answered, for 5 seconds at most, because the operation's deadline may be over.
 
-        The caller waits no longer than its own deadline. A request that fails is given up without an error.
+        The caller waits no longer than its own deadline. A request that fails raises nothing.
         """
         task = asyncio.ensure_future(_answered(request, attempts.briefly(_SECONDS)))
         self._tasks.add(task)
@@ -31,7 +31,7 @@ class Cleanup(Uncopied):
 
     @asynccontextmanager
     async def on_failure(self, request: Callable[[], Awaitable[object]], attempts: Attempts) -> AsyncIterator[None]:
-        """`run` if the body fails or is cancelled; a coroutine that is closed, its event loop gone, sends nothing."""
+        """`run` if the body fails or is cancelled; not if its coroutine is closed, because its event loop is gone."""
         try:
             yield
         except GeneratorExit:
@@ -41,7 +41,7 @@ class Cleanup(Uncopied):
             raise
 
     async def aclose(self) -> None:
-        """Wait for the requests that are under way."""
+        """Wait for the unfinished requests, for 5 seconds at most."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=_SECONDS)
 

@@ -1,4 +1,4 @@
-"""`Write`: one write of one object, sent until it is settled whether it took effect."""
+"""`Write`: one write of one object, repeated until it is known whether it took effect."""
 
 from __future__ import annotations
 
@@ -25,21 +25,19 @@ from agent_memory.object_store.retry import Attempts
 from agent_memory.object_store.write_log import TrackedVersion, WriteLog, Writer, WriteRecord
 
 _SKEW_SECONDS = 5.0
-"""How far two writers' clocks may differ by more than the resolution of the ``Date`` header."""
+"""How far two writers' estimates of the store's clock may differ, beyond the resolution of the ``Date`` header."""
 _RESOLUTION_SECONDS = 1.0
-"""Of the time when an object was last written."""
+"""Resolution of the time when an object was last written."""
 _LINGER_SECONDS = 10.0
-"""How long an entry is kept after its operation is over, for the clocks of others."""
-
-
-_ABORTED = "the upload in parts is not there any more"
+"""How long a record is kept after its operation's deadline, because other writers' clocks differ."""
+_ABORTED = "the multipart upload no longer exists"
 
 
 class State(NamedTuple):
-    """One state of an object: what a conditional write compares, what it carries on, and the data if they were read.
+    """One state of an object: the ETag that a write is conditional on, the log it continues, and the data if read.
 
-    Of a large object only the end is read, if only to append to it; ``before`` is how many bytes there are before.
-    ``modified`` is when it was written, by the store's clock; infinitely late if that is not known.
+    An append to a large object reads only its end; ``before`` is the number of bytes before ``data``. ``modified`` is
+    when the object was last written, in POSIX seconds by the store's clock; infinity if unknown.
     """
 
     etag: str
@@ -50,11 +48,12 @@ class State(NamedTuple):
 
 
 class BeatenError(Exception):
-    """The object is not in the state the write was conditional on, and does not hold the write.
+    """The object is not in the state that the write was conditional on, and does not contain the write.
 
     Attributes:
-        seen: the state it is in; None if there is no object, or a directory without objects that the server keeps.
-        certain: whether the write never took effect; else it may have, and was overwritten or deleted since.
+        seen: the object's state now; None if there is no object, or only an empty directory that the server keeps.
+        certain: whether the write certainly never took effect. If False, it may have taken effect and have been
+            overwritten or deleted since.
     """
 
     def __init__(self, seen: State | None, certain: bool) -> None:
@@ -64,10 +63,10 @@ class BeatenError(Exception):
 
 
 class Write:
-    """One logical write: the same entry in every request, so that it is found whichever of them took effect.
+    """One logical write. All its requests carry the same record, by which it is found if any of them took effect.
 
     Attributes:
-        attempts: its requests.
+        attempts: the requests of its operation.
     """
 
     def __init__(
@@ -82,21 +81,21 @@ class Write:
         self._stamp: WriteRecord | None = None
 
     def carry(self, entry: WriteRecord) -> None:
-        """Use an entry that was sent already, with the upload that this write completes."""
+        """Use the record of the multipart upload that this write completes; it was sent when the upload began."""
         self._stamp = entry
 
     @property
     def _entry(self) -> WriteRecord:
-        """Made when it is first sent: what was read before has told the store's clock."""
+        """The record, made when it is first sent, because the answers before that have told the store's clock."""
         if self._stamp is None:
             left = self.attempts.deadline.seconds - self.attempts.seconds_ago
             self._stamp = self._writer.entry(self._store.now() + left + _LINGER_SECONDS)
         return self._stamp
 
     async def overwrite(self, data: bytes) -> TrackedVersion:
-        """Write whatever is there; raises `OutOfTimeError`."""
+        """Write without a condition; raises `OutOfTimeError`."""
         while True:
-            table = WriteLog.new(self._store.now(), (self._entry,))  # each request is a chain of its own
+            table = WriteLog.new(self._store.now(), (self._entry,))  # each request begins a chain
             try:
                 etag = await self.attempts.write_once(partial(self._store.put, self._name, data, table.metadata))
                 return TrackedVersion(etag, table)
@@ -106,12 +105,15 @@ class Write:
                 await self.attempts.lose()
 
     async def send(self, data: bytes, base: State | None, *, whole: bool = False) -> TrackedVersion:
-        """Write if the object is still in a state; with ``whole``, its data are read where it is not.
+        """Write if the object is still in the state ``base``; None means that there is no object.
 
-        ``data`` is what follows the bytes ``base.before``, which the server copies.
+        Args:
+            data: the object's bytes after the first ``base.before``, which the server copies.
+            base: the condition.
+            whole: if the object is in another state, read its data too, for `BeatenError.seen`.
 
         Raises:
-            BeatenError: it is not.
+            BeatenError: the object is in another state.
             OutOfTimeError: the deadline is over; `Attempts.lost` tells whether the write may have taken effect.
         """
         while True:
@@ -127,11 +129,11 @@ class Write:
     async def complete(
         self, request: Callable[[], Awaitable[str]], table: WriteLog, base: State | None
     ) -> TrackedVersion:
-        """Send the completion of an upload that carries this write's entry and is conditional on a state.
+        """Complete a multipart upload that carries this write's record, if the object is still in the state ``base``.
 
         Raises:
             BeatenError, OutOfTimeError: as `send`.
-            PermanentError: somebody has aborted the upload.
+            PermanentError: the upload was aborted.
         """
         while True:
             try:
@@ -145,7 +147,7 @@ class Write:
                     raise PermanentError(_ABORTED) from answer
 
     async def complete_over(self, request: Callable[[], Awaitable[str]], table: WriteLog) -> TrackedVersion:
-        """The same on no condition."""
+        """Complete such an upload without a condition; raises as `complete`, but no `BeatenError`."""
         while True:
             try:
                 return TrackedVersion(await self.attempts.write_once(request), table)
@@ -153,34 +155,38 @@ class Write:
                 await self.attempts.back_off(failure)
             except WriteConflict:
                 await self.attempts.lose()
-            except NotFound as answer:  # it is complete, or somebody has aborted it
+            except NotFound as answer:  # the upload is complete already, or was aborted
                 seen = await self._look_again(whole=False)
                 if seen and seen.table.has(self._entry):
                     return self._found(seen)
                 raise PermanentError(_ABORTED) from answer
 
     async def _settled(self, answer: RequestError, base: State | None, whole: bool) -> TrackedVersion | None:
-        """What a refused write came to: it took effect, it was beaten, or (None) the store could not decide."""
+        """The version of a refused write that took effect; None to send it again; raises `BeatenError` otherwise."""
         seen = await self._look_again(whole)
         if seen and seen.table.has(self._entry):
             return self._found(seen)
         in_the_way = base is None and isinstance(answer, PreconditionFailed) and answer.has_directories
         if not _same(seen, base) or in_the_way:
             raise self._beaten(seen, base) from answer
-        await self.attempts.lose()  # nothing stands in its way
+        await self.attempts.lose()  # the object is still in the base's state
         return None
 
     async def delete(self, etag: str | None, *, conditional: bool) -> bool:
-        """Delete the object, or exactly the version ``etag`` of it; False if there is none.
+        """Delete the object, or only the version ``etag`` of it; return False if there is no object.
+
+        Args:
+            etag: the version; None for any.
+            conditional: send the ETag of the current version as a precondition.
 
         Raises:
-            BeatenError: it is in another version.
+            BeatenError: the object has another version.
             OutOfTimeError: as `send`.
         """
         attempts, sent = self.attempts, None
         while (seen := await self.look(whole=False)) is not None:
             if attempts.lost and sent and seen.table.chain != sent.table.chain:
-                return True  # what was to be deleted is gone; this is another file
+                return True  # the object to delete is gone; this is a new one
             attempts.lost = attempts.lost and bool(sent and seen.etag == sent.etag)
             if etag not in (None, seen.etag):
                 raise BeatenError(seen, not attempts.lost)
@@ -198,7 +204,7 @@ class Write:
         return attempts.lost
 
     async def look(self, *, whole: bool) -> State | None:
-        """The object's state now; None if there is none."""
+        """The object's state now, with its data if ``whole``; None if there is no object."""
         try:
             head = partial(self._store.head, self._name)
             found = await (self._content() if whole else self.attempts.until_answered(head))
@@ -208,7 +214,10 @@ class Write:
         return State(found.etag, WriteLog.of(found.metadata, found.etag), found.data, before, found.modified)
 
     async def _content(self) -> Object:
-        """All there is, or the end of what is large; of a size where it is either for sure."""
+        """The whole object, or only the end of an object that is large enough to be appended to in parts.
+
+        Reads again if the object's size passed that limit between two requests.
+        """
         get = partial(self._store.get, self._name)
         tail = partial(get, span=f"bytes=-{TAIL_BYTES}", most=max(TAIL_BYTES, self._most))
         while True:
@@ -218,7 +227,7 @@ class Write:
                 if large.most == self._most:
                     raise
             if await self._composer.is_safe(self._name, self.attempts):
-                with suppress(NotSatisfiable):  # it is empty by now
+                with suppress(NotSatisfiable):  # the object is empty by now
                     found = await self.attempts.until_answered(tail)
                     if found.size >= (self._composer.least or 0):
                         return found
@@ -234,14 +243,14 @@ class Write:
         return await self._store.put(self._name, data, table.metadata, if_match=etag, absent=base is None)
 
     async def stamped(self, base: State | None, entry: WriteRecord) -> WriteLog:
-        """The table of a state with one more entry, as soon as there is room for it."""
+        """The write log of a state with one more record; waits until the metadata have room for it."""
         table = base.table if base else WriteLog.new(self._store.now())
         while (stamped := table.stamped(entry, self._store.now())) is None:
             await self.attempts.wait_for_room()
         return stamped
 
     async def _look_again(self, whole: bool) -> State | None:
-        """Look what refused a write; who goes on with what is read there lets the winners go first."""
+        """Read the state that refused the write. If its data is needed, back off first so the winner can finish."""
         self.attempts.lost = self.attempts.lost or self._store.resends
         if whole:
             await self.attempts.lose()
@@ -250,7 +259,7 @@ class Write:
     def _found(self, seen: State) -> TrackedVersion:
         if seen.table.entries[-1][:2] == self._entry[:2]:
             return TrackedVersion(seen.etag, seen.table)
-        return TrackedVersion(f'"superseded:{self._entry}"')  # others wrote since: its own ETag is not known
+        return TrackedVersion(f'"superseded:{self._entry}"')  # overwritten since: its own ETag is unknown
 
     def _beaten(self, seen: State | None, base: State | None) -> BeatenError:
         if seen and self._kept_all(seen, base):
@@ -258,10 +267,11 @@ class Write:
         return BeatenError(seen, not self.attempts.lost)
 
     def _kept_all(self, seen: State, base: State | None) -> bool:
-        """Whether a write of ours that took effect would be seen: the object is of the base's chain, or older.
+        """Whether this state would contain our write if it had taken effect: it is of the base's chain, or older.
 
-        It is older if it was last written, or its chain began, before the first write without an answer was sent. The
-        first is by the store's clock alone, of which only `ObjectStore.ahead_by` and the resolution are unknown.
+        It is older if the object was last written, or its chain began, before our first unanswered write was sent. The
+        time of the last write is by the store's clock, so its error is at most `ObjectStore.ahead_by` and the
+        resolution; the time when the chain began is by another writer's estimate of that clock.
         """
         if base is not None and seen.table.chain == base.table.chain:
             return True

@@ -1,7 +1,8 @@
-"""Keeps a name from being a file and a directory at once, on a store that has no directories.
+"""Keeps a name from being both a file and a directory, on a store without directories.
 
-The storage is asked the first time this process writes into a directory, and the answer remembered; so two processes
-that race, or one that returns to a directory another has changed, may still make both, which then both stay readable.
+A process asks the storage when it first writes into a directory, and remembers the answer. So a name can still become
+both if two processes race, or if a process writes again into a directory that another one has changed. Both then stay
+readable.
 """
 
 from __future__ import annotations
@@ -18,14 +19,15 @@ from agent_memory.runtime.queues import KeyedLocks
 
 _REMEMBERED = 1024
 Directory: TypeAlias = tuple[str, str]
-"""Of a directory: the base of its trees, and its path there."""
+"""A directory: the base of its tree, and its path there."""
 
 
 class KnownDirectories(Uncopied):
-    """Directories that are known to be no files, each with its subdirectories (at first 1,000, and ours).
+    """Directories that are known not to be files, each with the names of its subdirectories.
 
-    Those are asked for when this process first writes a file into the directory itself; None before that. A directory
-    is known to the trees of one base, by its path there, and is among the subdirectories of those above that are known.
+    The subdirectories are None until this process first writes a file into the directory itself. They are then the
+    first 1,000 that the storage lists, and those that this process writes into. At most 1,024 directories are
+    remembered; the least recently used is dropped first.
     """
 
     def __init__(self) -> None:
@@ -35,29 +37,29 @@ class KnownDirectories(Uncopied):
         return place in self._children
 
     def children(self, place: Directory) -> set[str] | None:
-        """The subdirectories, if they are known."""
+        """The subdirectories; None if they are not known."""
         if (children := self._children.get(place)) is not None:
             self._children.move_to_end(place)
         return children
 
     def add(self, place: Directory) -> None:
-        """Remember that it is no file."""
+        """Remember that a directory is not a file."""
         self._remember(place, self._children.get(place))
 
     def add_children(self, place: Directory, found: set[str]) -> set[str]:
-        """Remember what was found below, and what this process writes into, whether or not a file is there yet."""
+        """Remember the subdirectories found, and those that this process writes into, even if no file is there yet."""
         children = found | self._known_below(place)
         self._remember(place, children)
         return children
 
     def add_to_parents(self, places: list[Directory]) -> None:
-        """Remember each of these, from the top down, below the one before."""
+        """Add each directory to the subdirectories of the one before it; they are given from the top down."""
         for above, (_, path) in pairwise(places):
             if (children := self._children.get(above)) is not None:
                 children.add(path.rpartition("/")[2])
 
     def forget(self, place: Directory) -> None:
-        """Forget a directory that has been emptied, with what was below, and that it was below another."""
+        """Forget an emptied directory and all directories below it, and remove it from its parent's subdirectories."""
         base, path = place
         above, _, name = path.rpartition("/")
         if (children := self._children.get((base, above))) is not None:
@@ -80,7 +82,7 @@ class KnownDirectories(Uncopied):
 
 
 class ClaimedDirectories(Uncopied):
-    """Asks for what is not known."""
+    """Checks that a name can be a file; asks the storage only about directories that are not known."""
 
     def __init__(self, bucket: Bucket, locks: KeyedLocks) -> None:
         self._bucket = bucket
@@ -88,22 +90,22 @@ class ClaimedDirectories(Uncopied):
         self._known = KnownDirectories()
 
     async def claim(self, key: Key) -> None:
-        """Make sure the name can be a file.
+        """Make sure that the name can be a file.
 
         Raises:
-            FileAlreadyExistsError: it is a directory, or lies below a file.
+            FileAlreadyExistsError: the name is a directory, or lies below a file.
         """
         path, _, name = key.path.rpartition("/")
         directory = (key.base, path)
         children = self._known.children(directory)
         if children is None:
             with self._bucket.operation(key, WriteError) as attempts:
-                async with self._locks.lock((self, directory), attempts.deadline.at):  # others ask nothing meanwhile
+                async with self._locks.lock((self, directory), attempts.deadline.at):  # other tasks wait
                     children = await self._looked_up(key)
         if name in children:
             if await self._bucket.is_directory(key):
                 raise taken_name(key)
-            self._known.forget((key.base, key.path))  # it has been emptied since
+            self._known.forget((key.base, key.path))  # the directory has been emptied since
 
     async def _looked_up(self, key: Key) -> set[str]:
         parents = _parents(key)
@@ -116,7 +118,7 @@ class ClaimedDirectories(Uncopied):
         children = self._known.children(places[-1])
         if children is None:
             children = self._known.add_children(places[-1], await self._bucket.subdirectories(parents[-1]))
-        self._known.add_to_parents(places)  # which a claim may have forgotten meanwhile
+        self._known.add_to_parents(places)  # a concurrent claim may have forgotten them
         return children
 
 

@@ -1,4 +1,4 @@
-"""`ObjectStore`: what the logic asks of an engine, one request a call, and the answers that are no results."""
+"""`ObjectStore`: the interface of an engine, one request for each call, and the exceptions that requests raise."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 NO_ETAG: Final = '"00000000000000000000000000000000"'
-"""What no object has: a condition that cannot hold."""
+"""An ETag that no object has, for a condition that cannot hold."""
 
 
 class Object(NamedTuple):
-    """One object as a request saw it.
+    """One object as a request found it.
 
-    ``size`` is of the whole, in bytes; ``modified`` in POSIX seconds by the store's clock; ``metadata`` the user's,
-    names in lower case; ``data`` what a GET carried, empty for a HEAD.
+    ``size`` is that of the whole object, in bytes; ``modified`` is in POSIX seconds by the store's clock; ``metadata``
+    is the user metadata, with names in lower case; ``data`` is the body of a GET, empty for a HEAD.
     """
 
     etag: str
@@ -33,7 +33,7 @@ class Listed(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """One page; ``prefixes`` end in ``/``; ``has_directories``: the server may name some that hold no object."""
+    """One page; ``prefixes`` end in ``/``; if ``has_directories``, some of them may hold no object."""
 
     objects: Sequence[Listed]
     prefixes: Sequence[str]
@@ -42,69 +42,68 @@ class Listing(NamedTuple):
 
 
 class ObjectStore(Protocol):
-    """One bucket: every coroutine method is one request, tried once, which `Attempts` alone sends.
+    """One bucket. Every coroutine method sends one request, once; only `Attempts` calls them.
 
-    Any other exception is a mistake of the engine, or of what it calls: the operation ends with it, and nothing is sent
-    again.
+    An exception that is not listed here is a bug in the engine or in its library: the operation fails, without a retry.
 
     Raises:
-        NotFound: there is no such object.
+        NotFound: the object does not exist.
         PreconditionFailed: the precondition does not hold (412).
         WriteConflict: the store could not decide the precondition while another write was under way (409).
         NotSatisfiable: the range begins at or after the end of the object (416).
-        NoResponse: no answer, or one that leaves open whether the request took effect; may be tried again.
-        PermanentError: an answer that would be the same if asked again.
-        UnsupportedOperationError: the store takes no such condition (501).
+        NoResponse: no answer, or an answer that does not tell whether the request took effect; a retry may help.
+        PermanentError: the store refused the request, and would refuse it again.
+        UnsupportedOperationError: the store does not support the condition (501).
     """
 
     resends: bool
-    """Whether the client may send a request twice by itself, so that a write can be refused by its own result."""
+    """Whether the client may repeat a request by itself, so that a write can be refused because of its own effect."""
     conditional_delete: bool
     """Whether `delete` takes a condition."""
     bare_etags: bool
-    """Whether conditions are sent with ETags without their quotes; a trial sets it where the server takes no others."""
+    """Whether conditions send ETags without their quotes; a trial sets it if the server accepts no others."""
     most_listed: int
-    """How many names `list` returns at most."""
+    """The most names that `list` returns."""
 
     @property
     def identity(self) -> str:
-        """The bucket's name: writers of one process queue by it, whichever backend they write through."""
+        """The bucket's name. Writers of one process lock by it, across all backends of the bucket."""
         ...
 
     async def is_trusted(self) -> bool:
-        """Whether the store is known to keep preconditions; else it is tried, once, before a write that needs them."""
+        """Whether the store is known to keep preconditions; otherwise a trial runs once, before a write needs them."""
         ...
 
     def now(self) -> float:
-        """The store's clock, POSIX seconds, as far as its answers tell."""
+        """The store's clock in POSIX seconds, estimated from its answers."""
         ...
 
     def ahead_by(self) -> float:
-        """How many seconds `now` may be ahead of the store's clock, at most."""
+        """The most seconds that `now` may be ahead of the store's clock."""
         ...
 
     async def get(
         self, name: str, *, span: str | None = None, if_match: str | None = None, most: int | None = None
     ) -> Object:
-        """Read an object, or the ``Range`` ``span`` of it; raises `TooLarge` rather than read over ``most`` bytes."""
+        """Read an object, or its ``Range`` ``span``; raises `TooLarge` instead of reading more than ``most`` bytes."""
         ...
 
     async def head(self, name: str) -> Object:
-        """What `get` says, without the data."""
+        """The same as `get`, without the data."""
         ...
 
     async def put(
         self, name: str, data: bytes, metadata: Mapping[str, str], *, if_match: str | None = None, absent: bool = False
     ) -> str:
-        """Write a whole object, and return its ETag; ``absent``: only if there is none (``If-None-Match: *``)."""
+        """Write a whole object, and return its ETag; ``absent``: only if it does not exist (``If-None-Match: *``)."""
         ...
 
     async def delete(self, name: str, *, if_match: str | None = None) -> None:
-        """Delete an object; without a condition, a missing one is no error."""
+        """Delete an object; without a condition, a missing object is no error."""
         ...
 
     async def list(self, prefix: str, *, delimited: bool, limit: int, after: str | None = None) -> Listing:
-        """One page, at most ``limit`` names; ``delimited``: only this level, and the prefixes below it."""
+        """List one page of at most ``limit`` names; ``delimited``: only this level, and the prefixes below it."""
         ...
 
     async def aclose(self) -> None:
@@ -113,7 +112,7 @@ class ObjectStore(Protocol):
 
 
 class RetainedVersion(NamedTuple):
-    """One thing a store keeps under a name: a version (of an object or of its deletion), or an incomplete upload."""
+    """One thing that a store keeps under a name: a version, a deletion mark, or an incomplete upload."""
 
     name: str
     id: str
@@ -128,18 +127,18 @@ class RetainedPage(NamedTuple):
 
 @runtime_checkable
 class SupportsVersions(Protocol):
-    """An optional part of an `ObjectStore`: what it keeps beside the objects it shows. Errors as there."""
+    """Optional for an `ObjectStore`: access to versions and incomplete uploads. Raises as `ObjectStore`."""
 
     async def list_versions(self, prefix: str, after: tuple[str, str] | None) -> RetainedPage:
-        """All versions and deletion marks of the names that begin so, at most 1,000; of a name the latest first."""
+        """List versions and deletion marks of names with this prefix, at most 1,000; for each name the latest first."""
         ...
 
     async def delete_version(self, version: RetainedVersion) -> None:
-        """Delete one version for good."""
+        """Delete one version permanently."""
         ...
 
     async def list_uploads(self, prefix: str, after: tuple[str, str] | None) -> RetainedPage:
-        """Uploads in parts that nobody completed, of the names that begin so, at most 1,000."""
+        """List incomplete multipart uploads of names with this prefix, at most 1,000."""
         ...
 
     async def abort_upload(self, upload: RetainedVersion) -> None:
@@ -149,13 +148,13 @@ class SupportsVersions(Protocol):
 
 @runtime_checkable
 class SupportsMultipart(ObjectStore, Protocol):
-    """An optional part of an `ObjectStore`: uploads in parts, of which the server copies some. Errors as there.
+    """Optional for an `ObjectStore`: multipart uploads, with parts that the server copies. Raises as `ObjectStore`.
 
-    An upload that does not exist any more is `NotFound`.
+    `NotFound` also says that the upload no longer exists.
     """
 
     least_part: int
-    """How many bytes every part but the last has at least."""
+    """The least bytes of every part except the last."""
 
     async def begin_upload(self, name: str, metadata: Mapping[str, str]) -> str:
         """Begin an upload, and return its id."""
@@ -164,7 +163,7 @@ class SupportsMultipart(ObjectStore, Protocol):
     async def copy_part(
         self, name: str, upload: str, number: int, *, source: str, if_match: str, span: tuple[int, int]
     ) -> str:
-        """Copy the bytes of another object from the first to the last, if it is in that version; returns an ETag."""
+        """Copy the bytes ``span`` (first and last offset) of the version ``if_match`` of ``source``; return an ETag."""
         ...
 
     async def put_part(self, name: str, upload: str, number: int, data: bytes) -> str:
@@ -174,7 +173,7 @@ class SupportsMultipart(ObjectStore, Protocol):
     async def complete_upload(
         self, name: str, upload: str, parts: Sequence[str], *, if_match: str | None = None, absent: bool = False
     ) -> str:
-        """Put the parts, by their ETags, in the object's place, on a condition as `put`; returns the new ETag."""
+        """Replace the object by the parts, given by their ETags, on a condition as `put`; return the new ETag."""
         ...
 
     async def abort_upload(self, upload: RetainedVersion) -> None:
@@ -183,17 +182,17 @@ class SupportsMultipart(ObjectStore, Protocol):
 
 
 class RequestError(Exception):
-    """What a request came to instead of a result."""
+    """The base of the exceptions that a request raises instead of a result."""
 
 
 class NotFound(RequestError):
-    """There is no such object."""
+    """The object does not exist."""
 
 
 class PreconditionFailed(RequestError):
     """The precondition does not hold.
 
-    ``has_directories``: the server may mean a directory that holds no object.
+    ``has_directories``: the reason may be a directory without objects.
     """
 
     def __init__(self, has_directories: bool = False) -> None:
@@ -202,7 +201,7 @@ class PreconditionFailed(RequestError):
 
 
 class WriteConflict(RequestError):
-    """The precondition could not be decided, because another write was under way."""
+    """The store could not decide the precondition, because another write was under way."""
 
 
 class NotSatisfiable(RequestError):
@@ -210,7 +209,7 @@ class NotSatisfiable(RequestError):
 
 
 class TooLarge(RequestError):
-    """More bytes than the caller takes: ``size``, of at most ``most``."""
+    """The object has ``size`` bytes, more than the ``most`` that the caller accepts."""
 
     def __init__(self, size: int, most: int) -> None:
         super().__init__(size)
@@ -219,12 +218,12 @@ class TooLarge(RequestError):
 
 
 class NoResponse(RequestError):
-    """No answer that settles a request; its text says why, in a word or two.
+    """No answer that tells the result of a request; the text gives the reason, in a few words.
 
     Attributes:
-        sent: whether it may have taken effect; False if it certainly did not.
-        wait: seconds the store asks to wait before the next request.
-        lasting: whether no retry mends it where the server never answered this process before.
+        sent: whether the request may have taken effect; False if it certainly did not.
+        wait: seconds that the store asks to wait before the next request.
+        lasting: whether a retry is useless if the server has never answered this process.
     """
 
     def __init__(self, reason: str, *, sent: bool = True, wait: float = 0.0, lasting: bool = False) -> None:
@@ -235,16 +234,16 @@ class NoResponse(RequestError):
 
 
 class Unreachable(NoResponse):
-    """No answer from a server that never answered this process: its address may be wrong. Retried for a few seconds."""
+    """No answer, and never one in this process: the address may be wrong. Retried for a few seconds only."""
 
 
 class InvalidResponse(NoResponse):
-    """An answer that is no HTTP. A few in a row are no accident: the operation ends."""
+    """An answer that is not HTTP. Retried, but after a few in a row the operation fails."""
 
 
 class PermanentError(RequestError):
-    """The store's refusal for good; its text says why, without names, hosts and credentials."""
+    """A retry is useless. The text gives the reason, without names, hosts and credentials."""
 
 
 class UnknownOutcome(PermanentError):
-    """No answer of a store, for good, to a request that may have taken effect: a mistake of code, or another server."""
+    """A request may have taken effect, but no retry can tell: a bug in the client, or the server is no object store."""

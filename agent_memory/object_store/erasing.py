@@ -1,4 +1,4 @@
-"""Erasing: every version, deletion mark and incomplete upload of some names, one request each."""
+"""Erasing: deletes every version, deletion mark and incomplete upload of a tree, with one request for each."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from agent_memory.object_store.engine import RetainedPage, RetainedVersion, Supp
 
 _AT_ONCE = 16
 _MOST_ROUNDS = 5
-_STILL_THERE = "the server still lists what it said it had deleted"
+_STILL_THERE = "the server still lists a version or an upload that it said it had deleted"
 _OURS = Key.internal("x").parent
 _NO_FILES = ("/", TEMPORARY_SUFFIX)
-"""How names end that are a console's folder markers, or the scratch objects of a trial of preconditions."""
+"""Endings of names that are no files: folder markers of a console, and scratch objects of a trial."""
 ListPage = Callable[[str, tuple[str, str] | None], Awaitable[RetainedPage]]
 Drop = Callable[[RetainedVersion], Awaitable[None]]
 
 
 async def erase(bucket: Bucket, prefix: Key) -> DeletedTree:
-    """See `agent_memory.backend.Erases.erase`; this package's own data are no files of any tree."""
+    """See `agent_memory.backend.Erases.erase`; this package's own data belong to no tree."""
     store = bucket.store
     if not isinstance(store, SupportsVersions):
-        raise UnsupportedOperationError(f"{named(prefix)}: this store does not tell which versions it keeps")
+        raise UnsupportedOperationError(f"{named(prefix)}: this store cannot list the versions that it keeps")
     erasing = _Erasing(bucket, prefix)
     await erasing.drop_all(store.list_uploads, store.abort_upload)
     if not await erasing.drop_all(store.list_versions, store.delete_version):
@@ -44,15 +44,16 @@ class _Erasing:
         self._left: dict[str, WriteError] = {}
 
     async def drop_all(self, pages: ListPage, drop: Drop) -> bool:
-        """Drop what a listing has of the name, and of all below it, until it has nothing new; whether it had anything.
+        """Drop everything listed for the name and below it, until nothing new is listed; return whether any was.
 
-        All pages are read before anything is dropped: of a name the oldest version goes first and the latest last, so
-        that none comes to light meanwhile. What is left is what the last listing still has, whatever was answered.
+        All pages are read before anything is dropped: for each name the oldest version goes first and the latest last,
+        so that no older version becomes visible meanwhile. An entry is left over if the last listing still has it,
+        whatever the server answered.
         """
         tried: set[RetainedVersion] = set()
         errors: dict[RetainedVersion, WriteError] = {}
         found = await self._listed(pages)
-        for _ in range(_MOST_ROUNDS):  # else whoever goes on writing would keep us for ever
+        for _ in range(_MOST_ROUNDS):  # bounded, because other writers may never stop
             if not (new := [kept for kept in found if kept not in tried]):
                 break
             tried |= set(new)
@@ -65,23 +66,23 @@ class _Erasing:
         return bool(tried)
 
     async def require_nothing(self) -> None:
-        """Raise `WriteError` if there is a file although the server listed no version: it does not list them.
+        """Raise `WriteError` if a file exists although the server listed no version: it does not list versions.
 
-        The whole root is not looked at, for our own data may lie there.
+        The whole root is not checked, because this package's own data may lie there.
         """
         bucket, prefix = self._bucket, self._prefix
         if prefix.storage and (await bucket.is_file(prefix) or await bucket.is_directory(prefix)):
-            raise WriteError(f"{named(prefix)}: the server lists no version of a file that is there")
+            raise WriteError(f"{named(prefix)}: the server lists no version of an existing file")
 
     def result(self) -> DeletedTree:
-        """How many files were erased; raises if some were not."""
+        """How many files were erased; raises `WriteError` if none was, `PartialOperationError` if some were not."""
         if not self._left:
             return DeletedTree(len(self._found), 0)
         first = next(iter(self._left.values()))
         done, left = self._paths(self._found - set(self._left)), self._paths(self._left)
         if not done:
             raise first
-        message = f"{named(self._prefix)}: of {len(left)} of {len(self._found)} files something is left: {first}"
+        message = f"{named(self._prefix)}: {len(left)} of {len(self._found)} files were not erased completely: {first}"
         raise PartialOperationError(message, done, left) from first
 
     async def _listed(self, pages: ListPage) -> list[RetainedVersion]:
@@ -94,12 +95,12 @@ class _Erasing:
             found += filter(self._is_named, page.found)
             after = page.next
             if after is None or (after[0] > self._top and not after[0].startswith(self._top)):
-                return found  # what comes is neither the name nor below it
+                return found  # later names are neither the name nor below it
             markers.go_on(after)
 
     def _is_named(self, kept: RetainedVersion) -> bool:
         if not self._prefix.storage and kept.name.startswith(self._bucket.directory(_OURS)):
-            return False  # of the whole root, too, our own data are no part
+            return False  # this package's own data, even if the whole root is erased
         return kept.name == self._name or kept.name.startswith(self._top)
 
     async def _drop(self, those: Sequence[RetainedVersion], drop: Drop) -> dict[RetainedVersion, WriteError]:
@@ -108,10 +109,10 @@ class _Erasing:
             by_name.setdefault(kept.name, []).append(kept)
         self._found |= {name for name in by_name if not name.endswith(_NO_FILES)}
         errors: dict[RetainedVersion, WriteError] = {}
-        places = asyncio.Semaphore(_AT_ONCE)
+        slots = asyncio.Semaphore(_AT_ONCE)
 
         async def drop_of_one(versions: Sequence[RetainedVersion]) -> None:
-            async with places:
+            async with slots:
                 await self._drop_in_order(versions, drop, errors)
 
         await asyncio.gather(*map(drop_of_one, by_name.values()))
@@ -120,13 +121,13 @@ class _Erasing:
     async def _drop_in_order(
         self, versions: Sequence[RetainedVersion], drop: Drop, errors: dict[RetainedVersion, WriteError]
     ) -> None:
-        """Until one cannot be dropped: were those after it dropped, it would be the file again."""
+        """Stop at the first failure: if the newer versions were dropped, that version would become the current file."""
         for kept in versions:
             try:
                 with self._bucket.operation(self._prefix, WriteError) as attempts:
                     await attempts.until_answered(partial(drop, kept))
             except FileNotFoundError:
-                continue  # gone already
+                continue  # already deleted
             except WriteError as error:
                 errors[kept] = error
                 return

@@ -1,7 +1,8 @@
-"""`Composer`: appends to large objects that do not send them again, because the server copies what is there.
+"""`Composer`: appends to large objects without sending their bytes again, because the server copies them.
 
-An upload in parts: first the object's bytes, copied by the server from exactly the version that was looked at, then the
-new ones; it is completed only if that version is still current. Until then nothing of it is to be seen.
+An append is a multipart upload. Its first parts are the object's bytes, copied by the server from exactly the version
+that was read; the last part is the new bytes. It is completed only if that version is still current, and is invisible
+until then.
 """
 
 from __future__ import annotations
@@ -20,19 +21,19 @@ from agent_memory.object_store.trial import Trial
 from agent_memory.runtime.tasks import gather_or_cancel
 
 TAIL_BYTES: Final = 64
-"""How much of a large object an append reads: as much as a separator may have."""
+"""How many bytes an append reads at the end of a large object: the most that a separator may have."""
 _COPIED_AT_ONCE: Final = 256 << 20
 _MOST_COPIES: Final = 9_999
 _UNDER_WAY: Final = 8
 
 
 class Composer(Uncopied):
-    """The uploads in parts of one backend.
+    """The appends of one backend by multipart upload.
 
     Args:
         store: the engine.
-        trial: tells whether the server keeps the preconditions of uploads.
-        cleanup: aborts uploads that failed.
+        trial: finds out whether the server keeps the preconditions of uploads.
+        cleanup: aborts failed uploads.
     """
 
     def __init__(self, store: ObjectStore, trial: Trial, cleanup: Cleanup) -> None:
@@ -42,27 +43,28 @@ class Composer(Uncopied):
 
     @property
     def least(self) -> int | None:
-        """From how many bytes on an object is appended to in parts; None if that is not known to be safe here."""
+        """The least size in bytes of an object that is appended to in parts; None if this is not known to be safe."""
         return self._store.least_part if self._store and self._trial.known.keeps_uploads else None
 
     def most_to_read(self, most: int) -> int:
-        """How many bytes of an object to read at most, before it is clear whether it needs to be read."""
+        """The most bytes to read of an object of unknown size: a larger one may be appended to without reading it."""
         return min(most, self._store.least_part - 1) if self._store and self._trial.known.may_keep_uploads else most
 
     async def is_safe(self, name: str, attempts: Attempts) -> bool:
-        """Whether the server keeps the preconditions of uploads in parts; ``name`` is an object of the least size."""
+        """Whether the server keeps the preconditions of copied parts; ``name`` is an object of at least that size."""
         return (await self._trial.of_uploads(name, attempts)).keeps_uploads
 
     async def append(
         self, name: str, etag: str, size: int, data: bytes, metadata: Mapping[str, str], attempts: Attempts
     ) -> str:
-        """Append to the version ``etag`` of an object, whose bytes are ``size``; returns the new ETag.
+        """Append to the version ``etag`` of an object, which has ``size`` bytes; return the new ETag.
 
         Raises:
-            Refused, Racing, Missing: as a conditional PUT; or somebody has aborted the upload.
+            PreconditionFailed, WriteConflict: as a conditional PUT.
+            NotFound: as a conditional PUT; or the upload was aborted.
             OutOfTimeError: as `Attempts`.
         """
-        store = cast(SupportsMultipart, self._store)  # nothing is large elsewhere
+        store = cast(SupportsMultipart, self._store)  # other engines never append in parts
         async with self._upload(store, name, metadata, attempts) as upload:
             parts = await _copied(store, name, upload, etag, size, attempts)
             new = partial(store.put_part, name, upload, len(parts) + 1, data)
@@ -77,7 +79,7 @@ class Composer(Uncopied):
     async def _upload(
         self, store: SupportsMultipart, name: str, metadata: Mapping[str, str], attempts: Attempts
     ) -> AsyncIterator[str]:
-        """An upload that is aborted if it fails: its parts would be kept, and paid for, until somebody does."""
+        """An upload that is aborted if the body fails: until then the store keeps its parts, and charges for them."""
         upload = await attempts.until_answered(partial(store.begin_upload, name, metadata))
         async with self._cleanup.on_failure(partial(store.abort_upload, RetainedVersion(name, upload)), attempts):
             yield upload
@@ -86,10 +88,10 @@ class Composer(Uncopied):
 async def _copied(
     store: SupportsMultipart, name: str, upload: str, etag: str, size: int, attempts: Attempts
 ) -> list[str]:
-    places = asyncio.Semaphore(_UNDER_WAY)
+    slots = asyncio.Semaphore(_UNDER_WAY)
 
     async def copy(number: int, span: tuple[int, int]) -> str:
-        async with places:
+        async with slots:
             return await attempts.until_answered(
                 partial(store.copy_part, name, upload, number, source=name, if_match=etag, span=span)
             )
@@ -98,7 +100,7 @@ async def _copied(
 
 
 def _spans(size: int) -> Iterator[tuple[int, int]]:
-    """Parts of about the same size, none of them small, each as its first and its last byte."""
+    """Parts of about equal size, none of them small, as the offsets of the first and the last byte."""
     count = min(_MOST_COPIES, -(-size // _COPIED_AT_ONCE))
     for number in range(count):
         yield size * number // count, size * (number + 1) // count - 1

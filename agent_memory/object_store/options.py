@@ -1,4 +1,4 @@
-"""What the URLs and the storage options of object stores have in common, whatever the engine."""
+"""Parsers for the URLs and storage options that all engines of object stores share."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ _SINGLE_WRITER = "allow_single_writer"
 
 
 def bucket_and_prefix(url: str) -> tuple[str, str]:
-    """The parts of ``scheme://bucket/prefix``; raises `ValueError` if it is none."""
+    """Split ``scheme://bucket/prefix``; raises `ValueError` for any other URL."""
     scheme, _, rest = url.partition("://")
     bucket, _, prefix = rest.partition("/")
     if not bucket:
         raise ValueError(f"an {scheme.upper()} URL is {scheme.lower()}://bucket/prefix")
-    if ":" in bucket and "@" in prefix:  # a secret that begins like a port: the registry takes it for one
-        raise ValueError("a URL holds no password, nor one of S3 a port; credentials go into storage_options")
+    if ":" in bucket and "@" in prefix:  # a password that begins like a port; the registry takes it for a port
+        raise ValueError("a URL holds no password and, with a bucket, no port; credentials go into storage_options")
     if "?" in prefix or "#" in prefix:
         raise ValueError(f"an {scheme.upper()} URL has no query; options go into storage_options")
     return bucket, prefix
 
 
 def take_single_writer(options: dict[str, object]) -> bool:
-    """Take ``allow_single_writer`` out of the options; raises `TypeError` if it is neither true nor false."""
+    """Remove ``allow_single_writer`` from the options and return it; raises `TypeError` if it is not true or false."""
     allow = options.pop(_SINGLE_WRITER, False)
     if allow not in (True, False, "true", "false"):
         raise TypeError(f"{_SINGLE_WRITER} is true or false, not {allow!r}")
@@ -29,7 +29,7 @@ def take_single_writer(options: dict[str, object]) -> bool:
 
 
 def require_endpoint(name: str, value: object) -> None:
-    """Raise `TypeError`, which names the option or the variable and not its value, unless that is an endpoint."""
+    """Raise `TypeError` unless the value is an endpoint; the message has the name of the option or variable only."""
     if not isinstance(value, str) or not _is_endpoint(value):
         raise TypeError(f"{name}: an endpoint begins with http:// or https://, then a host, and perhaps a port")
 
@@ -38,5 +38,5 @@ def _is_endpoint(text: str) -> bool:
     try:
         parts = urlsplit(text)
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0 and " " not in text
-    except ValueError:  # the port is no number of a port
+    except ValueError:  # the port is not a valid number
         return False

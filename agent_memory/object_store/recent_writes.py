@@ -1,4 +1,4 @@
-"""The last versions this process wrote, so that an append to one need not read it first; bounded in bytes."""
+"""`RecentWrites`: a cache of the versions that this process wrote, so that an append need not read them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ _MOST_SHARED = 1024
 
 
 class RecentWrites(Uncopied):
-    """States by name; the one longest unused goes first.
+    """States by name, at most 16 MiB; the least recently written state is dropped first.
 
-    A file whose last version turned out not to be current any more is **shared**: until a version of it is found where
-    it was left, to remember one would cost a refused request at every append.
+    A file is **shared** after an append of this process lost against another writer. No version of a shared file is
+    remembered, because every append would begin with a refused request. The file is no longer shared when an append
+    finds the version that this process left.
     """
 
     def __init__(self) -> None:
@@ -26,16 +27,17 @@ class RecentWrites(Uncopied):
         self._bytes = 0
 
     def begin(self, name: str, write: Write) -> State | None:
-        """The state of a name as a write begins, which is forgotten with this."""
+        """Begin a write: return the remembered state of a name, and forget it."""
         self._begun[name] = write
         state = self._states.get(name)
         self.forget(name)
         return state
 
     def keep(self, name: str, state: State, write: Write) -> None:
-        """Remember what a write left, with its data, unless they would take more than a quarter of the room.
+        """Remember the state after a write, unless its data is over a quarter of the limit.
 
-        Nothing is known, if another one began meanwhile, which did not wait: its state may be the last one, or neither.
+        If another write began meanwhile, without waiting for this one, nothing is remembered: the current state may be
+        that of either write, or of neither.
         """
         self.forget(name)
         if self._begun.get(name) is not write:
@@ -48,12 +50,12 @@ class RecentWrites(Uncopied):
             self.forget(next(iter(self._states)))
 
     def is_shared(self, name: str, found: State | None) -> bool:
-        """Whether others have written a file since this process last did, as far as a read has told."""
+        """Whether a shared file was written by other processes after this process; ``found`` is the state just read."""
         left = self._shared.get(name)
         return left is not None and (found is None or found.etag != left)
 
     def share(self, name: str, etag: str) -> None:
-        """Others write the file too; ``etag`` is the version this process left."""
+        """Mark a file as shared; ``etag`` is the version that this process left."""
         self.forget(name)
         self._shared[name] = etag
         self._shared.move_to_end(name)
@@ -61,17 +63,17 @@ class RecentWrites(Uncopied):
             self._shared.popitem(last=False)
 
     def forget_all(self, name: str, top: str) -> None:
-        """Forget a name, and all that begin with another, with what is being written there."""
+        """Forget a name and all names that begin with ``top``; `keep` ignores the unfinished writes there."""
         for known in [*self._states, *self._begun]:
             if known == name or known.startswith(top):
                 self.forget(known)
                 self._begun.pop(known, None)
 
     def forget(self, name: str) -> None:
-        """What is known of a name is not true any more."""
+        """Forget the state of a name, because it is outdated."""
         if (state := self._states.pop(name, None)) is not None:
             self._bytes -= _cost(name, state)
 
 
 def _cost(name: str, state: State) -> int:
-    return len(state.data) + len(name) + 2_500  # its table, and what Python needs to keep it
+    return len(state.data) + len(name) + 2_500  # the write log, and the overhead of the objects

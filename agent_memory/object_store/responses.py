@@ -1,4 +1,4 @@
-"""What the answer of an object store over HTTP means: S3's statuses and codes, and those that others took over."""
+"""The exception for an HTTP answer of an object store, by status and error code, of S3 and of similar stores."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _THROTTLED_SECONDS = 0.5
 UNKNOWN_HOST = "the host of the endpoint is not known"
 UNTRUSTED = "the certificate of the endpoint is not trusted"
 NO_TLS = "the endpoint does not speak TLS: is it http:// rather than https://?"
-REDIRECTED = "the server redirects to another address, which is not followed: name the endpoint, or the region, to use"
+REDIRECTED = "the server redirects to another address, which is not followed: set the right endpoint or region"
 REFUSED = "the endpoint refuses the connection"
-NO_OBJECT = "the answer is no S3 object: it has no ETag"
+NO_OBJECT = "the answer is not an S3 object: it has no ETag"
 _MEANT = {
     "PreconditionFailed": 412,
     "ConditionalRequestConflict": 409,
     "NoSuchKey": 404,
     "NoSuchUpload": 404,
-    "BlobAlreadyExists": 412,  # Azure's 409 for a blob that should be absent: no race, its precondition does not hold
+    "BlobAlreadyExists": 412,  # Azure's 409 for a blob that should be absent: no conflict, but a failed precondition
 }
-"""Statuses of codes, which say more than the answer's own: S3 also puts one into an answer that it began with 200."""
+"""Statuses of codes. A code is more reliable than the status: S3 may send one after it began an answer with 200."""
 _AGAIN = {"RequestTimeout", "OperationAborted", "InternalError", "ServiceUnavailable"}
 
 
@@ -47,18 +47,18 @@ def refusal_of(
     retry_after: float = 0.0,
     store: str = "S3",
 ) -> Exception:
-    """What to raise for an answer that is no result; see `ObjectStore` for which exceptions there are.
+    """The exception for an answer that is not a result; see `ObjectStore` for the possible ones.
 
     Args:
-        status: of HTTP.
-        code: the store's own, from the answer's body; may be empty.
+        status: the HTTP status.
+        code: the store's error code, from the answer's body; may be empty.
         conditional: the request had a precondition.
-        of_object: it was about one object.
-        has_code: a store of objects says by a code in the answer's body what is missing; not in answer to a HEAD.
-        ranged: it asked for a range.
+        of_object: the request was about one object.
+        has_code: an object store's answer would have a code for a missing object; an answer to a HEAD has none.
+        ranged: the request was for a range.
         has_directories: as `PreconditionFailed`.
-        retry_after: seconds the answer asks to wait.
-        store: what messages call the store.
+        retry_after: seconds that the answer asks to wait.
+        store: the store's name in messages.
     """
     status = _MEANT.get(code, status)
     if code in _NO_BUCKET:
@@ -70,7 +70,7 @@ def refusal_of(
     if conditional and status == 501:
         return UnsupportedOperationError("this server does not take conditional requests")
     if status == 404 and of_object:
-        return PermanentError(f"the answer is not of {store}: it has no code") if has_code and not code else NotFound()
+        return PermanentError(f"the answer is not {store}'s: it has no code") if has_code and not code else NotFound()
     if status == 416 and ranged:
         return NotSatisfiable()
     return _failure(store, status, code, retry_after)
@@ -81,20 +81,20 @@ def _failure(store: str, status: int, code: str, retry_after: float) -> Exceptio
     if code in _THROTTLED or status == 429:
         return NoResponse(shown, sent=False, wait=max(_THROTTLED_SECONDS, retry_after))
     if status == 501:
-        return PermanentError(f"this server does not know how: {shown}")
+        return PermanentError(f"this server does not support the request: {shown}")
     if status >= 500 or status < 300 or code in _AGAIN or status in (408, 409):
         return NoResponse(shown, wait=retry_after)
-    if 300 <= status < 400:  # not followed by s3fs: a request is signed for one host
+    if 300 <= status < 400:  # not followed: a request is signed for one host
         return PermanentError(REDIRECTED)
-    if status in (401, 403):  # which is of a clock that is wrong, too, or of an archived object
+    if status in (401, 403):  # also for a wrong clock, or an archived object
         return PermanentError(f"access denied by {store}" + (f" ({code})" if code not in ("", "AccessDenied") else ""))
     return PermanentError(shown)
 
 
 class Reachability:
-    """Whether a server ever answered this process; set ``made`` when it does, ``of_store`` when it is an object store.
+    """Whether a server ever answered this process. The engine sets ``made`` at an answer, ``of_store`` at a store's.
 
-    The address of a server that never did is more likely wrong than the server is about to restart.
+    If a server never answered, a wrong address is more likely than a restart of the server.
     """
 
     def __init__(self) -> None:
@@ -102,10 +102,10 @@ class Reachability:
         self.of_store = False
 
     def judged(self, answer: Exception) -> Exception:
-        """The answer; before the first contact `PermanentError` if no retry mends it, else `Unreachable`."""
+        """Before any answer, change a `NoResponse` to `PermanentError` if it is lasting, else to `Unreachable`."""
         if self.made or not isinstance(answer, NoResponse) or isinstance(answer, InvalidResponse):
             return answer
         if answer.lasting:
             return PermanentError(str(answer))
-        hint = "; perhaps the endpoint is another one, or https:// rather than http://" if answer.sent else ""
+        hint = "; the endpoint may have another address, or https:// rather than http://" if answer.sent else ""
         return Unreachable(f"{answer}{hint}", sent=answer.sent, wait=answer.wait)

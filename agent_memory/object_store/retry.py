@@ -1,4 +1,4 @@
-"""The one retry policy: an operation asks again what was not answered, until its deadline."""
+"""The one retry policy: an operation repeats its unanswered requests until its deadline."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from agent_memory.object_store.engine import (
 _FIRST, _LONGEST = 0.02, 2.0
 _FIRST_RACE, _LONGEST_RACE = 0.01, 0.5
 _MOST_GARBLED = 4
-"""Answers in a row that are no HTTP, each on a connection of its own, after which an operation ends."""
+"""After this many answers in a row that are not HTTP, each on a new connection, an operation fails."""
 _UNREACHABLE_SECONDS = 5.0
-"""How long an operation goes on asking a server that never answered this process."""
+"""How long an operation retries if the server never answered this process."""
 _MOST_CLOSED = 4
-"""How often at least, where requests may have been sent: one such answer may take longer than that."""
+"""Failures at least before that, if requests may have been sent: a single one may take longer than that time."""
 _TOLD = 4
-"""The failure of an operation that a warning tells of."""
+"""At this failure an operation logs a warning."""
 _log = logging.getLogger("agent_memory.object_store")
 T = TypeVar("T")
 
 
 class OutOfTimeError(Exception):
-    """The deadline is over; the message says after how long, and what the last answer was.
+    """The deadline is over; the message tells the seconds, the number of requests, and the last failure.
 
-    ``races``: the store answered every time, and others were faster every time.
+    ``races``: the store answered every request, and the operation lost every race against other writers.
     """
 
     def __init__(self, message: str, races: bool = False) -> None:
@@ -45,16 +45,16 @@ class OutOfTimeError(Exception):
 
 
 class Attempts:
-    """The requests of one operation, and how long it goes on sending them.
+    """The requests of one operation, repeated until its deadline.
 
     Args:
-        jitter: numbers in ``[0, 1)`` that spread retries.
-        subject: what messages call what the operation is about.
+        jitter: returns random numbers in ``[0, 1)``, which spread retries.
+        subject: the file or bucket of the operation, for log messages.
 
     Attributes:
-        lost: whether a write that may have taken effect was left without an answer.
+        lost: whether a write that may have taken effect got no answer.
         deadline: when the operation has to be over, by the event loop's clock.
-        sent: whether a write was.
+        sent: whether a write was sent.
     """
 
     def __init__(self, jitter: Callable[[], float], subject: str) -> None:
@@ -74,7 +74,7 @@ class Attempts:
         self._last = "no answer"
 
     def briefly(self, seconds: float) -> Attempts:
-        """Requests beside the operation's, with time of their own."""
+        """More requests, for the same subject, with a time limit of their own."""
         other = Attempts(self._jitter, self._subject)
         other.deadline = Deadline(seconds, other.began + seconds)
         return other
@@ -86,14 +86,14 @@ class Attempts:
 
     @property
     def seconds_left(self) -> float:
-        """How long the operation may still take; none if its deadline is over."""
+        """How long the operation may still take; 0 if its deadline is over."""
         return max(0.0, self.deadline.at - self._loop.time())
 
     async def until_answered(self, request: Callable[[], Awaitable[T]]) -> T:
-        """Send a request that may be sent twice, again and again.
+        """Send a request until it is answered; repeating it must do no harm.
 
         Raises:
-            OutOfTimeError: no answer until the deadline.
+            OutOfTimeError, PermanentError: as `back_off`.
         """
         while True:
             try:
@@ -102,7 +102,7 @@ class Attempts:
                 await self.back_off(failure)
 
     async def write_once(self, request: Callable[[], Awaitable[T]]) -> T:
-        """Send a write once, and note whether it may have taken effect without an answer; raises `NoResponse`."""
+        """Send a write once, and set `lost` if it may have taken effect without an answer; raises `NoResponse`."""
         began = self._loop.time()
         self.sent, self._first_sent = True, min(began, self._first_sent)
         try:
@@ -113,11 +113,11 @@ class Attempts:
             raise
 
     def seconds_since_effect(self, resends: bool) -> float:
-        """How long ago a write without an answer was first sent; any write, if the client sends it again by itself."""
+        """Seconds since the first unanswered write was sent; since the first write, if the client resends by itself."""
         return self._loop.time() - (self._first_sent if resends else self._first_lost)
 
     async def once(self, request: Callable[[], Awaitable[T]]) -> T:
-        """Send a request, and give it up at the deadline: the only place where one is sent; raises `NoResponse`."""
+        """Send a request once, and cancel it at the deadline; raises `NoResponse`. Every request is sent here."""
         self._requests += 1
         self._first_request = min(self._first_request, self._loop.time())
         try:
@@ -131,11 +131,13 @@ class Attempts:
             raise UnknownOutcome(f"the storage client failed ({type(mistake).__name__})") from mistake
 
     async def back_off(self, failure: NoResponse) -> None:
-        """Note a failure, and wait before the next request: twice as long each time at most, full jitter.
+        """Note a failure, and wait before the next request: exponential back-off with full jitter, 2 seconds at most.
+
+        If the store asks to wait, this time is added.
 
         Raises:
-            OutOfTimeError: there is no time for another one.
-            PermanentError: the server sends no HTTP, again and again; or it never answered for some seconds.
+            OutOfTimeError: the deadline leaves no time for another request.
+            PermanentError: several answers in a row were not HTTP; or the server never answered for some seconds.
         """
         self._garbled = self._garbled + 1 if isinstance(failure, InvalidResponse) else 0
         if self._garbled >= _MOST_GARBLED:
@@ -146,7 +148,7 @@ class Attempts:
         await self._wait(max(0.0, failure.wait) + self._jitter() * _window(_FIRST, self._failures, _LONGEST))
 
     def _look_at(self, failure: NoResponse) -> None:
-        """End at a server that is out of reach, and warn once that requests are sent again."""
+        """Raise `PermanentError` if the server is out of reach; log one warning that requests are repeated."""
         ends = self.deadline.at
         if isinstance(failure, Unreachable):
             ends = min(ends, self._first_request + _UNREACHABLE_SECONDS)
@@ -154,17 +156,17 @@ class Attempts:
                 raise PermanentError(f"{failure}, {self._requests} requests in {self.seconds_ago:.1f} s") from failure
         if self._failures == _TOLD:
             left = max(0.0, ends - self._loop.time())
-            _log.warning("%s: %s; it is asked again for up to %.0f s", self._subject, failure, left)
+            _log.warning("%s: %s; retrying for up to %.0f s", self._subject, failure, left)
 
     async def lose(self) -> None:
-        """Wait after a lost race; raises as `back_off`."""
+        """Wait after a lost race; raises `OutOfTimeError`."""
         self._races += 1
         self._last = f"{self._races} lost races"
         await self._wait(self._jitter() * _window(_FIRST_RACE, self._races, _LONGEST_RACE), races=not self._failures)
 
     async def wait_for_room(self) -> None:
-        """Wait until entries of other writers are over; raises as `back_off`."""
-        self._last = "too many processes change the file"
+        """Wait for records of other writers to expire; raises `OutOfTimeError`."""
+        self._last = "too many processes write this file"
         await self._wait(_LONGEST * (0.5 + self._jitter() / 2))
 
     async def _wait(self, seconds: float, races: bool = False) -> None:

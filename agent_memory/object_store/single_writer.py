@@ -1,4 +1,4 @@
-"""`SingleWriterStore`: preconditions without the server, for a bucket with no other writer."""
+"""`SingleWriterStore`: preconditions that the client checks, for a bucket with a single writer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from agent_memory.object_store.engine import (
 
 
 class SingleWriterStore:
-    """A store whose preconditions are looked at before the request, because there is no other writer."""
+    """A store whose preconditions are checked before the request; safe only if no other process writes there."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store

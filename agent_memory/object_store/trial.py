@@ -1,8 +1,8 @@
-"""The trial of a server: which preconditions it keeps, found out on a scratch object before a write relies on them.
+"""`Trial`: finds out on a scratch object which preconditions a server keeps, before a write relies on them.
 
-A precondition is kept if the server refuses a change whose precondition does not hold *and* makes one whose
-precondition holds. Only answers decide: a request without an answer is sent again, and a refusal that may be the answer
-to a repetition is settled by a look at the scratch object, which has no other writer.
+The server keeps a precondition if it refuses a change whose precondition does not hold *and* makes a change whose
+precondition holds. Only answers decide: an unanswered request is repeated, and if a refusal may answer a repetition,
+the state of the scratch object decides, because it has no other writer.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from agent_memory.object_store.engine import (
 )
 from agent_memory.object_store.retry import Attempts
 
-ADVICE = "if a single process writes here, say so by the storage option allow_single_writer"
+ADVICE = "if only one process writes here, set the storage option allow_single_writer"
 
 
 class Condition(Enum):
-    """What a server does with one kind of precondition; the value of each but `KEPT` is why nothing may rely on it."""
+    """What a server does with one kind of precondition. The value, except of `KEPT`, is the text of the refusal."""
 
     KEPT = ""
     IGNORED = "this server ignores preconditions, so concurrent writers would lose each other's writes"
     NEVER_MET = "this server refuses preconditions that hold, so no conditional write would succeed"
     NOT_TAKEN = "this server does not take conditional requests"
-    NOT_SENT = "this engine cannot delete on a condition, and who deletes on none may delete another's write"
-    NOT_TRIED = "this server's preconditions were not tried yet"
+    NOT_SENT = "this engine has no conditional delete, and a delete without one may remove another writer's change"
+    NOT_TRIED = "this server's preconditions have not been tried yet"
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,9 @@ class Conditions:
         swap: a PUT with ``If-Match``.
         delete: a DELETE with ``If-Match``.
         copy: the copy of a part with ``x-amz-copy-source-if-match``.
-        complete: the completion of an upload in parts with ``If-Match``; tried with copied parts.
-        create_upload: the completion of an upload of new parts with ``If-None-Match: *``.
-        swap_upload: the same with ``If-Match``.
+        complete: the completion of a multipart upload of copied parts with ``If-Match``.
+        create_upload: the completion of a multipart upload of new parts with ``If-None-Match: *``.
+        swap_upload: the completion of a multipart upload of new parts with ``If-Match``.
     """
 
     create: Condition = Condition.NOT_TRIED
@@ -76,19 +76,19 @@ class Conditions:
 
     @property
     def may_keep_uploads(self) -> bool:
-        """The same, or not tried yet."""
+        """Whether a large object can be appended to in parts, or this was not tried yet."""
         return self.keeps_uploads or self.complete is Condition.NOT_TRIED
 
 
 class Trial(Uncopied):
-    """The trial of one server, part by part, each before the first operation that relies on it.
+    """The trial of one server. Each precondition is tried before the first operation that relies on it.
 
     Args:
         store: the engine.
         cleanup: removes a scratch object if the trial fails.
 
     Attributes:
-        known: what the trial has told so far.
+        known: the results so far.
     """
 
     def __init__(self, store: ObjectStore, cleanup: Cleanup) -> None:
@@ -98,11 +98,11 @@ class Trial(Uncopied):
         self.known = Conditions(**unsent)
 
     async def of_writes(self, name: str, attempts: Attempts) -> Conditions:
-        """What the server does with conditional PUTs and DELETEs.
+        """Try conditional PUTs and DELETEs, unless they were tried or the store is trusted.
 
         Args:
-            name: an object in whose directory the scratch object lies, so that the same permissions apply.
-            attempts: the time there is.
+            name: an object; the scratch object lies in its directory, so that the same permissions apply.
+            attempts: the operation, for its deadline.
         """
         if self.known.swap is Condition.NOT_TRIED:
             trusted = await attempts.until_answered(self._store.is_trusted)
@@ -111,10 +111,10 @@ class Trial(Uncopied):
         return self.known
 
     async def of_deletes(self, name: str, attempts: Attempts) -> Conditions:
-        """The same after `of_writes`, which leaves DELETE untried where the credentials may not delete.
+        """Try a conditional DELETE if `of_writes` did not, because the credentials had no permission to delete.
 
         Raises:
-            PermanentError: they still may not.
+            PermanentError: they still have none.
         """
         if self.known.delete is Condition.NOT_TRIED:
             async with self._scratch(name, attempts) as scratch:
@@ -123,14 +123,14 @@ class Trial(Uncopied):
         return self.known
 
     async def of_uploads(self, name: str, attempts: Attempts) -> Conditions:
-        """What the server does with conditional uploads in parts.
+        """Try conditional copies of parts, and conditional completions of such uploads.
 
         Args:
-            name: an object that has the size of a part at least.
-            attempts: the time there is.
+            name: an object of at least the least size of a part.
+            attempts: the operation, for its deadline.
 
         Raises:
-            NotFound: there is no such object any more.
+            NotFound: the object no longer exists.
         """
         store = self._store
         if self.known.complete is Condition.NOT_TRIED and isinstance(store, SupportsMultipart):
@@ -141,12 +141,12 @@ class Trial(Uncopied):
         return self.known
 
     async def of_new_parts(self, name: str, attempts: Attempts, condition: Literal["create", "swap"]) -> Conditions:
-        """What the server does with an upload of new parts that is completed on one kind of condition.
+        """Try the completion of a multipart upload of new parts with one kind of condition.
 
         Args:
-            name: an object in whose directory the scratch object lies.
-            attempts: the time there is.
-            condition: ``If-None-Match: *``, or ``If-Match``.
+            name: an object; the scratch object lies in its directory.
+            attempts: the operation, for its deadline.
+            condition: "create" is ``If-None-Match: *``, "swap" is ``If-Match``.
         """
         store, field = self._store, f"{condition}_upload"
         if getattr(self.known, field) is Condition.NOT_TRIED and isinstance(store, SupportsMultipart):
@@ -183,7 +183,7 @@ class Trial(Uncopied):
         if_match: str | None = None,
         absent: bool = False,
     ) -> bool:
-        """Whether an upload of one small part is completed on a condition; each has a content of its own."""
+        """Whether the server completes an upload of one small part, with random content, on a condition."""
         upload = await attempts.until_answered(partial(store.begin_upload, scratch.name, {}))
         abort = partial(store.abort_upload, RetainedVersion(scratch.name, upload))
         async with self._cleanup.on_failure(abort, attempts):
@@ -213,12 +213,12 @@ class Trial(Uncopied):
                 delete = await self._tried_delete(scratch, stale)
             except UnknownOutcome:
                 raise
-            except PermanentError:  # credentials that may not delete: tried again by what needs it
+            except PermanentError:  # no permission to delete: `of_deletes` tries it when it is needed
                 delete = Condition.NOT_TRIED
             return Conditions(create, swap, delete)
 
     async def _tried_swap(self, scratch: _ScratchObject, first: str) -> Condition:
-        """By the ETag as the server gives it, else without its quotes, as Ceph RGW takes it."""
+        """Try ``If-Match`` with the ETag as the server sends it, then without its quotes, which Ceph RGW requires."""
         found = Condition.NEVER_MET
         for etag in (first, first.strip('"')):
             swap = partial(scratch.put, if_match=etag)
@@ -248,7 +248,7 @@ class Trial(Uncopied):
                 abort = partial(store.abort_upload, RetainedVersion(scratch.name, upload))
                 async with self._cleanup.on_failure(abort, attempts):
                     found = await _tried_parts(store, name, upload, scratch, attempts)
-                if found != (Condition.KEPT, Condition.KEPT):  # else it is complete
+                if found != (Condition.KEPT, Condition.KEPT):  # otherwise the upload is complete
                     await self._cleanup.run(abort, attempts)
                 return found
             except UnknownOutcome:
@@ -263,15 +263,15 @@ class Trial(Uncopied):
         async with self._cleanup.on_failure(remove, attempts):
             yield scratch
             if scratch.etag is not None:
-                await self._cleanup.run(remove, attempts)  # credentials that may not delete leave it
+                await self._cleanup.run(remove, attempts)  # without permission to delete, the object stays
 
 
 class _ScratchObject:
-    """An object that only one trial knows.
+    """An object with a random name, used by one trial only.
 
     Attributes:
-        etag: of its present state; None if there is none.
-        may_exist: whether a request that makes it may have reached the server.
+        etag: the ETag of its current state; None if the object does not exist.
+        may_exist: whether a request that creates it may have reached the server.
     """
 
     def __init__(self, store: ObjectStore, beside: str, attempts: Attempts) -> None:
@@ -295,7 +295,7 @@ class _ScratchObject:
     async def condition(
         self, holds: Callable[[], Awaitable[str]], does_not_hold: Callable[[], Awaitable[str]]
     ) -> Condition:
-        """What becomes of a change whose precondition holds, and of one, sent after it, whose does not."""
+        """Send a change whose precondition holds, then a change whose precondition does not hold."""
         try:
             if not await self.takes(holds):
                 return Condition.NEVER_MET
@@ -304,9 +304,9 @@ class _ScratchObject:
             return Condition.NOT_TAKEN
 
     async def takes(self, change: Callable[[], Awaitable[str | None]]) -> bool:
-        """Send a change until the server makes it or refuses it; returns whether it was made.
+        """Send a change until the server makes it or refuses it; return whether it was made.
 
-        A refusal after a request without an answer may be the answer to a repetition: then the object tells.
+        A refusal after an unanswered request may answer a repetition: then the state of the object decides.
 
         Raises:
             UnsupportedOperationError, PermanentError: as `ObjectStore`.

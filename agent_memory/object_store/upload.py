@@ -1,4 +1,4 @@
-"""`UploadInParts`: a file of any size as an upload in parts, invisible until the server completes it."""
+"""`UploadInParts`: writes a file of any size by a multipart upload, invisible until the server completes it."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from agent_memory.object_store.multipart import Composer
 from agent_memory.object_store.write_log import TrackedVersion, WriteLog, WriteRecord
 
 UPLOAD_SECONDS: Final = 86_400.0
-"""How long an upload may take: so long its entry is kept in the object's metadata."""
+"""How long an upload may take; the object's metadata keep its record for as long."""
 MOST_PARTS: Final = 9_999
 
 
 class BegunUpload(NamedTuple):
-    """An upload as it was begun: the state it is conditional on, and the entry and table in its metadata."""
+    """An upload that has begun: the state that it is conditional on, and the record and write log in its metadata."""
 
     id: str
     when: WriteWhen
@@ -44,14 +44,14 @@ class UploadInParts(Uncopied):
     """See `agent_memory.backend.Parts`.
 
     Args:
-        key: the file's.
+        key: the key of the file.
         begun: the upload.
-        part_bytes: how many bytes a part has.
+        part_bytes: how many bytes each part has, except the last one.
         store: the engine.
-        bucket: gives each request its time.
-        composer: tells whether the server copies parts on a condition.
+        bucket: gives each request a deadline.
+        composer: finds out whether the server copies parts on a condition.
         cleanup: aborts the upload.
-        changing: runs the completion behind the other changes of the file.
+        changing: runs the completion under the file's lock.
     """
 
     def __init__(
@@ -83,10 +83,10 @@ class UploadInParts(Uncopied):
             try:
                 self._etags.append(await attempts.until_answered(put))
             except NotFound as gone:
-                raise PermanentError("the upload in parts is not there any more") from gone
+                raise PermanentError("the multipart upload no longer exists") from gone
 
     async def add_copy(self, source: Key, start: int, end: int, version: Version) -> bool:
-        """See `agent_memory.backend.Parts.add_copy`: False, too, if the server does not keep the copy's condition."""
+        """See `agent_memory.backend.Parts.add_copy`; False also if the server does not keep the copy's precondition."""
         if end - start < self._store.least_part and not start:
             return False
         name, number = self._bucket.name(source), len(self._etags) + 1
@@ -102,7 +102,7 @@ class UploadInParts(Uncopied):
 
     async def complete(self) -> Version:
         if not self._etags:
-            await self.add(b"")  # an upload has a part at least
+            await self.add(b"")  # an upload has at least one part
         version = await self._changing(self._complete)
         self._is_complete = True
         return version
@@ -116,7 +116,7 @@ class UploadInParts(Uncopied):
     async def _complete(self, write: Write) -> TrackedVersion:
         begun = self._begun
         if self._store.now() + write.attempts.seconds_left > begun.entry.until:
-            raise PermanentError("the upload in parts took more than a day")
+            raise PermanentError("the multipart upload took more than a day")
         write.carry(begun.entry)
         complete = partial(self._store.complete_upload, self._name, begun.id, self._etags)
         if begun.when is ANY:
@@ -143,14 +143,14 @@ class UploadInParts(Uncopied):
 
 
 def exists(key: Key) -> FileAlreadyExistsError:
-    """The error for a name that is to be new."""
+    """The error for a create whose name is taken."""
     return FileAlreadyExistsError("the file exists", path=key.path)
 
 
 def unknown(key: Key) -> OutcomeUnknownError:
-    """The error for a write whose answer was lost, and that the object does not hold."""
+    """The error for a write without an answer that the object does not contain."""
     return OutcomeUnknownError(
-        "an answer was lost, and the file is not the one that was sent; "
-        "whether that was written before could not be found out",
+        "an answer was lost, and the file does not contain this write now; "
+        "it could not be found out whether it did before",
         path=key.path,
     )

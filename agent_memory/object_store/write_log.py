@@ -1,11 +1,12 @@
-"""Who wrote an object, kept in its own metadata, so that a writer whose answer was lost can find its write.
+"""`WriteLog`: the records of recent writes in an object's metadata, by which a writer finds a write without an answer.
 
-A refused precondition proves nothing by itself: the write that was refused may be a copy of one that took effect. So
-every write carries an entry ``id:sequence:until``, one of each writer, and every conditional write carries the entries
-it found on. Whoever finds its own entry has written; whoever does not, in an object of the same **chain**, has not,
-for every write of the chain kept what it found. A chain begins with a write that looked at nothing, or that created.
+A refused precondition proves nothing by itself: the refused request may repeat a request that took effect. So every
+write carries a record ``id:sequence:until``, and every conditional write also carries the records of the state that it
+replaces, the latest of each writer. A writer that finds its record has written. A writer that does not find it, in an
+object of the same **chain**, has not written, because every write of a chain carries the records that it found. A chain
+begins with a write that created the object, or that had no condition.
 
-Entries are dropped once ``until``, in seconds of the store's clock, is over: nobody looks for them any more.
+A record is dropped after ``until``, in seconds of the store's clock, when its writer does not look for it any more.
 """
 
 from __future__ import annotations
@@ -25,17 +26,17 @@ from agent_memory.runtime.fork import call_in_child
 from agent_memory.runtime.queues import KeyedLocks
 
 MOST_BYTES = 1_900
-"""Of the 2,048 that S3 allows for all metadata of the user, name included."""
+"""The most bytes of a write log, name included; S3 allows 2,048 for all user metadata of an object."""
 
 _NAME = "agent-memory-writers"
 _TEXT = re.compile(r"(?P<chain>=?[0-9a-f]{14})(?P<entries>(?: [0-9a-f]{8}:[0-9a-f]{1,12}:[0-9a-f]{1,12})*)\Z")
 _LATEST = 16**8 - 1
-_chains = Random()  # noqa: S311 - chains are told apart by it; of the system's own each would wait for the other threads
+_chains = Random()  # noqa: S311 - no secret; the system's generator would wait for other threads at each call
 call_in_child(_chains.seed)
 
 
 class WriteRecord(NamedTuple):
-    """One write: the writer's id, its number among the writer's writes, and until when it is kept."""
+    """One write: the writer's id, the write's number among that writer's, and until when the record is kept."""
 
     writer: str
     sequence: int
@@ -52,61 +53,61 @@ class WriteRecord(NamedTuple):
 
 
 class WriteLog(NamedTuple):
-    """The entries of one object, oldest first, and the chain they belong to."""
+    """The records in one object, oldest first, and the chain that they belong to."""
 
     chain: str
     entries: tuple[WriteRecord, ...] = ()
 
     @classmethod
     def new(cls, now: float, entries: tuple[WriteRecord, ...] = ()) -> WriteLog:
-        """Of an object that is written without looking at what was there, or where nothing was."""
+        """The log of an object that is created, or written without a condition: it begins a chain."""
         return cls(f"{int(now):08x}{_chains.getrandbits(24):06x}", entries)
 
     @classmethod
     def of(cls, metadata: Mapping[str, str], etag: str) -> WriteLog:
-        """Of an object as it was found; one that others wrote has a chain of its own, made of its ETag."""
+        """The log of an object that was read. An object of another program has its own chain, made from its ETag."""
         if (match := _TEXT.match(metadata.get(_NAME, ""))) is None:
             return cls("=" + hashlib.sha256(etag.encode()).hexdigest()[:14])
         return cls(match["chain"], tuple(WriteRecord.parsed(text) for text in match["entries"].split()))
 
     @property
     def began(self) -> float:
-        """When the chain began, by the store's clock; infinitely late where somebody else began it."""
+        """When the chain began, by the store's clock; infinity if another program began it."""
         return math.inf if self.chain.startswith("=") else float(int(self.chain[:8], 16))
 
     def has(self, entry: WriteRecord) -> bool:
-        """Whether a write is in the object, or in one it was made of."""
+        """Whether a write is in the object, or in an earlier state that it was made from."""
         return any(entry[:2] == other[:2] for other in self.entries)
 
     def stamped(self, entry: WriteRecord, now: float) -> WriteLog | None:
-        """With one more write, in the place of its writer's last; None if the metadata have no room for it."""
+        """The log with one more record, which replaces its writer's last; None if the metadata have no room for it."""
         kept = tuple(other for other in self.entries if other.until > now and other.writer != entry.writer)
         table = WriteLog(self.chain, (*kept, entry))
-        fits = not kept or len(_NAME) + len(table.text) <= MOST_BYTES  # one alone always does
+        fits = not kept or len(_NAME) + len(table.text) <= MOST_BYTES  # a single record always fits
         return table if fits else None
 
     @property
     def text(self) -> str:
-        """As the metadata hold it."""
+        """The log as the metadata hold it."""
         return " ".join((self.chain, *map(str, self.entries)))
 
     @property
     def metadata(self) -> dict[str, str]:
-        """What to write beside the data."""
+        """The metadata to write with the data."""
         return {_NAME: self.text}
 
 
 @dataclass(frozen=True)
 class TrackedVersion(Version):
-    """A version that carries the object's writers along, where they are known: a listing does not tell them."""
+    """A version with the object's write log; None if it is not known, as in a listing."""
 
     table: WriteLog | None = field(default=None, compare=False, repr=False)
 
 
 class Writer:
-    """Gives out entries, and turns, for it has one write under way per object: what writes on one event loop.
+    """The writer of one event loop: it issues records, and locks that allow one write at a time for each object.
 
-    After a fork the child is another writer.
+    After a fork the child process is another writer.
     """
 
     def __init__(self) -> None:
@@ -116,7 +117,7 @@ class Writer:
         self._sequence = 0
 
     def entry(self, until: float) -> WriteRecord:
-        """The entry of one write, however often it is sent."""
+        """A new record, for one write and all its requests."""
         if self._process != os.getpid():
             self._id, self._process = secrets.token_hex(4), os.getpid()
         self._sequence += 1
@@ -124,4 +125,4 @@ class Writer:
 
 
 ON_IO_LOOP = Writer()
-"""Who writes on fsspec's I/O loop."""
+"""The writer on fsspec's I/O loop."""

@@ -1,1 +1,1 @@
-"""Reading files in ranges, by lines, and with a filter before a search."""
+"""Reads files in ranges (`reader`) and by lines (`lines`), and skips blocks in a search (`prefilter`)."""

@@ -1,6 +1,6 @@
 """Whole lines of a file, forwards and backwards, in blocks of bounded size.
 
-A line ends at ``\\n``; the last one may end with the file. Lines longer than `MAX_LINE` are passed over.
+A line ends at ``\\n``; the last line may end with the file. Lines longer than `MAX_LINE` are skipped.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from typing import Final, NamedTuple
 from agent_memory.reading.reader import Reader
 
 MAX_LINE: Final = 16 * 1024 * 1024
-"""The longest line, in bytes, that is held in memory."""
+"""The most bytes of a line that are held in memory."""
 BLOCK: Final = 1024 * 1024
-"""Bytes read at once when going forwards."""
+"""Bytes of one read forwards."""
 TAIL: Final = 64 * 1024
-"""Bytes read first when going backwards; each next block is twice as large, up to `BLOCK`."""
+"""Bytes of the first read backwards; each next read is twice as large, up to `BLOCK`."""
 
 
 class Lines(NamedTuple):
     """Whole lines of a file.
 
-    They begin at ``start``; ``end`` is where the next line begins, or for lines read backwards where they end.
-    ``raw`` is the block that was read: from ``start`` on, perhaps past ``end``. ``too_long`` is the beginning of a
-    line that was passed over instead.
+    ``start`` is the offset of the first line; ``end`` is the offset after the last one. ``raw`` is the block that was
+    read: it begins at ``start`` and may go past ``end``. If a line was skipped, ``raw`` is empty and ``too_long`` is
+    the beginning of that line.
     """
 
     start: int
@@ -33,17 +33,17 @@ class Lines(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many bytes of ``raw`` are the lines'."""
+        """How many bytes of ``raw`` belong to the lines."""
         return min(len(self.raw), self.end - self.start)
 
     @property
     def data(self) -> bytes:
-        """The lines' bytes; a copy if the block that was read goes on."""
+        """The bytes of the lines; a copy if ``raw`` goes past ``end``."""
         return self.raw[: self.size]
 
 
 async def forwards(reader: Reader, start: int = 0, block: int = BLOCK) -> AsyncIterator[Lines]:
-    """All lines from the one that begins at ``start``."""
+    """Yield all lines from the line that begins at ``start``, in order."""
     found = await lines_at(reader, start, block)
     while found:
         yield found
@@ -51,7 +51,7 @@ async def forwards(reader: Reader, start: int = 0, block: int = BLOCK) -> AsyncI
 
 
 async def lines_at(reader: Reader, start: int, block: int = BLOCK) -> Lines | None:
-    """The next lines from ``start``, one at least; None at the end of the file."""
+    """The next lines from ``start``, at least one; None at the end of the file."""
     size = block
     while True:
         data = await reader.read(start, start + size)
@@ -74,7 +74,7 @@ async def _next_line(reader: Reader, start: int) -> int:
 
 
 async def backwards(reader: Reader, end: int | None = None, block: int = TAIL) -> AsyncIterator[Lines]:
-    """All lines up to ``end``, where one begins (None: the end of the file), the last lines first."""
+    """Yield all lines before ``end``, the last first; a line begins at ``end``, None is the end of the file."""
     size = block
     while end is None or end > 0:
         found = await _lines_before(reader, end, size)

@@ -1,10 +1,9 @@
-"""Where in a block of bytes a case-insensitive query could be, without decoding the block: no false negatives.
+"""`SearchPrefilter`: offsets in a block of bytes where a case-insensitive query may match, without decoding the block.
 
-A query matches a text if ``query.lower() in text.lower()``. A block that is skipped must be one that holds no such
-text, whatever spelling it has in the bytes: another case, a character whose lower case is a letter of the query
-(``K``, the Kelvin sign, is a ``k``), or in JSON an escape (``\\u006b``). So the longest run of the query that has
-one spelling but for ASCII case is searched for in the lowered bytes, and beside it, by one expression, every other
-spelling of any character of that run.
+There are no false negatives. A query matches a text if ``query.lower() in text.lower()``. In the bytes, a matching text
+may be spelled in another case, with a character whose lower case is a letter of the query (``K``, the Kelvin sign, is a
+``k``), or in JSON with an escape (``\\u006b``). So two things are searched for in the lowered bytes: the longest run
+of the query that has only one spelling apart from ASCII case, and every other spelling of any character of that run.
 """
 
 from __future__ import annotations
@@ -14,19 +13,19 @@ from collections.abc import Callable
 from functools import cache, partial
 from typing import Final
 
-_LAST_CASED: Final = 0x20000  # no character from here on has another lower case; a test holds Unicode to it
-_LOOKED_AT: Final = 256  # characters of a query: enough to be rare, and a query of 50 MB costs no more
+_LAST_CASED: Final = 0x20000  # no character from here on has another lower case; a test checks it
+_LOOKED_AT: Final = 256  # characters of a query: enough for few matches, and a query of 50 MB takes no more time
 _SHORT_ESCAPES: Final = {
     '"': b'\\"', "\\": b"\\\\", "/": b"\\/", "\b": b"\\b", "\f": b"\\f", "\n": b"\\n", "\r": b"\\r", "\t": b"\\t",
 }  # fmt: skip
 
 
 class SearchPrefilter:
-    """A query's traces in bytes.
+    """A query, prepared for a search in blocks of bytes.
 
     Args:
         query: the text to find, lowered by `str.lower`; not empty.
-        json: whether texts are in JSON strings, where characters may be escaped; else they are plain UTF-8.
+        json: whether texts are in JSON strings, where characters may be escaped; otherwise they are plain UTF-8.
     """
 
     def __init__(self, query: str, *, json: bool) -> None:
@@ -42,9 +41,9 @@ class SearchPrefilter:
         self._everywhere = not _is_encodable(query) or (not json and "\ufffd" in query)
 
     def finder(self, block: bytes) -> Callable[[int], int]:
-        """A function from an offset of the block to the next one where the query could be, or -1.
+        """A function that returns the next offset, from a given one on, where the query may match; -1 if there is none.
 
-        A line that matches has one of these offsets. Offsets are asked for in ascending order.
+        Every matching line contains such an offset. The function must be called with ascending offsets.
         """
         if self._everywhere:
             return lambda at: at if at < len(block) else -1
@@ -93,7 +92,7 @@ def _runs(query: str, json: bool) -> list[str]:
 
 
 def _is_plain(character: str, json: bool) -> bool:
-    """Whether a character has one spelling as raw bytes once ASCII is lowered, if it is not escaped."""
+    """Whether a character, unless escaped, has only one spelling in bytes whose ASCII letters are lowered."""
     if json and (character in '"\\' or character < " "):
         return False
     return character.isascii() or (_is_encodable(character) and character not in _uppers())
@@ -109,12 +108,12 @@ def _is_encodable(text: str) -> bool:
 
 @cache
 def _uppers() -> dict[str, frozenset[str]]:
-    """For each character, the others whose lower case has it."""
+    """For each character, the other characters whose lower case contains it."""
     found: dict[str, set[str]] = {}
     for character in map(chr, range(_LAST_CASED)):
         lowered = character.lower()
         if lowered != character:
             for letter in lowered:
                 found.setdefault(letter, set()).add(character)
-    found.setdefault("ς", set()).add("Σ")  # a sigma at the end of a word
+    found.setdefault("ς", set()).add("Σ")  # at the end of a word
     return {letter: frozenset(others) for letter, others in found.items()}

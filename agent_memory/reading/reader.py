@@ -1,4 +1,4 @@
-"""Reading one file in ranges: bounded memory, one state of the file throughout, appends tolerated."""
+"""`Reader`: reads one file in ranges, with bounded memory, from one state of the file; appends are tolerated."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _MOST_BEGINNINGS = 100
 
 
 class Reader(Uncopied):
-    """One file, read in ranges; what a function given to `agent_memory.AgentMemory.scan` awaits, and nothing else.
+    """One file, read in ranges. A function given to `agent_memory.AgentMemory.scan` may await only these reads.
 
-    The first read pins the file's state and its size; if it did not reach the end, the last 1,024 bytes are read too.
-    If the file changes afterwards, reading goes on as long as it grew and those bytes, and the first 1,024 of what was
-    read last, are still in their places, as after an append; otherwise `ConflictError`. A file that grew and has the
-    same bytes in both places, though others changed, is not told apart from one appended to.
+    The first read fixes the file's state and size; if it does not reach the end, the last 1,024 bytes are read too. If
+    the file changes afterwards, a read succeeds only if the change looks like an append: the file grew, and those bytes
+    and the first 1,024 of the last read are still in their places. Otherwise it raises `ConflictError`. A file that
+    grew, has the same bytes in both places and changed elsewhere is not detected.
     """
 
     def __init__(self, store: Backend, run: Run, key: Key) -> None:
@@ -35,20 +35,20 @@ class Reader(Uncopied):
 
     @property
     def version(self) -> Version | None:
-        """The version of the state read last, appends included; None before the first read."""
+        """The version of the state read last, which may include appends; None before the first read."""
         return self._last.version if self._last else None
 
     async def read(self, start: int, end: int) -> bytes:
         """The bytes ``[start:end]`` of the file, fewer where it ends.
 
         Raises:
-            AgentMemoryFileNotFoundError: no such file.
+            AgentMemoryFileNotFoundError: the file does not exist.
             ConflictError: the file was rewritten since it was first read.
         """
         return await self._read(start, end if self._last is None else min(end, self._size))
 
     async def read_tail(self, size: int) -> bytes:
-        """The last ``size`` bytes of the file; for a first read."""
+        """The last ``size`` bytes of the file; only as the first read."""
         return await self._read(-size, None)
 
     async def _read(self, start: int, end: int | None) -> bytes:
@@ -73,7 +73,7 @@ class Reader(Uncopied):
                 else:
                     tail = (await self._run.call(self._store.read, self._key, at, size, when=snapshot.version)).data
             except ConflictError:
-                continue  # nothing was handed out yet: begin again with what is there now
+                continue  # nothing was returned yet, so begin again with the new state
             self._size = size
             self._marks = ((at, tail),)
             return snapshot

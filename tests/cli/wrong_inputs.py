@@ -55,7 +55,7 @@ ROWS: Final = (
         "an endpoint where nothing listens",
         f"{_S3}http://localhost:9 ls",
         1,
-        ("endpoint refuses", "asked again"),
+        ("endpoint refuses", "retrying"),
         env=_KEYS,
     ),
     Row("https where the server speaks http", f"{_S3}{_HTTPS} ls", 1, ("TLS",), "ministack", _KEYS),

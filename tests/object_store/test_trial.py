@@ -83,7 +83,7 @@ def test_an_operation_works_if_its_precondition_is_kept_and_is_refused_first_if_
         if kept:
             call()
             return
-        reason = "this engine cannot" if kind == "delete" and engine == "obstore" else REASONS[combination[kind]]
+        reason = "no conditional delete" if kind == "delete" and engine == "obstore" else REASONS[combination[kind]]
         with pytest.raises(UnsupportedOperationError, match=f"{reason}.*allow_single_writer"):
             call()
 

@@ -167,7 +167,7 @@ def test_a_refused_connection_is_retried_for_some_seconds_with_one_warning(
 ) -> None:
     text = refused(CALLS[call], options(engine, f"http://127.0.0.1:{free_port()}"))
     assert "the endpoint refuses the connection" in text
-    (told,) = [each for each in caplog.records if "asked again" in each.getMessage()]
+    (told,) = [each for each in caplog.records if "retrying" in each.getMessage()]
     assert told.levelno == logging.WARNING
     assert f"bucket '{BUCKET}'" in told.getMessage()
     assert "the endpoint refuses the connection" in told.getMessage()
@@ -231,7 +231,7 @@ def test_a_server_that_answered_before_is_retried_until_the_deadline() -> None:
 def test_an_operation_that_retries_logs_one_warning(failure: Exception, caplog: pytest.LogCaptureFixture) -> None:
     simulated(failure)
     (told,) = caplog.records
-    assert told.getMessage().startswith("the store: refused; it is asked again for up to ")
+    assert told.getMessage().startswith("the store: refused; retrying for up to ")
 
 
 def test_a_lasting_failure_is_permanent_only_until_the_server_has_answered() -> None:
