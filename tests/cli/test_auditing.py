@@ -90,7 +90,7 @@ def test_without_an_audit_log_none_is_written_and_show_says_how_to_have_one(
     assert run(*how, "write", "a.md", "x").exit_code == 0
     result = run("audit", "show")
     assert (result.exit_code, result.stdout) == (1, "")
-    assert "a command that changes something writes one, unless --no-audit" in result.stderr
+    assert "a command that changes something creates it, unless --no-audit" in result.stderr
     assert not LOG.exists()
 
 

@@ -185,7 +185,7 @@ def test_names_in_storage_that_no_path_can_name_are_counted_for_each_agent(run: 
     (agents / "stray.md").write_text("x")
     result = run("doctor", "--rounds", "1")
     assert result.exit_code == 0
-    assert "default: 2 names no path can name" in result.stdout
+    assert "default: 2 names left alone: not a valid path" in result.stdout
     assert "stray.md" in result.stdout
 
 

@@ -224,5 +224,5 @@ def test_to_look_for_a_content_makes_no_salt(run: Run, tmp_path: Path) -> None:
     result = run("audit", "show", "--log", "none/audit.jsonl", "--agent", "typo", "--content", "two")
     assert (result.exit_code, "no salt of this agent" in result.stderr) == (1, True)
     result = run("audit", "show", "--log", "none/audit.jsonl", "--content", "two")
-    assert (result.exit_code, "goes with --agent" in result.stderr) == (2, True)
+    assert (result.exit_code, "--content needs --agent" in result.stderr) == (2, True)
     assert not (tmp_path / "none").exists()

@@ -103,7 +103,7 @@ def test_doctor_says_so(unsafe: tuple[S3Server, str]) -> None:
     result = CliRunner().invoke(app, ["--url", server.new_url(), *options, "doctor", "--rounds", "1"])
     assert reason in " ".join(result.output.split())
     # A reader of rclone's may also see a file that is being replaced, now and then.
-    assert re.search("a store for a single writer|Not kept: atomic_write", result.output)
+    assert re.search("this store is for a single writer|Not kept: atomic_write", result.output)
 
 
 @pytest.mark.long
