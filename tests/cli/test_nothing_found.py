@@ -43,7 +43,7 @@ def test_a_tree_without_agents_is_told(run: Run) -> None:
 @pytest.mark.usefixtures("bot")
 def test_the_conversation_in_a_directory_is_shown_searched_and_appended_to(run: Run) -> None:
     where = ("--url", "store", "--agent", "bot", "history")
-    assert "--directory names another place" in run(*where, "show").stderr
+    assert "--directory selects another directory" in run(*where, "show").stderr
     assert "We drink tea." in run(*where, "show", "--directory", "conversation").stdout
     assert "We drink tea." in run(*where, "search", "tea", "--directory", "conversation").stdout
     assert run(*where, "append", "--role", "user", "--directory", "conversation", "More.").exit_code == 0
