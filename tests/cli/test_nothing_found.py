@@ -37,7 +37,7 @@ def test_a_tree_without_agents_is_told(run: Run) -> None:
     with AgentMemory.open("store") as memory:
         memory.write("notes/a.md", "a")
     told = run("--url", "store", "ls").stderr
-    assert told.endswith("no agent has; a tree without agents (AgentMemory.open) is not shown\n")
+    assert told.endswith("no agent has any; a tree without agents (AgentMemory.open) is not shown\n")
 
 
 @pytest.mark.usefixtures("bot")
