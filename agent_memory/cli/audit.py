@@ -87,8 +87,8 @@ def verify_(
         for line in _lines(verdict.findings, anchored=bool(kept)):
             click.echo(printable(line))
         summary = Counter(finding.kind for finding in verdict.findings)
-        told = ", ".join(f"{number} {kind}" for kind, number in summary.items()) or "nothing found"
-        click.echo(f"{counted(verdict.records, 'record')} of {counted(verdict.writers, 'writer')}: {told}")
+        kinds = ", ".join(f"{number} {kind}" for kind, number in summary.items()) or "nothing found"
+        click.echo(f"{counted(verdict.records, 'record')} of {counted(verdict.writers, 'writer')}: {kinds}")
     if not verdict.is_intact:
         raise click.exceptions.Exit(Exit.FAILED)
 

@@ -197,11 +197,11 @@ def _print(diagnosis: Diagnosis) -> None:
     if not diagnosis.broken and diagnosis.faults:
         click.echo("Verdict: none. The storage failed, so its promises could not be tested.")
     elif diagnosis.broken:
-        click.echo("Verdict: this store does not keep what its backend states.")
+        click.echo("Verdict: this store does not keep the promises that its backend states.")
     elif diagnosis.single_writer:
         click.echo("Verdict: this store is for a single writer; operations that need more are refused.")
     else:
-        click.echo("Verdict: as far as it was tested, the store keeps what its backend states.")
+        click.echo("Verdict: as far as it was tested, the store keeps the promises that its backend states.")
 
 
 def _table(findings: Sequence[Observation]) -> Table:
@@ -226,7 +226,7 @@ def _print_trees(diagnosis: Diagnosis) -> None:
     click.echo(f"In storage: {counted(len(diagnosis.trees), 'agent')}, {counted(files, 'file')}")
     for tree in diagnosis.trees:
         if tree.skipped:
-            click.echo(f"  {tree.agent}: {counted(tree.skipped, 'name')} left alone: not a valid path, or no access")
+            click.echo(f"  {tree.agent}: {counted(tree.skipped, 'name')} skipped: not a valid path, or no access")
         if tree.doubles:
             click.echo(f"  {tree.agent}: both file and directory: {_some(tree.doubles)}")
     if diagnosis.agents.strays:

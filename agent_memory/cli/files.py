@@ -233,5 +233,5 @@ def _show_done(settings: Settings, done: str, result: TreeResult) -> None:
     if settings.json:
         show_json({"path": result.path, "files": result.files, "skipped": result.skipped})
         return
-    left = f"; {counted(result.skipped, 'name')} left alone: not a valid path" if result.skipped else ""
+    left = f"; {counted(result.skipped, 'name')} skipped: not a valid path" if result.skipped else ""
     click.echo(f"{done} {result.path or '.'} ({counted(result.files, 'file')}{left})")

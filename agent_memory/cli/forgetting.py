@@ -79,8 +79,8 @@ def _ask_first(settings: Settings, path: str, yes: bool) -> None:
         return
     if sys.stdin is None or not sys.stdin.isatty():
         raise click.UsageError("forget asks first, and there is no terminal to ask in; --yes erases without asking")
-    what = f"{field(path)} of {settings.agent}" if path else f"all of {settings.agent}"
-    if not click.confirm(printable(f"Erase {what} for good?"), err=True):
+    subject = f"{field(path)} of {settings.agent}" if path else f"all of {settings.agent}"
+    if not click.confirm(printable(f"Erase {subject} for good?"), err=True):
         raise click.ClickException("nothing was erased")
 
 

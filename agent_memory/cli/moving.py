@@ -165,5 +165,5 @@ def failure(path: str, reason: str) -> Left:
 def line_of(left: Left) -> str:
     """The message to the user about a file that was not transferred; names are escaped."""
     message = message_of(left.error)
-    told = any(name[1:-1] in message for name in (repr(left.path), ascii(left.path)))
-    return message if told else f"{left.path!r}: {message}"
+    has_path = any(name[1:-1] in message for name in (repr(left.path), ascii(left.path)))
+    return message if has_path else f"{left.path!r}: {message}"

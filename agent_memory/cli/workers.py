@@ -70,12 +70,12 @@ def killed_while_writing(url: str, options: Mapping[str, object], agent: str, pa
     try:
         done = 0
         while True:
-            told = connection.recv()
-            if isinstance(told, str):
-                raise AppendError(f"a process could not write: {told}")
-            if told > KILLED_AT:
+            report = connection.recv()
+            if isinstance(report, str):
+                raise AppendError(f"a process could not write: {report}")
+            if report > KILLED_AT:
                 return done
-            done = told
+            done = report
     except EOFError:
         raise AppendError("a process could not write: it ended early") from None
     finally:

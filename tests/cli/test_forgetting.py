@@ -195,7 +195,7 @@ def test_a_log_of_the_configuration_gets_the_receipt_and_says_if_it_cannot_destr
 def test_names_that_no_key_can_name_are_told(run: Run, store: Path) -> None:
     (store / "agent_memory" / "bob" / "what?.md").write_text("x")
     result = run("--url", str(store), "forget", "--yes", "--agent", "bob")
-    assert (result.exit_code, "1 name left" in result.stderr) == (1, True)
+    assert (result.exit_code, "1 name not erased" in result.stderr) == (1, True)
 
 
 @pytest.mark.parametrize(

@@ -245,7 +245,7 @@ def test_names_that_no_path_can_name_are_reported_by_an_export(run: Run, tmp_pat
     (tmp_path / ".agent-memory/agent_memory/default/what?.md").write_text("an editor's")
     result = run("export", "target")
     assert result.exit_code == 5
-    assert "1 name in storage stayed out" in result.stderr
+    assert "1 name in storage left out" in result.stderr
     assert on_disk(tmp_path / "target") == {"a.md": b"x"}
 
 

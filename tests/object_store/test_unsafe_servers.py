@@ -151,7 +151,7 @@ def test_doctor_finds_a_safe_server_safe(ministack: S3Server) -> None:
     options = [part for name, value in ministack.options.items() for part in ("-o", f"{name}={value}")]
     result = CliRunner().invoke(app, ["--url", ministack.new_url(), *options, "doctor", "--rounds", "2"])
     assert result.exit_code == 0, result.output
-    assert "the store keeps what its backend states" in result.output
+    assert "the store keeps the promises that its backend states" in result.output
 
 
 def test_a_fault_is_no_verdict(ministack: S3Server) -> None:
