@@ -236,7 +236,7 @@ def _race(attempt: Callable[[int], None]) -> list[int]:
         try:
             return [racer for racer, won in enumerate(pool.map(run, range(_RACERS))) if won]
         except BaseException:
-            start.abort()  # after an interrupt the barrier never fills: release the waiting racers
+            start.abort()  # after an interrupt the barrier never fills, so release the waiting racers
             raise
 
 

@@ -117,7 +117,7 @@ def search(settings: Settings, query: str, path: str, glob: str | None, context:
         found = searching.search(query, path, glob=glob, context=context, max_results=max_results)
         skipped = settings.skipped.count
         if not found.matches:
-            below(memory, path)  # a missing path is an error, no match is none
+            below(memory, path)  # a missing path is an error, but no match is not
         settings.skipped.count = skipped  # not counted twice
     if settings.json:
         matches = [asdict(match) for match in found.matches]

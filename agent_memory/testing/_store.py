@@ -139,8 +139,8 @@ class ContractBase:
     model_steps: ClassVar[int] = 40
     """Maximum number of operations in a sequence."""
     single_writer: ClassVar[bool] = False
-    """Whether the caller that opened the backend assured it that there is no other writer. Then this one instance
-    also keeps the promises that its `Capabilities` do not state."""
+    """Whether the backend was opened with the caller's assurance that there is no other writer. Then it also keeps the
+    promises that its `Capabilities` do not state, as long as only this one instance is used."""
 
     @pytest.fixture
     def another_backend(self, backend: AnyBackend) -> AnyBackend:

@@ -174,7 +174,7 @@ def _contract(roots: Roots, rounds: int, single: bool) -> type[BackendContract]:
 
         @pytest.fixture
         def another_backend(self, url: str, backend: AnyBackend) -> Iterator[AnyBackend]:
-            if single:  # the caller has assured that there is no other instance
+            if single:  # the caller assured that there is no other writer
                 yield backend
                 return
             another = roots.open(url)

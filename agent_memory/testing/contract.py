@@ -39,8 +39,8 @@ class BackendContract(FunctionalContract, PartsRaceContract, RaceContract):
     ``another_backend`` is the same storage opened again, as another process would; by default it is the same object.
     A backend is tested against the `Capabilities` that it states. Every operation that it does not state must be
     refused with `UnsupportedOperationError`. For a slow store, lower the class attributes `rounds`, `workers`,
-    `many_files`, `large_bytes`, `model_examples` and `model_steps`. ``single_writer = True`` says that the caller that
-    opened the backend assured it that there is no other writer.
+    `many_files`, `large_bytes`, `model_examples` and `model_steps`. ``single_writer = True`` says that the
+    backend was opened with the caller's assurance that there is no other writer.
 
     Example:
         >>> class TestMyBackend(BackendContract):

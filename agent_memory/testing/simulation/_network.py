@@ -28,7 +28,7 @@ _CONDITIONAL_ONLY: Final = frozenset({"repeated", "late", "racing"})
 LEAST_PART: Final = 100
 """Least number of bytes of an object that the server copies into an upload."""
 READ_TIMEOUT: Final = 3.0
-"""Seconds after which a client stops to wait for an answer."""
+"""Seconds after which a client stops waiting for an answer."""
 
 
 @dataclass
@@ -40,7 +40,7 @@ class Faults:
         lost_after: the request takes effect, and the answer is lost.
         resent: like ``lost_after``, but the client silently sends the request again, and gets the second answer.
         repeated: the request is answered, and takes effect a second time later.
-        late: the request arrives after the client stopped to wait.
+        late: the request arrives after the client stopped waiting.
         refused: the answer is 500 or 503, without effect.
         racing: the answer is 409, without effect; only for conditional requests.
         outage: the probability, per schedule, that the store does not answer for a while, or for longer than any
