@@ -1,19 +1,19 @@
-"""The command line ``agent-memory``, of the extra ``cli``; no traceback ever reaches its user.
+"""The command line ``agent-memory``, installed with the extra ``cli``. Errors never show the user a traceback.
 
 Exit codes::
 
-    0    done
-    1    failed: the storage, a file of the host, or a promise that `doctor` found broken;
-         or a search found nothing, as with grep, and then there is no error on stderr
-    2    wrong usage, a URL or a storage option that makes no sense among it
-    3    no such file, directory or store
+    0    success
+    1    failure: the storage, a file of the host, or a promise that `doctor` found broken;
+         or a search without a match, as with grep; then no error is printed on stderr
+    2    wrong usage, including an invalid URL or storage option
+    3    file, directory or store not found
     4    the name is taken, or the file changed meanwhile; nothing was overwritten
-    5    refused: a name, a content, or a guard's veto
+    5    refused: an invalid name or content, or the veto of a guard
     6    not supported by this store, or not installed
     130  interrupted
-    141  whoever read the output went away
+    141  the reader of the output closed the pipe
 
-Errors are one line on stderr, ``Error: ...``; with ``--json``, one JSON document there.
+Errors are one line on stderr, ``Error: ...``; with ``--json``, one JSON document on stderr.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def main() -> None:
     if missing:
         sys.exit(_not_installed(missing))
     if not sys.warnoptions:
-        warnings.simplefilter("ignore")  # they speak to developers; python -W shows them
+        warnings.simplefilter("ignore")  # warnings are for developers; python -W shows them
     try:
         from agent_memory.cli.app import app
 
@@ -47,7 +47,7 @@ def main() -> None:
     else:
         code = 0
     if code == _INTERRUPTED:
-        # What is left are threads that finish their request; a second interrupt ends the process at once.
+        # The remaining threads finish their requests. A second interrupt ends the process at once.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     sys.exit(code)
 

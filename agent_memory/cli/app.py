@@ -1,4 +1,4 @@
-"""The command ``agent-memory``: its subcommands, and the one place where an error becomes a line and an exit code."""
+"""The command ``agent-memory``: its subcommands, and the conversion of errors to a line and an exit code."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from agent_memory.cli.plugins import plugins
 from agent_memory.cli.policy import s3_policy
 from agent_memory.cli.settings import Command, failures_shown, global_options, log_to
 
-_HELP = """Storage for what AI agents remember: small text files on local disk, in memory and on S3.
+_HELP = """Storage for the memory of AI agents: small text files on local disk, in memory and on S3.
 
-Global options may stand before or after the name of a command. A last argument that begins with a dash and a
-blank is content ("- an item"); "--" ends the options.
+Global options may be given before or after the name of a command. If the last argument begins with a dash and a
+space, it is content ("- an item"). "--" ends the options.
 
 \b
 Exit codes:
@@ -38,7 +38,7 @@ Exit codes:
 
 
 class App(click.Group):
-    """The group of all commands; ends every one of them in an exit code, never in a traceback."""
+    """The group of all commands; every command ends with an exit code, never with a traceback."""
 
     command_class = Command
 
@@ -46,7 +46,7 @@ class App(click.Group):
         """Run a command line (by default the process's) and exit."""
         given = list(sys.argv[1:] if args is None else args)
         extra["standalone_mode"] = False
-        # Without any handler the standard library prints warnings, of others with a traceback, on stderr.
+        # Without a handler, `logging` prints the warnings of all libraries on stderr, some with a traceback.
         with (
             log_to(logging.NullHandler(), logging.getLogger()),
             log_to(failures_shown(), logging.getLogger("agent_memory")),
@@ -55,7 +55,7 @@ class App(click.Group):
         sys.exit(code)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; whoever reads its output may go away."""
+        """Run the command; if the output pipe is closed, exit with 141."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
@@ -69,13 +69,13 @@ class App(click.Group):
         except click.Abort:
             click.echo("Error: interrupted", err=True)
             return Exit.INTERRUPTED
-        except Exception as error:  # noqa: BLE001 - the user's last stop: a line instead of a traceback
+        except Exception as error:  # noqa: BLE001 - every error becomes a line instead of a traceback
             code = report(error, as_json)
         return _flushed(int(code), as_json)
 
 
 def _print_any_name() -> None:
-    """Let a name that the terminal's encoding does not have be printed escaped."""
+    """Print characters that the terminal's encoding does not have as escapes, instead of raising."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
 
@@ -94,7 +94,7 @@ def _flushed(code: int, as_json: bool) -> int:
 
 
 def _discard_output() -> None:
-    """Keep the interpreter from complaining at its end about what could not be written."""
+    """Redirect stdout to the null device, so that the interpreter can flush it at exit without an error."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

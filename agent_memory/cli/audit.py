@@ -24,8 +24,8 @@ from agent_memory.plugins.checkpoints import checkpoints_in
 
 Record: TypeAlias = Mapping[str, Any]
 _NO_LOG: Final = (
-    "there is no audit log in this store: a command that changes something writes one, unless --no-audit is given, or "
-    "--config enables a log elsewhere, which --log shows; a program has one by plugins=[AuditPlugin(url)]"
+    "there is no audit log in this store: a command that changes something creates it, unless --no-audit is given or "
+    "--config enables a log elsewhere (--log shows that one); a program creates it with plugins=[AuditPlugin(url)]"
 )
 _EDITED: Final = "edited"
 _TEXTS: Final = ("event", "time", "id", "actor", "agent", "operation", "path", "target", "outcome", "error", "digest")
@@ -35,7 +35,7 @@ _UNCHANGED: Final = ("error", "denied")
 
 @click.group(cls=Group)
 def audit() -> None:
-    """Verify the audit log, or look into it."""
+    """Verify the audit log, or print its records."""
 
 
 log_option = click.option(
@@ -45,7 +45,7 @@ log_option = click.option(
 
 key_option = click.option(
     "--key-file", type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="The key of a log whose hashes are keyed: all bytes of a file.",
+    help="File with the key of a keyed log; all its bytes are the key.",
 )  # fmt: skip
 
 
@@ -54,19 +54,19 @@ key_option = click.option(
 @click.option("--checkpoints", type=click.Path(exists=True, dir_okay=False, path_type=Path), multiple=True,
               help="A file of checkpoints; may be repeated.")  # fmt: skip
 @key_option
-@click.option("--no-salts", is_flag=True, help="The log is a copy without the salts of its agents.")
+@click.option("--no-salts", is_flag=True, help="Expect no salts: the log is a copy without them.")
 @pass_settings
 def verify_(
     settings: Settings, target: str | None, checkpoints: tuple[Path, ...], key_file: Path | None, no_salts: bool
 ) -> None:
-    """Tell where an audit log is not as it was written.
+    """Find changes that were made to an audit log after it was written.
 
-    Finds records that were edited, are missing, reordered, duplicated, of another log, or truncated behind a
-    checkpoint, and salts that are gone though no forget destroyed them, and exits with 1 if there are any.
-    Ranges that no checkpoint vouches for are told as "unanchored", and a line whose writer crashed in the middle of it
-    as "torn".
+    Finds records that are edited, missing, reordered, duplicated or from another log, a log that lost records which a
+    checkpoint covers, and salts that are missing although no forget destroyed them. Exits with 1 if there are any.
+    Ranges that no checkpoint covers are reported as "unanchored", and a line that a crashed writer left incomplete as
+    "torn".
     """
-    kept = _checkpoints(checkpoints)  # before the log: writers may add to both
+    kept = _checkpoints(checkpoints)  # before the log is read, because writers may add to both
     anchors = {(found.writer, found.seq): found.hash for found in kept}
     logs = {found.writer: found.log for found in kept if found.log}
     identities = set(logs.values())
@@ -86,31 +86,31 @@ def verify_(
         for line in _lines(verdict.findings, anchored=bool(kept)):
             click.echo(printable(line))
         summary = Counter(finding.kind for finding in verdict.findings)
-        told = ", ".join(f"{number} {kind}" for kind, number in summary.items()) or "nothing found"
-        click.echo(f"{counted(verdict.records, 'record')} of {counted(verdict.writers, 'writer')}: {told}")
+        kinds = ", ".join(f"{number} {kind}" for kind, number in summary.items()) or "nothing found"
+        click.echo(f"{counted(verdict.records, 'record')} of {counted(verdict.writers, 'writer')}: {kinds}")
     if not verdict.is_intact:
         raise click.exceptions.Exit(Exit.FAILED)
 
 
 def _lines(findings: Sequence[Finding], *, anchored: bool) -> Iterator[str]:
-    """A line for each finding; without checkpoints one for all writers whose records none vouches for."""
+    """One line for each finding; without checkpoints, one line for all "unanchored" findings together."""
     unanchored = [finding for finding in findings if finding.kind == "unanchored"]
     folded = len(unanchored) > 1 and not anchored
     yield from (str(finding) for finding in findings if not folded or finding.kind != "unanchored")
     if folded:
         yield (
-            f"unanchored: no checkpoint vouches for the last records of {len(unanchored):,} writers;"
-            " without --checkpoints nothing tells whether an end was cut off"
+            f"unanchored: no checkpoint covers the last records of {len(unanchored):,} writers;"
+            " without --checkpoints a truncated end cannot be detected"
         )
 
 
 @audit.command()
 @log_option
 @click.option(
-    "--path", type=memory_path, metavar="PATH", help="Only records about this file or directory and what lies below."
+    "--path", type=memory_path, metavar="PATH", help="Only records about this file or directory, and all below it."
 )
 @click.option("--content", type=click.Path(exists=True, dir_okay=False, path_type=Path),
-              help="Only records of --agent that wrote or appended just what this file holds.")  # fmt: skip
+              help="Only records of --agent about exactly the content of this file.")  # fmt: skip
 @click.option("--since", type=click.DateTime(), help="Only records from this time on, in UTC.")
 @click.option("--until", type=click.DateTime(), help="Only records before this time, in UTC.")
 @click.option("-n", "--last", type=click.IntRange(min=1), metavar="N", help="Only the last N of these.")
@@ -124,9 +124,9 @@ def show(
     until: datetime | None,
     last: int | None,
 ) -> None:
-    """Print the records of an audit log: of --agent, by --actor, about a path, of a content, of a time.
+    """Print the records of an audit log, filtered by --agent, --actor, path, content and time.
 
-    Records by which a log begins, or goes on in another file, are left out: they are for audit verify.
+    Records that begin a log, or continue it in another file, are left out: only audit verify needs them.
     """
     if settings.chosen_agent is not None:
         Key.agent(settings.chosen_agent)
@@ -153,7 +153,10 @@ def show(
 @log_option
 @pass_settings
 def blame(settings: Settings, target: str | None, path: str) -> None:
-    """Print who changed a file of --agent and when: what changed it, moved it or deleted it, and what began to."""
+    """Print the history of a file of --agent: time and actor of each change, move and delete.
+
+    Includes operations that began and have no recorded end.
+    """
     wanted, name = settings.agent, Key.tree().join(path).path
     found: dict[str, Record] = {}
     for number, record in enumerate(_records(settings, target)):
@@ -177,14 +180,14 @@ def _checkpoints(files: tuple[Path, ...]) -> list[AuditCheckpoint]:
 
 
 def location_of(settings: Settings, target: str | None) -> LogLocation:
-    """Where the log of ``--log`` is, or the store's own."""
+    """The location of the log that ``--log`` names, or of the store's own log."""
     if target is not None:
         return log_at(target, settings.given_options() if "://" in target else None)
     return log_of_store(settings.url, settings.storage_options())
 
 
 def _existing_location(settings: Settings, target: str | None) -> LogLocation:
-    """The same to read; errors as of `require_store`, and if there is no log."""
+    """`location_of` a log that exists; raises if there is none, or as `require_store` does."""
     location = location_of(settings, target)
     try:
         if target is None:
@@ -199,21 +202,22 @@ def _existing_location(settings: Settings, target: str | None) -> LogLocation:
 
 def _digest(settings: Settings, target: str | None, content: Path) -> str:
     if settings.chosen_agent is None:
-        raise click.UsageError("--content goes with --agent: every agent has a salt of its own")
+        raise click.UsageError("--content needs --agent: every agent has its own salt")
     location = location_of(settings, target)
     try:
         digest = Salts(location).known_digest(settings.chosen_agent, flows.sha256(content.read_bytes()))
     finally:
         location.store.close()
     if digest is None:
-        raise click.ClickException("the log has no salt of this agent: no content can be compared with its records")
+        raise click.ClickException("the log has no salt of this agent, so no content can be compared with its records")
     return digest
 
 
 def _records(settings: Settings, target: str | None) -> Iterator[Record]:
-    """All records, in the order of the log; what is none is passed over, what is not as it was written marked as such.
+    """All records, in the order of the log.
 
-    Both are counted on stderr. Whether keyed records are as they were written is for verify, which is given the key.
+    Lines that are not records are skipped, and edited records are marked; both are counted on stderr. Keyed records
+    are not checked: that needs the key, which only verify has.
     """
     location = _existing_location(settings, target)
     others = edited = 0
@@ -229,13 +233,13 @@ def _records(settings: Settings, target: str | None) -> Iterator[Record]:
     finally:
         location.store.close()
     if others:
-        note(f"{counted(others, 'line')} left out that no writer of the log wrote: see audit verify")
+        note(f"{counted(others, 'line')} skipped that no writer of the log wrote: see audit verify")
     if edited:
         note(f"{counted(edited, 'record')} not as written: see audit verify")
 
 
 def _record(line: bytes) -> Record | None:
-    """What a line says, if it is a record in form."""
+    """Parse a line; None if it does not have the form of a record."""
     if (found := head(line)) is None:
         return None
     try:
@@ -254,7 +258,7 @@ def _by_name(path: str) -> Callable[[Record], bool]:
 
 
 def _touches(record: Record, name: str) -> bool:
-    """Whether a change is one of this file, or of a directory above it."""
+    """Whether a record is about this file, or about a directory above it."""
     return any(_is_at_or_below(name, record[end]) for end in ("path", "target") if end in record)
 
 
@@ -275,10 +279,10 @@ def _print(settings: Settings, records: Iterator[Record]) -> None:
 
 
 def _line(record: Record) -> str:
-    """A record as fields with two spaces between them: none, whatever it holds, looks like several or like another.
+    """A record as one line of fields with two spaces between them; each field is quoted so that it stays one field.
 
-    They are: day, time, agent, actor, what, path and how it ended, "-" where the record has none; behind the path "->"
-    and the target of a move; at the end the size, "bytes", and the digest's beginning.
+    The fields are: day, time, agent, actor, operation or event, path and outcome, "-" for a missing one; after the path
+    "->" and the target of a move; at the end the size, "bytes", and the beginning of the digest.
     """
     what = record.get("operation") or record["event"]
     end = "begun" if record["event"] == "intent" else record.get("error") or record.get("outcome")

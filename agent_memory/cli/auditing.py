@@ -1,4 +1,4 @@
-"""The audit log of the command line's store: every command that changes something records it, unless ``--no-audit``."""
+"""The audit log of the command line: every change is recorded in the store, unless ``--no-audit`` is given."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from agent_memory.plugins.audit import AuditPlugin
 from agent_memory.registry import open_backend
 
 CHANGING: Final = ("write", "create", "append", "edit", "delete", "delete_tree", "rename", "copy", "forget")
-"""The kinds of operations that are recorded; reads are not."""
+"""Kinds of operations that are recorded; reads are not."""
 _STORAGE_FAILED: Final = ("file_operation", "read", "write", "append")
-"""Kinds of errors after which nothing has changed, and a record would fail as well."""
+"""Kinds of storage errors: nothing has changed, and writing a record would fail as well."""
 
 
 def log_of_store(url: str, options: Mapping[str, object]) -> LogLocation:
-    """Where the log of a store is; the caller closes its backend."""
+    """The location of a store's own log; the caller closes its backend."""
     return LogLocation(BlockingStore(open_backend(url, options)), Key.internal(DIRECTORY), None)
 
 
 class ChangeRecorder:
-    """An observer that records changes and refused names in the store's own log, which the first record opens.
+    """An observer that records changes and refused names in the store's own log. The first record opens the log.
 
-    A log that cannot be written, or that is keyed, is told on stderr, and the command goes on: what it did is done.
+    If the log is keyed or cannot be written, a note on stderr says so and the command continues: its change is made.
     """
 
     def __init__(self, url: str, options: Mapping[str, object]) -> None:
@@ -43,7 +43,7 @@ class ChangeRecorder:
         self._is_off = False
 
     def send_checkpoints_to(self, receiver: Callable[[AuditCheckpoint], None]) -> None:
-        """Tell one more service's plugins how far the log is."""
+        """Add a receiver of the log's checkpoints: the plugins of one more service."""
         self._receivers.append(receiver)
 
     @hookimpl
@@ -59,7 +59,7 @@ class ChangeRecorder:
             audit.agent_memory_key_rejected(agent, text, reason, actor)
 
     def close(self) -> None:
-        """Write what waits."""
+        """Write the queued records, and close the log."""
         if self._audit:
             try:
                 self._audit.close()
@@ -80,10 +80,10 @@ class ChangeRecorder:
         location = log_of_store(self._url, self._options)
         try:
             if location.is_keyed():
-                note("not recorded: the audit log of this store is keyed; --config enables one with its key")
+                note("not recorded: the audit log of this store is keyed; --config can enable it with its key")
                 location.store.close()
                 return None
-            location.make_identity()  # fails at once where nothing can be written, and not once a record
+            location.make_identity()  # if nothing can be written, fail here once, not at each record
         except BaseException:
             location.store.close()
             raise
@@ -94,14 +94,14 @@ class ChangeRecorder:
 
 
 def _tell(error: AgentMemoryError) -> None:
-    note(f"the audit log could not be written: {error}; --no-audit does without")
+    note(f"the audit log could not be written: {error}; --no-audit turns it off")
 
 
 @contextmanager
 def recording(
     url: str, options: Mapping[str, object], configured: list[object], *, wanted: bool
 ) -> Iterator[list[object]]:
-    """The plugins of a configuration, and a recorder of changes if it is wanted and they have no audit log."""
+    """The configured plugins, plus a `ChangeRecorder` if it is ``wanted`` and no plugin is an audit log."""
     if not wanted or any(isinstance(plugin, AuditPlugin) for plugin in configured):
         yield configured
         return

@@ -1,4 +1,4 @@
-"""``doctor --contract``: the whole contract of backends, run against a URL, as a report."""
+"""``doctor --contract``: run the whole backend contract against a URL, and print a report."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def report_contract(settings: Settings, url: str, rounds: int) -> Exit:
-    """Run the contract against a URL, print what came of it, and return the exit code."""
+    """Run the contract against a URL, print the results, and return the exit code."""
     try:
         from agent_memory.testing.conformance import conform
     except ImportError as error:
@@ -44,7 +44,7 @@ def report_contract(settings: Settings, url: str, rounds: int) -> Exit:
     else:
         _print(promises)
     if left:
-        note(f"{left} could not be deleted: it is what the tests worked in")
+        note(f"{left} could not be deleted: it is the directory that the tests used")
     return Exit.FAILED if any(each.outcome in ("broken", "not tried") for each in promises) else Exit.OK
 
 

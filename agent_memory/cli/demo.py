@@ -1,6 +1,6 @@
-"""The command demo: a short real session on the store, and what it left in the audit log.
+"""The command demo: a short real session on the store, and its records in the audit log.
 
-It works as the agent ``demo`` in the directory ``session`` and overwrites there what an earlier run left.
+It uses the directory ``session`` of the agent ``demo``, and overwrites the files of an earlier run there.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ _ESCAPES: Final = ("../other-agent/notes.md", "/etc/passwd", "notes/%2e%2e/%2e%2
 REPORT: Final = "session/report.md"
 _LINK: Final = "session/link.md"
 _DIGESTS: Final = (
-    "At the end stands a digest of what was written. It is salted: a secret goes into it, so that nobody can find the "
-    "content by trying, and to forget an agent destroys the secret."
+    "The last field is a digest of the content. It is salted with a secret, so that the content cannot be found by "
+    "guessing. Forgetting an agent destroys its secret."
 )
 
 
 @click.command(cls=Command)
 @pass_settings
 def demo(settings: Settings) -> None:
-    """Run a short session on the store and show what happens.
+    """Run a short session on the store and show each step.
 
-    Writes, appends from several processes at once, kills a writer, tries to escape, and prints the audit log; as the
-    agent "demo", in its directory "session". May be run again.
+    Writes, appends from several processes at once, kills a writer, tries to read outside the store, and prints the
+    audit log. Uses the agent "demo" and its directory "session". Can be run again.
     """
     url = _shared_url(settings.url)
     session = Session(settings.url, AGENT, PROCESSES * LINES, quiet=settings.json)
@@ -76,8 +76,7 @@ def demo(settings: Settings) -> None:
 
 @contextmanager
 def _played(url: str, settings: Settings) -> Iterator[AgentMemory]:
-    """The demo's memory, audited in the store's own area."""
-
+    """The demo's memory, with the audit log in the store's own area."""
     options = settings.storage_options()
     with (
         AuditPlugin(url, required=True, storage_options=options) as audit,
@@ -133,7 +132,7 @@ def _escapes(memory: AgentMemory, session: Session) -> None:
 
 
 def _planted_link(memory: AgentMemory, session: Session, root: Path) -> None:
-    """Put a symbolic link to a file outside into the store, as an attacker with a shell would, and take it away."""
+    """Plant a symbolic link to a file outside the store, as an attacker with a shell could; try it and remove it."""
     link = root / Key.agent(AGENT).join(_LINK).storage
     with TemporaryDirectory() as outside:
         secret = Path(outside, "secret.txt")
@@ -158,7 +157,7 @@ def _audit_shown(session: Session) -> None:
 
 
 def _record_line(record: Mapping[str, Any]) -> str:
-    """Who, what, where and how it ended; cut to the width."""
+    """The actor, operation, path and outcome of a record, cut to the width."""
     what = record.get("operation") or record["event"]
     end = record.get("rule") or record.get("error") or record.get("outcome")
     size, digest = record.get("size"), record.get("digest")
@@ -190,12 +189,12 @@ def _shared_url(url: str) -> str:
     """The store as a URL that other processes can open.
 
     Raises:
-        UnsupportedOperationError: a store within one process.
+        UnsupportedOperationError: the store exists in one process only.
     """
     if "://" not in url:
         return Path(url).expanduser().absolute().as_uri()
     if url.lower().startswith("memory://"):
-        raise UnsupportedOperationError("memory:// lives in one process; the demo needs a store that several share")
+        raise UnsupportedOperationError("memory:// exists in one process only; the demo needs several")
     return url
 
 
@@ -204,11 +203,11 @@ def _audit_sizes(backend: AnyBackend) -> dict[Key, int]:
 
 
 def _audit_since(backend: AnyBackend, before: Mapping[Key, int]) -> Iterator[dict[str, Any]]:
-    """The audit lines that were added since."""
+    """The audit records that were added after the sizes in ``before`` were taken."""
     for key in sorted(_audit_sizes(backend)):
         for line in _read_from(backend, key, before.get(key, 0)).splitlines():
             if head(line) is None:
-                continue  # the writer that was killed may have been in the middle of it
+                continue  # the killed writer may have left it incomplete
             if "path" in (record := json.loads(line)):
                 yield record
 

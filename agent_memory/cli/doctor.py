@@ -1,4 +1,4 @@
-"""The command doctor: what a store states, beside what it was seen to do."""
+"""The command doctor: compares the stated capabilities of a store with its observed behaviour."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 _ROUNDS = 10
 _OPERATION_SECONDS = 10.0
 _PATIENCE_SECONDS = 15.0
-"""How long probes may take that fail because the storage does, before the others are not tried."""
+"""Total seconds of probes in which the storage failed; after them, no further probe is tried."""
 _MOST_NAMES = 5
 _SHARED = ("atomic_create", "compare_and_swap")
 
 
 @dataclass(frozen=True)
 class Observation:
-    """One promise: what the backend states, what was seen, and whether it is broken.
+    """One promise: the backend's statement, the observation, and whether the promise is broken.
 
-    ``failed``: the storage failed while it was tried, which tells nothing of the promise.
+    ``failed``: the storage failed during the probe, so the result says nothing about the promise.
     """
 
     promise: str
@@ -47,7 +47,7 @@ class Observation:
 
 @dataclass
 class Diagnosis:
-    """All that was found."""
+    """Everything that doctor found."""
 
     findings: list[Observation]
     agents: Agents
@@ -58,17 +58,17 @@ class Diagnosis:
 
     @property
     def single_writer(self) -> bool:
-        """Whether what several writers need is stated to be missing."""
+        """Whether the backend states that it lacks a promise which several writers need."""
         return any(finding.promise in _SHARED and not finding.stated for finding in self.findings)
 
     @property
     def broken(self) -> bool:
-        """Whether a promise is."""
+        """Whether a promise is broken."""
         return any(finding.broken for finding in self.findings)
 
     @property
     def faults(self) -> list[str]:
-        """What makes the verdict bad."""
+        """The reasons for a bad verdict."""
         faults = [f"{each.promise}: {each.detail}" for each in self.findings if each.broken]
         by_cause: dict[str, list[str]] = {}
         for each in self.findings:
@@ -83,18 +83,20 @@ class Diagnosis:
 
 
 @click.command(cls=Command)
-@click.option("--rounds", type=click.IntRange(1, 1000), default=_ROUNDS, show_default=True, help="How often to try.")
-@click.option("--contract", metavar="URL", help="Run all tests of the backends' contract below this URL instead.")
+@click.option(
+    "--rounds", type=click.IntRange(1, 1000), default=_ROUNDS, show_default=True, help="Repetitions of each probe."
+)
+@click.option("--contract", metavar="URL", help="Instead, run all tests of the backend contract below this URL.")
 @pass_settings
 def doctor(settings: Settings, rounds: int, contract: str | None) -> None:
-    """Try out what the store really does.
+    """Test the real behaviour of the store.
 
-    Works in scratch files, which are removed afterwards, and compares what it sees with what the backend states. Looks
-    for names in storage that no path can name, and for names that are both a file and a directory. Ends with 1 if a
-    promise is not kept; an operation that the store refuses is no broken promise.
+    Uses scratch files, which are removed afterwards, and compares their behaviour with the backend's statements. Also
+    looks for names in storage that are not valid paths, and for names that are both a file and a directory. Exits with
+    1 if a promise is not kept. An operation that the store refuses is not a broken promise.
 
-    With --contract the whole suite that backends are held to runs below URL, in a directory that is deleted afterwards,
-    so that nobody needs to write a test to know. It needs the extra "testing", and minutes where the store is slow.
+    With --contract, the whole test suite for backends runs below URL, in a directory that is deleted afterwards. No
+    test file is needed. This needs the extra "testing", and takes minutes if the store is slow.
     """
     if contract is not None:
         click.get_current_context().exit(report_contract(settings, contract, rounds))
@@ -110,7 +112,7 @@ def doctor(settings: Settings, rounds: int, contract: str | None) -> None:
 
 
 def diagnosed(backend: AnyBackend, rounds: int) -> Diagnosis:
-    """Probe a store and look at what lies in it."""
+    """Probe a store and inspect its contents."""
     scratch = ScratchTree(backend)
     try:
         sights = _sights(scratch, rounds)
@@ -191,15 +193,15 @@ def _print(diagnosis: Diagnosis) -> None:
     draw(_table(diagnosis.findings))
     _print_trees(diagnosis)
     for fault in diagnosis.faults:
-        click.echo(f"{'Not kept' if diagnosis.broken else 'Not found out'}: {fault}")
+        click.echo(f"{'Not kept' if diagnosis.broken else 'Not tested'}: {fault}")
     if not diagnosis.broken and diagnosis.faults:
-        click.echo("Verdict: none. The storage failed, which tells nothing of what it keeps.")
+        click.echo("Verdict: none. The storage failed, so its promises could not be tested.")
     elif diagnosis.broken:
-        click.echo("Verdict: this store does not keep what its backend states.")
+        click.echo("Verdict: this store does not keep the promises that its backend states.")
     elif diagnosis.single_writer:
-        click.echo("Verdict: a store for a single writer; what would need more is refused.")
+        click.echo("Verdict: this store is for a single writer; operations that need more are refused.")
     else:
-        click.echo("Verdict: as far as was tried, the store keeps what its backend states.")
+        click.echo("Verdict: as far as it was tested, the store keeps the promises that its backend states.")
 
 
 def _table(findings: Sequence[Observation]) -> Table:
@@ -224,14 +226,14 @@ def _print_trees(diagnosis: Diagnosis) -> None:
     click.echo(f"In storage: {counted(len(diagnosis.trees), 'agent')}, {counted(files, 'file')}")
     for tree in diagnosis.trees:
         if tree.skipped:
-            click.echo(f"  {tree.agent}: {counted(tree.skipped, 'name')} no path can name, or closed to us; left alone")
+            click.echo(f"  {tree.agent}: {counted(tree.skipped, 'name')} skipped: not a valid path, or no access")
         if tree.doubles:
             click.echo(f"  {tree.agent}: both file and directory: {_some(tree.doubles)}")
     if diagnosis.agents.strays:
-        click.echo(f"  no agents, but where agents lie: {_some(diagnosis.agents.strays)}")
+        click.echo(f"  not agents, but in the agents' directory: {_some(diagnosis.agents.strays)}")
     if diagnosis.agents.skipped:
         click.echo(
-            f"  {counted(diagnosis.agents.skipped, 'name')} where agents lie that no path can name, or closed to us"
+            f"  {counted(diagnosis.agents.skipped, 'name')} in the agents' directory: not a valid path, or no access"
         )
     if diagnosis.audit.files:
         click.echo(f"Audit log: {counted(diagnosis.audit.bytes, 'byte')} in {counted(diagnosis.audit.files, 'file')}")

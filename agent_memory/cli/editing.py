@@ -1,4 +1,4 @@
-"""The command edit: replace a text that occurs once, or open an editor; what others write meanwhile stays."""
+"""The command edit: replace a text that occurs once, or open an editor; changes by other writers are kept."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _MOST_PLACES = 10
 
 @click.command(cls=Command)
 @click.argument("path", type=memory_path)
-@click.option("--replace", nargs=2, metavar="OLD NEW", help="Replace OLD, which must occur exactly once, by NEW.")
+@click.option("--replace", nargs=2, metavar="OLD NEW", help="Replace OLD, which must occur exactly once, with NEW.")
 @pass_settings
 def edit(settings: Settings, path: str, replace: tuple[str, str] | None) -> None:
-    """Change a file in your editor ($VISUAL, $EDITOR), or by --replace.
+    """Change a file in your editor ($VISUAL, $EDITOR), or with --replace.
 
-    If somebody else changes the file meanwhile, --replace works on the new text, and the editor's text is kept in a
-    temporary file, whose path is printed.
+    If another writer changes the file meanwhile, --replace works on the new text, and the text from the editor is kept
+    in a temporary file; the path of that file is printed.
     """
     if replace and not replace[0]:
         raise click.UsageError("--replace: OLD is empty")
@@ -45,7 +45,7 @@ def replaced_once(path: str, text: str, old: str, new: str) -> str:
     """The text with its one occurrence of ``old`` replaced.
 
     Raises:
-        click.ClickException: none, or more than one; tells their lines.
+        click.ClickException: there is none, or more than one; the message has their line numbers.
     """
     places = _places(text, old)
     if len(places) != 1:
@@ -54,7 +54,7 @@ def replaced_once(path: str, text: str, old: str, new: str) -> str:
 
 
 def _places(text: str, old: str) -> list[int]:
-    """Where a text occurs, overlaps among them: in ``aaa`` there are two ``aa`` to choose from."""
+    """The positions of a text, with overlaps: ``aaa`` contains ``aa`` twice."""
     places = []
     at = text.find(old)
     while at >= 0:

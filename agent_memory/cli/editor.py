@@ -1,4 +1,4 @@
-"""The user's editor, started without a shell on a private file whose name says nothing of what is edited."""
+"""The user's editor, started without a shell on a private file with a fixed name."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from typing import Final
 import click
 
 USUAL: Final = ("sensible-editor", "vim", "nano", "vi")
-"""The editors that are looked for if neither ``$VISUAL`` nor ``$EDITOR`` names one, the first that is installed."""
+"""Editors to look for, in this order, if neither ``$VISUAL`` nor ``$EDITOR`` names one."""
 _VARIABLES: Final = ("VISUAL", "EDITOR")
 _NAME: Final = "memory.md"
 
 
 class EditedFile:
-    """A copy of a content in a directory of its own, for an editor: only this user may read it.
+    """A copy of a content for an editor, in its own directory; only this user may read it.
 
-    The name of the file is always the same: an agent chooses the names in a memory, and editors choose what they run
-    by a file's name.
+    The file name is fixed: an agent chooses the names in a memory, and editors choose which programs to run by the
+    file name.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -38,7 +38,7 @@ class EditedFile:
         """Run the editor until it ends.
 
         Raises:
-            click.ClickException: no editor, it does not start, or it ends with another exit code than 0.
+            click.ClickException: there is no editor, it does not start, or its exit code is not 0.
         """
         command = _command()
         try:
@@ -50,7 +50,7 @@ class EditedFile:
             raise click.ClickException(f"the editor {command[0]!r} ended with {code}")
 
     def changed(self) -> bytes | None:
-        """The content, if it is another than before.
+        """The new content, or None if it is unchanged.
 
         Raises:
             click.ClickException: the file cannot be read.
@@ -62,35 +62,35 @@ class EditedFile:
         return None if data == self._before else data
 
     def has_changes(self) -> bool:
-        """Whether the file holds a text that would be lost with it."""
+        """Whether the file holds changes that would be lost if it was removed."""
         try:
             return self.changed() is not None
         except click.ClickException:
             return False
 
     def remove(self) -> None:
-        """Remove the file, and what the editor put beside it."""
+        """Remove the file, and all files that the editor put beside it."""
         shutil.rmtree(self._path.parent, ignore_errors=True)
 
 
 def _command() -> list[str]:
-    """The editor's command; its words are split as a shell splits them, and nothing in them is expanded."""
+    """The editor's command, split into words as a shell does, without expansion."""
     for variable in _VARIABLES:
         try:
             words = shlex.split(os.environ.get(variable, ""))
         except ValueError as error:
-            message = f"the editor's command in $VISUAL or $EDITOR cannot be read: {error}"
+            message = f"the editor's command in $VISUAL or $EDITOR cannot be parsed: {error}"
             raise click.ClickException(message) from None
         if words:
             return words
     found = next(filter(None, map(shutil.which, USUAL)), None)
     if found is None:
-        raise click.ClickException("no editor is found: set $EDITOR")
+        raise click.ClickException("no editor was found: set $EDITOR")
     return [found]
 
 
 def _exit_code(process: subprocess.Popen[bytes]) -> int:
-    """Wait for the editor's end; an interrupt from the terminal is the editor's to handle, as with git."""
+    """Wait until the editor ends. The editor handles an interrupt from the terminal, as with git."""
     while True:
         try:
             return process.wait()

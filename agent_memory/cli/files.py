@@ -24,7 +24,7 @@ _CONTENT_WITH_DASHES = re.compile(r"-+\s|-{3}")
 
 
 class ContentCommand(Command):
-    """A command whose last argument may be content that looks like an option: a Markdown list, a ``---`` line."""
+    """A command that accepts, as last argument, content that looks like an option: a Markdown list, a ``---`` line."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args and "--" not in args and _CONTENT_WITH_DASHES.match(args[-1]) and not self._awaits_value(args[:-1]):
@@ -47,12 +47,12 @@ def _expected(command: F) -> F:
         "--expected-sha256",
         metavar="HEX",
         callback=_checked_sha256,
-        help="Only if the content there has this SHA-256.",
+        help="Only if the current content has this SHA-256.",
     )(command)
 
 
 def content_argument(command: F) -> F:
-    """Give a command its CONTENT and --file, for `given_text`."""
+    """Add CONTENT and --file to a command; `given_text` reads them."""
     command = click.option("--file", "file", metavar="F", help="Take the content from a file of the host.")(command)
     return click.argument("content", required=False)(command)
 
@@ -85,7 +85,7 @@ def _as_json(data: bytes) -> dict[str, str]:
 def write(settings: Settings, path: str, content: str | None, file: str | None, expected_sha256: str | None) -> None:
     """Replace or create a file.
 
-    Its content is CONTENT, what --file holds, or with neither (or "-") what stdin holds; stored byte for byte.
+    The content is CONTENT, or the file of --file, or without both (or with "-") stdin. It is stored byte for byte.
     """
     text = given_text(content, file)
     with settings.memory(Access.MAKE) as memory:
@@ -95,7 +95,7 @@ def write(settings: Settings, path: str, content: str | None, file: str | None, 
 @click.command(cls=ContentCommand)
 @click.argument("path", type=memory_path)
 @content_argument
-@click.option("--newline", is_flag=True, help="Begin a new line, if the file does not end with one.")
+@click.option("--newline", is_flag=True, help="Begin a new line if the file does not end with a newline.")
 @_expected
 @pass_settings
 def append(
@@ -103,7 +103,7 @@ def append(
 ) -> None:
     """Append to a file, or create it.
 
-    CONTENT is as for write. Nothing is added to it, no newline either, but with --newline one before it.
+    CONTENT is as for write, and is appended without a newline; --newline puts one before it if needed.
     """
     text = given_text(content, file)
     separator = "\n" if newline else ""
@@ -128,7 +128,7 @@ def create(settings: Settings, path: str, content: str | None, file: str | None)
 
 @click.command(cls=Command)
 @click.argument("path", type=memory_path)
-@click.option("-r", "--recursive", is_flag=True, help='A directory with all its files; "." is the whole memory.')
+@click.option("-r", "--recursive", is_flag=True, help='Delete a directory with all its files; "." is the whole memory.')
 @_expected
 @pass_settings
 def rm(settings: Settings, path: str, recursive: bool, expected_sha256: str | None) -> None:
@@ -181,10 +181,10 @@ def cp(settings: Settings, path: str, new_path: str) -> None:
 
 
 def given_text(content: str | None, file: str | None) -> str:
-    """The content of an argument, a file of the host, or stdin; newlines stay what they are.
+    """The content from an argument, a file of the host, or stdin; newlines are not converted.
 
     Raises:
-        InvalidContentError: not UTF-8.
+        InvalidContentError: the content is not UTF-8.
     """
     if content is not None and file is not None:
         raise click.UsageError("CONTENT and --file exclude each other")
@@ -210,10 +210,10 @@ def _host_file(name: str) -> bytes:
 
 
 def decoded(data: bytes, source: str) -> str:
-    """Bytes as the text they are stored as.
+    """Decode bytes as UTF-8; ``source`` names them in the error.
 
     Raises:
-        InvalidContentError: not UTF-8.
+        InvalidContentError: the bytes are not UTF-8.
     """
     try:
         return data.decode()
@@ -222,7 +222,7 @@ def decoded(data: bytes, source: str) -> str:
 
 
 def show_written(settings: Settings, done: str, result: WriteResult, *, grown: bool = False) -> None:
-    """Print what a writing command did; the size is the whole file's, also where it has ``grown``."""
+    """Print the result of a writing command; the size is that of the whole file, also if it has ``grown``."""
     if settings.json:
         show_json({"path": result.path, "size": result.size, "sha256": result.sha256})
     else:
@@ -233,5 +233,5 @@ def _show_done(settings: Settings, done: str, result: TreeResult) -> None:
     if settings.json:
         show_json({"path": result.path, "files": result.files, "skipped": result.skipped})
         return
-    left = f"; {counted(result.skipped, 'name')} left alone, which no path can name" if result.skipped else ""
+    left = f"; {counted(result.skipped, 'name')} skipped: not a valid path" if result.skipped else ""
     click.echo(f"{done} {result.path or '.'} ({counted(result.files, 'file')}{left})")

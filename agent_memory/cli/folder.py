@@ -1,8 +1,8 @@
-"""A folder of the host, entered by descriptors: nothing is read from or written to a place outside it.
+"""A folder of the host, accessed through descriptors: nothing outside the folder is read or written.
 
-Every component is opened below the one before it with ``O_NOFOLLOW``, so a symbolic link below the folder is
-never followed, not even one that appears meanwhile. The folder itself may be reached through links: they are
-its owner's.
+Every component is opened relative to its parent's descriptor with ``O_NOFOLLOW``, so a symbolic link below the folder
+is never followed, even if it appears meanwhile. The folder itself may be reached through symbolic links, because they
+belong to its owner.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
 @dataclass
 class FolderContents:
-    """What lies in a folder, by relative paths.
+    """The contents of a folder, as relative paths.
 
     Attributes:
         files: the regular files, sorted.
         links: symbolic links, which are not followed.
         special: pipes, sockets and devices.
-        too_deep: directories deeper than any path may be.
+        too_deep: directories deeper than a path may be.
         unreadable: directories that cannot be opened, with the reason.
-        empty: how many directories hold nothing.
-        own: whether the folder holds a store's own directory, which is left out.
+        empty: the number of empty directories.
+        own: whether the folder contains a store's own directory, which is left out.
     """
 
     files: list[str] = field(default_factory=list)
@@ -50,11 +50,11 @@ class FolderContents:
     own: bool = False
 
     def paths(self) -> list[str]:
-        """All that is named here."""
+        """All paths, also those of directories that were not entered."""
         return [*self.files, *self.links, *self.special, *self.too_deep, *(path for path, _ in self.unreadable)]
 
     def where(self, takes: Callable[[str], bool]) -> FolderContents:
-        """The same without the paths that are not taken."""
+        """A copy with only the paths that ``takes`` accepts."""
         return replace(
             self,
             files=[path for path in self.files if takes(path)],
@@ -66,14 +66,14 @@ class FolderContents:
 
 
 class Folder(Uncopied):
-    """An open folder; methods are called from any thread.
+    """An open folder; its methods may be called from any thread.
 
     Args:
         path: the folder.
-        make: whether to make it, with the directories above it, if it is missing.
+        make: whether to create the folder, and the directories above it, if it is missing.
 
     Raises:
-        OSError: it cannot be opened.
+        OSError: the folder cannot be opened.
     """
 
     def __init__(self, path: str, *, make: bool = False) -> None:
@@ -84,7 +84,7 @@ class Folder(Uncopied):
         self._top = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def find(self) -> FolderContents:
-        """Everything below."""
+        """List the folder with everything below it."""
         found = FolderContents()
         self._find(os.dup(self._top), "", 1, found)
         found.files.sort()
@@ -92,7 +92,7 @@ class Folder(Uncopied):
 
     @contextmanager
     def reading(self, path: str) -> Iterator[tuple[int, Blocks]]:
-        """A regular file's size, and its content as `put` takes it, without bytes that are appended later.
+        """Open a regular file: its size and its content as `put` takes it, without bytes that are appended later.
 
         Raises:
             InvalidPathError: the file, or a directory above it, has become a link or something special.
@@ -107,7 +107,7 @@ class Folder(Uncopied):
                 os.close(descriptor)
 
     def sha256(self, path: str) -> str:
-        """The SHA-256 of a regular file, in hexadecimal digits; errors as `reading`."""
+        """The SHA-256 of a regular file, in hexadecimal digits; raises as `reading` does."""
         with self._parent(path, make=False) as directory, _no_link(path):
             descriptor = _open_to_read(directory, _name(path))
         with os.fdopen(descriptor, "rb") as file:
@@ -115,14 +115,14 @@ class Folder(Uncopied):
             return hashlib.file_digest(file, "sha256").hexdigest()
 
     def put(self, path: str, size: int, blocks: Blocks, *, overwrite: bool) -> bool:
-        """Make a file of so many bytes, whole or not at all; False if it is there with the same content.
+        """Write a file of ``size`` bytes, whole or not at all; False if it exists with the same content.
 
-        ``blocks`` gives the content, anew each time it is called: to compare, and to write.
+        ``blocks`` is called once to compare and once to write; each call gives the content from the beginning.
 
         Raises:
-            FileAlreadyExistsError: there is a file of other content, and ``overwrite`` is not set; or something
-                that is no regular file is in the way.
-            InvalidPathError: a link is in the way.
+            FileAlreadyExistsError: a file with other content exists and ``overwrite`` is not set; or the path exists
+                and is not a regular file.
+            InvalidPathError: a part of the path is a symbolic link.
         """
         with self._parent(path, make=True) as directory, _no_link(path):
             same = _same(directory, path, size, blocks)
@@ -134,7 +134,7 @@ class Folder(Uncopied):
             return True
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Close the descriptor."""
         os.close(self._top)
 
     def __enter__(self) -> Self:
@@ -144,7 +144,7 @@ class Folder(Uncopied):
         self.close()
 
     def _find(self, directory: int, above: str, depth: int, found: FolderContents) -> None:
-        """Add what a directory holds; closes its descriptor."""
+        """Add the entries of a directory to ``found``, and close its descriptor."""
         try:
             with os.scandir(directory) as entries:
                 listed = list(entries)
@@ -198,7 +198,7 @@ def _entered(directory: int, segment: str, path: str, make: bool) -> int:
     except NotADirectoryError:
         if stat.S_ISLNK(os.lstat(segment, dir_fd=directory).st_mode):
             raise link_refused(path) from None
-        raise FileAlreadyExistsError("a file is in the place of a directory above it", path=path) from None
+        raise FileAlreadyExistsError("a part of this path is a file, not a directory", path=path) from None
 
 
 def _open_directory(directory: int, name: str) -> int:
@@ -235,21 +235,21 @@ def _regular(path: str, found: os.stat_result) -> os.stat_result:
 
 
 def _in_the_way(path: str) -> FileAlreadyExistsError:
-    return FileAlreadyExistsError("what has this name in the folder is no regular file", path=path)
+    return FileAlreadyExistsError("in the folder, this name is not a regular file", path=path)
 
 
 def _differs(path: str) -> FileAlreadyExistsError:
-    return FileAlreadyExistsError("there is a file of other content", path=path)
+    return FileAlreadyExistsError("a file with other content exists", path=path)
 
 
 def _same(directory: int, path: str, size: int, blocks: Blocks) -> bool | None:
-    """Whether a file is there with this content; None if none is there."""
+    """Whether the existing file has this content; None if there is no file."""
     try:
         descriptor = _open_to_read(directory, _name(path))
     except FileNotFoundError:
         return None
     except OSError as error:
-        if error.errno == errno.ENXIO:  # a socket, or a device without its driver
+        if error.errno == errno.ENXIO:  # a socket, or a device without a driver
             raise _in_the_way(path) from None
         raise
     try:
@@ -285,7 +285,7 @@ def _place(directory: int, path: str, blocks: Blocks, overwrite: bool) -> None:
 
 
 def _linked(directory: int, temporary: str, path: str) -> bool:
-    """Give the file its name only if that is free, in one step; False where the filesystem has no links."""
+    """Give the file its name in one step, if the name is free; False if the filesystem has no hard links."""
     try:
         os.link(temporary, _name(path), src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
     except FileExistsError:

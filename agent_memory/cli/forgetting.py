@@ -1,4 +1,4 @@
-"""The command forget: a file or an agent erased, and a receipt in the audit log."""
+"""The command forget: erases a file or an agent, and writes a receipt to the audit log."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from agent_memory.plugins.audit import AuditPlugin
 
 @click.command(cls=Command)
 @click.argument("path", type=memory_path, required=False)
-@click.option("-y", "--yes", is_flag=True, help="Do not ask first; needed where there is no terminal.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask first; required without a terminal.")
 @log_option
 @key_option
 @pass_settings
 def forget(settings: Settings, path: str | None, yes: bool, target: str | None, key_file: Path | None) -> None:
-    """Erase a file or directory of --agent, or without PATH all of it, wherever the store keeps something of it.
+    """Erase a file or directory of --agent, or without PATH the whole agent, everywhere in the store.
 
-    That is earlier versions and incomplete uploads on S3 too. The audit log keeps its records, with digests that
-    nobody can check any more, and gets a receipt. A store that may keep more than it shows is refused. May be run
-    again; exits with 1 if it found nothing. The salt of the agent goes in any case, also where PATH is mistyped;
-    that of a log elsewhere only if --log names it.
+    On S3 this includes earlier versions and incomplete uploads. The audit log keeps its records and gets a receipt, but
+    the digests in it can no longer be checked. A store that may keep hidden copies is refused. Can be run again; exits
+    with 1 if nothing was found. The salt of the agent is always destroyed, even if PATH is mistyped; the salt in a log
+    elsewhere only if --log names that log.
     """
     Key.agent(settings.agent)
     path = _named(settings, path)
@@ -62,12 +62,12 @@ def _has_salt(log: AuditPlugin, agent: str) -> bool:
     try:
         return log.has_salt(agent)
     except AgentMemoryError:
-        return True  # forgetting goes on, and then says that the salt could not be destroyed
+        return True  # `forget` continues, and then reports that the salt could not be destroyed
 
 
 def _named(settings: Settings, path: str | None) -> str:
     if path is None and settings.chosen_agent is None:
-        raise click.UsageError("name a PATH, or with --agent the agent whose whole memory is to be forgotten")
+        raise click.UsageError("give a PATH, or give --agent to forget the whole memory of that agent")
     if path is not None and not path.strip("/"):
         raise click.UsageError("PATH is empty; leave it out to forget the whole agent")
     return "" if path in (None, ".") else str(path)
@@ -77,9 +77,9 @@ def _ask_first(settings: Settings, path: str, yes: bool) -> None:
     if yes:
         return
     if sys.stdin is None or not sys.stdin.isatty():
-        raise click.UsageError("forget asks first, and there is no terminal to ask in; --yes erases without a question")
-    what = f"{field(path)} of {settings.agent}" if path else f"all of {settings.agent}"
-    if not click.confirm(printable(f"Erase {what} for good?"), err=True):
+        raise click.UsageError("forget asks first, and there is no terminal to ask in; --yes erases without asking")
+    subject = f"{field(path)} of {settings.agent}" if path else f"all of {settings.agent}"
+    if not click.confirm(printable(f"Erase {subject} for good?"), err=True):
         raise click.ClickException("nothing was erased")
 
 
@@ -93,7 +93,7 @@ def _show(settings: Settings, done: TreeResult, had_salt: bool) -> None:
     else:
         click.echo(f"nothing to forget: the store keeps nothing of {_shown(settings, done)}")
     if done.skipped:
-        note(f"{counted(done.skipped, 'name')} left that no key can name: not written by agent-memory")
+        note(f"{counted(done.skipped, 'name')} not erased: not a valid key, so not written by agent-memory")
 
 
 def _shown(settings: Settings, done: TreeResult) -> str:
@@ -101,7 +101,7 @@ def _shown(settings: Settings, done: TreeResult) -> str:
 
 
 def _required(plugins: Iterable[object]) -> bool:
-    """Let a log of the configuration say so if it cannot destroy the salt; whether there is one."""
+    """Make it an error if a configured log cannot destroy the salt; returns whether there is such a log."""
     audits = [plugin for plugin in plugins if isinstance(plugin, AuditPlugin)]
     for audit in audits:
         audit.required = True
@@ -112,9 +112,9 @@ def _required(plugins: Iterable[object]) -> bool:
 def _audits(
     settings: Settings, target: str | None, key_file: Path | None, configured: bool
 ) -> Iterator[list[AuditPlugin]]:
-    """What writes the receipts: into the log of ``--log``, and into the store's own, which has salts to destroy.
+    """The plugins that write receipts: to the log of ``--log``, and to the store's own log, which has salts to destroy.
 
-    The store's own is begun only if no other log is named or configured, and never with ``--no-audit``.
+    The store's own log is created only if no other log is named or configured, and never with ``--no-audit``.
     """
     with ExitStack() as stack:
         audits: list[AuditPlugin] = []
@@ -128,7 +128,7 @@ def _audits(
             key = key_file if is_keyed or target is None else None
             audits.append(stack.enter_context(_opened(own, key)))
         if not (audits or configured):
-            note("no audit log here, so no receipt; --log names another")
+            note("no audit log here, so no receipt; --log selects another log")
         yield audits
 
 
@@ -136,7 +136,7 @@ def _opened(location: LogLocation, key_file: Path | None) -> AuditPlugin:
     key = key_file.read_bytes() if key_file else None
     try:
         if (is_keyed := location.is_keyed()) is not None and is_keyed != (key is not None):
-            raise click.UsageError(f"the log's records are {'keyed: name the --key-file' if is_keyed else 'not keyed'}")
+            raise click.UsageError(f"the log's records are {'keyed: give the --key-file' if is_keyed else 'not keyed'}")
         return AuditPlugin(location, required=True, key=key)
     except BaseException as error:
         location.store.close()

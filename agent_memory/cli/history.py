@@ -1,4 +1,4 @@
-"""The group history: show, append to and search the conversations in ``history.jsonl``."""
+"""The command group history: show, append to and search the conversations in ``history.jsonl``."""
 
 from __future__ import annotations
 
@@ -31,29 +31,27 @@ _in_directory = click.option(
     type=memory_path,
     default="",
     metavar="DIR",
-    help="Where the conversation is kept.  [default: the top]",
+    help="The directory of the conversation.  [default: the top]",
 )
 
 
 @contextmanager
 def _conversation(settings: Settings, access: Access, directory: str) -> Iterator[ConversationMemory]:
-    """The conversation of ``--agent`` that is kept in a directory of its memory."""
+    """The conversation in a directory of the memory of ``--agent``."""
     with settings.memory(access) as memory:
         yield ConversationMemory(memory.subtree(directory) if directory else memory, system_messages=True)
 
 
 @history.command(cls=Command)
-@click.option(
-    "-n", "last", type=click.IntRange(min=0), metavar="N", help=f"The last so many messages.  [default: {_LAST}]"
-)
+@click.option("-n", "last", type=click.IntRange(min=0), metavar="N", help=f"The last N messages.  [default: {_LAST}]")
 @click.option("--all", "everything", is_flag=True, help="All messages.")
 @_in_directory
 @pass_settings
 def show(settings: Settings, last: int | None, everything: bool, directory: str) -> None:
     """Print the last messages, oldest first.
 
-    As TIME [CHANNEL / SENDER] ROLE: TEXT; with --json one JSON object a line, the fields as they are stored. Lines
-    that hold no message are skipped and counted on stderr.
+    The format is TIME [CHANNEL / SENDER] ROLE: TEXT, or with --json one JSON object per line, with the stored fields.
+    Lines without a message are skipped and counted on stderr.
     """
     if everything and last is not None:
         raise click.UsageError("-n and --all exclude each other")
@@ -69,7 +67,7 @@ def show(settings: Settings, last: int | None, everything: bool, directory: str)
     _mention(settings, skipped)
     if not (shown or last == 0 or skipped.count or settings.json):
         place = directory or "the top of its memory"
-        note(f"agent {settings.agent!r} has no messages at {place}; --directory names another place")
+        note(f"agent {settings.agent!r} has no messages at {place}; --directory selects another directory")
 
 
 def _last(conversation: ConversationMemory, last: int | None, skipped: Skipped) -> Iterable[Message]:
@@ -79,7 +77,7 @@ def _last(conversation: ConversationMemory, last: int | None, skipped: Skipped) 
 
 
 def _line(message: Message) -> str:
-    """A message on a line of its own; further lines of its text are indented, so that none passes for a message."""
+    """A message as one line. Further lines of its text are indented, so that they do not look like messages."""
     where = f"[{field(message.channel or 'unknown')} / {field(message.sender_id or 'unknown')}]"
     when = message.timestamp.isoformat(timespec="seconds")
     text = printable(f"{when} {where} {field(message.role.upper())}: {message.content}")
@@ -98,9 +96,9 @@ def _mention(settings: Settings, skipped: Skipped) -> None:
 
 @history.command(cls=ContentCommand)
 @content_argument
-@click.option("--role", required=True, help="Who speaks: user, assistant, ...")
-@click.option("--channel", help="Where it is said.")
-@click.option("--sender", help="Who says it there.")
+@click.option("--role", required=True, help="The role of the sender: user, assistant, ...")
+@click.option("--channel", help="The channel of the message.")
+@click.option("--sender", help="The sender in the channel.")
 @_in_directory
 @pass_settings
 def append(
@@ -112,9 +110,9 @@ def append(
     sender: str | None,
     directory: str,
 ) -> None:
-    """Append one message, of this moment.
+    """Append one message with the current time.
 
-    Its text is CONTENT, what --file holds, or with neither (or "-") what stdin holds.
+    The text is CONTENT, or the file of --file, or without both (or with "-") stdin.
     """
     message = Message(role, given_text(content, file), channel=channel, sender_id=sender)
     with _conversation(settings, Access.MAKE, directory) as conversation:
@@ -127,7 +125,9 @@ def append(
 
 @history.command(cls=ContentCommand)
 @click.argument("query")
-@click.option("--days", type=click.IntRange(min=0), default=0, metavar="N", help="Only the last so many days.")
+@click.option(
+    "--days", type=click.IntRange(min=0), default=0, metavar="N", help="Only messages of the last N days; 0 is all."
+)
 @click.option(
     "--max-results",
     type=click.IntRange(1, MAX_RESULTS),
@@ -138,10 +138,10 @@ def append(
 @_in_directory
 @pass_settings
 def search(settings: Settings, query: str, days: int, max_results: int, directory: str) -> None:
-    """Find the earliest messages that hold a text, in any case.
+    """Find the earliest messages that contain a text, ignoring case.
 
-    Prints what the tool search_history answers a model: messages of users and assistants, each with the one before
-    and after. Ends with 1 if nothing is found, as grep does.
+    Prints the answer that the tool search_history gives a model: messages of users and assistants, each with the
+    message before and after it. Exits with 1 if nothing is found, as grep does.
     """
     if not (query := query.strip()):
         raise click.UsageError("QUERY is blank")

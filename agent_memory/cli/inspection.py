@@ -1,4 +1,4 @@
-"""Looks at what lies in a store, below hooks and views: agents, names no key can name, names that are two things."""
+"""Inspect a store without hooks and views: agents, names that are not valid keys, and conflicting names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LIMIT: Final = 100_000
 
 @dataclass
 class Agents:
-    """What lies where agents do: their ids, names that are no agent ids or files, and how many no key can name."""
+    """The agents' directory: agent ids, other names and files, and the number of names that are not valid keys."""
 
     ids: list[str] = field(default_factory=list)
     strays: list[str] = field(default_factory=list)
@@ -25,7 +25,7 @@ class Agents:
 
 @dataclass
 class AgentTree:
-    """One agent's tree: how many files, how many names no key can name, and names both file and directory."""
+    """One agent's tree: the number of files and of invalid names, and the names that are both file and directory."""
 
     agent: str
     files: int = 0
@@ -35,7 +35,7 @@ class AgentTree:
 
 @dataclass
 class LogSize:
-    """How much of an audit log lies in a store; nothing ever deletes it."""
+    """The size of an audit log in a store; an audit log is never deleted."""
 
     files: int = 0
     bytes: int = 0
@@ -48,7 +48,7 @@ def log_size(backend: AnyBackend) -> LogSize:
 
 
 def pages(backend: AnyBackend, prefix: Key, *, recursive: bool = True) -> Iterator[Page]:
-    """Every page of a listing."""
+    """All pages of a listing."""
     after: str | None = None
     markers = Markers(prefix)
     while True:
@@ -61,7 +61,7 @@ def pages(backend: AnyBackend, prefix: Key, *, recursive: bool = True) -> Iterat
 
 
 def first_page(backend: AnyBackend, prefix: Key) -> Page:
-    """One name of this level, if there is one."""
+    """A page with at most one name of this level."""
     return _page(backend, prefix, False, None, limit=1)
 
 
@@ -70,7 +70,7 @@ def _page(backend: AnyBackend, prefix: Key, recursive: bool, after: str | None, 
 
 
 def agents_of(backend: AnyBackend) -> Agents:
-    """The agents of a store, and what else lies beside them."""
+    """The agents of a store, and the other entries of their directory."""
     found = Agents()
     for page in pages(backend, AGENTS, recursive=False):
         for directory in page.directories:
@@ -82,7 +82,7 @@ def agents_of(backend: AnyBackend) -> Agents:
 
 
 def tree_of(backend: AnyBackend, agent: str) -> AgentTree:
-    """What lies in one agent's tree."""
+    """Inspect the tree of one agent."""
     entries: list[Entry] = []
     skipped = 0
     for page in pages(backend, Key.agent(agent)):

@@ -1,4 +1,4 @@
-"""Which files of a folder `import` leaves out: a repository and credentials, unless `export` put them there."""
+"""Select the files that `import` leaves out: a repository and credentials, unless `export` wrote them."""
 
 from __future__ import annotations
 
@@ -24,16 +24,17 @@ _GIT_SECONDS: Final = 60
 
 
 class Sieve:
-    """Decides path by path, and keeps what it leaves out.
+    """Decides for each path whether it is imported, and records the paths that are left out.
 
     Args:
-        folder: the folder, whose manifest of `export` is read.
-        everything: whether a repository and credentials are taken too.
-        patterns: more to leave out; without a ``/`` of names at any depth, else of paths; with all that lies below.
-        ignored: paths to leave out that git ignores.
+        folder: the folder; its manifest of `export` is read.
+        everything: whether a repository and credentials are imported too.
+        patterns: more to leave out, with everything below. Without a ``/`` a pattern matches names at any depth, else
+            whole paths.
+        ignored: paths to leave out because git ignores them.
 
     Attributes:
-        left_out: the paths that are left out, a directory once, each with the option that it is left out by.
+        left_out: the paths that are left out, each with the option that is the reason. A directory is listed once.
     """
 
     def __init__(
@@ -49,16 +50,16 @@ class Sieve:
 
     @property
     def unmatched(self) -> list[str]:
-        """The patterns that matched nothing."""
+        """The patterns that matched no path."""
         return sorted(self._unmatched)
 
     @property
     def is_of_export(self) -> bool:
-        """Whether the folder has a manifest."""
+        """Whether the folder has a manifest of `export`."""
         return bool(self._exported)
 
     def takes(self, path: str) -> bool:
-        """Whether a path is to be imported."""
+        """Whether to import a path."""
         segments = path.split("/")
         for depth in range(1, len(segments) + 1):
             if by := self._left_out_by("/".join(segments[:depth]), segments[depth - 1], path):
@@ -92,7 +93,7 @@ def _is_special(name: str, names: Iterable[str] = _NAMES) -> bool:
 def exported(folder: Folder) -> Mapping[str, str]:
     """The SHA-256 of files that `export` wrote and `import` would leave out, by path.
 
-    A folder may come from elsewhere: a file of it is told by its content, so a manifest takes in nothing else.
+    The folder may be untrusted. An entry applies only to a file with this content, so a manifest admits no other file.
     """
     try:
         with folder.reading(_MANIFEST) as (size, blocks):
@@ -103,7 +104,7 @@ def exported(folder: Folder) -> Mapping[str, str]:
 
 
 def note_exported(folder: Folder, paths: Iterable[str]) -> None:
-    """Keep in the folder which of these files `import` would leave out otherwise; nothing if there is none."""
+    """Record in the folder which of these files `import` would otherwise leave out; write nothing if there are none."""
     special = [path for path in paths if any(map(_is_special, path.split("/")))]
     if special:
         files = {**exported(folder), **{path: folder.sha256(path) for path in special}}
@@ -112,9 +113,9 @@ def note_exported(folder: Folder, paths: Iterable[str]) -> None:
 
 
 def ignored_by_git(directory: str, paths: Iterable[str]) -> frozenset[str]:
-    """Those of some paths that the ``.gitignore`` files in a folder ignore.
+    """The paths that the ``.gitignore`` files in a folder ignore.
 
-    Git reads them with an empty repository elsewhere: the configuration of one in the folder could run programs.
+    Git uses an empty repository elsewhere, because the configuration of a repository in the folder could run programs.
 
     Raises:
         click.ClickException: git cannot be run.

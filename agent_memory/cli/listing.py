@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @click.option("-r", "--recursive", is_flag=True, help="All files below, not only this level.")
 @pass_settings
 def ls(settings: Settings, path: str, recursive: bool) -> None:
-    """List a directory: size in bytes, time of change, name."""
+    """List a directory: size in bytes, modification time, path."""
     with settings.store(Access.READ, settings.agent) as store:
         entries = below(store.service.agent(settings.agent), path, recursive)
         mention_no_files(settings, store, entries)
@@ -39,7 +39,7 @@ def ls(settings: Settings, path: str, recursive: bool) -> None:
 @click.argument("path", type=memory_path, default="")
 @pass_settings
 def tree(settings: Settings, path: str) -> None:
-    """Draw a directory and all that lies below it."""
+    """Draw a directory and everything below it."""
     with settings.store(Access.READ, settings.agent) as store:
         entries = below(store.service.agent(settings.agent), path, recursive=True)
         mention_no_files(settings, store, entries)
@@ -68,7 +68,7 @@ def agents(settings: Settings) -> None:
 
 
 def below(memory: AgentMemory, path: str, recursive: bool = False) -> Sequence[Entry]:
-    """What lies below a directory, or the file itself; nothing there is an error, except in an empty memory."""
+    """The entries below a directory, or the file itself. A missing path is an error; an empty memory is not."""
     entries = memory.list(path, recursive=recursive)
     if entries or not path.strip("./"):
         return entries
@@ -108,14 +108,12 @@ def _drawn(name: str, entries: Sequence[Entry]) -> Tree:
 
 
 def mention_no_files(settings: Settings, store: OpenStore, found: Sequence[object]) -> None:
-    """Tell that an agent has no files at all, where nothing was found."""
+    """If nothing was found, print a note that the agent has no files at all."""
     if not (found or settings.json or settings.skipped.count):
         note(without_files(store.service, store.backend, settings.agent))
 
 
 def mention_skipped(settings: Settings) -> None:
-    """Tell of the names that listings left out."""
+    """Print a note with the number of names that listings left out."""
     if count := settings.skipped.count:
-        note(
-            f"{counted(count, 'name')} in storage left out, which no path can name, or closed to us; doctor counts them"
-        )
+        note(f"{counted(count, 'name')} in storage left out: not a valid path, or no access; doctor counts them")

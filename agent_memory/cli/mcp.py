@@ -1,4 +1,4 @@
-"""The command mcp: one agent's memory for MCP clients, over stdin and stdout, or over HTTP on this host."""
+"""The command mcp: serves one agent's memory to MCP clients, over stdin and stdout, or over HTTP on this host."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 @click.command(cls=Command)
 @click.option("--http", is_flag=True, help="Serve streamable HTTP on this host instead of stdin and stdout.")
-@click.option("--host", type=click.Choice(["127.0.0.1", "::1"]), help="Where to listen.  [default: 127.0.0.1]")
-@click.option("--port", type=click.IntRange(0, 65535), metavar="N", help="0 is any free port.  [default: 0]")
+@click.option("--host", type=click.Choice(["127.0.0.1", "::1"]), help="Address to listen on.  [default: 127.0.0.1]")
+@click.option("--port", type=click.IntRange(0, 65535), metavar="N", help="Port; 0 is any free port.  [default: 0]")
 @click.option("--token-env", metavar="NAME", help="The environment variable that holds the token.")
 @click.option("--token-file", metavar="FILE", help="The file of this host that holds the token.")
-@click.option("--directory", type=memory_path, default="", metavar="DIR", help="Serve this directory alone.")
+@click.option("--directory", type=memory_path, default="", metavar="DIR", help="Serve only this directory.")
 @click.option("--read-only", is_flag=True, help="Refuse every change.")
-@click.option("--history", is_flag=True, help="Let clients read, and never change, what a conversation keeps.")
+@click.option("--history", is_flag=True, help="Let clients read the files of conversations, but never change them.")
 @pass_settings
 def mcp(
     settings: Settings,
@@ -48,8 +48,8 @@ def mcp(
 ) -> None:
     """Serve the memory of --agent to MCP clients.
 
-    Over stdin and stdout, until stdin ends. With --http until interrupted, at the URL printed on stderr, and only to
-    who shows the token; without --token-env and --token-file one is made up and printed there too.
+    Serves over stdin and stdout until stdin ends. With --http it serves until interrupted, at the URL printed on
+    stderr, and clients must send the token. Without --token-env and --token-file a token is generated and printed too.
     """
     if not http and (host, port, token_env, token_file) != (None, None, None, None):
         raise click.UsageError("--host, --port, --token-env and --token-file go with --http")
@@ -87,7 +87,7 @@ def _over_http(settings: Settings, host: str, port: int, given: str | None) -> S
 
 
 def _token(variable: str | None, file: str | None) -> str | None:
-    """The token of a variable or a file; never of the command line, where every user of the host could read it."""
+    """The token from a variable or a file; never from an argument, because every user of the host could read it."""
     if variable is not None and file is not None:
         raise click.UsageError("--token-env and --token-file exclude each other")
     if file is not None:

@@ -1,4 +1,4 @@
-"""Moves many files at once, several at a time, and keeps account of every one that did not go."""
+"""Transfer many files, several at a time, and record each file that could not be transferred."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ _LARGE = 5 << 20
 
 @dataclass(frozen=True)
 class Left:
-    """A file that did not go, and why."""
+    """A file that was not transferred, and the error."""
 
     path: str
     error: Exception
 
     @property
     def code(self) -> Exit:
-        """What the reason means for the exit code."""
+        """The exit code of the error."""
         return code_of(self.error)
 
     def document(self) -> dict[str, Any]:
-        """The same for a program."""
+        """The path and the error as a JSON object."""
         return {"path": self.path, **document_of(self.error)}
 
 
 @dataclass
 class TransferResult:
-    """What became of many files.
+    """The result of a transfer of many files.
 
     Attributes:
-        written: how many were written.
-        equal: how many were there already with the same content.
-        left: those that did not go.
-        left_out: what an option, or none, leaves out: paths, each with that option.
-        untried: how many were not tried any more, after too many failures.
-        notes: what else is to be told.
+        written: the number of files that were written.
+        equal: the number of files that existed with the same content.
+        left: the files that were not transferred.
+        left_out: the paths that an option, or its absence, leaves out, each with that option.
+        untried: the number of files that were not tried, after too many failures.
+        notes: further messages for the user.
     """
 
     written: int = 0
@@ -60,7 +60,7 @@ class TransferResult:
 
     @property
     def code(self) -> Exit:
-        """The exit code: a failure weighs more than a refusal, a refusal more than a difference."""
+        """The exit code: a failure takes precedence over a refusal, and a refusal over a difference."""
         codes = {each.code for each in self.left}
         if codes <= {Exit.CONFLICT}:
             return Exit.CONFLICT if codes else Exit.OK
@@ -68,9 +68,9 @@ class TransferResult:
 
 
 def move_all(title: str, items: Sequence[T], move: Callable[[T], bool], name: Callable[[T], str]) -> TransferResult:
-    """Move every item; ``move`` tells whether it wrote (else the same was there) and raises if the item stays.
+    """Transfer every item with ``move``, which returns False if the same content existed, and raises if it fails.
 
-    After too many failures of the storage the rest is not tried any more.
+    After 20 failures of the storage, the remaining items are not tried.
 
     Raises:
         UnsupportedOperationError: the store cannot do this for any file.
@@ -119,7 +119,7 @@ def _account(moved: TransferResult, result: bool | Left | None) -> None:
 
 
 class Target:
-    """A memory that files are put into; equal ones are not written again."""
+    """A memory that receives files; files with equal content are not written again."""
 
     def __init__(self, memory: AgentMemory, *, overwrite: bool) -> None:
         self._memory = memory
@@ -128,20 +128,20 @@ class Target:
         self._sizes = {entry.path: entry.size for entry in memory.list()}
 
     def put(self, path: str, size: int, blocks: Blocks) -> bool:
-        """Write a file of so many bytes; False if it is there with the same content.
+        """Write a file of ``size`` bytes; False if it exists with the same content.
 
-        ``blocks`` gives the content, anew each time it is called: to compare, and to write. One large file is written
-        at a time, so that the memory this takes does not grow with the number of threads.
+        ``blocks`` is called to compare and to write; each call gives the content from the beginning. Only one large
+        file is written at a time, so that the use of RAM does not grow with the number of threads.
 
         Raises:
-            FileAlreadyExistsError: it is there with other content, and may not be overwritten.
+            FileAlreadyExistsError: the file exists with other content, and ``overwrite`` is not set.
         """
         with self._large if size > _LARGE else nullcontext():
             known = self._sizes.get(path)
             if known == size and self._is_there(path, blocks):
                 return False
             if known is not None and not self._overwrite:
-                raise FileAlreadyExistsError("there is a file of other content", path=path)
+                raise FileAlreadyExistsError("a file with other content exists", path=path)
             self._memory.write_blocks(path, blocks(), size, create=not self._overwrite)
             return True
 
@@ -158,12 +158,12 @@ class Target:
 
 
 def failure(path: str, reason: str) -> Left:
-    """A file of the host that could not even be looked at."""
-    return Left(path, FileOperationError(f"{reason}", path=path))
+    """A `Left` for a file of the host that could not be examined."""
+    return Left(path, FileOperationError(reason, path=path))
 
 
 def line_of(left: Left) -> str:
-    """What the user reads about a file that did not go; names escaped."""
+    """The message to the user about a file that was not transferred; names are escaped."""
     message = message_of(left.error)
-    told = any(name[1:-1] in message for name in (repr(left.path), ascii(left.path)))
-    return message if told else f"{left.path!r}: {message}"
+    has_path = any(name[1:-1] in message for name in (repr(left.path), ascii(left.path)))
+    return message if has_path else f"{left.path!r}: {message}"

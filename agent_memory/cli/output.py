@@ -1,4 +1,4 @@
-"""What a user sees: results on stdout, errors and notes on stderr, each as text or as one JSON document."""
+"""Output for the user: results on stdout, errors and notes on stderr, each as text or as one JSON document."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 _WIDE: Final = 1000
-"""Columns where there is no terminal: lines for other programs do not wrap."""
+"""Columns if there is no terminal: lines for other programs do not wrap."""
 
 
 _UNPRINTABLE: Final = re.compile(
     rf"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]|\r(?!\n)|{FORMAT.pattern}"
 )
-"""What could drive a terminal, hide text or pretend to be another line: controls but tab and line end, and all format
-characters but the joiners."""
+"""Characters that could control a terminal, hide text or imitate another line: control characters except tab and line
+end, and all format characters except the joiners."""
 
 
 class Exit(IntEnum):
@@ -57,7 +57,7 @@ class Exit(IntEnum):
 
 
 class Explained(click.ClickException):
-    """An error with something to add: to its message, and as facts to its document."""
+    """An error with an addition to its message, and with extra facts for its JSON document."""
 
     def __init__(self, cause: Exception, addition: str, facts: Mapping[str, Any]) -> None:
         super().__init__(f"{cause}; {addition}")
@@ -80,7 +80,7 @@ _CODES: Final[tuple[tuple[type[Exception], Exit], ...]] = (
 
 
 def code_of(error: Exception) -> Exit:
-    """The exit code an error ends the command with."""
+    """The exit code of a command that ends with this error."""
     if isinstance(error, Explained):
         return code_of(error.cause)
     return next((code for kind, code in _CODES if isinstance(error, kind)), Exit.FAILED)
@@ -100,7 +100,7 @@ def message_of(error: Exception) -> str:
 
 
 def document_of(error: Exception) -> dict[str, Any]:
-    """An error as a document: its stable kind, its message, and what else it carries."""
+    """An error as a JSON document: its stable kind, its message, and its other fields."""
     if isinstance(error, Explained):
         return {**document_of(error.cause), **error.facts, "message": message_of(error)}
     facts: dict[str, Any] = {"kind": _kind(error), "message": message_of(error)}
@@ -118,7 +118,7 @@ def _kind(error: Exception) -> str:
 
 
 def report(error: Exception, as_json: bool) -> Exit:
-    """Tell the user of an error, on stderr; its exit code."""
+    """Print an error on stderr, and return its exit code."""
     code = code_of(error)
     if as_json:
         click.echo(json.dumps({"error": {**document_of(error), "exit_code": int(code)}}), err=True)
@@ -130,34 +130,34 @@ def report(error: Exception, as_json: bool) -> Exit:
 
 
 def printable(text: str) -> str:
-    """Stored text for a terminal: control characters escaped, tabs and line ends kept."""
+    """Stored text for a terminal: `_UNPRINTABLE` characters are escaped, tabs and line ends are kept."""
     return _UNPRINTABLE.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def show_json(document: Mapping[str, Any], *, err: bool = False) -> None:
-    """Print a result, or with ``err`` a remark beside it, as one line of ASCII JSON."""
+    """Print a result, or with ``err`` a note on stderr, as one line of ASCII JSON."""
     click.echo(json.dumps(document), err=err)
 
 
 def note(text: str) -> None:
-    """Print a remark beside the result, on stderr."""
+    """Print a note on stderr."""
     click.echo(printable(f"Note: {text}"), err=True)
 
 
 def draw(*drawings: RenderableType) -> None:
-    """Print tables and trees; in full width where there is no terminal."""
+    """Print tables and trees; in full width if there is no terminal."""
     from rich.console import Console
 
     console = Console(highlight=False, markup=False, emoji=False, width=None if sys.stdout.isatty() else _WIDE)
     with console.capture() as captured:
         for drawing in drawings:
             console.print(drawing, soft_wrap=False)
-    # Not printed by rich, which would end the process by itself when nobody reads any more.
+    # Rich does not print this itself: it would end the process if the output pipe is closed.
     click.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
 
 class Advance(Protocol):
-    """Tells a progress bar that one more is done."""
+    """Advances a progress bar by one."""
 
     def __call__(self) -> None: ...
 

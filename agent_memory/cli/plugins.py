@@ -1,4 +1,4 @@
-"""The command plugins: what is installed, what is enabled, with which hooks, and what does not load."""
+"""The command plugins: lists installed and enabled plugins, their hooks and their load errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ALWAYS = "logging"
 
 
 class Row(NamedTuple):
-    """One plugin: its package, whether it is in use, the hooks it has, and why it does not load."""
+    """One plugin: its package, whether it is enabled, its hooks, and its load error."""
 
     name: str
     package: str
@@ -31,9 +31,9 @@ class Row(NamedTuple):
 @click.command(cls=Command)
 @pass_settings
 def plugins(settings: Settings) -> None:
-    """List the plugins: installed ones, which --config and the environment enable, with their hooks.
+    """List the installed plugins, their hooks, and whether --config or the environment enables them.
 
-    Exits with 1 if one that is enabled does not load.
+    Exits with 1 if an enabled plugin does not load.
     """
     try:
         enabled = configuration(settings.config)
@@ -78,7 +78,7 @@ def _row(installed: Installed, enabled: dict[str, dict[str, Any]]) -> Row:
 
 
 def _backends() -> list[Row]:
-    """Packages that add backends: they are always in use."""
+    """Packages that add backends; they are always enabled."""
     broken = broken_plugins()
     rows = []
     for point in sorted(importlib.metadata.entry_points(group=GROUP), key=lambda point: point.name):
@@ -88,7 +88,7 @@ def _backends() -> list[Row]:
 
 
 def _made_by(factory: Any) -> object:
-    """The class whose objects a factory makes, as far as it says."""
+    """The class of the objects that a factory makes; None if the factory does not declare it."""
     return factory if isinstance(factory, type) else typing.get_type_hints(factory).get("return")
 
 

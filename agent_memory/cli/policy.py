@@ -1,7 +1,7 @@
-"""The command s3-policy: the IAM policy of credentials that reach one agent's tree, or the service's, and no more.
+"""The command s3-policy: the IAM policy for credentials that reach only one agent's tree, or only the service's data.
 
-Listing is allowed by prefix, for two reasons: the backend lists nothing above a tree, and S3 answers a request for a
-missing object with 404 only to who may list it; to others with 403, as if it were forbidden.
+Listing is allowed by prefix. This is enough, because the backend lists nothing above a tree. It is necessary, because
+S3 answers a request for a missing object with 404 only if the caller may list it, and otherwise with 403.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from agent_memory.key import AGENTS, RESERVED, Key
 _ACTIONS: Final = ("s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload")
 _BUCKET: Final = re.compile(r"[A-Za-z0-9._-]+")
 _SPECIAL: Final = re.compile(r"[*?$]")
-"""What IAM reads as wildcards and variables, in resources and in conditions."""
+"""Characters that IAM reads as wildcards and variables, in resources and in conditions."""
 
 
 @click.command("s3-policy", cls=Command)
 @pass_settings
 def s3_policy(settings: Settings) -> None:
-    """Print the smallest IAM policy for --agent, or for all.
+    """Print the smallest IAM policy for --agent, or for all agents.
 
-    With --agent it allows the memory of that agent, without it those of all agents and this package's own data: the
-    audit log, what doctor writes. The store is an s3:// URL; nothing is asked of it.
+    With --agent the policy allows the memory of that agent. Without it, the memories of all agents and this package's
+    own data: the audit log and the scratch files of doctor. The store is an s3:// URL; no request is sent to it.
     """
     bucket, prefix = _location(settings.url)
     trees = _trees(settings.chosen_agent)
@@ -41,11 +41,11 @@ def s3_policy(settings: Settings) -> None:
 
 
 def _location(url: str) -> tuple[str, str]:
-    """The bucket of a URL, and what stands before every name in it, as the backend takes them."""
+    """The bucket of a URL, and the prefix of every name in it, as the backend reads them."""
     scheme, _, rest = url.partition("://")
     bucket, _, prefix = rest.partition("/")
     if scheme.lower() != "s3" or not _BUCKET.fullmatch(bucket):
-        raise click.UsageError("a policy is for a store on S3: --url s3://bucket/prefix")
+        raise click.UsageError("s3-policy needs a store on S3: --url s3://bucket/prefix")
     if "?" in prefix or "#" in prefix:
         raise click.UsageError("an S3 URL has no query")
     prefix = prefix.strip("/")
@@ -69,5 +69,5 @@ def _policy(bucket: str, patterns: Sequence[str]) -> dict[str, Any]:
 
 
 def _literal(text: str) -> str:
-    """A text as it matches itself alone."""
+    """A pattern that matches only this text."""
     return _SPECIAL.sub(r"${\g<0>}", text)

@@ -1,4 +1,4 @@
-"""Whether a store exists: a mistyped path or URL is an error, and not an empty store."""
+"""Check that a store exists: a mistyped path or URL is an error, not an empty store."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ _MOST_AGENTS = 5
 
 
 def require_store(backend: AnyBackend, url: str, agent: str | None = None) -> None:
-    """Raise if there is no store: no directory on the local disk, elsewhere nothing below the root.
+    """Raise if there is no store: on the local disk no directory, elsewhere no name below the root.
 
-    Elsewhere the tree of ``agent`` is listed first: credentials may be allowed to list that alone. A store in memory
-    is a new one in every process, and exists.
+    Elsewhere the tree of ``agent`` is listed first, because the credentials may allow only that. A store in memory is
+    new in every process, and always exists.
 
     Raises:
-        AgentMemoryFileNotFoundError: there is none.
+        AgentMemoryFileNotFoundError: there is no store.
         FileOperationError: the storage failed.
     """
     if _is_missing(backend, url, agent):
         raise AgentMemoryFileNotFoundError(
-            f"there is no store at {url!r}; the first write makes one, --url or AGENT_MEMORY_URL names another"
+            f"there is no store at {url!r}; the first write creates it, --url or AGENT_MEMORY_URL selects another"
         )
 
 
 def without_files(service: AgentMemoryService, backend: AnyBackend, agent: str) -> str:
-    """What to say of an agent that has no files: which agents have, since its name may be mistyped."""
+    """A message for an agent without files. It names agents with files, because the name may be mistyped."""
     try:
         agents = service.agent_ids()
         others = agents == () and _is_listed(backend, Key.tree())
-    except FileOperationError:  # credentials may be allowed to list the agent's own tree alone
+    except FileOperationError:  # the credentials may allow listing only the agent's own tree
         return f"agent {agent!r} has no files"
     more = f", ... ({len(agents):,})" if len(agents) > _MOST_AGENTS else ""
-    has = f"there are files of {', '.join(agents[:_MOST_AGENTS])}{more}" if agents else "no agent has"
+    has = f"there are files of {', '.join(agents[:_MOST_AGENTS])}{more}" if agents else "no agent has any"
     outside = "; a tree without agents (AgentMemory.open) is not shown" if others else ""
     return f"agent {agent!r} has no files; {has}{outside}"
 
@@ -53,7 +53,7 @@ def _is_missing(backend: AnyBackend, url: str, agent: str | None) -> bool:
         except FileNotFoundError:
             return True
         except OSError:
-            return False  # the operation itself tells what is wrong
+            return False  # the operation itself reports the error
         return False
     return not (url.lower().startswith("memory://") or _holds_something(backend, agent))
 
@@ -66,7 +66,7 @@ def _holds_something(backend: AnyBackend, agent: str | None) -> bool:
     except FileOperationError:
         if agent is None:
             raise
-        return True  # it may be that only the agent's tree may be listed
+        return True  # the credentials may allow listing only the agent's tree
 
 
 def _is_listed(backend: AnyBackend, prefix: Key) -> bool:
@@ -75,7 +75,7 @@ def _is_listed(backend: AnyBackend, prefix: Key) -> bool:
 
 
 def local_root(url: str) -> Path | None:
-    """The directory of a store on the local disk; None for another."""
+    """The directory of a store on the local disk; None for any other store."""
     if "://" not in url:
         return Path(url).expanduser()
     parts = urlsplit(url)
@@ -83,7 +83,7 @@ def local_root(url: str) -> Path | None:
 
 
 def shown_path(path: Path) -> str:
-    """A path as a shell takes it, below the current directory relative to it."""
+    """A path quoted for a shell; relative if it is below the current directory."""
     try:
         return shlex.quote(f"./{path.absolute().relative_to(Path.cwd())}")
     except ValueError:

@@ -1,4 +1,4 @@
-"""What a store really does, tried out in a scratch prefix of this package's own area."""
+"""Probes of a store's real behaviour, in a scratch prefix of this package's own area."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ Seen = Literal["yes", "no", "refused", "failed"]
 _RACERS: Final = 8
 _READERS: Final = 4
 _SECONDS_OF_REPLACING: Final = 0.3
-"""For how long files are replaced beside readers, each round."""
+"""Seconds per round in which a file is replaced while readers read it."""
 _LOST = (FileAlreadyExistsError, ConflictError)
 
 
 @dataclass(frozen=True)
 class Sight:
-    """What a probe saw: the promise kept, not kept, the operation refused by the store; ``detail`` in words."""
+    """The result of a probe: promise kept, not kept, operation refused, or storage failed; ``detail`` explains it."""
 
     seen: Seen
     detail: str
 
 
 class ScratchTree:
-    """A random prefix in the store's own area, which no agent can name."""
+    """A random prefix in the store's own area, which no agent can address."""
 
     def __init__(self, backend: AnyBackend) -> None:
         self._backend = backend
@@ -61,13 +61,13 @@ class ScratchTree:
         self._store.delete(self.top.join(name), when)
 
     def names(self) -> set[str]:
-        """All files in the scratch prefix."""
+        """The names of all files in the scratch prefix."""
         return {
             entry.key.relative_to(self.top).path for page in pages(self._backend, self.top) for entry in page.entries
         }
 
     def clear(self) -> None:
-        """Remove everything."""
+        """Remove all files."""
         for name in self.names():
             try:
                 self.delete(name)
@@ -79,7 +79,7 @@ Probe = Callable[[ScratchTree, int], Sight]
 
 
 def look(probe: Probe, scratch: ScratchTree, rounds: int) -> Sight:
-    """Run one probe; a store that refuses is honest, one that fails is a finding."""
+    """Run one probe. An operation that the store does not support is "refused"; any other error is "failed"."""
     try:
         return probe(scratch, rounds)
     except UnsupportedOperationError as error:
@@ -89,10 +89,10 @@ def look(probe: Probe, scratch: ScratchTree, rounds: int) -> Sight:
 
 
 def atomic_write(scratch: ScratchTree, rounds: int) -> Sight:
-    """Readers beside a writer see one of the whole states, and always one.
+    """Concurrent readers of a replaced file always see one of its whole states.
 
-    A server that replaces in place is between two states for a moment only: the states are large, so that the moment is
-    longer, and the writer goes on for a time, so that a reader meets it.
+    A server that replaces in place is between two states only for a moment. The states are large to make the moment
+    longer, and the writer continues for some time, so that a reader can observe it.
     """
     states = [b"a" * 500_000, b"b" * 700_000]
     scratch.write("replaced.md", states[0])
@@ -119,7 +119,7 @@ def atomic_write(scratch: ScratchTree, rounds: int) -> Sight:
 
 
 def atomic_create(scratch: ScratchTree, rounds: int) -> Sight:
-    """Of racing creators exactly one wins, and its content is what stays."""
+    """Exactly one of several racing creators wins, and the file has its content."""
     for number in range(rounds):
         name = f"created-{number}.md"
 
@@ -135,7 +135,7 @@ def atomic_create(scratch: ScratchTree, rounds: int) -> Sight:
 
 
 def compare_and_swap(scratch: ScratchTree, rounds: int) -> Sight:
-    """A stale version is refused, and of racing writers with the same version exactly one wins."""
+    """A stale version is refused, and exactly one of several racing writers with the same version wins."""
     stale = scratch.write("swapped.md", b"one")
     version = scratch.write("swapped.md", b"two", when=stale)
     if not _refused(lambda: scratch.write("swapped.md", b"three", when=stale)):
@@ -153,7 +153,7 @@ def compare_and_swap(scratch: ScratchTree, rounds: int) -> Sight:
 
 
 def conditional_delete(scratch: ScratchTree, rounds: int) -> Sight:  # noqa: ARG001 - a probe
-    """A stale version is not deleted, and the current one is."""
+    """A delete with a stale version is refused, and with the current version it succeeds."""
     stale = scratch.write("deleted.md", b"one")
     current = scratch.write("deleted.md", b"two")
     if not _refused(lambda: scratch.delete("deleted.md", when=stale)):
@@ -186,7 +186,7 @@ def case_sensitive(scratch: ScratchTree, rounds: int) -> Sight:  # noqa: ARG001 
 
 
 def read_after_write(scratch: ScratchTree, rounds: int) -> Sight:
-    """What was written, listed, deleted is so for the next reader and in the next listing."""
+    """The next read and the next listing show every write and every delete."""
     for number in range(rounds):
         name = f"seen-{number}.md"
         for content in (b"first", b"second"):
@@ -210,7 +210,7 @@ PROBES: Final[dict[str, Probe]] = {
     "case_sensitive": case_sensitive,
     "read_after_write": read_after_write,
 }
-"""A probe for each promise of `Capabilities` that can be tried out; durability needs a crash."""
+"""A probe for each promise of `Capabilities` that can be tested; durability needs a crash."""
 
 
 def _text(racer: int) -> bytes:
@@ -218,10 +218,10 @@ def _text(racer: int) -> bytes:
 
 
 def _race(attempt: Callable[[int], None]) -> list[int]:
-    """Let all racers go at once; those that won.
+    """Start all racers at once; returns the winners.
 
     Raises:
-        AgentMemoryError: a racer neither won nor lost.
+        AgentMemoryError: a racer failed with another error than a lost race.
     """
     start = threading.Barrier(_RACERS)
 
@@ -233,7 +233,7 @@ def _race(attempt: Callable[[int], None]) -> list[int]:
         try:
             return [racer for racer, won in enumerate(pool.map(run, range(_RACERS))) if won]
         except BaseException:
-            start.abort()  # interrupted before all of them were there: the others would wait for ever
+            start.abort()  # after an interrupt the barrier never fills, so release the waiting racers
             raise
 
 

@@ -1,4 +1,4 @@
-"""What happened in a demo, and how it is printed: in at most 80 columns, with colours in a terminal."""
+"""The results of a demo, printed in at most 80 columns, with colours in a terminal."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _INDENT: Final = "  "
 
 @dataclass
 class Session:
-    """What happened."""
+    """The results of a demo."""
 
     store: str
     agent: str
@@ -37,17 +37,17 @@ class Session:
 
     @property
     def held(self) -> bool:
-        """Whether nothing was lost or torn, nothing got out, and all of it was written down."""
+        """Whether no write was lost or torn, no escape succeeded, and the audit log has records."""
         whole = self.present_lines == self.expected_lines and self.survived_crash
         return whole and not self.not_refused and bool(self.audit)
 
     def document(self) -> dict[str, Any]:
-        """The same for a program."""
+        """The results as a JSON document."""
         facts = {name: fact for name, fact in asdict(self).items() if name != "quiet"}
         return {**facts, "held": self.held}
 
     def say(self, text: str, *, indent: str = _INDENT, colour: str | None = None) -> None:
-        """Print a text in lines of the width, unless a program listens."""
+        """Print a text, wrapped at `WIDTH`, unless ``quiet``."""
         if self.quiet:
             return
         lines = textwrap.wrap(
@@ -58,22 +58,22 @@ class Session:
             self.show(line, colour=colour)
 
     def show(self, line: str, *, colour: str | None = None, bold: bool = False) -> None:
-        """Print a line as it is, unless a program listens."""
+        """Print a line unchanged, unless ``quiet``."""
         if not self.quiet:
             click.echo(click.style(line, fg=colour, bold=bold or None), color=False if _plain() else None)
 
     def title(self, text: str) -> None:
-        """Begin a part."""
+        """Print the title of the next part."""
         self.show("")
         self.show(text, colour="cyan", bold=True)
 
     def step(self, text: str, *, colour: str | None = None) -> None:
-        """Tell what was done."""
+        """Record and print a step."""
         self.steps.append(text)
         self.say(text, colour=colour)
 
     def refused(self, what: str, attempt: Callable[[], object]) -> None:
-        """Try what has to be refused."""
+        """Make an attempt that the store must refuse."""
         try:
             attempt()
         except AgentMemoryError as error:
@@ -88,7 +88,7 @@ def _plain() -> bool:
 
 
 def typed_command() -> str:
-    """How this program is called by who called it: its name where a shell finds it, else its path."""
+    """The command that calls this program: its name if a shell finds it, else its path."""
     program = Path(sys.argv[0])
     if program.name == "__main__.py":
         return f"{shlex.quote(sys.executable)} -m agent_memory"

@@ -1,4 +1,4 @@
-"""The global options, and the store they open. They may stand before or after the name of a command."""
+"""The global options, and the store that they open. They may be given before or after the name of a command."""
 
 from __future__ import annotations
 
@@ -33,29 +33,29 @@ OPTIONS_VARIABLE = "AGENT_MEMORY_STORAGE_OPTIONS"
 
 
 class SkippedNames:
-    """An observer that counts the names in storage which listings left out."""
+    """An observer that counts the names in storage that listings left out."""
 
     def __init__(self) -> None:
         self.count = 0
 
     @hookimpl
     def agent_memory_after_operation(self, operation: Operation, outcome: Outcome) -> None:  # noqa: ARG002 - the hook's
-        """Count."""
+        """Add the names that the operation left out."""
         self.count += outcome.skipped
 
 
 class OpenStore(NamedTuple):
-    """An open store: its service, and the backend below for who asks about the storage itself."""
+    """An open store: its service, and its backend for commands that inspect the storage itself."""
 
     service: AgentMemoryService
     backend: AnyBackend
 
 
 class Access(Enum):
-    """What a command does with its store.
+    """How a command uses its store.
 
-    ``READ`` changes nothing, and ``CHANGE`` changes what is there: both need a store that exists. ``MAKE`` may be the
-    first to write.
+    ``READ`` changes nothing and ``CHANGE`` changes existing files; both need a store that exists. ``MAKE`` may create
+    the store by its first write.
     """
 
     READ = "read"
@@ -65,7 +65,7 @@ class Access(Enum):
 
 @dataclass
 class Settings:
-    """What the global options say."""
+    """The values of the global options."""
 
     chosen_url: str | None = None
     chosen_agent: str | None = None
@@ -83,18 +83,18 @@ class Settings:
 
     @property
     def agent(self) -> str:
-        """Whose memory, if a command is about one agent's."""
+        """The agent of a command that uses the memory of one agent."""
         return DEFAULT_AGENT if self.chosen_agent is None else self.chosen_agent
 
     @contextmanager
     def store(self, access: Access, agent: str | None = None) -> Iterator[OpenStore]:
-        """Open the store of ``--url``, with the plugins of the configuration; for one agent alone, if it is given.
+        """Open the store of ``--url``, with the configured plugins; with ``agent``, for that agent only.
 
-        Changes are recorded in the store's audit log, unless ``--no-audit``.
+        Changes are recorded in the store's audit log, unless ``--no-audit`` is given.
 
         Raises:
-            AgentMemoryFileNotFoundError: the store has to exist, and does not.
-            InvalidAgentIdError: no agent can have this id.
+            AgentMemoryFileNotFoundError: the store must exist, and does not.
+            InvalidAgentIdError: ``agent`` is not a valid id.
         """
         with (
             self.recorded(self.url, self.storage_options(), access) as plugins,
@@ -108,14 +108,14 @@ class Settings:
 
     @contextmanager
     def recorded(self, url: str, options: Mapping[str, object], access: Access) -> Iterator[list[object]]:
-        """The plugins for a store: those of the configuration, and what records changes."""
+        """The plugins for a store: the configured plugins, and the recorder of changes."""
         wanted = access is not Access.READ and not self.no_audit
         with self.configured() as configured, recording(url, options, configured, wanted=wanted) as plugins:
             yield plugins
 
     @contextmanager
     def configured(self) -> Iterator[list[object]]:
-        """The plugins that ``--config`` and the environment enable; closed afterwards."""
+        """The plugins that ``--config`` and the environment enable; they are closed afterwards."""
         try:
             plugins = plugins_from(self.config)
         except ValueError as error:
@@ -127,21 +127,21 @@ class Settings:
 
     @contextmanager
     def memory(self, access: Access) -> Iterator[AgentMemory]:
-        """Open the memory of ``--agent``; errors as `store`."""
+        """Open the memory of ``--agent``; raises as `store` does."""
         with self.store(access, self.agent) as store:
             yield store.service.agent(self.agent)
 
     def storage_options(self) -> dict[str, object]:
         """The options of the store of ``--url``.
 
-        The default store is a name in the current directory, which may come with a cloned repository: it is not
-        followed if it is a symbolic link. A store that the user names may be reached through links.
+        The default store is a name in the current directory, and a cloned repository may contain that name. So it is
+        not followed if it is a symbolic link. A store that the user names may be reached through symbolic links.
         """
         default: dict[str, object] = {"within": str(Path.cwd())} if self.chosen_url is None else {}
         return {**default, **self.given_options()}
 
     def given_options(self) -> dict[str, object]:
-        """The options of the environment, and over them those of the command line."""
+        """The options of the environment, overridden by those of the command line."""
         return {**_options_of_environment(), **self.options}
 
 
@@ -149,11 +149,11 @@ class Settings:
 def open_store(
     url: str, options: Mapping[str, object], settings: Settings, plugins: Iterable[object] = ()
 ) -> Iterator[OpenStore]:
-    """Open any store; closed afterwards.
+    """Open any store; it is closed afterwards.
 
     Raises:
-        click.UsageError: a URL or an option that makes no sense.
-        AgentMemoryError: the store does not open.
+        click.UsageError: the URL or an option is invalid.
+        AgentMemoryError: the store cannot be opened.
     """
     try:
         backend = open_backend(url, options)
@@ -168,7 +168,7 @@ def open_store(
 
 
 def login_name() -> str | None:
-    """The user of this host who runs the command: who acts, if ``--actor`` does not say."""
+    """The host user that runs the command: the actor if ``--actor`` is not given."""
     try:
         return getpass.getuser()
     except (OSError, KeyError, ImportError):
@@ -187,7 +187,7 @@ def _options_of_environment() -> dict[str, object]:
 
 
 def key_value(text: str) -> tuple[str, object]:
-    """Parse ``KEY=VALUE``; the value is JSON where it parses as such, else the text itself."""
+    """Parse ``KEY=VALUE``; the value is parsed as JSON, or is the text itself if that fails."""
     key, equals, value = text.partition("=")
     if not (key and equals):
         raise click.BadParameter(f"{text!r} is not KEY=VALUE")
@@ -198,7 +198,7 @@ def key_value(text: str) -> tuple[str, object]:
 
 
 class Command(click.Command):
-    """A command after whose name the global options may stand too."""
+    """A command that accepts the global options after its name too."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -206,13 +206,13 @@ class Command(click.Command):
 
 
 class Group(click.Group):
-    """A group of commands; the global options may stand after its name, and after those of its commands."""
+    """A group of commands that accepts the global options after its name, and after the names of its commands."""
 
     command_class = Command
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.no_args_is_help = False  # a line says what is missing
+        self.no_args_is_help = False  # an error line reports the missing command
         self.params += global_options(again=True)
 
 
@@ -220,7 +220,7 @@ pass_settings = click.make_pass_decorator(Settings, ensure=True)
 
 
 def global_options(*, again: bool) -> list[click.Parameter]:
-    """The global options; those that stand ``again`` in a command are not shown and ask no environment."""
+    """The global options; with ``again``, inside a command, they are hidden and read no environment variable."""
 
     def option(*names: str, **details: Any) -> click.Option:
         return click.Option(names, expose_value=False, callback=_remember, hidden=again, **details)
@@ -228,15 +228,15 @@ def global_options(*, again: bool) -> list[click.Parameter]:
     return [
         option("--url", "chosen_url", envvar=None if again else "AGENT_MEMORY_URL", show_envvar=not again,
                help=f"Path or URL of the store.  [default: {DEFAULT_URL}]"),
-        option("--agent", "chosen_agent", help=f"Whose memory.  [default: {DEFAULT_AGENT}]"),
-        option("--actor", help="Who acts, for the audit log.  [default: the user of this host]"),
+        option("--agent", "chosen_agent", help=f"The agent that owns the memory.  [default: {DEFAULT_AGENT}]"),
+        option("--actor", help="The actor in the audit log.  [default: the user of this host]"),
         option("--config", metavar="FILE", envvar=None if again else CONFIG_VARIABLE, show_envvar=not again,
                help="A TOML file that enables plugins."),
         option("--json", is_flag=True, help="Print one JSON document instead of text."),
         option("-o", "--option", "options", multiple=True, type=key_value, metavar="KEY=VALUE",
                help=f"An option of the store, JSON or text; may be repeated.  [env var: {OPTIONS_VARIABLE}, in JSON]"),
         option("--no-audit", is_flag=True, envvar=None if again else NO_AUDIT_VARIABLE, show_envvar=not again,
-               help="Record no change in the audit log of the store."),
+               help="Do not record changes in the audit log of the store."),
         option("-v", "--verbose", is_flag=True, help="Show the log on stderr."),
     ]  # fmt: skip
 
@@ -254,7 +254,7 @@ def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
 
 
 class _Line(logging.Formatter):
-    """One line a record; an exception is named, its traceback left out."""
+    """Formats a record as one line, with the name of an exception but without its traceback."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = f"{record.levelname} {record.getMessage()}"
@@ -264,7 +264,7 @@ class _Line(logging.Formatter):
 
 
 def failures_shown() -> logging.Handler:
-    """Shows failures that do not stop a command: an observer that writes no record, a store that is asked again."""
+    """A handler that shows failures which do not stop a command: an observer without a record, a retried request."""
     handler = logging.StreamHandler()
     handler.setFormatter(_Line())
     handler.addFilter(_is_shown)
@@ -272,7 +272,7 @@ def failures_shown() -> logging.Handler:
 
 
 def _is_shown(record: logging.LogRecord) -> bool:
-    """Whether a record is shown without ``--verbose``; warnings of refused operations repeat the command's error."""
+    """Whether a record is shown without ``--verbose``. Warnings of refused operations repeat the error."""
     least = logging.WARNING if record.name == "agent_memory.object_store" else logging.ERROR
     return record.levelno >= least
 
@@ -281,14 +281,14 @@ def _is_shown(record: logging.LogRecord) -> bool:
 def _log_shown() -> Iterator[None]:
     handler = logging.StreamHandler()
     handler.setFormatter(_Line())
-    handler.addFilter(lambda record: not _is_shown(record))  # those are shown in any case
+    handler.addFilter(lambda record: not _is_shown(record))  # the other handler shows those
     with log_to(handler, logging.getLogger("agent_memory"), logging.INFO):
         yield
 
 
 @contextmanager
 def log_to(handler: logging.Handler, logger: logging.Logger, level: int | None = None) -> Iterator[None]:
-    """Give a logger a handler, and a level, for as long as the context lasts."""
+    """Add a handler to a logger, and set its level, within the context."""
     before = logger.level
     logger.addHandler(handler)
     logger.setLevel(before if level is None else level)

@@ -1,4 +1,4 @@
-"""Progress of a command that takes minutes: a bar on a terminal, else a line now and then."""
+"""Progress of a command that takes minutes: a bar on a terminal, else a line from time to time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LINE_SECONDS = 10.0
 
 @contextmanager
 def reported(title: str, total: int) -> Iterator[Callable[[], object]]:
-    """`progress`, and where stderr is no terminal a line on it, at most one in ten seconds."""
+    """`progress`; if stderr is not a terminal, a line on stderr at most every ten seconds."""
     done, last = 0, time.monotonic()
 
     with progress(title, total) as advance_bar:

@@ -1,4 +1,4 @@
-"""The commands import, export and copy: many files at once, nothing renamed, nothing left out in silence."""
+"""The commands import, export and copy: they transfer many files, rename none, and report each omitted file."""
 
 from __future__ import annotations
 
@@ -45,22 +45,22 @@ _MOST_LINES = 100
 
 
 def _overwriting(command: F) -> F:
-    return click.option("--overwrite", is_flag=True, help="Replace files of other content.")(command)
+    return click.option("--overwrite", is_flag=True, help="Replace files that have other content.")(command)
 
 
 @click.command("import", cls=Command)
 @click.argument("directory")
 @_overwriting
-@click.option("--all", "everything", is_flag=True, help="Take .git, .env and .env.* too.")
+@click.option("--all", "everything", is_flag=True, help="Import .git, .env and .env.* too.")
 @click.option(
     "--exclude",
     "patterns",
     multiple=True,
     metavar="PATTERN",
-    help='Leave out files and directories of this name, or with a "/" of this path; may be repeated.',
+    help='Leave out files and directories with this name, or with this path if it has a "/"; may be repeated.',
 )
-@click.option("--gitignore", is_flag=True, help="Leave out what the .gitignore files in DIRECTORY ignore.")
-@click.option("--dry-run", is_flag=True, help="Write nothing; tell what would be written.")
+@click.option("--gitignore", is_flag=True, help="Leave out files that the .gitignore files in DIRECTORY ignore.")
+@click.option("--dry-run", is_flag=True, help="Write nothing; print the files that would be written.")
 @pass_settings
 def import_(
     settings: Settings,
@@ -73,9 +73,9 @@ def import_(
 ) -> None:
     """Copy a folder of this host into the memory.
 
-    Files that are there with the same content are not written again. A name that the rules refuse stays out and is
-    reported with a suggestion; symbolic links are not followed. A repository (.git) and credentials (.env, .env.*) are
-    left out and printed, unless export has written them there.
+    Files that exist with the same content are not written again. A file with an invalid name is left out and reported
+    with a suggestion. Symbolic links are not followed. A repository (.git) and credentials (.env, .env.*) are left out
+    and printed, unless export wrote them to this folder.
     """
     settings.no_audit |= dry_run
     with settings.store(Access.MAKE) as store, _folder(directory, make=False) as folder:
@@ -102,7 +102,7 @@ def import_(
 
 
 def _dry(put: Callable[[str], bool], would_write: list[str]) -> Callable[[str], bool]:
-    """The same on a read-only memory, where to be refused means that the file would be written."""
+    """``put`` for a read-only memory, where a refusal means that the file would be written."""
 
     def would_put(path: str) -> bool:
         try:
@@ -121,7 +121,7 @@ def _dry(put: Callable[[str], bool], would_write: list[str]) -> Callable[[str], 
 def export(settings: Settings, directory: str, overwrite: bool) -> None:
     """Copy the memory into a folder of this host.
 
-    DIRECTORY is made if it is missing. Files that are there with the same content are not written again. Nothing is
+    DIRECTORY is created if it is missing. Files that exist with the same content are not written again. Nothing is
     written outside DIRECTORY or through a symbolic link.
     """
     with settings.memory(Access.READ) as memory, _folder(directory, make=True) as folder:
@@ -147,14 +147,14 @@ def export(settings: Settings, directory: str, overwrite: bool) -> None:
     multiple=True,
     type=key_value,
     metavar="KEY=VALUE",
-    help="An option of SOURCE alone; may be repeated.",
+    help="An option for SOURCE only; may be repeated.",
 )
 @click.option(
     "--to-option",
     multiple=True,
     type=key_value,
     metavar="KEY=VALUE",
-    help="An option of TARGET alone; may be repeated.",
+    help="An option for TARGET only; may be repeated.",
 )
 @pass_settings
 def copy(
@@ -165,10 +165,10 @@ def copy(
     from_option: tuple[tuple[str, object], ...],
     to_option: tuple[tuple[str, object], ...],
 ) -> None:
-    """Copy all agents of one store to another, or --agent alone.
+    """Copy all agents of one store to another, or only --agent.
 
-    SOURCE and TARGET are paths or URLs. Files that are there with the same content are not written again. -o and its
-    environment variable speak to a SOURCE or TARGET that is neither on the local disk nor in memory.
+    SOURCE and TARGET are paths or URLs. Files that exist with the same content are not written again. -o and its
+    environment variable apply to a SOURCE or TARGET that is neither on the local disk nor in memory.
     """
     target_options = _options_for(target, settings, to_option)
     with (
@@ -186,7 +186,7 @@ def copy(
 
 
 def _copied_file(memory: AgentMemory, path: str, put: Callable[[int, Blocks], bool]) -> bool:
-    """Put a file of a memory somewhere else, in blocks of one state of it."""
+    """Copy a file of a memory with ``put``, in blocks of one version of the file."""
 
     async def copy(reader: Reader) -> bool:
         first = await reader.read(0, BLOCK)
@@ -223,7 +223,7 @@ def _no_agents(store: OpenStore) -> list[Left]:
         except InvalidAgentIdError as error:
             left.append(Left(name, error))
         else:
-            left.append(failure(name, "a file in the place of an agent's directory"))
+            left.append(failure(name, "a file, not the directory of an agent"))
     return left
 
 
@@ -260,19 +260,17 @@ def _not_imported(found: FolderContents) -> list[Left]:
 def _notes(found: FolderContents, sieve: Sieve) -> list[str]:
     notes = []
     if found.empty:
-        notes.append(f"{counted(found.empty, 'empty directory', 'empty directories')}: a memory has none")
+        notes.append(f"{counted(found.empty, 'empty directory', 'empty directories')} left out: a memory has none")
     notes += [f"--exclude {pattern!r} matches nothing" for pattern in sieve.unmatched]
     if found.own and not sieve.is_of_export:
-        notes.append(f"{RESERVED}/ is a store's own directory and stays out")
+        notes.append(f"{RESERVED}/ is a store's own directory and is left out")
     return notes
 
 
 def _unnameable(settings: Settings) -> list[Left]:
     if not (count := settings.skipped.count):
         return []
-    text = (
-        f"{counted(count, 'name')} in storage stayed out, which no path can name, or closed to us; doctor counts them"
-    )
+    text = f"{counted(count, 'name')} in storage left out: not a valid path, or no access; doctor counts them"
     return [Left("", InvalidPathError(text, "unnameable"))]
 
 

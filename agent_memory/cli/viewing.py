@@ -1,4 +1,4 @@
-"""The commands view and search: what Claude's memory tool shows, and the lines that hold a text."""
+"""The commands view and search: the view of Claude's memory tool, and the lines that contain a text."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ def _range(ctx: click.Context, param: click.Parameter, value: str | None) -> lis
     match = _LINES.fullmatch(value)
     start, end = (int(match[1]), int(match[2] or -1)) if match else (0, 0)
     if not (start and (end == -1 or start <= end)):
-        raise click.BadParameter(f"{value!r} is not START:END, lines counted from 1, END -1 or left out", ctx, param)
+        raise click.BadParameter(
+            f"{value!r} is not START:END: lines count from 1, END may be -1 or left out", ctx, param
+        )
     return [start, end]
 
 
@@ -49,7 +51,7 @@ def _glob(ctx: click.Context, param: click.Parameter, value: str | None) -> str 
 def view(settings: Settings, path: str, lines: list[int] | None) -> None:
     """Show a file or a directory as Claude's memory tool does.
 
-    PATH is /memories or something below it; "notes.md" is "/memories/notes.md".
+    PATH is /memories or a path below it; "notes.md" is "/memories/notes.md".
     """
     given, name = _named(path)
     with settings.memory(Access.READ) as memory:
@@ -64,14 +66,14 @@ def view(settings: Settings, path: str, lines: list[int] | None) -> None:
 
 
 def _named(path: str) -> tuple[str, str]:
-    """A path as the tool takes it, and as the memory does."""
+    """A path in the form of the tool, and in the form of the memory."""
     if path in ("", "."):
         return ROOT, ""
     return (path, path) if path.startswith("/") else (f"{ROOT}/{path}", path.strip("/"))
 
 
 def _fail(memory: AgentMemory, name: str, answer: str) -> None:
-    """Raise the error that the tool has put into words for a model, or else its words."""
+    """Raise the original error of the operation, or else the message that the tool wrote for a model."""
     if name:
         memory.read(name)
     else:
@@ -82,23 +84,30 @@ def _fail(memory: AgentMemory, name: str, answer: str) -> None:
 @click.command(cls=ContentCommand)
 @click.argument("query")
 @click.argument("path", type=memory_path, default="")
-@click.option("--glob", metavar="PATTERN", callback=_glob, help='Only files of this name, or with a "/" of this path.')
 @click.option(
-    "-C", "--context", type=click.IntRange(0, MAX_CONTEXT), default=0, metavar="N", help="Lines to show around each."
+    "--glob", metavar="PATTERN", callback=_glob, help='Only files with this name, or with this path if it has a "/".'
+)
+@click.option(
+    "-C",
+    "--context",
+    type=click.IntRange(0, MAX_CONTEXT),
+    default=0,
+    metavar="N",
+    help="Lines to show around each match.",
 )
 @click.option(
     "--max-results",
     type=click.IntRange(1, MAX_RESULTS),
     default=RESULTS,
     metavar="N",
-    help=f"Matching lines at most, 1 to {MAX_RESULTS}.  [default: {RESULTS}]",
+    help=f"Maximum of matching lines, 1 to {MAX_RESULTS}.  [default: {RESULTS}]",
 )
 @pass_settings
 def search(settings: Settings, query: str, path: str, glob: str | None, context: int, max_results: int) -> None:
-    """Print the lines that hold a text, in any case.
+    """Print the lines that contain a text, ignoring case.
 
-    As PATH:LINE: TEXT. QUERY is no pattern; PATH is a directory or a file. Ends with 1 if nothing is found, as grep
-    does.
+    The format is PATH:LINE: TEXT. QUERY is a plain text, not a pattern. PATH is a directory or a file. Exits with 1 if
+    nothing is found, as grep does.
     """
     if not query:
         raise click.UsageError("QUERY is empty")
@@ -108,7 +117,7 @@ def search(settings: Settings, query: str, path: str, glob: str | None, context:
         found = searching.search(query, path, glob=glob, context=context, max_results=max_results)
         skipped = settings.skipped.count
         if not found.matches:
-            below(memory, path)  # nothing there is an error, nothing found is none
+            below(memory, path)  # a missing path is an error, but no match is not
         settings.skipped.count = skipped  # not counted twice
     if settings.json:
         matches = [asdict(match) for match in found.matches]
@@ -122,5 +131,5 @@ def _print(settings: Settings, found: SearchResult) -> None:
     if found.matches:
         click.echo(str(replace(found, more=False)))
     if found.more:
-        note(f"there are more than these {len(found.matches)}; narrow the search, or raise --max-results")
+        note(f"there are more matches than these {len(found.matches)}; narrow the search, or raise --max-results")
     mention_skipped(settings)

@@ -1,4 +1,4 @@
-"""Processes that append to one file at once, and one that is killed while it writes, for the demo."""
+"""Processes of the demo: several append to one file at once, and one is killed while it writes."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from agent_memory.plugins.audit import AuditPlugin
 from agent_memory.service import AgentMemoryService
 
 WORKER: Final = "worker-"
-"""What their names as actors begin with."""
+"""The prefix of the workers' names as actors."""
 VERSION_LINES: Final = 100_000
-"""Lines of a version: about a megabyte, which takes a while to write."""
+"""Lines of a version: about a megabyte, so that a write takes some time."""
 KILLED_AT: Final = 3
-"""How many versions are written before the writer is killed."""
+"""The number of versions that are written before the writer is killed."""
 
 
 def line_of(worker: int, number: int) -> str:
-    """The line that a worker appends as its ``number``-th."""
+    """The text of a worker's line with this number."""
     return f"- worker {worker}, line {number}"
 
 
 def append_at_once(url: str, options: Mapping[str, object], processes: int, lines: int, agent: str, path: str) -> None:
-    """Append ``lines`` lines from each of several processes, which start together when all of them are ready.
+    """Append ``lines`` lines from each of several processes. All start together when all are ready.
 
     Raises:
         AppendError: a process could not append.
@@ -52,7 +52,7 @@ def append_at_once(url: str, options: Mapping[str, object], processes: int, line
 
 
 def version_of(number: int) -> str:
-    """A text whose every line names its version, so that a mixture of two would show."""
+    """A text with the version number on every line, so that a mixture of two versions is visible."""
     return f"version {number}\n" * VERSION_LINES
 
 
@@ -60,7 +60,7 @@ def killed_while_writing(url: str, options: Mapping[str, object], agent: str, pa
     """Start a process that replaces a file again and again, and kill it in the middle of a write.
 
     Returns:
-        The last version whose write had returned.
+        The last version for which the write returned.
 
     Raises:
         AppendError: the process could not write.
@@ -70,22 +70,22 @@ def killed_while_writing(url: str, options: Mapping[str, object], agent: str, pa
     try:
         done = 0
         while True:
-            told = connection.recv()
-            if isinstance(told, str):
-                raise AppendError(f"a process could not write: {told}")
-            if told > KILLED_AT:
+            report = connection.recv()
+            if isinstance(report, str):
+                raise AppendError(f"a process could not write: {report}")
+            if report > KILLED_AT:
                 return done
-            done = told
+            done = report
     except EOFError:
         raise AppendError("a process could not write: it ended early") from None
     finally:
-        process.kill()  # as `kill -9`: nothing of the process runs any more
+        process.kill()  # like `kill -9`: the process runs no cleanup
         process.join()
         connection.close()
 
 
 def _replace(connection: Connection, url: str, options: Mapping[str, object], agent: str, path: str) -> None:
-    """What that process does; tells each version once it is written, and before it writes the one to be killed at."""
+    """The process to be killed. It reports each version after the write, but the version to be killed at before it."""
     try:
         with (
             AuditPlugin(url, required=True, storage_options=options) as audit,
@@ -99,7 +99,7 @@ def _replace(connection: Connection, url: str, options: Mapping[str, object], ag
                 service.write_memory_file(agent, path, version_of(number))
                 if number <= KILLED_AT:
                     connection.send(number)
-    except Exception as error:  # noqa: BLE001 - the parent tells it
+    except Exception as error:  # noqa: BLE001 - the parent reports it
         connection.send(f"{type(error).__name__}: {error}")
 
 
@@ -114,7 +114,7 @@ def _started(target: Callable[..., None], task: tuple[object, ...]) -> tuple[Spa
 
 @contextmanager
 def _uninterruptible() -> Iterator[None]:
-    """Let processes that are started ignore an interrupt: it is the parent's to end them, in silence."""
+    """Make processes that are started here ignore an interrupt, so that the parent can end them without messages."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -137,7 +137,7 @@ def _reply(connection: Connection) -> None:
 def _work(
     connection: Connection, url: str, options: Mapping[str, object], worker: int, lines: int, agent: str, path: str
 ) -> None:
-    """What each process does; replies with the fault, or with "" for none, once ready and once done."""
+    """A worker process. It replies when it is ready and when it is done: with an error, or with "" for none."""
     try:
         with (
             AuditPlugin(url, required=True, storage_options=options) as audit,
@@ -150,6 +150,6 @@ def _work(
                 memory.append(path, line_of(worker, number) + "\n")
         connection.send("")
     except EOFError:
-        return  # the parent has given up
-    except Exception as error:  # noqa: BLE001 - the parent tells it
+        return  # the parent has closed the connection
+    except Exception as error:  # noqa: BLE001 - the parent reports it
         connection.send(f"{type(error).__name__}: {error}")

@@ -1,13 +1,13 @@
-"""For whoever writes a backend, or tests code that uses a memory: ``pip install 'agent-memory[testing]'``.
+"""Tools to test backends, and code that uses a memory: ``pip install 'agent-memory[testing]'``.
 
-A backend's tests subclass `BackendContract` and give it one fixture::
+The tests of a backend subclass `BackendContract` and define one fixture::
 
     class TestMyBackend(BackendContract):
         @pytest.fixture
         def backend(self, tmp_path: Path) -> MyBackend:
             return MyBackend(tmp_path)
 
-Code that uses a memory asks for the fixture ``agent_memory`` or ``agent_memory_service`` (see
+Tests of code that uses a memory request the fixture ``agent_memory`` or ``agent_memory_service`` (see
 `agent_memory.testing.pytest_plugin`).
 """
 
@@ -49,12 +49,12 @@ _HOMES = {
 }
 _ASSERTING = ("_appending", "_listing", "_names", "_operations", "_reading", "_writing", "races", "stateful")
 
-# An editable install lists no files, so pytest would not find these by itself.
+# An editable install lists no files, so pytest would not find these modules by itself.
 pytest.register_assert_rewrite(*(f"{__name__}.{module}" for module in _ASSERTING))
 
 
 def __getattr__(name: str) -> object:
-    # Late, because pytest loads our plugin, and so this package, in every session: Hypothesis only when used.
+    # Import late: pytest loads this package in every session, for its plugin, but only these names need Hypothesis.
     if home := _HOMES.get(name):
         found: object = getattr(importlib.import_module(f"{__name__}.{home}"), name)
         return found

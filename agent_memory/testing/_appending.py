@@ -1,4 +1,4 @@
-"""What an append promises, in place (`Appends`) or derived from compare-and-swap."""
+"""Contract tests of appends, in place (`Appends`) or by compare-and-swap."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from agent_memory.testing._store import ContractBase, ContractStore
 
 
 class AppendingContract(ContractBase):
-    """Appending: the separator, files that are missing, and names that are taken."""
+    """Appending: the separator, missing files, and taken names."""
 
     @pytest.fixture
     def appending(self, store: ContractStore) -> ContractStore:
-        """The store, where appends are promised: by create and compare-and-swap, or by storage that appends itself."""
+        """The store, if it promises appends: by create and compare-and-swap, or in the storage itself."""
         if (self.creates(store) and self.compares(store)) or self._appends_itself(store):
             return store
         store.write("refused", b"old")
@@ -27,7 +27,7 @@ class AppendingContract(ContractBase):
         pytest.skip("the backend states that it cannot append, and refuses to")
 
     def _appends_itself(self, store: ContractStore) -> bool:
-        """Whether the storage appends without the promises from which an append is derived."""
+        """Whether the storage itself appends, without create and compare-and-swap."""
         if not isinstance(store.backend, Appends):
             return False
         try:

@@ -1,4 +1,4 @@
-"""What erasing promises (`Erases`), where a backend has it."""
+"""Contract tests of erasing (`Erases`), for backends that support it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ Erase = Callable[[str], DeletedTree]
 
 
 class ErasingContract(ContractBase):
-    """Files and directories: gone, whether they were there or not, and nothing beside them."""
+    """Erasing files and directories: existing or missing, and without effect on other files."""
 
     @pytest.fixture
     def erase(self, store: ContractStore) -> Erase:
-        """The verb for a caller that blocks, where the backend has it."""
+        """The method ``erase`` for a blocking caller, if the backend has it."""
         backend: object = store.backend
         if not erases(backend):
             pytest.skip("the backend does not promise that nothing is kept")

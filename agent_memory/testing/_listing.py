@@ -1,4 +1,4 @@
-"""What `Backend.list` promises."""
+"""Contract tests of `Backend.list`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from agent_memory.key import AGENTS, TEMPORARY_SUFFIX, Key
 from agent_memory.testing._store import ContractBase, ContractStore
 
 # In the order of UTF-8 bytes: "-" and "." come before "/", "A" before "_", and U+FF21 before U+1F600, unlike in UTF-16.
-# None differ by case alone: a store that folds case has two of them for one.
+# No two differ only by case: a store that ignores case would treat them as one.
 _ORDERED = (
     "a",
     "b b/x",
@@ -38,7 +38,7 @@ _ORDERED = (
 
 
 class ListingContract(ContractBase):
-    """Listing: whole segments, the order, levels, pages, and what is never listed."""
+    """Listing: whole segments, order, levels, pages, and names that are never listed."""
 
     def test_a_prefix_is_whole_segments(self, store: ContractStore) -> None:
         for name in ("a/1", "a/b/2", "ab", "a.b", "abc/3", "b/a/4", "a-/5"):
@@ -116,7 +116,7 @@ class ListingContract(ContractBase):
         seen: Counter[str] = Counter()
         for number, page in enumerate(store.pages("dir", limit=4)):
             seen.update(entry.path for entry in page.entries)
-            if number < 5:  # first fewer names before the next page, then more
+            if number < 5:  # first remove names before the next page, then add some
                 store.delete(f"dir/{4 * number + 1:02}")
             else:
                 for place in "abc":

@@ -1,4 +1,4 @@
-"""`DictMemory`: what `AgentMemory` does, said once more over a plain dict, as the model of the stateful test."""
+"""`DictMemory`: the behaviour of `AgentMemory` over a plain dict, as the model of the stateful test."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from agent_memory.memory import TreeResult, WriteResult
 
 
 def sha256(data: bytes) -> str:
-    """The digest preconditions are given as."""
+    """The SHA-256 of ``data``, in the form that preconditions take."""
     return hashlib.sha256(data).hexdigest()
 
 
 class DictMemory:
-    """A memory whose every file is an item of ``files``; raises what `AgentMemory` raises.
+    """A memory with its files in the dict ``files``; raises the same errors as `AgentMemory`.
 
-    Listings and `stat` give ``(path, size, is_directory)`` instead of an `Entry`, whose times are the store's.
+    Listings and `stat` give ``(path, size, is_directory)`` instead of an `Entry`, because only a store has times.
     """
 
     def __init__(self) -> None:
@@ -140,7 +140,7 @@ class DictMemory:
         return tuple(name for name in self.files if not path or name.startswith(path + "/"))
 
     def _moved(self, path: str, new_path: str) -> dict[str, str]:
-        """Each file that goes, by its old name, with its new one."""
+        """The new name of each moved file, by its old name."""
         path, new_path = _path(path), _path(new_path)
         if new_path.startswith(path + "/"):
             raise InvalidPathError(path)

@@ -1,4 +1,4 @@
-"""What moving and deleting whole directories promises (`MovesTrees`), where a backend has it."""
+"""Contract tests of moving and deleting whole directories (`MovesTrees`), for backends that support it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from agent_memory.testing._threads import race
 
 
 class _Moving:
-    """The two verbs of a backend of either kind, for a caller that blocks."""
+    """The two methods of a backend of either kind, for a blocking caller."""
 
     def __init__(self, store: ContractStore) -> None:
         self._store = store
@@ -35,11 +35,11 @@ class _Moving:
 
 
 class MovingContract(ContractBase):
-    """Whole directories: moved to a free name, deleted, and neither under somebody's hands."""
+    """Whole directories: moved to a free name, deleted, and both while other writers change files in them."""
 
     @pytest.fixture
     def moving(self, store: ContractStore) -> _Moving:
-        """The verbs, where the backend has them."""
+        """The methods, if the backend has them."""
         if not moves_trees(store.backend):
             pytest.skip("the backend goes file by file")
         return _Moving(store)

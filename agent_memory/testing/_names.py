@@ -1,4 +1,4 @@
-"""Every name the grammar allows is a name for every backend."""
+"""Contract tests of names: every backend stores every name that the grammar allows."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _LONGEST = "/".join(["d" * 240, "e" * 240, "f" * 240, "g" * 45])
 
 
 class NamesContract(ContractBase):
-    """Names: what the key grammar allows can be stored, listed and deleted under exactly that name."""
+    """Names: every name that the key grammar allows is stored, listed and deleted unchanged."""
 
     @pytest.mark.parametrize("name", [*_ODD_NAMES, _DEEPEST, _LONGEST], ids=ascii)
     def test_a_name_is_kept_as_it_is(self, store: ContractStore, name: str) -> None:

@@ -1,4 +1,4 @@
-"""That what users call, `AgentMemory` and its async twin, works on the backend; the model drives it at length."""
+"""Contract tests of `AgentMemory` and its async twin on the backend, also by random operations and a model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What writing a file in parts promises (`WritesInParts`), and renaming one in one step (`MovesFiles`)."""
+"""Contract tests of writing a file in parts (`WritesInParts`) and renaming it in one step (`MovesFiles`)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LEAST_PARTS = 3
 
 
 class _Writing:
-    """The verb of a backend of either kind, for a caller that blocks."""
+    """The method of a backend of either kind, for a blocking caller."""
 
     def __init__(self, store: ContractStore) -> None:
         self.store = store
@@ -42,7 +42,7 @@ class _Writing:
         return filler * ((_LEAST_PARTS - 1) * begun.part_bytes) + b"end"
 
     def write(self, name: str, data: bytes, when: WriteWhen = ANY) -> Version:
-        """Begin, add all, and complete; or abort."""
+        """Begin, add all parts and complete; abort on an error."""
         begun = self.begin(name, len(data), when)
         try:
             begun.add(data)
@@ -75,7 +75,7 @@ class _Begun:
 class _PartsBase(ContractBase):
     @pytest.fixture
     def in_parts(self, creating: ContractStore) -> _Writing:
-        """The verb, where the backend has it, with small parts where it may choose."""
+        """The method, if the backend has it; with small parts, if the backend may choose their size."""
         if not writes_in_parts(creating.backend):
             pytest.skip("the backend writes no file in parts")
         cast(Backend, creating.backend).part_bytes = 1000
@@ -88,7 +88,7 @@ class _PartsBase(ContractBase):
 
 
 class PartsContract(_PartsBase):
-    """A file written in parts: seen whole or not at all, on the conditions of a write."""
+    """A file written in parts: visible whole or not at all, with the preconditions of a write."""
 
     def test_a_file_written_in_parts_is_there_when_it_is_complete(self, in_parts: _Writing) -> None:
         store = in_parts.store
@@ -177,7 +177,7 @@ class PartsContract(_PartsBase):
 
 
 class PartsRaceContract(_PartsBase):
-    """Writers in parts among others."""
+    """Races of writers in parts with each other and with readers."""
 
     def test_of_racing_creators_in_parts_exactly_one_wins(self, in_parts: _Writing) -> None:
         for turn in range(max(1, self.rounds // 10)):
@@ -202,11 +202,11 @@ class PartsRaceContract(_PartsBase):
 
 
 class MovingFilesContract(ContractBase):
-    """A file renamed in one step, where the backend can (`MovesFiles`)."""
+    """A file renamed in one step, if the backend supports it (`MovesFiles`)."""
 
     @pytest.fixture
     def move(self, store: ContractStore) -> Callable[[str, str], int | None]:
-        """The verb, where the backend has it."""
+        """The method, if the backend has it."""
         backend: object = store.backend
         if not moves_files(backend):
             pytest.skip("the backend copies and deletes")

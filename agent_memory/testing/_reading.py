@@ -1,4 +1,4 @@
-"""What `Backend.read` and `Backend.stat` promise."""
+"""Contract tests of `Backend.read` and `Backend.stat`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _UNKNOWN = Version("no state of any file")
 
 
 class ReadingContract(ContractBase):
-    """Reading: whole files and ranges, versions, and what is no file."""
+    """Reading: whole files and ranges, versions, and names that are not files."""
 
     @pytest.mark.parametrize(
         "data",
@@ -111,7 +111,7 @@ class ReadingContract(ContractBase):
         assert snapshot.version == snapshot.version
 
     def test_a_pin_outlives_no_change_however_fast(self, store: ContractStore) -> None:
-        """Times repeat within a tick of the clock, and freed inodes are used again."""
+        """Timestamps repeat within one clock tick, and freed inode numbers are reused."""
         for number in range(self.rounds):
             store.write("pinned", b"a%09d" % number)
             pin = store.read("pinned", 0, 4).version
@@ -158,7 +158,7 @@ class ReadingContract(ContractBase):
         assert (entry.path, entry.size, entry.is_directory) == ("dir/ten", 10, False)
         assert (listed.path, listed.size, listed.is_directory) == ("dir/ten", 10, False)
         assert isinstance(entry.modified, float)
-        assert abs(entry.modified - listed.modified) <= 1  # a header counts whole seconds
+        assert abs(entry.modified - listed.modified) <= 1  # an HTTP header has whole seconds
 
     def test_a_version_seen_in_passing_is_the_version_of_a_read(self, store: ContractStore) -> None:
         written = store.write("ten", _TEN)

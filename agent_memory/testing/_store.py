@@ -1,4 +1,4 @@
-"""`ContractStore`: a backend of either kind as the contract's tests call it, and what all of them share."""
+"""`ContractStore`: a backend of either kind, as the contract tests call it; and the base class of the tests."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _WRITERS = 16
 
 
 def key(name: str | Key) -> Key:
-    """The key of a name in the tree that is the whole root; a key is itself."""
+    """The key of a name in the tree that is the whole root; a key is returned unchanged."""
     return name if isinstance(name, Key) else Key.tree().join_prefix(name)
 
 
 class ContractStore:
-    """The five verbs of a backend for a caller that blocks; names are texts or keys."""
+    """The five methods of a backend, for a blocking caller; names are strings or keys."""
 
     def __init__(self, backend: AnyBackend) -> None:
         self.backend = backend
@@ -44,7 +44,7 @@ class ContractStore:
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the backend states, after it tried what depends on a server."""
+        """The capabilities that the backend states, after it checked those that depend on a server."""
         backend: object = self.backend
         if flows.checks_capabilities(backend):
             return cast(Capabilities, self.blocking.call(backend.check_capabilities, key("any")))
@@ -73,7 +73,7 @@ class ContractStore:
         return self.blocking.list(key(prefix), recursive=recursive, after=after, limit=limit)
 
     def append(self, name: str | Key, data: bytes, *, separator: bytes = b"", when: AppendWhen = ANY) -> flows.Effect:
-        """Append as this package does it: in place where the backend `Appends`, else by compare-and-swap."""
+        """Append as this package does: in place if the backend `Appends`, else by compare-and-swap."""
         return self.blocking.run(flows.append, key(name), data, separator=separator, when=when)
 
     def fill(self, names: Sequence[str]) -> None:
@@ -83,7 +83,7 @@ class ContractStore:
                 pass
 
     def pages(self, prefix: str | Key = "", *, recursive: bool = True, limit: int = 1000) -> Iterable[Page]:
-        """Page by page to the end, each asked for only when the one before was used."""
+        """All pages; each is requested only when the previous one was used."""
         after = None
         for _ in range(_MOST_PAGES):
             page = self.list(prefix, recursive=recursive, after=after, limit=limit)
@@ -91,14 +91,14 @@ class ContractStore:
             after = page.next
             if after is None:
                 return
-        raise AssertionError(f"a listing goes on after {_MOST_PAGES} pages")
+        raise AssertionError(f"a listing does not end after {_MOST_PAGES} pages")
 
     def names(self, prefix: str | Key = "", *, limit: int = 1000) -> tuple[str, ...]:
-        """The paths of all files below a prefix, in the order given."""
+        """The paths of all files below a prefix, in the order of the listing."""
         return tuple(entry.path for page in self.pages(prefix, limit=limit) for entry in page.entries)
 
     def level(self, prefix: str | Key = "", *, limit: int = 1000) -> tuple[Sequence[str], Sequence[str]]:
-        """The files and the directories of one level, each in the order given."""
+        """The files and the directories of one level, each in the order of the listing."""
         pages = list(self.pages(prefix, recursive=False, limit=limit))
         files = [entry.path for page in pages for entry in page.entries]
         return files, [directory.path for page in pages for directory in page.directories]
@@ -116,27 +116,27 @@ class ContractStore:
 
 
 class ContractBase:
-    """What every part of the contract is given, and what a slow store may lower."""
+    """The base of every part of the contract: its fixtures, and the numbers that a slow store may lower."""
 
     rounds: ClassVar[int] = 100
-    """How many times each race is run; those of renames, which have many steps each, a quarter of it."""
+    """Number of runs of each race; a quarter for races of renames, because a rename has many steps."""
     workers: ClassVar[int] = 8
-    """How many threads race."""
+    """Number of racing threads."""
     many_files: ClassVar[int] = 1_100
-    """How many files one directory is filled with; more than a page holds."""
+    """Number of files in one directory; more than a page holds."""
     large_bytes: ClassVar[int] = 5_000_000
-    """The size of a large file; more than one packet, block or part holds."""
+    """Size of a large file in bytes; more than one packet, block or part holds."""
     model_examples: ClassVar[int] = 30
-    """How many random sequences of operations are compared with a plain dict."""
+    """Number of random sequences of operations that are compared with a plain dict."""
     model_steps: ClassVar[int] = 40
-    """How long each of them may be."""
+    """Maximum number of operations in a sequence."""
     single_writer: ClassVar[bool] = False
-    """The backend was opened on its caller's word that nobody else writes: what its `Capabilities` do not
-    state it does nevertheless, as long as this one instance is used."""
+    """Whether the backend was opened with the caller's assurance that there is no other writer. Then it also keeps the
+    promises that its `Capabilities` do not state, as long as only this one instance is used."""
 
     @pytest.fixture
     def another_backend(self, backend: AnyBackend) -> AnyBackend:
-        """The same storage opened once more, as another process would; override it where that can be done."""
+        """The same storage opened again, as another process would; override it if that is possible."""
         return backend
 
     @pytest.fixture
@@ -146,7 +146,7 @@ class ContractBase:
 
     @pytest.fixture
     def other(self, another_backend: AnyBackend) -> ContractStore:
-        """The same storage, seen by somebody else."""
+        """The same storage, through another handle."""
         return ContractStore(another_backend)
 
     def creates(self, store: ContractStore) -> bool:
@@ -163,27 +163,27 @@ class ContractBase:
 
     @pytest.fixture
     def creating(self, store: ContractStore) -> ContractStore:
-        """The store, where a create is promised; that it is refused elsewhere has a test of its own."""
+        """The store, if it promises create; a separate test checks that other stores refuse it."""
         if not self.creates(store):
             pytest.skip("the backend states that it has no atomic create")
         return store
 
     @pytest.fixture
     def comparing(self, store: ContractStore) -> ContractStore:
-        """The store, where compare-and-swap is promised; that it is refused elsewhere has a test of its own."""
+        """The store, if it promises compare-and-swap; a separate test checks that other stores refuse it."""
         if not self.compares(store):
             pytest.skip("the backend states that it has no compare-and-swap")
         return store
 
     @pytest.fixture
     def changing(self, creating: ContractStore, comparing: ContractStore) -> ContractStore:
-        """The store, where both are promised: appends and edits work."""
+        """The store, if it promises both: appends and edits work."""
         assert creating is comparing
         return creating
 
     @pytest.fixture
     def deleting(self, changing: ContractStore) -> ContractStore:
-        """The store, where a conditional delete is promised too: every operation works."""
+        """The store, if it promises a conditional delete too: every operation works."""
         if not self.deletes(changing):
             pytest.skip("the backend states that it has no conditional delete")
         return changing

@@ -1,4 +1,4 @@
-"""Threads that start at one moment: `race` for writers, `watch` for readers of what a writer does."""
+"""Threads that start at the same moment: `race` for writers, `watch` for readers beside a writer."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from contextlib import contextmanager
 from agent_memory.errors import AgentMemoryError, UnsupportedOperationError
 
 _BARRIER_SECONDS = 60.0
-_TURN_SECONDS = 1e-5  # Python's own 5 ms would let most threads end before they are interrupted
+_TURN_SECONDS = 1e-5  # with Python's default of 5 ms, most threads would end before a switch
 
 
 def race(actions: Iterable[Callable[[], object]]) -> list[object]:
-    """Start all actions at the same moment, each in a thread; what each returned or raised, in order.
+    """Start all actions at the same moment, each in a thread; returns their results or errors, in order.
 
     Raises:
-        UnsupportedOperationError: the backend refused an action, so that there was no race.
-        Exception: an action raised an error that is not this package's.
+        UnsupportedOperationError: the backend refused an action, so there was no race.
+        Exception: an action raised an error that is not an `AgentMemoryError`.
     """
     actions = list(actions)
     barrier = threading.Barrier(len(actions), timeout=_BARRIER_SECONDS)
@@ -40,7 +40,7 @@ def race(actions: Iterable[Callable[[], object]]) -> list[object]:
 
 
 def winners(outcomes: Sequence[object], *losing: type[AgentMemoryError]) -> list[int]:
-    """The places of those that returned; everybody else has to have one of the ``losing`` errors."""
+    """The indexes of the actions that returned; every other action must have one of the ``losing`` errors."""
     for outcome in outcomes:
         if isinstance(outcome, AgentMemoryError) and not isinstance(outcome, losing):
             raise outcome
@@ -48,10 +48,10 @@ def winners(outcomes: Sequence[object], *losing: type[AgentMemoryError]) -> list
 
 
 def watch(change: Callable[[], None], observe: Callable[[], object], watchers: int) -> None:
-    """Call ``observe`` in threads, over and over, from before ``change`` begins until after it has ended.
+    """Call ``observe`` repeatedly in threads, from before ``change`` begins until after it has ended.
 
     Raises:
-        Exception: what either of them raised.
+        Exception: an error of either function.
     """
     barrier = threading.Barrier(watchers + 1, timeout=_BARRIER_SECONDS)
     done = threading.Event()

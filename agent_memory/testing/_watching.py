@@ -1,4 +1,4 @@
-"""The races of readers with a writer: no mixture, no gap, no missing file."""
+"""Contract tests of readers beside a writer: no mixture, no gap, no missing file."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ _SIZES = (1, 4_000, 17, 2_000, 600)
 
 
 def _state(number: int) -> bytes:
-    """One whole state of a file; its first eight bytes tell the rest."""
+    """One whole state of a file; its first eight bytes determine the rest."""
     return b"%08d" % number * _SIZES[number % len(_SIZES)]
 
 
 class WatchingContract(ContractBase):
-    """Reading while somebody writes."""
+    """Reading while another thread writes."""
 
     @pytest.fixture
     def replacing(self, store: ContractStore) -> ContractStore:
-        """The store, where a reader is promised the whole old or the whole new file."""
+        """The store, if it promises a reader the whole old or the whole new file."""
         if not (store.capabilities.atomic_write or self.single_writer):
             pytest.skip("the backend states that a reader may see half a write")
         return store
 
     @property
     def readers(self) -> int:
-        """How many watch: half of those that race."""
+        """The number of reading threads: half of `workers`, at least 2."""
         return max(2, self.workers // 2)
 
     def test_a_reader_sees_a_whole_state_of_a_file_that_is_replaced(

@@ -1,4 +1,4 @@
-"""What `Backend.write` and `Backend.delete` promise to one caller at a time."""
+"""Contract tests of `Backend.write` and `Backend.delete`, with one caller at a time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from agent_memory.testing._store import ContractBase, ContractStore
 
 
 class WritingContract(ContractBase):
-    """Writing: preconditions, versions, and names that are taken."""
+    """Writing: preconditions, versions, and taken names."""
 
     def test_the_capabilities_are_stated(self, store: ContractStore) -> None:
         assert isinstance(store.capabilities, Capabilities)
@@ -107,7 +107,7 @@ class WritingContract(ContractBase):
         assert comparing.names() == ()
 
     def test_a_state_that_came_back_is_the_same_or_another_and_nothing_between(self, comparing: ContractStore) -> None:
-        """A version may be the content's hash: then A, B, A is A again."""
+        """A version may be a hash of the content: after A, B, A the first and the last state have the same version."""
         version = comparing.write("file", b"A")
         comparing.write("file", b"B")
         comparing.write("file", b"A")
@@ -178,7 +178,7 @@ class WritingContract(ContractBase):
 
 
 class DeletingContract(ContractBase):
-    """Deleting: preconditions, what is no file, and emptied directories."""
+    """Deleting: preconditions, names that are not files, and emptied directories."""
 
     def test_a_deleted_file_is_gone(self, store: ContractStore) -> None:
         store.write("dir/file", b"x")

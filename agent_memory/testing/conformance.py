@@ -1,4 +1,4 @@
-"""`conform`: the whole contract, run against any URL, with a report instead of a test file."""
+"""`conform`: run the whole contract against any URL, without a test file, and return a report."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _MODULE = "from agent_memory.testing.conformance import under_test\nTestContract
 _LONGEST = 300
 _OPERATION_SECONDS = 15.0
 _MOST_FAILED = 3
-"""Tests in a row in which the storage failed, after which the others are not tried."""
+"""Consecutive tests in which the storage failed; after them, the remaining tests are not tried."""
 _STALLED = "not tried, because the storage failed in the tests before"
 _OF_OTHERS = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS")
-"""Variables that tell pytest what somebody wants of the tests of his own."""
+"""Environment variables with pytest options that are meant for other tests."""
 _classes: list[type[BackendContract]] = []
 
 
@@ -40,10 +40,10 @@ Outcome: TypeAlias = Literal["kept", "broken", "not promised", "not tried"]
 
 
 class Promise(NamedTuple):
-    """One test of the contract: the part it is of, what it holds the backend to, and what came of it.
+    """One test of the contract: its part, the promise that it tests, and the outcome.
 
-    "not promised": the backend does not state it, or refuses it with `UnsupportedOperationError`. "not tried": the
-    storage failed (`FileOperationError`), which tells nothing of what the backend keeps.
+    "not promised": the backend does not state the promise, or refuses it with `UnsupportedOperationError`. "not tried":
+    the storage failed (`FileOperationError`), so the test says nothing about the backend.
     """
 
     part: str
@@ -53,12 +53,12 @@ class Promise(NamedTuple):
 
 
 class Roots:
-    """Backends below one URL, an empty root for each test, all below one directory."""
+    """Backends below one URL: an empty root for each test, all in one directory."""
 
     def __init__(self, url: str, options: Mapping[str, object]) -> None:
         first, chain, others = url.partition("::")
         self._url, query, rest = (first, chain, others) if chain and "://" in first else url.partition("?")
-        self._behind = query + rest  # a query, or in `zip://x::file:///a.zip` where the archive is
+        self._behind = query + rest  # a query, or the location of the archive in `zip://x::file:///a.zip`
         self._options = dict(options)
         self._run = f"contract-{secrets.token_hex(4)}"
         self._numbers = itertools.count(1)
@@ -68,11 +68,11 @@ class Roots:
         return f"{self._url.rstrip('/')}/{self._run}/{next(self._numbers):04d}{self._behind}"
 
     def open(self, url: str) -> AnyBackend:
-        """A backend, opened anew each time."""
+        """Open a new backend."""
         return open_backend(url, self._options)
 
     def check(self) -> None:
-        """Raise what keeps everything from working: a root that cannot be opened, a store that cannot be asked."""
+        """Open a root and list it; raises if the store cannot be used at all."""
         store = BlockingStore(self.open(self.new()))
         try:
             store.list(Key.tree(), limit=1)
@@ -92,8 +92,8 @@ class Roots:
 
 
 def empty(backend: AnyBackend) -> None:
-    """Delete what a test left, whose names may be too long to be seen from above."""
-    with suppress(AgentMemoryError):  # then it is told of at the end
+    """Delete the files that a test left; below a higher root their names may be too long to be listed."""
+    with suppress(AgentMemoryError):  # `Roots.clear` reports it at the end
         _delete(backend, Key.tree())
 
 
@@ -109,26 +109,26 @@ def conform(
     begun: Callable[[int], object] = lambda _: None,
     advance: Callable[[], object] = lambda: None,
 ) -> tuple[list[Promise], str | None]:
-    """Hold the backend of a URL to every promise of the contract, as its `Capabilities` state them.
+    """Test the backend of a URL against every promise of the contract that its `Capabilities` state.
 
     Args:
-        url: a path or URL, below which the tests have roots of their own, which they empty again.
-        options: for the backend; ``allow_single_writer`` says to the tests too that nobody else writes.
-        rounds: how often each race is run.
-        begun: told how many tests there are.
-        advance: called after each.
+        url: a path or URL; the tests create their own roots below it, and empty them afterwards.
+        options: for the backend; ``allow_single_writer`` also tells the tests that there is no other writer.
+        rounds: the number of runs of each race.
+        begun: called with the number of tests.
+        advance: called after each test.
 
     Returns:
-        What came of each promise, and the directory below the URL that could not be deleted afterwards, if any.
+        The outcome of each promise, and the directory below the URL that could not be deleted afterwards, if any.
 
     Raises:
-        BackendNotAvailableError: nothing opens the URL.
-        ReadError: the store cannot be reached, or asked for a listing.
-        KeyboardInterrupt: somebody stopped the tests.
-        RuntimeError: pytest did not run them all.
+        BackendNotAvailableError: no installed backend opens the URL.
+        ReadError: the store cannot be reached or listed.
+        KeyboardInterrupt: the tests were interrupted.
+        RuntimeError: pytest did not run all tests.
 
-    A storage that stalls ends it: an operation has 15 seconds, and after three tests in a row in which the storage
-    failed the others are not tried.
+    A storage that stalls does not block the run: an operation has 15 seconds, and after three consecutive tests in
+    which the storage failed, the remaining tests are not tried.
     """
     roots = Roots(url, options)
     roots.check()
@@ -137,7 +137,7 @@ def conform(
     with tempfile.TemporaryDirectory() as name, redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
         folder = Path(name)
         (folder / "pytest.ini").write_text("[pytest]\n")
-        module = folder / f"test_contract_{secrets.token_hex(8)}.py"  # pytest imports no name twice
+        module = folder / f"test_contract_{secrets.token_hex(8)}.py"  # pytest does not import the same name twice
         module.write_text(_MODULE)
         os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", str(folder / "hypothesis"))
         plain = ["-p", "no:cacheprovider", "-W", "ignore", "--import-mode=importlib", "--rootdir", name]
@@ -153,7 +153,7 @@ def conform(
 
 
 def under_test() -> type[BackendContract]:
-    """The contract that `conform` runs now; for the module that pytest collects."""
+    """The contract that `conform` currently runs; called by the module that pytest collects."""
     return _classes[0]
 
 
@@ -174,7 +174,7 @@ def _contract(roots: Roots, rounds: int, single: bool) -> type[BackendContract]:
 
         @pytest.fixture
         def another_backend(self, url: str, backend: AnyBackend) -> Iterator[AnyBackend]:
-            if single:  # which is what its caller gave his word for
+            if single:  # the caller assured that there is no other writer
                 yield backend
                 return
             another = roots.open(url)
@@ -188,7 +188,7 @@ def _contract(roots: Roots, rounds: int, single: bool) -> type[BackendContract]:
 
 @contextmanager
 def _not_shrinking() -> Iterator[None]:
-    """Have Hypothesis end at the first failure: for a smaller one it would wait for a storage that stalls again."""
+    """Make Hypothesis stop at the first failure: shrinking would wait again for a storage that stalls."""
     settings.register_profile("before the contract", settings.default)
     settings.register_profile("contract", settings.default, phases=(Phase.explicit, Phase.generate))
     settings.load_profile("contract")
@@ -211,7 +211,7 @@ class _Listener:
         self.promises: list[Promise] = []
 
     def check(self, code: int) -> None:
-        """Raise unless all tests were run."""
+        """Raise unless all tests ran."""
         if self._interrupted:
             raise KeyboardInterrupt
         if not self._expected or self._ended < self._expected:
@@ -232,7 +232,7 @@ class _Listener:
             pytest.skip(_STALLED)
 
     def pytest_runtest_makereport(self, call: pytest.CallInfo[None]) -> None:
-        """Note what a test raised, before its report is made."""
+        """Store the error of a test before its report is made."""
         self._raised = call.excinfo.value if call.excinfo else None
         if call.when == "call" or self._raised:
             failed = isinstance(self._raised, FileOperationError) or _is_stalled(self._raised)

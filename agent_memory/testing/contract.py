@@ -1,4 +1,4 @@
-"""`BackendContract`: every promise of `agent_memory.backend`, as tests for any backend of either kind."""
+"""`BackendContract`: every promise of `agent_memory.backend`, as tests for backends of either kind."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ class FunctionalContract(
     NamesContract,
     OperationsContract,
 ):
-    """The contract without its races, for a stand-in that is not atomic; a backend's users get `BackendContract`."""
+    """The contract without races, for a test double that is not atomic; real backends need `BackendContract`."""
 
 
 class BackendContract(FunctionalContract, PartsRaceContract, RaceContract):
-    """The contract for implementers, as a test class: subclass it and give it the fixture ``backend``.
+    """The contract as a test class for backend authors: subclass it and define the fixture ``backend``.
 
-    ``backend`` is an empty `Backend` or `BlockingBackend`, a new one for each test; whoever makes it closes
-    it. The fixture ``another_backend``, the same storage opened once more as another process would, is the
-    same object unless overridden. A backend is held to the `Capabilities` it states: what it does not state
-    it has to refuse with `UnsupportedOperationError`. A slow store lowers the class attributes `rounds`,
-    `workers`, `many_files`, `large_bytes`, `model_examples` and `model_steps`; ``single_writer = True`` says
-    that the backend was opened on its caller's word that nobody else writes.
+    ``backend`` is an empty `Backend` or `BlockingBackend`, new for each test; the fixture also closes it. The fixture
+    ``another_backend`` is the same storage opened again, as another process would; by default it is the same object.
+    A backend is tested against the `Capabilities` that it states. Every operation that it does not state must be
+    refused with `UnsupportedOperationError`. For a slow store, lower the class attributes `rounds`, `workers`,
+    `many_files`, `large_bytes`, `model_examples` and `model_steps`. ``single_writer = True`` says that the
+    backend was opened with the caller's assurance that there is no other writer.
 
     Example:
         >>> class TestMyBackend(BackendContract):

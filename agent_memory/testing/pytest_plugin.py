@@ -1,7 +1,7 @@
-"""Pytest fixtures for code that uses a memory: nothing touches a disk, nothing outlives the test.
+"""Pytest fixtures for code that uses a memory, on an in-memory store that ends with the test.
 
-Installed with the package, found by pytest itself. What is imported here is imported in every session, so
-nothing is.
+Pytest finds this plugin by itself if the package is installed, and imports it in every session. So this module imports
+nothing of the package at its top level.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def agent_memory_service() -> Iterator[AgentMemoryService]:
-    """A service on an in-memory store of this test's own."""
+    """A service on an in-memory store, new for each test."""
     from agent_memory import AgentMemoryService
 
     with AgentMemoryService("memory://") as service:
@@ -32,7 +32,7 @@ def agent_memory(agent_memory_service: AgentMemoryService) -> AgentMemory:
 
 @pytest.fixture
 def async_agent_memory_service() -> AsyncAgentMemoryService:
-    """The same for async tests, of any plugin that runs them; in memory there is nothing to close."""
+    """An async service like `agent_memory_service`, for any plugin that runs async tests; it needs no close."""
     from agent_memory import AsyncAgentMemoryService
 
     return AsyncAgentMemoryService("memory://")

@@ -1,7 +1,7 @@
-"""The races: what the contract promises whoever else writes at the same moment.
+"""Contract tests of races: the promises that hold while other writers write at the same moment.
 
-Each race starts its threads at a barrier and is run many times, because one run proves nothing. What is
-compared are results and contents, never times.
+Each race starts its threads at a barrier and runs many times, because one run proves nothing. The tests compare results
+and contents, never times.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _APPENDS = 4
 
 
 class RaceContract(WatchingContract):
-    """Races of writers with each other; those of readers with a writer are in `WatchingContract`."""
+    """Races of writers with each other; races of readers with a writer are in `WatchingContract`."""
 
     @pytest.fixture
     def racers(self, store: ContractStore, other: ContractStore) -> Sequence[ContractStore]:
-        """The store as each of `workers` threads sees it: one half through another handle, where there is one."""
+        """The store for each of `workers` threads; half of them use another handle, if there is one."""
         return [(store, other)[number % 2] for number in range(self.workers)]
 
     def test_of_racing_creators_exactly_one_wins(

@@ -1,4 +1,4 @@
-"""`RecordingPlugin`: remembers every hook call, for tests of code that is to be seen by plugins."""
+"""`RecordingPlugin`: records every hook call, for tests of code that plugins observe."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ class Rejected(NamedTuple):
     actor: str | None
 
 
-@dataclass(eq=False)  # pluggy tells plugins apart by identity
+@dataclass(eq=False)  # pluggy distinguishes plugins by identity
 class RecordingPlugin:
-    """Remembers what it was told, in order.
+    """Records the arguments of every hook call, in order.
 
     Attributes:
-        before: the operations the guards were asked about.
-        checked: the content they were asked about, with its operation.
-        sizes: the sizes they were asked about of content that is written in parts, with its operation.
-        after: the operations that ended, with how.
+        before: the operations that the guards checked.
+        checked: the contents that the guards checked, each with its operation.
+        sizes: the sizes that the guards checked, of contents written in parts, each with its operation.
+        after: the operations that ended, each with its outcome.
         rejected: the names that were refused.
     """
 
@@ -37,15 +37,15 @@ class RecordingPlugin:
 
     @property
     def under_way(self) -> list[Operation]:
-        """The operations that were begun and have not ended."""
+        """The operations that have begun and not ended."""
         ended = {operation.id for operation, _ in self.after}
         return [operation for operation in self.before if operation.id not in ended]
 
     def outcome(self) -> Outcome:
-        """Of the only operation that ended.
+        """The outcome of the only operation that ended.
 
         Raises:
-            ValueError: none did, or several.
+            ValueError: no operation ended, or several did.
         """
         ((_, outcome),) = self.after
         return outcome

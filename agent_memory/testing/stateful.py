@@ -1,6 +1,7 @@
 """The stateful test: random operations through `AgentMemory`, compared with a plain dict after every step.
 
-Results and error classes have to be the dict's, on every backend given: several are driven side by side.
+Every given backend must return the results, and raise the error classes, of the dict. Several backends run side by
+side.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ from agent_memory.testing._model import DictMemory, sha256
 __all__ = ["DictMemory", "MemoryMachine", "check_against_model", "model_test"]
 
 Outcome: TypeAlias = object
-"""What a call returned, or the class of what it raised."""
+"""The result of a call, or the class of its error."""
 OpenBackend: TypeAlias = Callable[[], AnyBackend]
 
-# Few enough to meet again, and each a file in one moment and a directory in the next.
+# So few that they are used repeatedly, as a file at one time and as a directory at another.
 _PATHS = ["a", "a/b", "a/b/c", "a/b/c/d", "a/c", "ab", "ab/c", "a-b", "a.b/c", "b", "b/a", "b/é", "é", "é/メモ"]
-_BAD_PATHS = ["../a", "/a", "a:b", "a//b", "./b"]  # the last two are the names a/b and b
+_BAD_PATHS = ["../a", "/a", "a:b", "a//b", "./b"]  # the last two are other spellings of a/b and b
 _paths = st.sampled_from(_PATHS) | st.sampled_from(_PATHS) | st.sampled_from(_PATHS) | st.sampled_from(_BAD_PATHS)
 _prefixes = st.sampled_from(["", "a/", *_PATHS])
 _texts = st.sampled_from(["", "x", "line\n", "one\r\ntwo", "\0", "é\U0001f600", "\ud800"]) | st.text(max_size=30)
@@ -41,9 +42,9 @@ _changes = st.sampled_from(["same", "upper", "add", "empty", "surrogate", "fail"
 
 
 class MemoryMachine(RuleBasedStateMachine):
-    """Drives a `DictMemory` and the memories of one new agent on each of ``backends``, step by step.
+    """Runs each step on a `DictMemory`, and on the memory of one new agent on each of ``backends``.
 
-    The backends stay open between runs; each run has an agent of its own, and deletes its files.
+    The backends stay open between runs; each run has its own agent, and deletes the agent's files.
     """
 
     backends: ClassVar[Sequence[AnyBackend]] = ()
@@ -118,8 +119,10 @@ class MemoryMachine(RuleBasedStateMachine):
         self._same(lambda memory: memory.exists(path))
 
     def teardown(self) -> None:
-        """Compare everything that is left, then leave nothing."""
-        for memory in self.memories if self._agreed else ():  # never hide the step that differed
+        """Compare all remaining files, then delete them."""
+        for memory in (
+            self.memories if self._agreed else ()
+        ):  # after a difference, an error here would hide the step that differed
             assert {str(entry): memory.read_bytes(str(entry)) for entry in memory.list()} == self.model.files
             memory.delete_tree("")
             assert memory.list(recursive=False) == ()
@@ -137,16 +140,16 @@ class MemoryMachine(RuleBasedStateMachine):
 
 
 def check_against_model(*backends: AnyBackend, examples: int = 100, steps: int = 50) -> None:
-    """Run random operations on the backends, side by side, and on a dict; raise where they differ.
+    """Run random operations on the backends, side by side, and on a dict; raise if they differ.
 
     Args:
-        backends: open backends of either kind; agents named ``model-0``, ``model-1`` and so on are made on them.
-        examples: how many sequences of operations.
-        steps: how long each may be.
+        backends: open backends of either kind; the test uses agents named ``model-0``, ``model-1`` and so on.
+        examples: the number of sequences of operations.
+        steps: the maximum number of operations in a sequence.
 
     Raises:
-        AssertionError: a result or an error is another than the dict's; Hypothesis prints the shortest
-            sequence it found.
+        AssertionError: a result or an error differs from that of the dict; Hypothesis prints the shortest sequence
+            that it found.
     """
 
     class Machine(MemoryMachine):
@@ -158,7 +161,7 @@ def check_against_model(*backends: AnyBackend, examples: int = 100, steps: int =
 
 
 def model_test(*openers: OpenBackend, examples: int = 100, steps: int = 50) -> type[TestCase]:
-    """A test class, for pytest or unittest, of the backends that ``openers`` open; see `check_against_model`.
+    """A test class for pytest or unittest that tests the backends of ``openers``; see `check_against_model`.
 
     Example:
         >>> TestModel = model_test(lambda: MyBackend("scratch"))
@@ -177,7 +180,7 @@ def model_test(*openers: OpenBackend, examples: int = 100, steps: int = 50) -> t
 
 @contextmanager
 def _quiet_log() -> Iterator[None]:
-    # Every refusal is a WARNING: thousands of them would bury the one sequence that failed.
+    # Every refusal logs a WARNING; thousands of them would hide the one sequence that failed.
     log = logging.getLogger("agent_memory")
     level = log.level
     log.setLevel(logging.CRITICAL)
@@ -188,7 +191,7 @@ def _quiet_log() -> Iterator[None]:
 
 
 def _settings(examples: int, steps: int) -> settings:
-    # A store may be slow; that is not what is tested.
+    # A slow store is not an error of this test.
     slow = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
     return settings(
         max_examples=examples,
@@ -215,7 +218,7 @@ def _comparable(result: object) -> object:
 
 
 class _ChangeFailed(Exception):
-    """What a caller's own function raised."""
+    """The error of a caller's own function."""
 
 
 def _fail(text: str) -> str:

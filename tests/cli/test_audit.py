@@ -184,7 +184,7 @@ def test_lines_that_are_no_records_are_omitted_and_counted(run: Run, log: Path) 
         file.write("\x1b[2J not a record\n")
     result = run("audit", "show", "--log", str(log))
     assert result.exit_code == 0
-    assert "1 line left out" in result.stderr
+    assert "1 line skipped that no writer of the log wrote" in result.stderr
     assert "\x1b" not in result.stdout
 
 

@@ -90,7 +90,7 @@ def test_with_no_audit_no_log_is_written_and_show_explains_how_to_get_one(
     assert run(*how, "write", "a.md", "x").exit_code == 0
     result = run("audit", "show")
     assert (result.exit_code, result.stdout) == (1, "")
-    assert "a command that changes something writes one, unless --no-audit" in result.stderr
+    assert "a command that changes something creates it, unless --no-audit" in result.stderr
     assert not LOG.exists()
 
 

@@ -147,7 +147,7 @@ def test_a_healthy_store_passes_and_no_scratch_file_is_left(run: Run, url: str) 
     result = run("--url", url, "doctor", "--rounds", "2")
     assert result.exit_code == 0
     assert "one winner of 8, 2 times" in result.stdout
-    assert "the store keeps what its backend states" in result.stdout
+    assert "the store keeps the promises that its backend states" in result.stdout
     assert "1 agent, 1 file" in result.stdout
     assert scratch_files(registry.open_backend(url)) == []
 
@@ -185,7 +185,7 @@ def test_stored_names_that_are_no_keys_are_counted_for_each_agent(run: Run, tmp_
     (agents / "stray.md").write_text("x")
     result = run("doctor", "--rounds", "1")
     assert result.exit_code == 0
-    assert "default: 2 names no path can name" in result.stdout
+    assert "default: 2 names skipped: not a valid path" in result.stdout
     assert "stray.md" in result.stdout
 
 

@@ -219,7 +219,7 @@ def test_the_editors_arguments_are_split_but_not_expanded(
     ("command", "told"),
     [
         ("no-such-editor -w", "the editor 'no-such-editor' cannot be started: No such file"),
-        ("'", "the editor's command in $VISUAL or $EDITOR cannot be read: No closing quotation"),
+        ("'", "the editor's command in $VISUAL or $EDITOR cannot be parsed: No closing quotation"),
         (os.devnull, "cannot be started: Permission denied"),
     ],
 )
@@ -244,7 +244,7 @@ def test_an_installed_editor_is_used_if_no_variable_names_one(
     monkeypatch.setenv("PATH", str(programs))
     monkeypatch.setenv("VISUAL", blank)
     monkeypatch.setenv("EDITOR", blank)
-    assert "no editor is found: set $EDITOR" in run("edit", "a.md").stderr
+    assert "no editor was found: set $EDITOR" in run("edit", "a.md").stderr
     for name in reversed(launcher.USUAL):
         (programs / name).write_text(f'#!/bin/sh\nprintf {name} > "$1"\n')
         (programs / name).chmod(0o755)

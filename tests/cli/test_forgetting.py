@@ -193,7 +193,7 @@ def test_a_configured_log_gets_the_receipt_and_reports_a_salt_that_cannot_be_des
 def test_names_that_are_no_keys_are_reported(run: Run, store: Path) -> None:
     (store / "agent_memory" / "bob" / "what?.md").write_text("x")
     result = run("--url", str(store), "forget", "--yes", "--agent", "bob")
-    assert (result.exit_code, "1 name left" in result.stderr) == (1, True)
+    assert (result.exit_code, "1 name not erased" in result.stderr) == (1, True)
 
 
 @pytest.mark.parametrize(
@@ -222,5 +222,5 @@ def test_searching_the_log_for_a_content_creates_no_salt(run: Run, tmp_path: Pat
     result = run("audit", "show", "--log", "none/audit.jsonl", "--agent", "typo", "--content", "two")
     assert (result.exit_code, "no salt of this agent" in result.stderr) == (1, True)
     result = run("audit", "show", "--log", "none/audit.jsonl", "--content", "two")
-    assert (result.exit_code, "goes with --agent" in result.stderr) == (2, True)
+    assert (result.exit_code, "--content needs --agent" in result.stderr) == (2, True)
     assert not (tmp_path / "none").exists()

@@ -91,7 +91,8 @@ def test_lines_without_a_message_are_counted_on_stderr(run: Run, history: Histor
 @pytest.mark.parametrize("how", [[], ["--all"], ["--json"]])
 def test_a_missing_history_has_no_messages(run: Run, empty_store: Path, how: list[str]) -> None:
     result = run("history", "show", *how)
-    told = "" if how == ["--json"] else "has no messages at the top of its memory; --directory names another place\n"
+    advice = "has no messages at the top of its memory; --directory selects another directory\n"
+    told = "" if how == ["--json"] else advice
     assert (result.exit_code, result.stdout, result.stderr.partition("'default' ")[2]) == (0, "", told)
     assert list(empty_store.iterdir()) == []
 

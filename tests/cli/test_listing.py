@@ -51,7 +51,7 @@ def test_ls_prints_json(run: Run) -> None:
 
 def test_an_empty_memory_lists_nothing(run: Run, empty_store: Path) -> None:
     for command in (["ls"], ["ls", "."], ["agents"]):
-        told = "" if command == ["agents"] else "Note: agent 'default' has no files; no agent has\n"
+        told = "" if command == ["agents"] else "Note: agent 'default' has no files; no agent has any\n"
         result = run(*command)
         assert (result.exit_code, result.stdout, result.stderr) == (0, "", told)
     assert list(empty_store.iterdir()) == []

@@ -37,13 +37,13 @@ def test_a_tree_without_agents_is_reported(run: Run) -> None:
     with AgentMemory.open("store") as memory:
         memory.write("notes/a.md", "a")
     told = run("--url", "store", "ls").stderr
-    assert told.endswith("no agent has; a tree without agents (AgentMemory.open) is not shown\n")
+    assert told.endswith("no agent has any; a tree without agents (AgentMemory.open) is not shown\n")
 
 
 @pytest.mark.usefixtures("bot")
 def test_history_commands_work_on_a_conversation_in_a_directory(run: Run) -> None:
     where = ("--url", "store", "--agent", "bot", "history")
-    assert "--directory names another place" in run(*where, "show").stderr
+    assert "--directory selects another directory" in run(*where, "show").stderr
     assert "We drink tea." in run(*where, "show", "--directory", "conversation").stdout
     assert "We drink tea." in run(*where, "search", "tea", "--directory", "conversation").stdout
     assert run(*where, "append", "--role", "user", "--directory", "conversation", "More.").exit_code == 0

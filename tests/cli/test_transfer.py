@@ -243,7 +243,7 @@ def test_an_export_reports_names_that_are_no_keys(run: Run, tmp_path: Path) -> N
     (tmp_path / ".agent-memory/agent_memory/default/what?.md").write_text("an editor's")
     result = run("export", "target")
     assert result.exit_code == 5
-    assert "1 name in storage stayed out" in result.stderr
+    assert "1 name in storage left out" in result.stderr
     assert on_disk(tmp_path / "target") == {"a.md": b"x"}
 
 

@@ -209,7 +209,7 @@ def test_search_shows_the_lines_around_a_match(run: Run) -> None:
 def test_search_reports_that_there_are_more_matches(run: Run) -> None:
     result = run("search", "tea", "--max-results", "2")
     assert (result.exit_code, result.stdout.count("\n")) == (0, 2)
-    assert result.stderr.startswith("Note: there are more than these 2; ")
+    assert result.stderr.startswith("Note: there are more matches than these 2; ")
     found = json.loads(run("search", "tea", "--max-results", "2", "--json").stdout)
     assert (len(found["matches"]), found["more"], found["skipped"]) == (2, True, 0)
     assert json.loads(run("search", "tea", "--json").stdout)["more"] is False

@@ -103,7 +103,7 @@ def test_doctor_names_the_reason_why_a_server_is_unsafe(unsafe: tuple[S3Server, 
     result = CliRunner().invoke(app, ["--url", server.new_url(), *options, "doctor", "--rounds", "1"])
     assert reason in " ".join(result.output.split())
     # With rclone a reader sometimes also sees a half-replaced file.
-    assert re.search("a store for a single writer|Not kept: atomic_write", result.output)
+    assert re.search("this store is for a single writer|Not kept: atomic_write", result.output)
 
 
 @pytest.mark.long
@@ -151,7 +151,7 @@ def test_doctor_finds_a_safe_server_safe(ministack: S3Server) -> None:
     options = [part for name, value in ministack.options.items() for part in ("-o", f"{name}={value}")]
     result = CliRunner().invoke(app, ["--url", ministack.new_url(), *options, "doctor", "--rounds", "2"])
     assert result.exit_code == 0, result.output
-    assert "the store keeps what its backend states" in result.output
+    assert "the store keeps the promises that its backend states" in result.output
 
 
 def test_a_network_fault_is_not_taken_as_a_verdict(ministack: S3Server) -> None:

@@ -1,14 +1,14 @@
-"""Many writers of one file, on a store that loses, delays and repeats, in a time that costs nothing.
+"""Simulate many writers of one file, on a network that loses, delays and repeats requests, in simulated time.
 
-A **schedule** is made of a seed: up to six writers, some in one process, run the real flows over the real
-`agent_memory.object_store.ObjectStoreBackend`, whose engine talks to a simulated store through a network with faults.
+A random seed determines a **schedule**: up to six writers, some in one process, run the real flows over the real
+`agent_memory.object_store.ObjectStoreBackend`. Its engine calls a simulated store through a network with faults.
 Afterwards the history of the file is checked: one order explains it (see `_history`), no acknowledged append is
-missing or there twice, nobody was refused only because others wrote, and nothing outlived its deadline.
+missing or duplicated, no operation was refused only because of other writers, and none outlived its deadline.
 
     python -m agent_memory.testing.simulation --schedules 2000
     python -m agent_memory.testing.simulation --seed 1234
 
-prints the schedules that failed; a seed makes the same schedule again.
+prints the schedules that failed; the same seed gives the same schedule again.
 """
 
 from agent_memory.testing.simulation._network import ComposingClient, Faults, SimulatedClient, SimulatedStore

@@ -1,4 +1,4 @@
-"""Runs schedules from the command line; ends with 1 if one of them fails."""
+"""Run schedules from the command line; exit with 1 if a schedule fails."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from agent_memory.testing.simulation import failures, run_schedule
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m agent_memory.testing.simulation")
-    parser.add_argument("--schedules", type=int, default=2000, metavar="N", help="how many, from the first seed on")
+    parser.add_argument(
+        "--schedules", type=int, default=2000, metavar="N", help="the number of schedules, from the first seed on"
+    )
     parser.add_argument("--first", type=int, default=0, metavar="SEED", help="the first seed")
-    parser.add_argument("--seed", type=int, metavar="SEED", help="show this schedule alone")
+    parser.add_argument("--seed", type=int, metavar="SEED", help="run and show only the schedule of this seed")
     given = parser.parse_args()
     if given.seed is not None:
         schedule = run_schedule(given.seed)

@@ -1,11 +1,11 @@
-"""What the writers of one file did and saw, and whether one order of it explains everything (linearizability).
+"""The history of one file, and a check that one order of its operations explains all results (linearizability).
 
-A file is a tuple of lines, or None where there is none; every writer's lines are unlike all others. The check walks the
-history in time with the set of all states the file can be in, each with what is under way (Wing and Gong 1993, in
-the manner of Lowe 2017). An operation that was left unsettled may take effect at any time after it began, or never.
+A file is a tuple of lines, or None if it does not exist; every line is unique. The check goes through the history in
+time order with the set of all states that the file can have, each with the operations in progress (Wing and Gong 1993,
+in the manner of Lowe 2017). An operation with an unknown outcome may take effect at any time after it began, or never.
 
 `agent_memory.AgentMemory.write` without a precondition, and an append that such a write wiped out, may take effect
-again until they return: the contract says so.
+again until they return: the contract allows it.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ Result: TypeAlias = Literal["done", "nothing", "unknown"]
 
 
 class Step(NamedTuple):
-    """One operation of one writer; times by the simulated clock.
+    """One operation of one writer, with times of the simulated clock.
 
-    ``seen`` is what a read returned, what a swap expected to replace, and empty otherwise; ``nothing`` as a result says
-    that it was refused and had no effect; ``why`` is the error, if one was raised.
+    ``seen`` is the result of a read, the content that a swap expects to replace, and otherwise empty. The result
+    ``nothing`` says that the operation was refused and had no effect. ``why`` is the error, if one was raised.
     """
 
     writer: str
@@ -47,17 +47,17 @@ _EVER: Final = 1e9
 
 
 class _Case(NamedTuple):
-    """One state the file may be in, and which of the operations under way have taken effect."""
+    """A possible state of the file, and the operations in progress that have taken effect in it."""
 
     file: File
     applied: frozenset[int] = frozenset()
 
 
 def explained(history: list[Step], end: File) -> bool:
-    """Whether one order of the operations of one file, each within its time, explains all that was seen.
+    """Whether one order of the operations, each within its time, explains all results.
 
-    ``end`` is the file when nothing was under way any more. Unless it was wiped out since, a file is a part of it:
-    all that happens to it is that lines are put before and behind.
+    ``end`` is the file after all operations. After the last plain write, every state is a part of ``end``, because the
+    other operations only add lines before or after it.
     """
     history = [*history, Step("end", "read", "", _EVER, _EVER, "done", end)]
     wiped_until = max((step.ended for step in history if step.kind == "write"), default=-1.0)
@@ -86,9 +86,9 @@ def _is_part(file: File, whole: File) -> bool:
 
 
 def _closed(cases: set[_Case], under_way: set[int], history: list[Step], end: File | EllipsisType) -> set[_Case]:
-    """The cases, and all that follow from them when operations that are under way take effect.
+    """The cases, and all cases that follow from them when operations in progress take effect.
 
-    ``end`` is what they have to be a part of, or ``...``.
+    Only cases that are a part of ``end`` are kept, or all if ``end`` is ``...``.
     """
     found, fresh = set(cases), list(cases)
     while fresh:

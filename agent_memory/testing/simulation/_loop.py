@@ -1,4 +1,4 @@
-"""An event loop whose time passes only when there is nothing else to do, so that a minute costs microseconds."""
+"""An event loop with simulated time: it jumps to the next timer when no callback is ready."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Ts = TypeVarTuple("Ts")
 
 
 class VirtualLoop(asyncio.AbstractEventLoop):
-    """Runs coroutines that await tasks, futures, locks and timers, and nothing outside the process.
+    """Runs coroutines that await only tasks, futures, locks and timers, and nothing outside the process.
 
-    What happens at which time is decided by whoever sets timers alone: callbacks run in the order they were set.
+    It is deterministic: only the timers decide the time of an event, and callbacks run in the order they were added.
     """
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self.errors: list[BaseException | str] = []
 
     def run(self, main: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine, and whatever it started, until it ends; raises `RuntimeError` if nothing can end it."""
+        """Run a coroutine, and the tasks it started, until it ends; `RuntimeError` if it waits and no timer is left."""
         asyncio._set_running_loop(self)
         try:
             task = asyncio.Task(main, loop=self)
@@ -41,7 +41,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     def _step(self) -> None:
         if not self._ready:
             if not self._timers:
-                raise RuntimeError("everybody waits, and nobody will ever come")
+                raise RuntimeError("deadlock: all tasks wait, and no timer is left")
             at, _, timer = heapq.heappop(self._timers)
             self._now = max(self._now, at)
             self._ready.append(timer)
@@ -87,4 +87,4 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self.errors.append(context.get("exception") or context["message"])
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """A cancelled timer is passed over when its time comes."""
+        """Do nothing: a cancelled timer is skipped at its time."""

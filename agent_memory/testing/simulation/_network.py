@@ -1,4 +1,4 @@
-"""A store in this process, and the network between it and its clients, which loses, delays and repeats."""
+"""A simulated store, and a network that loses, delays and repeats the requests of its clients."""
 
 from __future__ import annotations
 
@@ -24,26 +24,27 @@ from agent_memory.object_store import (
 
 EPOCH: Final = 1_700_000_000.0
 _CONDITIONAL_ONLY: Final = frozenset({"repeated", "late", "racing"})
-"""Faults that only a precondition helps against; without one a request takes effect whenever it arrives."""
+"""Faults of conditional requests only; a request without a precondition would take effect whenever it arrives."""
 LEAST_PART: Final = 100
-"""How many bytes an object has at least that the server copies into an upload."""
+"""Least number of bytes of an object that the server copies into an upload."""
 READ_TIMEOUT: Final = 3.0
-"""Seconds after which a client gives an answer up."""
+"""Seconds after which a client stops waiting for an answer."""
 
 
 @dataclass
 class Faults:
-    """How often a request meets each fault, as shares of one; the rest is delayed a little and answered.
+    """The probability of each fault for a request, from 0 to 1; other requests are delayed a little and answered.
 
     Attributes:
-        lost_before: it never arrives.
-        lost_after: it takes effect, and the answer is lost.
-        resent: the same, and the client sends it again without telling: the answer is the second one's.
-        repeated: it is answered, and takes effect a second time, some time later.
-        late: it arrives after the client gave it up.
-        refused: 500 or 503 instead of being done.
-        racing: 409 instead of being done, if it is conditional.
-        outage: share of schedules in which the store answers nothing for a while, or for longer than anybody waits.
+        lost_before: the request never arrives.
+        lost_after: the request takes effect, and the answer is lost.
+        resent: like ``lost_after``, but the client silently sends the request again, and gets the second answer.
+        repeated: the request is answered, and takes effect a second time later.
+        late: the request arrives after the client stopped waiting.
+        refused: the answer is 500 or 503, without effect.
+        racing: the answer is 409, without effect; only for conditional requests.
+        outage: the probability, per schedule, that the store does not answer for a while, or for longer than any
+            deadline.
     """
 
     lost_before: float = 0.05
@@ -58,7 +59,7 @@ class Faults:
 
 @dataclass
 class Upload:
-    """An upload in parts, while it is neither completed nor aborted."""
+    """An upload in parts that is neither completed nor aborted."""
 
     name: str
     metadata: Mapping[str, str]
@@ -67,13 +68,13 @@ class Upload:
 
 @dataclass
 class SimulatedStore:
-    """The server: objects by name, ETags of their content alone, a clock in whole seconds, all conditions kept.
+    """The server: objects by name, ETags that depend only on the content, times in whole seconds, all preconditions.
 
     Attributes:
-        dark: from when until when it answers nothing.
-        requests: how many were sent.
-        ever: every line that ever was in an object.
-        lost: how many writes were left without an answer that tells whether they took effect.
+        dark: begin and end of the time in which it does not answer.
+        requests: the number of requests that were sent.
+        ever: every line that any object ever contained.
+        lost: the number of conditional requests without an answer that tells whether they took effect.
     """
 
     objects: dict[str, Object] = field(default_factory=dict)
@@ -124,7 +125,7 @@ class SimulatedStore:
         whole = self._upload(upload)
         ordered = [whole.parts[number] for number in range(1, len(parts) + 1)]
         assert [_etag(part) for part in ordered] == list(parts)
-        assert all(len(part) >= LEAST_PART for part in ordered[:-1]), "S3 would refuse so small a part"
+        assert all(len(part) >= LEAST_PART for part in ordered[:-1]), "S3 would refuse such a small part"
         etag = self.put(whole.name, b"".join(ordered), whole.metadata, if_match, absent)
         del self.uploads[upload]
         return etag
@@ -136,13 +137,13 @@ class SimulatedStore:
 
 
 class SimulatedClient:
-    """One process's client: an `agent_memory.object_store.ObjectStore`, with nothing that an engine need not have.
+    """The client of one process: an `agent_memory.object_store.ObjectStore` without any optional part.
 
     Args:
         store: the server.
         random: decides delays and faults.
-        faults: how often.
-        resends: whether the client admits that it may send a request twice.
+        faults: the probabilities of the faults.
+        resends: whether the client states that it may send a request twice.
     """
 
     conditional_delete = False
@@ -222,7 +223,7 @@ class SimulatedClient:
         finally:
             give_up.cancel()
             if answer.done() and not answer.cancelled():
-                answer.exception()  # seen, even if who waited was cancelled in the same moment
+                answer.exception()  # retrieve the error, even if the waiting task was cancelled just now
 
     def _fault(self, conditional: bool) -> str | None:
         faults, drawn = self._faults, self._random.random()
@@ -253,7 +254,7 @@ class SimulatedClient:
 
 
 class ComposingClient(SimulatedClient):
-    """One that also makes the server copy, and deletes on a condition: an `agent_memory.object_store.Composes`."""
+    """A client with multipart uploads and conditional deletes: an `agent_memory.object_store.SupportsMultipart`."""
 
     conditional_delete = True
     least_part = LEAST_PART
@@ -274,13 +275,13 @@ class ComposingClient(SimulatedClient):
         etag: str = await self._sent(copy, conditional=False)
         return etag
 
-    async def put_part(self, name: str, upload: str, number: int, data: bytes) -> str:  # noqa: ARG002 - the id will do
+    async def put_part(self, name: str, upload: str, number: int, data: bytes) -> str:  # noqa: ARG002 - the upload id is enough
         etag: str = await self._sent(lambda: self._store.put_part(upload, number, data), conditional=False)
         return etag
 
     async def complete_upload(
         self,
-        name: str,  # noqa: ARG002 - the id will do
+        name: str,  # noqa: ARG002 - the upload id is enough
         upload: str,
         parts: Sequence[str],
         *,

@@ -1,4 +1,4 @@
-"""One schedule: writers made of a seed, run to their end, and what is wrong with what they did."""
+"""One schedule: make writers from a random seed, run them to the end, and check their history."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SECONDS: Final = 30.0
 _KEY = Key.tree().join("log.md")
 _MOST_WRITERS = 6
 _FILLING = "." * 35
-"""Makes lines so long that a few of them are a large object."""
+"""Makes lines so long that a few lines are a large object."""
 _KINDS: list[Kind] = ["append", "append", "append", "prepend", "prepend", "swap", "swap", "create", "read"]
 _WIPING: list[Kind] = ["append", "prepend", "swap", "swap", "write", "create"]
 _LATE = 1.1
@@ -45,7 +45,7 @@ _PATIENCE = 20 * SECONDS
 
 @dataclass(frozen=True)
 class Failure:
-    """A schedule whose check failed: its seed, what is wrong, and what happened."""
+    """A schedule with a failed check: its seed, the faults, and the history as text."""
 
     seed: int
     faults: tuple[str, ...]
@@ -57,7 +57,7 @@ class Failure:
 
 @dataclass
 class Schedule:
-    """What happened in one schedule."""
+    """The history of one schedule, and the faults that the check found."""
 
     seed: int
     history: list[Step] = field(default_factory=list)
@@ -78,21 +78,21 @@ def failures(seeds: Iterable[int]) -> Iterator[Failure]:
 
 
 def run_schedule(seed: int) -> Schedule:
-    """Run the schedule of one seed, and check it."""
-    random = Random(seed)  # noqa: S311 - a schedule is to be made again
+    """Run and check the schedule of one seed."""
+    random = Random(seed)  # noqa: S311 - a seed must give the same schedule again
     schedule = Schedule(seed)
-    loop = VirtualLoop()  # type: ignore[abstract]  # what is missing is never called
+    loop = VirtualLoop()  # type: ignore[abstract]  # the missing methods are never called
     store = SimulatedStore()
     faults = _mixture(random)
     loop.run(_play(random, schedule, store, faults))
     schedule.requests = store.requests
     _judge(schedule, store, faults.resent > 0)
-    schedule.faults += [f"an error nobody saw: {error!r}" for error in loop.errors]
+    schedule.faults += [f"an error that no task retrieved: {error!r}" for error in loop.errors]
     return schedule
 
 
 def _mixture(random: Random) -> Faults:
-    """Some schedules are calm, some rough, and in some the client sends again what nobody asked it to."""
+    """Random faults: few in some schedules and many in others; in some, the client resends requests by itself."""
     much = random.choice((0.0, 0.5, 1.0, 1.0, 2.0))
     resent = random.choice((0.0, 0.0, 0.1))
     return Faults(
@@ -105,13 +105,13 @@ async def _play(random: Random, schedule: Schedule, store: SimulatedStore, fault
         begins = random.uniform(0, 2)
         store.dark = begins, begins + random.uniform(1, 3 * SECONDS)
     lines = (f"{number}{_FILLING}\n" for number in range(1, 1000))
-    wipes = random.random() < 0.3  # few schedules have a write that looks at nothing: it hides, and is dear to check
+    wipes = random.random() < 0.3  # few: a write without a precondition hides faults, and is expensive to check
     kinds = _WIPING if wipes else _KINDS
     backends: list[Backend] = []
     tasks = []
     for number in range(random.randint(2, 3 if wipes else _MOST_WRITERS)):
-        if not backends or random.random() < 0.7:  # else another task of the process before
-            engine = random.choice((ComposingClient, ComposingClient, SimulatedClient))  # they meet in one file
+        if not backends or random.random() < 0.7:  # otherwise another task of the previous process
+            engine = random.choice((ComposingClient, ComposingClient, SimulatedClient))  # both kinds write one file
             client = engine(store, random, faults, resends=faults.resent > 0)
             backends.append(ObjectStoreBackend(client, writer=Writer(), jitter=random.random))
         writer = _SimulatedWriter(f"w{number}", backends[-1], _SimulatedRun(random), schedule.history)
@@ -123,13 +123,13 @@ async def _play(random: Random, schedule: Schedule, store: SimulatedStore, fault
         if random.random() < 0.1:
             asyncio.get_running_loop().call_later(random.uniform(0, 2), task.cancel)
     ended, endless = await asyncio.wait(tasks, timeout=_PATIENCE)
-    schedule.faults += [f"{len(endless)} writers were still at work after {_PATIENCE:g} s"] * bool(endless)
+    schedule.faults += [f"{len(endless)} writers had not ended after {_PATIENCE:g} s"] * bool(endless)
     for task in endless:
         task.cancel()
     for task in ended:
         if not task.cancelled() and (error := task.exception()):
-            schedule.faults.append(f"an error that is not ours: {error!r}")
-    await asyncio.sleep(_AFTERWARDS)  # whatever is still under way arrives
+            schedule.faults.append(f"an error that is no AgentMemoryError: {error!r}")
+    await asyncio.sleep(_AFTERWARDS)  # all requests in the network arrive
 
 
 @dataclass
@@ -143,7 +143,7 @@ class _SimulatedWriter:
         await asyncio.sleep(wait)
         known: File = None
         for kind, line in plan:
-            if kind == "swap":  # of what it has just read
+            if kind == "swap":  # a swap replaces the content that was just read
                 known = await self._do("read", "", None)
             known = await self._do(kind, line, known)
 
@@ -198,7 +198,7 @@ async def _passed(data: bytes) -> bytes:
 
 
 class _SimulatedRun:
-    """A flow's run in the simulated time."""
+    """The run of a flow in simulated time."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
@@ -232,14 +232,14 @@ def _judge(schedule: Schedule, store: SimulatedStore, resends: bool) -> None:
     calm = not (store.lost or store.dark[1] or resends)
     for step in schedule.history:
         if step.result == "nothing" and step.line.encode() in store.ever:
-            schedule.faults.append(f"{step.kind} {step.line} was told to have done nothing, and took effect")
+            schedule.faults.append(f"{step.kind} {step.line} was reported without effect, but took effect")
         if step.result == "unknown" and calm and step.why:
-            schedule.faults.append(f"{step.kind} {step.line} is unknown, though no answer was lost")
+            schedule.faults.append(f"{step.kind} {step.line} has an unknown outcome, although no answer was lost")
         if step.ended - step.began > SECONDS * _LATE and step.ended < float("inf"):
             schedule.faults.append(f"{step.kind} {step.line} took {step.ended - step.began:.1f} s of {SECONDS:g}")
-        # A network that loses much may leave no time for another try.
+        # A network that loses many requests may leave no time for another attempt.
         had_time = calm or step.ended - step.began < SECONDS - _LAST_TRY
         if step.kind in ("append", "prepend") and had_time and "ConflictError" in step.why:
-            schedule.faults.append(f"{step.kind} {step.line} was refused because others wrote")
+            schedule.faults.append(f"{step.kind} {step.line} was refused because of other writers")
     if not explained(schedule.history, end):
-        schedule.faults.append(f"no order of these explains the end: {end}")
+        schedule.faults.append(f"no order of the operations explains the end: {end}")
