@@ -337,7 +337,7 @@ def test_a_tool_in_the_directory_of_the_schedule_does_not_reach_it() -> None:
 
 @pytest.mark.parametrize("cls", [MemoryTool, MemorySearch, AgentMemoryTools, AgentMemoryTool])
 def test_history_is_true_or_false(cls: Any) -> None:
-    with pytest.raises(TypeError, match="history is True or False, not 'no'"):
+    with pytest.raises(TypeError, match="history must be True or False, not 'no'"):
         cls(AgentMemory.open("memory://"), history="no")
 
 

@@ -41,7 +41,7 @@ def test_create_overwrites_where_it_is_told_to(memory: AgentMemory) -> None:
 
 
 def test_another_way_with_existing_files_is_refused(memory: AgentMemory) -> None:
-    with pytest.raises(ValueError, match="on_existing is 'error' or 'overwrite', not 'append'"):
+    with pytest.raises(ValueError, match="on_existing must be 'error' or 'overwrite', not 'append'"):
         caller(memory, on_existing="append")
 
 
