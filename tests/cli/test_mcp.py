@@ -181,7 +181,7 @@ def test_a_closed_end_is_wrong_usage(script: str, closed: str) -> None:
         (["--http", "--token-env", "NO_SUCH_VARIABLE"], 2, b"'NO_SUCH_VARIABLE' holds no token"),
         (["--http", "--token-env", "HOME", "--token-file", "x"], 2, b"exclude each other"),
         (["--http", "--token-file", "absent"], 1, b"'absent' cannot be read"),
-        (["--http", "--token-file", "short"], 2, b"a token is 16 or more"),
+        (["--http", "--token-file", "short"], 2, b"the token must be 16 or more"),
         (["--agent", "../x"], 5, b"is no agent id"),
     ],
 )
