@@ -1,4 +1,4 @@
-"""What an agent loop calls: history, memory document and schedule in one tree of files."""
+"""Memory for an agent loop: history, memory document and schedule in one tree of files."""
 
 from agent_memory.conversation.context import AsyncMemoryContext, ContextMessages, MemoryContext
 from agent_memory.conversation.jobs import CronJob

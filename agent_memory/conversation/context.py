@@ -1,4 +1,4 @@
-"""`MemoryContext`: the messages of one model call, and a loop that goes on when memory fails (seed 004)."""
+"""`MemoryContext`: builds the messages of one model call; the agent loop continues when memory fails."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from agent_memory.key.quoting import field
 _log = logging.getLogger("agent_memory")
 _LAST_N = 80
 _UNREAD: Final = "memory could not be read (%s); the model is called without it"
-_UNSTORED: Final = "the exchange could not be remembered (%s)"
+_UNSTORED: Final = "the exchange could not be stored (%s)"
 _LABELS: Final = frozenset({"owner", "assistant"})
-"""Labels that no sender has bare; one that calls itself so stands in quotes."""
+"""Reserved labels; a sender id equal to one of them, in any case, is shown in quotes."""
 _NUMBER: Final = re.compile(r"\d+(?:\.\d+)?")
 _MOST_TOLD: Final = 100
 _told: set[tuple[int, str, str]] = set()
-"""The failures that a warning of this process named."""
+"""The failures that this process has logged as a warning."""
 
 
 class ContextMessages(list[Message]):
     """The messages of one model call.
 
     Attributes:
-        degraded: memory could not be read, so that they are the system prompt and the user's message alone.
-        cause: the exception because of which it could not be read; None if it was.
+        degraded: whether memory could not be read; then the messages are only the system prompt and the user's message.
+        cause: the exception that prevented the read; None if memory was read.
     """
 
     def __init__(self, messages: Sequence[Message] = (), cause: Exception | None = None) -> None:
@@ -48,7 +48,7 @@ class ContextMessages(list[Message]):
 class _Context(Uncopied):
     def __init__(self, conversation: Conversation, last_n: int, owner: Collection[str]) -> None:
         if isinstance(owner, str):
-            raise ValueError("owner is a collection of sender ids")
+            raise ValueError("owner must be a collection of sender ids, not a str")
         self._conversation = conversation
         self._last_n = last_n
         self._owner = frozenset(owner)
@@ -59,7 +59,7 @@ class _Context(Uncopied):
             document = await self._conversation.load_global_memory()
             history = await self._conversation.load_history(self._last_n)
             shown = [self._labelled(message) for message in history]
-        except Exception as error:  # noqa: BLE001 - whatever fails in memory, the call goes on without it
+        except Exception as error:  # noqa: BLE001 - no failure of memory may stop the model call
             _tell(_UNREAD, error)
             return ContextMessages([Message("system", system_prompt), user], error)
         system = f"{system_prompt}\n\n## Your Memory\n\n{document}" if document.strip() else system_prompt
@@ -68,7 +68,7 @@ class _Context(Uncopied):
     async def persist(self, messages: Sequence[Message]) -> bool:
         try:
             await self._conversation.append_messages(messages)
-        except Exception as error:  # noqa: BLE001 - whatever fails in memory, the answer is still delivered
+        except Exception as error:  # noqa: BLE001 - no failure of memory may stop the answer
             _tell(_UNSTORED, error)
             return False
         return True
@@ -87,9 +87,9 @@ class _Context(Uncopied):
 
 
 def _tell(message: str, error: Exception) -> None:
-    """Log a failure: as a warning the first time in a process, as INFO from then on."""
+    """Log a failure: as a warning the first time in this process, later as INFO."""
     cause = type(error).__name__
-    if isinstance(error, AgentMemoryError):  # the text of another could hold what was stored
+    if isinstance(error, AgentMemoryError):  # the text of any other error could contain stored content
         cause += f": {error}"
     failure = (os.getpid(), message, _NUMBER.sub("0", cause))
     level = logging.INFO if failure in _told else logging.WARNING
@@ -106,14 +106,14 @@ def _exchange(user_message: str, reply: str, channel: str | None, sender_id: str
 
 
 class MemoryContext(Uncopied):
-    """Builds the messages of a model call from memory, and remembers the exchange; neither ever raises.
+    """Builds the messages of a model call from memory, and stores the exchange; neither method raises.
 
     Args:
-        conversation: where history and the memory document are.
-        last_n: how many messages of the history a call is given.
+        conversation: the conversation with the history and the memory document.
+        last_n: how many messages of the history a call includes.
         owner: the sender ids that are shown as ``owner``.
 
-    A failure is logged with its cause, as a warning once in a process for each cause. It is shown by
+    A failure is logged with its cause: as a warning once per process and cause, later as INFO. It is reported by
     `ContextMessages.degraded` and ``cause``, and by the result of `persist_exchange`.
     """
 
@@ -121,13 +121,13 @@ class MemoryContext(Uncopied):
         self._context = _Context(conversation.logic, last_n, owner)
 
     def build_messages(self, system_prompt: str, user_message: str) -> ContextMessages:
-        """System prompt with the memory document, the last messages of the history, the user's message."""
+        """The system prompt with the memory document, the last messages of the history, and the user's message."""
         return step(self._context.build(system_prompt, user_message))
 
     def persist_exchange(
         self, user_message: str, reply: str, *, channel: str | None = None, sender_id: str | None = None
     ) -> bool:
-        """Append the user's message and the model's final text, in one append; False if that failed."""
+        """Append the user's message and the model's final text, in one append; return False if that failed."""
         return step(self._context.persist(_exchange(user_message, reply, channel, sender_id)))
 
 

@@ -1,4 +1,4 @@
-"""The schedule list, ``cron/jobs.json``."""
+"""The list of scheduled jobs, ``cron/jobs.json``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from agent_memory.errors import InvalidContentError
 
 @dataclass(frozen=True, slots=True)
 class CronJob:
-    """One job; ``last_run`` is ISO 8601, ``extra`` the fields of other writers, kept as they are."""
+    """One job; ``last_run`` is ISO 8601, ``extra`` preserves unknown fields of other programs."""
 
     id: str
     name: str
@@ -32,27 +32,27 @@ _TYPES: dict[str, type | tuple[type, ...]] = {"enabled": bool, "last_run": (str,
 
 
 def dump_jobs(jobs: Iterable[CronJob]) -> str:
-    """The jobs as the text of ``jobs.json``.
+    """Format the jobs as the text of ``jobs.json``.
 
     Raises:
-        InvalidContentError: a job is no JSON, or its fields are of other types.
+        InvalidContentError: a job cannot be encoded as JSON, or a field has the wrong type.
     """
     values = [{**job.extra, **{name: getattr(job, name) for name in _FIELDS}} for job in jobs]
     try:
         for value in values:
             _job(dict(value))
         text = json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-        text.encode()  # it may hold lone surrogates
+        text.encode()  # raises if it holds lone surrogates
         return text
     except (TypeError, ValueError, KeyError, RecursionError) as error:
         raise InvalidContentError(f"a job is malformed: {type(error).__name__}: {error}") from None
 
 
 def load_jobs(data: bytes) -> list[CronJob]:
-    """The jobs of a ``jobs.json``.
+    """Parse the jobs of a ``jobs.json``.
 
     Raises:
-        ValueError: it is no JSON list of jobs.
+        ValueError: the data is not a JSON list of jobs.
     """
     try:
         values = json.loads(data.decode(), parse_constant=refuse_constant)
@@ -65,9 +65,9 @@ def load_jobs(data: bytes) -> list[CronJob]:
 
 def _job(value: Any) -> CronJob:
     if not isinstance(value, dict):
-        raise TypeError("a job is an object")
+        raise TypeError("a job must be an object")
     known = {name: value.pop(name) for name in _FIELDS if name in value}
     for name, given in known.items():
         if not isinstance(given, _TYPES.get(name, str)):
-            raise TypeError(f"{name} has another type")
+            raise TypeError(f"{name} has the wrong type")
     return CronJob(**known, extra=value)

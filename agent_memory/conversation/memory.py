@@ -1,6 +1,6 @@
 """`ConversationMemory`: a history, a memory document and a schedule, as three files of one `AgentMemory`.
 
-File names and the line format are those of the project behind seed 004, so that its directory opens as it is.
+File names and line format are those of an existing agent project, so that its directory opens without conversion.
 """
 
 from __future__ import annotations
@@ -82,12 +82,12 @@ class Conversation(Uncopied):
         except AgentMemoryFileNotFoundError:
             return []
         except ValueError as error:
-            _log.warning("%s: %s; there are no jobs", JOBS, error)
+            _log.warning("%s: %s; no jobs were loaded", JOBS, error)
             return []
 
     async def save_cron_jobs(self, jobs: Iterable[CronJob]) -> WriteResult:
         text = dump_jobs(jobs)
-        with suppress(AgentMemoryFileNotFoundError):  # there is none, or no more
+        with suppress(AgentMemoryFileNotFoundError):  # no old file, or it was just deleted
             await self._keep_if_damaged()
         return await self.memory.write(JOBS, text)
 
@@ -95,7 +95,7 @@ class Conversation(Uncopied):
         try:
             load_jobs(await self.memory.read_bytes(JOBS))
         except ValueError as error:
-            _log.warning("%s: %s; it is kept as %s", JOBS, error, await self._keep_damaged())
+            _log.warning("%s: %s; a copy is kept as %s", JOBS, error, await self._keep_damaged())
 
     async def _keep_damaged(self) -> str:
         number = 1
@@ -133,20 +133,20 @@ def _warn(skipped: Skipped) -> None:
     if skipped.count:
         _log.warning("%s: %d lines hold no message; one begins: %s", HISTORY, skipped.count, skipped.preview)
     if skipped.withheld:
-        advice = "ConversationMemory(system_messages=True) gives them"
+        advice = "ConversationMemory(system_messages=True) includes them"
         _log.warning("%s: %d system messages were left out; %s", HISTORY, skipped.withheld, advice)
 
 
 class ConversationMemory(Uncopied):
-    """What an agent loop remembers of its conversations.
+    """The memory of an agent loop: its history, memory document and scheduled jobs.
 
     Args:
         memory: the tree that holds ``history.jsonl``, ``workspace/MEMORY.md`` and ``cron/jobs.json``.
-        system_messages: whether stored messages of the roles ``system`` and ``developer`` are given. Otherwise they are
-            left out, counted and logged: a model takes them for the program's own words, and whoever can write the file
-            can put them there.
+        system_messages: whether to return stored messages of the roles ``system`` and ``developer``. Otherwise they
+            are left out, counted and logged: a model takes them for the program's own words, but every writer of the
+            file can add them.
 
-    Methods raise what `AgentMemory` raises; a missing file is an empty one.
+    Methods raise the errors of `AgentMemory`; a missing file counts as empty.
     """
 
     def __init__(self, memory: AgentMemory, *, system_messages: bool = False) -> None:
@@ -157,48 +157,50 @@ class ConversationMemory(Uncopied):
         self.append_messages([message])
 
     def append_messages(self, messages: Iterable[Message]) -> None:
-        """Append messages, an exchange say, in one append: all are there or none, and next to each other.
+        """Append messages, for example an exchange, in one append: all or none, with no others between them.
 
-        After a line that a crash left unfinished they begin on a line of their own.
+        If a crash left an unfinished line, the messages begin on a new line.
 
         Raises:
-            InvalidContentError: a message is no JSON, or its line would be over 16 MiB; nothing was written.
+            InvalidContentError: a message cannot be encoded as JSON, or its line is over 16 MiB; nothing was written.
         """
         step(self.logic.append_messages(messages))
 
     def load_history(self, last_n: int | None = None) -> History:
-        """The last ``last_n`` messages, oldest first; None: all, 0 or less: none.
+        """Load the last ``last_n`` messages, oldest first; None loads all, 0 or less none.
 
-        Read from the end in blocks: the cost depends on ``last_n``, not on the history's size. Lines that hold no
-        message are skipped, counted in the result, and logged in one warning.
+        The history is read from its end in blocks: the cost depends on ``last_n``, not on the history's size. Lines
+        without a message are skipped, counted in the result, and logged in one warning.
         """
         return step(self.logic.load_history(last_n))
 
     def iter_history(self, skipped: Skipped | None = None) -> Iterator[Message]:
-        """All messages, oldest first, in bounded memory; each block is an operation of its own.
+        """Iterate over all messages, oldest first, in bounded memory; each block is a separate operation.
 
         Args:
-            skipped: counts the lines that hold no message, as the iteration passes them.
+            skipped: counts the lines without a message during the iteration.
 
         Raises:
-            ConflictError: the history was rewritten, not appended to, meanwhile.
+            ConflictError: the history was rewritten or deleted during the iteration; appends raise nothing.
         """
         batches = self.logic.batches(skipped)
         while batch := step(_next(batches)):
             yield from batch.messages
 
     def search(self, query: str, *, since: float | None = None, max_results: int = 10) -> list[Match]:
-        """The earliest messages of users and assistants that hold a text in any case, and their neighbours of any role.
+        """Find the earliest messages of users and assistants that contain a text, ignoring case.
+
+        Each match includes its neighbours of any role.
 
         Args:
             query: the text, not empty.
             since: POSIX seconds; older messages count as absent.
-            max_results: at most so many.
+            max_results: the most matches.
         """
         return step(self.logic.search(HistorySearch(query, since=since, max_results=max_results)))
 
     def load_global_memory(self) -> str:
-        """The memory document, ``""`` if there is none."""
+        """Load the memory document, ``""`` if there is none."""
         return step(self.logic.load_global_memory())
 
     def save_global_memory(self, content: str) -> WriteResult:
@@ -206,11 +208,14 @@ class ConversationMemory(Uncopied):
         return step(self.logic.memory.write(MEMORY, content))
 
     def load_cron_jobs(self) -> list[CronJob]:
-        """The scheduled jobs; none, with a warning, if the file is no list of jobs."""
+        """Load the scheduled jobs; none, with a warning, if the file is not a list of jobs."""
         return step(self.logic.load_cron_jobs())
 
     def save_cron_jobs(self, jobs: Iterable[CronJob]) -> WriteResult:
-        """Replace the scheduled jobs in one atomic step; a file that is no list of jobs is kept as ``.damaged-N``."""
+        """Replace the scheduled jobs in one atomic step.
+
+        An old file that is not a list of jobs is kept as ``.damaged-N``.
+        """
         return step(self.logic.save_cron_jobs(jobs))
 
 

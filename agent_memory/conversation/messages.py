@@ -1,4 +1,4 @@
-"""One message of a history, and the line of ``history.jsonl`` that holds it."""
+"""A message of a history, and its line in ``history.jsonl``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agent_memory.reading.lines import MAX_LINE
 _OPTIONAL: Final = ("tool_calls", "tool_call_id", "reasoning_content", "channel", "sender_id")
 _FIELDS: Final = ("role", "content", "timestamp", *_OPTIONAL)
 _SYSTEM_ROLES: Final = frozenset({"system", "developer"})
-"""What model APIs take for the program's own words."""
+"""Roles that model APIs treat as the program's own words."""
 _TEXT_OR_NONE: Final = frozenset({str, type(None)})
 _PREVIEW = 80
 
@@ -28,15 +28,15 @@ class Message:
     """One message.
 
     Attributes:
-        role: who speaks: ``user``, ``assistant``, ``tool``, ...
+        role: the speaker: ``user``, ``assistant``, ``tool``, ...
         content: the text.
-        timestamp: when; one without a zone is local time.
+        timestamp: the time of the message; without a zone it is local time.
         tool_calls: mappings of ``id``, ``name`` and ``arguments``.
-        tool_call_id: of the call that this message answers.
-        reasoning_content: what the model thought.
-        channel: where it was said.
-        sender_id: who said it there.
-        extra: fields of other writers, kept as they are.
+        tool_call_id: the id of the call that this message answers.
+        reasoning_content: the reasoning of the model.
+        channel: the channel of the message.
+        sender_id: the sender's id in this channel.
+        extra: unknown fields of other programs, preserved unchanged.
     """
 
     role: str
@@ -50,7 +50,7 @@ class Message:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def to_mapping(self) -> dict[str, Any]:
-        """The message's fields as its line holds them; those that are None are left out."""
+        """The message's fields as in its line, without fields that are None."""
         found = ((name, getattr(self, name)) for name in _OPTIONAL)
         values = {
             **self.extra,
@@ -65,27 +65,27 @@ class Message:
         """The message as one line of JSON, without its newline.
 
         Raises:
-            InvalidContentError: it is no JSON (``tool_calls`` or ``extra`` hold what JSON has not), has no role,
-                holds lone surrogates, or its line would be longer than `MAX_LINE`.
+            InvalidContentError: the message cannot be encoded as JSON (``tool_calls`` or ``extra`` hold another type
+                of value), has no role, holds lone surrogates, or its line would be longer than `MAX_LINE`.
         """
         try:
             line = json.dumps(self.to_mapping(), ensure_ascii=False, allow_nan=False)
             size = len(line.encode())
         except UnicodeEncodeError:
-            raise InvalidContentError("the message holds lone surrogates, which UTF-8 has not") from None
+            raise InvalidContentError("the message holds lone surrogates, which UTF-8 cannot encode") from None
         except (AttributeError, TypeError, ValueError, RecursionError) as error:
-            raise InvalidContentError(f"the message is no JSON: {type(error).__name__}") from None
+            raise InvalidContentError(f"the message cannot be encoded as JSON: {type(error).__name__}") from None
         if size > MAX_LINE:
-            raise InvalidContentError(f"the message's line has {size:,} bytes; a history's have at most {MAX_LINE:,}")
+            raise InvalidContentError(f"the message's line has {size:,} bytes; the most is {MAX_LINE:,}")
         if parse(line.encode()) is None:
             raise InvalidContentError(
-                "the message is malformed: tool_calls is a list, every other field is text, and role is not empty"
+                "the message is malformed: tool_calls must be a list, every other field text, and role not empty"
             )
         return line
 
 
 def parse(line: bytes) -> Message | None:
-    """The message that a line holds, or None if it holds none: not UTF-8, not JSON, or not of a message's shape."""
+    """Parse the message of a line; None if the line is not UTF-8, not JSON, or does not have a message's fields."""
     try:
         values = json.loads(line.decode(), parse_constant=refuse_constant)
         return _message(values) if isinstance(values, dict) else None
@@ -94,8 +94,8 @@ def parse(line: bytes) -> Message | None:
 
 
 def refuse_constant(name: str) -> NoReturn:
-    """Refuse ``NaN`` and ``Infinity``: Python reads them, JSON has them not."""
-    raise ValueError(f"{name} is no JSON")
+    """Refuse ``NaN`` and ``Infinity``: Python parses them, but they are not JSON."""
+    raise ValueError(f"{name} is not JSON")
 
 
 def _message(values: dict[str, Any]) -> Message:
@@ -107,22 +107,22 @@ def _message(values: dict[str, Any]) -> Message:
         extra=values,
     )
     if not (isinstance(message.role, str) and message.role and isinstance(message.content, str)):
-        raise TypeError("role and content are text")
+        raise TypeError("role and content must be text")
     optional = (message.tool_call_id, message.reasoning_content, message.channel, message.sender_id)
     if not _TEXT_OR_NONE.issuperset(map(type, optional)):
-        raise TypeError("channel, sender_id, tool_call_id and reasoning_content are text")
+        raise TypeError("channel, sender_id, tool_call_id and reasoning_content must be text")
     if not isinstance(message.tool_calls, list | None):
-        raise TypeError("tool_calls is a list")
+        raise TypeError("tool_calls must be a list")
     return message
 
 
 class History(list[Message]):
-    """Messages, oldest first, and what was passed over on the way to them.
+    """Messages, oldest first, and counts of the lines and messages that were left out.
 
     Attributes:
-        skipped: how many lines hold no message.
-        preview: the first of them that was met, escaped to ASCII and cut to 80 characters.
-        withheld: how many system messages were left out; see `ConversationMemory`.
+        skipped: the number of lines without a message.
+        preview: the first such line in reading order, escaped to ASCII and cut to 80 characters.
+        withheld: the number of system messages that were left out; see `ConversationMemory`.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class History(list[Message]):
 
 
 class Skipped:
-    """Counts the lines that hold no message, keeps a preview of the first, and counts system messages left out."""
+    """Counts lines without a message, keeps a preview of the first, and counts system messages left out."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -143,13 +143,13 @@ class Skipped:
         self.withheld = 0
 
     def add(self, line: bytes) -> None:
-        """Count a line."""
+        """Count a line without a message."""
         if not self.count:
             self.preview = ascii(line[:_PREVIEW].decode(errors="replace"))[1:-1][:_PREVIEW]
         self.count += 1
 
     def parse(self, line: bytes, *, system: bool = True) -> Message | None:
-        """The message of a line; a blank line is none, in silence, and a system message only with ``system`` one."""
+        """Parse a line; None, uncounted, for a blank line; None, counted, for a system message without ``system``."""
         if not line.strip():
             return None
         message = parse(line)

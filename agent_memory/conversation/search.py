@@ -1,7 +1,7 @@
-"""Search of a history: one pass, blocks that cannot hold the query passed over unparsed.
+"""Search of a history in one pass; blocks that cannot contain the query are not parsed.
 
-The result is that of parsing every line in turn and comparing each message with the one before and after it;
-what is not parsed is only what cannot matter to it.
+The result is the same as if every line were parsed, every message compared with the query, and the messages before
+and after each match added; only lines that cannot change this result are not parsed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SHOWN_OF_A_NAME = 100
 
 @dataclass(slots=True)
 class Match:
-    """A message that matches, and its neighbours of any role."""
+    """A matching message, and its neighbours of any role."""
 
     before: Message | None
     hit: Message
@@ -30,14 +30,14 @@ class Match:
 
 
 class HistorySearch:
-    """One search.
+    """One search of a history.
 
     Args:
-        query: what a message's content holds, in any case.
-        since: POSIX seconds; older messages are as if they were not there. None: all.
-        max_results: the earliest matches, so many.
-        block: bytes read at once.
-        skip: how many matches to pass over first.
+        query: the text that a message's content must contain, ignoring case.
+        since: POSIX seconds; older messages count as absent. None: all messages.
+        max_results: the most matches, the earliest first.
+        block: bytes to read at once.
+        skip: how many matches to skip first.
         is_cut: keep no more of each message than `formatted` shows.
     """
 
@@ -58,12 +58,12 @@ class HistorySearch:
         self._skip = skip
         self._to_skip = skip
         self._is_cut = is_cut
-        self._needle = SearchPrefilter(self._query, json=True)
+        self._prefilter = SearchPrefilter(self._query, json=True)
         self._matches: list[Match] = []
         self._awaits_after = False
 
     async def run(self, reader: Reader) -> list[Match]:
-        """The matches, earliest first; what `agent_memory.AgentMemory.scan` is given."""
+        """The matches, earliest first; pass this method to `agent_memory.AgentMemory.scan`."""
         self._matches, self._awaits_after, self._to_skip = [], False, self._skip
         async for lines in forwards(reader, block=self._block):
             await self._search(reader, lines)
@@ -72,9 +72,9 @@ class HistorySearch:
         return self._matches
 
     async def _search(self, reader: Reader, lines: Lines) -> None:
-        data, size = lines.raw, lines.size  # the block may go on: lines.data would copy it
+        data, size = lines.raw, lines.size  # raw may be longer than the lines; lines.data would then copy it
         self._take_after(data, 0, size)
-        find = self._needle.finder(data)
+        find = self._prefilter.finder(data)
         found = find(0)
         while 0 <= found < size and len(self._matches) < self._max_results:
             start, end = data.rfind(b"\n", 0, found) + 1, _line_end(data, found)
@@ -91,7 +91,7 @@ class HistorySearch:
             found = find(end)
 
     def _take_after(self, data: bytes, at: int, size: int) -> None:
-        """Give the last match the first message from an offset on, if it waits for one."""
+        """Set the first message from an offset on as ``after`` of the last match, if that is still missing."""
         while self._awaits_after and at < size:
             end = _line_end(data, at)
             if message := self._seen(data[at:end]):
@@ -100,7 +100,7 @@ class HistorySearch:
             at = end
 
     async def _before(self, reader: Reader, lines: Lines, end: int) -> Message | None:
-        """The message before an offset of a block, however far back it is."""
+        """The message before an offset of a block; reads earlier blocks until there is one."""
         for line in _reversed_lines(lines.raw, end):
             if message := self._seen(line):
                 return message
@@ -129,7 +129,7 @@ def _is_since(message: Message, since: float) -> bool:
     try:
         return message.timestamp.timestamp() >= since
     except (OverflowError, ValueError, OSError):
-        return False  # a year that the system's clock does not know
+        return False  # a year outside the platform's range
 
 
 def _line_end(data: bytes, at: int) -> int:
@@ -144,14 +144,14 @@ def _reversed_lines(data: bytes, end: int) -> Iterator[bytes]:
 
 
 def _cut(message: Message) -> Message:
-    """What `formatted` shows of a message, its names shortened."""
+    """Cut a message to the parts that `formatted` shows, with shortened names."""
     channel, sender = (name and name[:_SHOWN_OF_A_NAME] for name in (message.channel, message.sender_id))
-    content = message.content[: _SHOWN + 1]  # one character more, so that `formatted` still sees that it is longer
+    content = message.content[: _SHOWN + 1]  # one character more, so that `formatted` still marks it as longer
     return Message(message.role, content, message.timestamp, channel=channel, sender_id=sender)
 
 
 def formatted(matches: list[Match], first: int = 1) -> str:
-    """The matches as a model reads them, numbered from ``first``."""
+    """Format the matches for a model, numbered from ``first``."""
     rows: list[str] = []
     for number, match in enumerate(matches, first):
         hit = match.hit

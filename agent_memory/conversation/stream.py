@@ -1,4 +1,4 @@
-"""A history in batches, each read by an operation of its own that proves it goes on where the last one ended."""
+"""A history in batches: a separate operation reads each batch and checks that it continues the last one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MARK = 1024
 
 
 class Batch(NamedTuple):
-    """Some messages; the next batch begins at offset ``end``, right behind the bytes ``mark``."""
+    """Some messages; the next batch begins at offset ``end``, directly after the bytes ``mark``."""
 
     messages: Sequence[Message] = ()
     end: int = 0
@@ -25,10 +25,10 @@ class Batch(NamedTuple):
 async def next_batch(
     memory: AsyncAgentMemory, path: str, last: Batch, skipped: Skipped, *, system: bool
 ) -> Batch | None:
-    """The batch after ``last``; None at the end of the file, or before the first batch if there is no file.
+    """Read the batch after ``last``; None at the end of the file, or before the first batch if there is no file.
 
     Raises:
-        ConflictError: the file was rewritten, or deleted, since ``last``.
+        ConflictError: the file was rewritten or deleted after ``last`` was read.
     """
 
     async def work(reader: Reader) -> Batch | None:

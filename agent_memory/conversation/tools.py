@@ -1,4 +1,4 @@
-"""What a model calls: search of the history, and the memory document (seed 004)."""
+"""Tools for a model: search of the history, and a write of the memory document."""
 
 from __future__ import annotations
 
@@ -21,21 +21,19 @@ _DAY_SECONDS = 86_400
 _ALL_DAYS = 1_000_000
 _SHOWN = 300
 _LIMITS: Final = {
-    "days": Parameter("integer", "Only the last so many days; 0 or left out: all time.", required=False),
-    "max_results": Parameter("integer", "How many matches at most: 1 to 50, 10 if left out.", required=False),
-    "offset": Parameter(
-        "integer", "How many matches to pass over, to go on after them; 0 if left out.", required=False
-    ),
+    "days": Parameter("integer", "How many days back to search; 0, the default, is all time.", required=False),
+    "max_results": Parameter("integer", "The most matches: 1 to 50, default 10.", required=False),
+    "offset": Parameter("integer", "How many matches to skip, to continue after them; default 0.", required=False),
 }
 _SEARCH: Final[dict[str, object]] = {
     "name": "search_history",
     "description": "Search past conversations of all channels for a text; shows each match with the messages "
-    "before and after it, the earliest first.",
-    "input_schema": object_schema({"query": Parameter("string", "The text to find, in any case."), **_LIMITS}),
+    "before and after it, the earliest match first.",
+    "input_schema": object_schema({"query": Parameter("string", "The text to find, ignoring case."), **_LIMITS}),
 }
 _WRITE: Final[dict[str, object]] = {
     "name": "memory_write",
-    "description": "Replace your memory document, which you are shown in every conversation.",
+    "description": "Replace your memory document, which is shown to you in every conversation.",
     "input_schema": object_schema({"content": Parameter("string", "The whole new text of the document.")}),
 }
 
@@ -64,7 +62,7 @@ async def _search(conversation: Conversation, arguments: Arguments) -> ToolResul
 
 
 def _fitting(matches: list[Match], offset: int) -> str:
-    """As many matches as an answer has room for, and how to go on after them."""
+    """Format as many matches as fit in an answer, and say how to continue after them."""
     blocks = [formatted([match], offset + number) for number, match in enumerate(matches, 1)]
     ends = accumulate(len(block) + 1 for block in blocks)
     shown = sum(end <= MAX_CHARACTERS for end in ends)
@@ -86,7 +84,7 @@ async def _write(conversation: Conversation, arguments: Arguments) -> ToolResult
 
 
 def since(days: int) -> float | None:
-    """POSIX seconds so many days ago; None, for all time, if that is none or before any date."""
+    """The time ``days`` days ago in POSIX seconds; None, for all time, if ``days`` is not 1 to 1,000,000."""
     return time.time() - days * _DAY_SECONDS if 0 < days <= _ALL_DAYS else None
 
 
@@ -102,15 +100,15 @@ def _integer(given: Mapping[str, object], name: str, default: int) -> int:
 class SearchHistoryTool(Uncopied):
     """``search_history``: the earliest matching messages of users and assistants, each with its neighbours.
 
-    Parameters of a call: ``query``; ``days``, 0 or left out for all time; ``max_results``, 1 to 50, default 10;
-    ``offset``, how many matches to pass over.
+    Parameters of a call: ``query``; ``days``, default 0, which is all time; ``max_results``, 1 to 50, default 10;
+    ``offset``, how many matches to skip, default 0.
     """
 
     def __init__(self, conversation: ConversationMemory) -> None:
         self._conversation = conversation.logic
 
     def call(self, arguments: Arguments) -> ToolResult:
-        """Run one search; never raises for what a model sends."""
+        """Run one search; never raises for bad input from a model."""
         return step(_search(self._conversation, arguments))
 
     @staticmethod
@@ -138,7 +136,7 @@ class MemoryWriteTool(Uncopied):
         self._conversation = conversation.logic
 
     def call(self, arguments: Arguments) -> ToolResult:
-        """Write the document; never raises for what a model sends."""
+        """Write the document; never raises for bad input from a model."""
         return step(_write(self._conversation, arguments))
 
     @staticmethod

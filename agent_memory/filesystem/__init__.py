@@ -1,8 +1,8 @@
-"""One tree as a confined fsspec filesystem, for pandas and whatever else speaks fsspec.
+"""One tree as a confined fsspec filesystem, for pandas and other users of fsspec.
 
-It is made of the public methods of a memory alone, so that every call passes the hooks, and every name the key
-grammar. fsspec's habits are kept where they are safe: not where fsspec takes one filesystem for another (it caches
-them by the text of their arguments), expands a name that is to be deleted, or saves half a file.
+It uses only the public methods of a memory, so that every call passes the hooks, and every name the key grammar. It
+follows fsspec's conventions except the unsafe ones: fsspec caches filesystems by the text of their arguments and so
+confuses them, expands globs in the name to delete, and saves incomplete files.
 """
 
 from agent_memory.filesystem._confined import Memory

@@ -1,4 +1,4 @@
-"""What a filesystem's names and its identity are: names stay in the tree, and no two filesystems are one."""
+"""The names and the identity of a filesystem: names stay in the tree, and no two filesystems are equal."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Memory(Protocol):
-    """What of `agent_memory.AgentMemory` a filesystem is made of."""
+    """The methods of `agent_memory.AgentMemory` that a filesystem uses."""
 
     def read_bytes(self, path: str) -> bytes: ...
     def scan(self, path: str, work: Callable[[Reader], Awaitable[T]]) -> T: ...
@@ -40,16 +40,16 @@ class Memory(Protocol):
 
 
 class _OneTransaction(Transaction):  # type: ignore[misc]  # fsspec has no types
-    """fsspec's transaction, which would lose what a transaction within it saved."""
+    """fsspec's transaction, which refuses to nest: a nested one would lose pending files."""
 
     def start(self) -> None:
         if cast(Any, self.fs)._intrans:
-            raise ValueError("a transaction of this filesystem is under way already; they do not nest")
+            raise ValueError("this filesystem already has an open transaction; transactions cannot be nested")
         super().start()
 
 
 class Confined(Uncopied, AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
-    """A filesystem over a memory, without its verbs."""
+    """A filesystem over a memory, without its file operations."""
 
     protocol = "agent-memory"
     cachable = False
@@ -62,7 +62,7 @@ class Confined(Uncopied, AbstractFileSystem):  # type: ignore[misc]  # fsspec ha
 
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:
-        """The name as listings have it; what must not be a name comes back as it is, to be refused."""
+        """The name as in listings; a path that is not a name is returned unchanged, so that it is refused."""
         if isinstance(path, list):
             return [cls._strip_protocol(each) for each in path]
         path = stringify_path(path)
@@ -70,7 +70,7 @@ class Confined(Uncopied, AbstractFileSystem):  # type: ignore[misc]  # fsspec ha
             return path
         name = path.removeprefix(f"{cls.protocol}://")
         if "://" in name or name.startswith("//"):
-            return path  # stripped but once, however often fsspec calls this
+            return path  # strip one protocol only, although fsspec calls this repeatedly
         return "/".join(part for part in name.split("/") if part not in ("", "."))
 
     def _names(self, paths: Any) -> list[str]:
@@ -78,7 +78,7 @@ class Confined(Uncopied, AbstractFileSystem):  # type: ignore[misc]  # fsspec ha
 
     @contextmanager
     def _file(self, path: str) -> Iterator[None]:
-        """Tell a directory from a missing file, by one list more; the root without."""
+        """If the file is missing because it is a directory, raise `IsADirectoryError`; one more list, except for the root."""
         if path != "":
             try:
                 yield
@@ -93,7 +93,7 @@ class Confined(Uncopied, AbstractFileSystem):  # type: ignore[misc]  # fsspec ha
         return self._token
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._token}>"  # fsspec's caches tell filesystems apart by this text
+        return f"<{type(self).__name__} {self._token}>"  # fsspec's caches distinguish filesystems by this text
 
     def to_dict(self, **_: object) -> NoReturn:
         self.__reduce_ex__(2)
@@ -103,12 +103,12 @@ class Confined(Uncopied, AbstractFileSystem):  # type: ignore[misc]  # fsspec ha
 
 
 def is_path(paths: Any) -> bool:
-    """Whether this is one path, and not several."""
+    """Whether this is one path, and not a list of paths."""
     return isinstance(paths, str | os.PathLike)
 
 
 def is_a_directory(path: str) -> IsADirectoryError:
-    """The error for a name that is a directory where a file is asked for."""
+    """The error for a directory where a file is needed."""
     return IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
 
 
@@ -127,7 +127,7 @@ def directory(path: str) -> dict[str, Any]:
 def below(
     path: str, entries: Iterable[Entry], maxdepth: int | None = None, withdirs: bool = False
 ) -> dict[str, dict[str, Any]]:
-    """What a listing of a directory holds, by name, at most ``maxdepth`` levels deep; directories only on request."""
+    """The content of a directory by name, at most ``maxdepth`` levels deep; directories only if ``withdirs``."""
     found: dict[str, dict[str, Any]] = {}
     skip = len(path) + 1 if path else 0
     for entry in entries:

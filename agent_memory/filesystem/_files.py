@@ -1,4 +1,4 @@
-"""File objects: one reads in ranges, the others keep what is written to them until they are closed."""
+"""File objects: one reads in ranges, the others buffer all written data until they are closed."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from agent_memory.filesystem._confined import Memory
 from agent_memory.reading.reader import Reader
 
 BLOCK = 4 * 2**20
-"""The most bytes one request of a read in ranges asks for."""
+"""The most bytes that one request of a read in ranges asks for."""
 _HEAD = 256 * 2**10
 _MARK = 1024
 
 
 class _Opened(NamedTuple):
-    """A file's state when it was opened; ``version`` and ``tail`` only where more than the head is to be read."""
+    """A file's state when it was opened; ``tail`` and ``version`` only if the file is longer than the head."""
 
     size: int
     head: bytes
@@ -33,10 +33,10 @@ class _Opened(NamedTuple):
 
 
 class RangedFile(Uncopied, AbstractBufferedFile):  # type: ignore[misc]  # fsspec has no types
-    """A file read in ranges, each one operation, through a cache of fsspec's.
+    """A file read in ranges, each one operation, through one of fsspec's caches.
 
-    Opening it reads its beginning, which is all there is of a small file. What is read is one state of the file:
-    if it changed after it was opened, other than by appends, reading raises `ConflictError`.
+    Opening reads the beginning of the file, which is the whole of a small file. All reads see one state of the file:
+    if it changed after it was opened, except by appends, reading raises `ConflictError`.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class RangedFile(Uncopied, AbstractBufferedFile):  # type: ignore[misc]  # fsspe
         self.details = {"name": path, "size": self._opened.size, "type": "file"}
 
     def _fetch_range(self, start: int, end: int) -> bytes:
-        end = min(end, self._opened.size)  # not every cache of fsspec's minds it
+        end = min(end, self._opened.size)  # some of fsspec's caches ask for more
         head = self._opened.head[start:end]
         start += len(head)
         if start >= end:
@@ -94,25 +94,25 @@ async def _opened(reader: Reader) -> _Opened:
     head = await reader.read(0, _HEAD)
     if len(head) == reader.size:
         return _Opened(reader.size, head)
-    tail = await reader.read(reader.size - _MARK, reader.size)  # an append leaves it where it is
+    tail = await reader.read(reader.size - _MARK, reader.size)  # an append does not move it
     return _Opened(reader.size, head, tail, reader.version)
 
 
 async def sliced(reader: Reader, start: int | None, end: int | None) -> bytes:
-    """The bytes ``[start:end]`` of a file, as a slice would have them."""
+    """The bytes ``[start:end]`` of a file, with the meaning of a Python slice."""
     if start is not None and start < 0 and end is None:
         return await reader.read_tail(-start)
     if start is None or start < 0 or end is None or end < 0:
-        await reader.read(0, 0)  # tells the size
+        await reader.read(0, 0)  # sets the reader's size
         start, end, _ = slice(start, end).indices(reader.size)
     return await reader.read(start, max(start, end))
 
 
 class PendingFile(Uncopied, io.BufferedIOBase):
-    """Keeps what is written to it; closing it saves that by one operation, whole.
+    """A file for writing: buffers all written data, and saves it in one operation when it is closed.
 
-    Left by an exception, or forgotten without `close`, it saves nothing. In a transaction of fsspec's it is
-    saved by `commit`. ``flush`` makes nothing visible.
+    If its ``with`` block raises, or it is never closed, it saves nothing. In an fsspec transaction, `commit` saves it.
+    ``flush`` makes nothing visible.
     """
 
     def __init__(self, path: str, mode: str, save: Callable[[bytes], object], autocommit: bool = True) -> None:
@@ -120,19 +120,19 @@ class PendingFile(Uncopied, io.BufferedIOBase):
         self.mode = mode
         self._save: Callable[[bytes], object] | None = save
         self._autocommit = autocommit
-        self._kept = io.BytesIO()
+        self._buffer = io.BytesIO()
 
     def writable(self) -> bool:
         return True
 
     def seekable(self) -> bool:
-        return self.mode != "ab"  # where an append goes is known when it is done
+        return self.mode != "ab"  # the position of an append is known only afterwards
 
     def write(self, data: Any, /) -> int:
         return self._file().write(data)
 
     def tell(self) -> int:
-        """The position, for an append within what is appended."""
+        """The position; in an append, relative to the appended data."""
         return self._file().tell()
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
@@ -148,33 +148,33 @@ class PendingFile(Uncopied, io.BufferedIOBase):
                 self.commit()
 
     def commit(self) -> None:
-        """Save what was written, once.
+        """Save the written data, once.
 
         Raises:
-            ValueError: the file is still open.
+            ValueError: the file is still open; its data is discarded.
         """
         if not self.closed:
             self.discard()
             raise ValueError(f"{self.path!r}: still open at the end of its transaction; nothing was written")
         if self._save:
-            self._save(self._kept.getvalue())
-        self._save = None  # only now: a save that failed may be tried again
-        self._kept = io.BytesIO()
+            self._save(self._buffer.getvalue())
+        self._save = None  # after the save, so that a failed save can be retried
+        self._buffer = io.BytesIO()
 
     def discard(self) -> None:
-        """Forget what was written."""
+        """Close the file and discard the written data."""
         self._save = None
-        self._kept = io.BytesIO()
+        self._buffer = io.BytesIO()
         super().close()
 
     def _file(self) -> io.BytesIO:
         if self.closed:
             raise ValueError("I/O operation on closed file.")
-        return self._kept
+        return self._buffer
 
     def _seekable(self) -> io.BytesIO:
         if not self.seekable():
-            raise io.UnsupportedOperation("an append cannot seek")
+            raise io.UnsupportedOperation("a file opened for append cannot seek")
         return self._file()
 
     def __exit__(
@@ -200,7 +200,7 @@ class PendingText(Uncopied, io.TextIOWrapper):
         self.close() if kind is None else self._pending.discard()
 
     def __del__(self) -> None:
-        with suppress(ValueError, AttributeError):  # it never began, or was detached
+        with suppress(ValueError, AttributeError):  # never initialized, or detached
             self._pending.__del__()
 
     @property
@@ -209,7 +209,7 @@ class PendingText(Uncopied, io.TextIOWrapper):
 
 
 def pending_text(file: PendingFile, options: dict[str, Any]) -> PendingText:
-    """A text file over a file; one with bad options discards it."""
+    """Open a text file over a file; invalid options discard the file."""
     try:
         return PendingText(cast(Any, file), **options)
     except BaseException:
@@ -218,7 +218,7 @@ def pending_text(file: PendingFile, options: dict[str, Any]) -> PendingText:
 
 
 def compressed(data: bytes, compression: str) -> bytes:
-    """The data as one of fsspec's codecs writes it."""
+    """Compress the data with one of fsspec's codecs."""
     out = _Unclosed()
     with cast(Any, compr)[compression](out, mode="w") as file:
         file.write(data)
@@ -227,4 +227,4 @@ def compressed(data: bytes, compression: str) -> bytes:
 
 class _Unclosed(io.BytesIO):
     def close(self) -> None:
-        return  # some codecs close what they write to, some do not
+        return  # some codecs close their output, others do not

@@ -1,4 +1,4 @@
-"""`AgentMemoryFileSystem`: looking, reading, writing and deleting."""
+"""`AgentMemoryFileSystem`: listing, reading, writing and deleting."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ _TEXT_OPTIONS = ("encoding", "errors", "newline")
 
 
 class AgentMemoryFileSystem(Transfers):
-    """The files of one memory; made by `agent_memory.AgentMemory.filesystem`.
+    """The files of one memory, as an fsspec filesystem; created by `agent_memory.AgentMemory.filesystem`.
 
-    A path is ``a/b`` or ``/a/b``, which are the same, or either behind ``agent-memory://``; the root is ``""``.
-    Everything else is refused by the key grammar. Errors are those of `agent_memory.AgentMemory`, which are builtin
-    errors too; where a file is asked for and the name is a directory, `IsADirectoryError`, which takes one more list
-    to know. Two of them are never equal; none can be pickled; no listing is kept.
+    A path is ``a/b`` or ``/a/b``, which are the same, optionally after ``agent-memory://``; the root is ``""``. The key
+    grammar refuses every other path. Errors are those of `agent_memory.AgentMemory`, which are builtin errors too. If
+    an operation needs a file and the name is a directory, it raises `IsADirectoryError`, after one more list. Two
+    filesystems are never equal, no filesystem can be pickled, and listings are not cached.
 
-    There are no empty directories: `mkdir` and `makedirs` make nothing. Writing replaces a file in one step, by the
-    call itself or when the file is closed. `rm`, `cat` and `mv` take names as they stand; `copy`, `get` and `put`
-    expand ``*``, ``?``, ``[...]`` unless both sides are lists.
+    There are no empty directories: `mkdir` and `makedirs` create nothing. Writing replaces a file in one step, in the
+    call itself or when the file is closed. `rm`, `cat` and `mv` take names literally; `copy`, `get` and `put` expand
+    ``*``, ``?``, ``[...]`` unless both sides are lists.
     """
 
-    # Looking
+    # Listing
 
     def info(self, path: str, **kwargs: Any) -> dict[str, Any]:
         """Name, size in bytes, type and ``mtime`` in POSIX seconds: one stat, and for a directory one list."""
@@ -47,21 +47,21 @@ class AgentMemoryFileSystem(Transfers):
             return directory(path)
 
     def exists(self, path: str, **kwargs: Any) -> bool:
-        """Whether there is a file or a directory; raises for a bad name, a veto or a failing storage."""
+        """Whether there is a file or a directory; raises for an invalid name, a hook's veto or a storage failure."""
         return self.isfile(path) or self.isdir(path)
 
     def isfile(self, path: str) -> bool:
-        """One ``exists``; raises as `exists` does."""
+        """Whether there is a file: one ``exists``; raises as `exists` does."""
         path = self._strip_protocol(path)
         return path != "" and self._memory.exists(path)
 
     def isdir(self, path: str) -> bool:
-        """One list; raises as `exists` does."""
+        """Whether there is a directory: one list; raises as `exists` does."""
         path = self._strip_protocol(path)
         return path == "" or bool(self._memory.list(path, recursive=False))
 
     def ls(self, path: str, detail: bool = True, **kwargs: Any) -> list[Any]:
-        """One list, and for a file one stat."""
+        """List a directory or a file: one list, and for a file one stat."""
         path = self._strip_protocol(path)
         found = [described(entry) for entry in self._memory.list(path, recursive=False)]
         if not found and path:
@@ -71,7 +71,7 @@ class AgentMemoryFileSystem(Transfers):
     def find(
         self, path: str, maxdepth: int | None = None, withdirs: bool = False, detail: bool = False, **kwargs: Any
     ) -> Any:
-        """One list, and for a file one stat; nothing for a missing name."""
+        """Find the files below a name: one list, and for a file one stat; nothing for a missing name."""
         path = self._strip_protocol(path)
         if maxdepth is not None and maxdepth < 1:
             raise ValueError("maxdepth must be at least 1")
@@ -84,25 +84,24 @@ class AgentMemoryFileSystem(Transfers):
     def du(
         self, path: str, total: bool = True, maxdepth: int | None = None, withdirs: bool = False, **kwargs: Any
     ) -> Any:
-        """Bytes, as one `find`."""
+        """The size in bytes: one `find`."""
         sizes = {name: i["size"] for name, i in self.find(path, maxdepth, withdirs, detail=True).items()}
         return sum(sizes.values()) if total else sizes
 
     def modified(self, path: str) -> datetime:
-        """When the file last changed, by the store's clock; one stat."""
+        """The time of the file's last change, by the storage's clock: one stat."""
         path = self._strip_protocol(path)
         with self._file(path):
             return datetime.fromtimestamp(self._memory.stat(path).modified, UTC)
 
     def created(self, path: str) -> datetime:
-        """When what is there now was made, which is `modified`: storage knows no other time."""
+        """The same as `modified`: the storage stores no other time."""
         return self.modified(path)
 
     # Reading
 
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any) -> bytes:
-        """A file's bytes, or ``[start:end]`` of them as a slice would; one read, of at most the backend's
-        ``max_bytes``."""
+        """A file's bytes, or the slice ``[start:end]`` of them: one read of at most the backend's ``max_bytes``."""
         path = self._strip_protocol(path)
         with self._file(path):
             if start is None and end is None:
@@ -110,7 +109,7 @@ class AgentMemoryFileSystem(Transfers):
             return self._memory.scan(path, lambda reader: sliced(reader, start, end))
 
     def cat(self, path: Any, recursive: bool = False, on_error: str = "raise", **kwargs: Any) -> Any:
-        """A file's bytes; of a list, or a directory if ``recursive``, a dict by name."""
+        """A file's bytes; for a list, or a directory if ``recursive``, a dict by name."""
         names = self._names(path)
         files = [file for name in names for file in self._all_files(name)] if recursive else names
         if names == files and is_path(path):
@@ -135,16 +134,17 @@ class AgentMemoryFileSystem(Transfers):
         compression: str | None = None,
         **kwargs: Any,
     ) -> Any:
-        """A file object, of bytes or text: modes ``r``, ``w``, ``a``, ``x``.
+        """Open a file object, of bytes or text: modes ``r``, ``w``, ``a``, ``x``.
 
-        For reading, one read, and one more for each block (``block_size`` bytes and ``cache_type`` as in fsspec);
-        `ConflictError` if the file is rewritten meanwhile. For writing, exactly one write, append or create when it
-        is closed, and nothing if it is left by an exception or never closed; ``x`` asks first, too.
+        Reading needs one read, and one more for each block (``block_size`` bytes and ``cache_type`` as in fsspec), and
+        raises `ConflictError` if the file is rewritten meanwhile. Writing is exactly one write, append or create when
+        the file is closed, and nothing if its ``with`` block raises or it is never closed; ``x`` also needs one
+        ``exists`` on opening.
         """
         path = self._strip_protocol(path)
         compression = get_compression(path, compression)
         text = {} if "b" in mode else {key: kwargs.pop(key) for key in _TEXT_OPTIONS if key in kwargs}
-        text.setdefault("encoding", "utf-8")  # whatever the locale: `AgentMemory.read` reads nothing else
+        text.setdefault("encoding", "utf-8")  # not the locale's: `AgentMemory.read` reads only UTF-8
         kwargs.setdefault("autocommit", not self._intrans)
         binary = mode if "b" in mode else mode.replace("t", "") + "b"
         file = self._open(path, binary, block_size, cache_options=cache_options, compression=compression, **kwargs)
@@ -156,7 +156,7 @@ class AgentMemoryFileSystem(Transfers):
             file = compr[compression](file, mode="r")
         return file if "b" in mode else io.TextIOWrapper(file, **text)
 
-    def _open(  # pyright: ignore[reportIncompatibleMethodOverride]  # an option nobody knows is refused
+    def _open(  # pyright: ignore[reportIncompatibleMethodOverride]  # unknown options are refused
         self,
         path: str,
         mode: str = "rb",
@@ -179,10 +179,10 @@ class AgentMemoryFileSystem(Transfers):
         memory = self._memory
         savers = {"wb": memory.write_bytes, "ab": memory.append_bytes, "xb": memory.create_bytes}
         if mode not in savers:
-            raise io.UnsupportedOperation(f"mode {mode!r}: a file is read, written, appended to or created")
+            raise io.UnsupportedOperation(f"mode {mode!r} is not supported: use r, w, a or x")
         if path == "":
             raise is_a_directory(path)
-        memory.subtree(path)  # refuses a bad name now and not when the file is closed
+        memory.subtree(path)  # refuses an invalid name on opening, not on closing
         if mode == "xb" and memory.exists(path):
             raise _taken(path)
         return partial(savers[mode], path)
@@ -190,10 +190,10 @@ class AgentMemoryFileSystem(Transfers):
     # Writing
 
     def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **kwargs: Any) -> None:
-        """Write a file, or with ``mode="create"`` create it; one operation, in a transaction at its end."""
+        """Write a file, or create it with ``mode="create"``: one operation, in a transaction at its end."""
         opened = {"overwrite": "wb", "create": "xb"}.get(mode)
         if opened is None:
-            raise ValueError(f"mode is 'overwrite' or 'create', not {mode!r}")
+            raise ValueError(f"mode must be 'overwrite' or 'create', not {mode!r}")
         if self._intrans:
             with self.open(path, opened) as file:
                 file.write(value)
@@ -205,21 +205,21 @@ class AgentMemoryFileSystem(Transfers):
             self._memory.create_bytes(path, value)
 
     def touch(self, path: str, truncate: bool = True, **kwargs: Any) -> None:
-        """Write an empty file, or with ``truncate=False`` create it; no time is set."""
+        """Write an empty file, or create it with ``truncate=False``; no time is set."""
         try:
             self.pipe_file(path, b"", "overwrite" if truncate else "create")
         except FileAlreadyExistsError as error:
             if truncate:
                 raise
-            raise NotImplementedError("the time of a file cannot be set without writing it") from error
+            raise NotImplementedError("the time of an existing file cannot be set without writing it") from error
 
     def mkdir(self, path: str, create_parents: bool = True, **kwargs: Any) -> None:
-        """Make nothing: a directory is there while files are below it. A taken name raises `FileExistsError`."""
+        """Create nothing: a directory exists while files are below it. A taken name raises `FileExistsError`."""
         if self.exists(path):
             raise _taken(self._strip_protocol(path))
 
     def makedirs(self, path: str, exist_ok: bool = False) -> None:
-        """As `mkdir`; with ``exist_ok`` only a file is in the way."""
+        """As `mkdir`; with ``exist_ok`` only a file raises `FileExistsError`."""
         if self.isfile(path) or (not exist_ok and self.isdir(path)):
             raise _taken(self._strip_protocol(path))
 
@@ -231,7 +231,7 @@ class AgentMemoryFileSystem(Transfers):
             self._memory.delete(path)
 
     def rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:
-        """Delete files, and directories if ``recursive``, by their very names: one delete each."""
+        """Delete files, and directories if ``recursive``, by their literal names: one delete each."""
         names = self._names(path)
         for name in _outermost(names) if recursive else names:
             if not recursive:
@@ -249,7 +249,7 @@ class AgentMemoryFileSystem(Transfers):
             self._memory.delete(path)
 
     def rmdir(self, path: str) -> None:
-        """Raise: `NotADirectoryError`, `FileNotFoundError`, or that the directory is not empty, as all are."""
+        """Raise `NotADirectoryError`, `FileNotFoundError`, or `OSError`: no directory but the root is ever empty."""
         path = self._strip_protocol(path)
         if self.info(path)["type"] == "file":
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
@@ -268,7 +268,7 @@ def _taken(path: str) -> FileAlreadyExistsError:
 
 
 def _outermost(names: list[str]) -> list[str]:
-    """Those that do not lie below another, once each."""
+    """The names that are not below another of the names, once each."""
     given = set(names)
     return [name for name in dict.fromkeys(names) if not any(above in given for above in _above(name))]
 

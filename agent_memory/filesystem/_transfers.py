@@ -1,4 +1,4 @@
-"""What moves and copies files: within the tree, and between it and the local disk."""
+"""Moves and copies of files, within the tree, and between the tree and the local disk."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ from agent_memory.reading.reader import Reader
 
 
 class Transfers(Confined):
-    """A filesystem's verbs that move and copy."""
+    """The operations of a filesystem that move and copy."""
 
     def mv(self, path1: Any, path2: Any, recursive: bool = False, maxdepth: int | None = None, **kwargs: Any) -> None:
-        """Move a file or a directory by its very name: one rename.
+        """Move a file or a directory by its literal name: one rename.
 
-        Where the new name is taken: into a directory, as is a name with a trailing ``/``; over a file by one read,
-        one write and one delete of exactly what was read, so that a crash may leave both names, never neither.
+        If the new name is a directory, or ends with ``/``, the move goes into that directory. If it is a file, the move
+        replaces it by one read, one write and one delete, which checks that the source is still the content that was
+        read; a crash can leave both names, but never neither.
         """
         if maxdepth is not None:
-            raise NotImplementedError("a move has no maxdepth: what is deeper would be lost")
+            raise NotImplementedError("a move does not support maxdepth: deeper files would be lost")
         if is_path(path1):
             self._move(path1, path2)
             return
@@ -62,9 +63,9 @@ class Transfers(Confined):
         return data
 
     def cp_file(self, path1: str, path2: str, **kwargs: Any) -> None:
-        """Copy a file by its very name: one copy, and over a file one read and one write more.
+        """Copy a file by its literal name: one copy, and over an existing file one more read and one more write.
 
-        A directory is copied whole, to a name that is free.
+        A directory is copied whole, and only to a free name.
         """
         source, target = self._names([path1, path2])
         if source == target:
@@ -85,7 +86,7 @@ class Transfers(Confined):
         on_error: str | None = None,
         **kwargs: Any,
     ) -> None:
-        """Copy files, and directories if ``recursive``, as fsspec's guide to copying says; each is one `cp_file`.
+        """Copy files, and directories if ``recursive``, as in fsspec's guide to copying: one `cp_file` each.
 
         Globs are expanded, unless both sides are lists.
         """
@@ -107,7 +108,7 @@ class Transfers(Confined):
         maxdepth: int | None = None,
         **kwargs: Any,
     ) -> None:
-        """Copy files to the local disk, as fsspec's guide to copying says; each is one `get_file`.
+        """Copy files to the local disk, as in fsspec's guide to copying: one `get_file` each.
 
         Globs are expanded, unless both sides are lists.
 
@@ -131,7 +132,7 @@ class Transfers(Confined):
         outfile: IO[bytes] | None = None,
         **kwargs: Any,
     ) -> None:
-        """Copy a file to a local one, or to a file object, in bounded memory: one read."""
+        """Copy a file to a local file or a file object, in bounded memory: one read."""
         path = self._strip_protocol(rpath)
         target = outfile or lpath
         if outfile is None and not isfilelike(lpath) and Path(lpath).is_dir() and self.isfile(path):
@@ -166,7 +167,7 @@ class Transfers(Confined):
     ) -> None:
         """Copy a local file into the tree, in bounded memory: one write, or with ``mode="create"`` one create.
 
-        In a transaction the file is read at once, and written at its end.
+        In a transaction, the whole file is read immediately, and written at the end of the transaction.
         """
         local = Path(lpath)
         if local.is_dir():
@@ -185,7 +186,7 @@ class Transfers(Confined):
     def _pairs(
         self, source: Any, target: Any, recursive: bool, maxdepth: int | None, is_directory: Callable[[str], bool]
     ) -> list[tuple[str, str]]:
-        """Which file is copied where."""
+        """The source and the target of each file to copy."""
         if not is_path(source) and not is_path(target):
             return list(zip(source, target, strict=True))
         found = self._found(source, recursive, maxdepth)
@@ -203,12 +204,12 @@ class Transfers(Confined):
             into = (glob and len(found) == 1) or (
                 not glob and not text.endswith("/") and (target.endswith("/") or is_directory(target))
             )
-            # fsspec takes the parent of a name without a slash for the name itself
+            # fsspec computes the parent of a name without a slash as the name itself
             targets = other_paths([f"/{name}" for name in found], target, exists=into)
         return [pair for pair, is_file in zip(zip(found, targets, strict=True), found.values(), strict=True) if is_file]
 
     def _found(self, source: Any, recursive: bool, maxdepth: int | None) -> dict[str, bool]:
-        """The names that paths and globs stand for, and whether each is a file."""
+        """The names that match paths and globs, and whether each is a file."""
         found: dict[str, bool] = {}
         for name in self._names(source):
             glob = has_magic(name)
@@ -220,13 +221,13 @@ class Transfers(Confined):
                     infos |= cast(Any, self.find(top, maxdepth=levels, withdirs=True, detail=True))
             found |= {info["name"]: info["type"] == "file" for info in infos.values()}
         if not found:
-            raise AgentMemoryFileNotFoundError("no file has such a name")
+            raise AgentMemoryFileNotFoundError("no file matches the given paths")
         return dict(sorted(found.items()))
 
 
 @contextmanager
 def _opened(target: Any) -> Iterator[IO[bytes]]:
-    """A local file and the directories above it, or a file object, which stays open."""
+    """Open a local file and create its directories; a file object is used as it is, and stays open."""
     if isfilelike(target):
         yield target
         return
@@ -239,4 +240,4 @@ def _opened(target: Any) -> Iterator[IO[bytes]]:
 def _refuse_outside(directory: str, targets: list[str]) -> None:
     top = Path(directory).resolve()
     if not all(Path(target).resolve().is_relative_to(top) for target in targets):
-        raise PathTraversalError("a local link leads out of the directory that files are copied to", "parent")
+        raise PathTraversalError("a local symbolic link leads out of the target directory", "parent")

@@ -1,1 +1,1 @@
-"""One module per ecosystem; each imports its dependency, and nothing else of ours imports it."""
+"""One module per ecosystem; each imports its own dependency, and no other module of this package imports it."""

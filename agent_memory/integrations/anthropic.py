@@ -1,4 +1,4 @@
-"""Claude's Python SDK: the memory tool as its tool runner wants it. Needs ``pip install 'agent-memory[anthropic]'``."""
+"""The memory tool for the tool runner of Claude's Python SDK. Needs ``pip install 'agent-memory[anthropic]'``."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class AgentMemoryTool(Uncopied, BetaAbstractMemoryTool):
 
     Args:
         memory: the tree that is ``/memories``.
-        on_existing: as of `MemoryTool`.
-        strings: as of `MemoryTool`.
-        max_view_characters: as of `MemoryTool`.
-        history: as of `MemoryTool`.
-        cache_control: the SDK's own.
+        on_existing: see `MemoryTool`.
+        strings: see `MemoryTool`.
+        max_view_characters: see `MemoryTool`.
+        history: see `MemoryTool`.
+        cache_control: see the SDK.
 
-    What fails reaches the model as the text of a `ToolError`, and only as that.
+    Every failure becomes a `ToolError`; the model sees only its text.
     """
 
     def __init__(
@@ -57,8 +57,8 @@ class AgentMemoryTool(Uncopied, BetaAbstractMemoryTool):
         self._memory = for_tools(AgentMemory, memory, history=False)
 
     def call(self, input: object) -> str:  # noqa: A002 - the SDK's name
-        """Run the tool's input as it came: the SDK would not check it."""
-        return _output(self._tool.call(input))  # type: ignore[arg-type]  # anything is answered
+        """Run the tool's input unchanged; the SDK would not check it."""
+        return _output(self._tool.call(input))  # type: ignore[arg-type]  # any input is answered
 
     def execute(self, command: BetaMemoryTool20250818Command) -> str:
         """Run a command object of the SDK."""
@@ -67,7 +67,7 @@ class AgentMemoryTool(Uncopied, BetaAbstractMemoryTool):
     view = create = str_replace = insert = delete = rename = execute
 
     def clear_all_memory(self) -> str:
-        """Delete every file of the memory but those that a conversation keeps in it."""
+        """Delete every file of the memory except the files of a conversation."""
         step(_clear(sync_facade(self._memory)))
         return "All memory cleared"
 
@@ -96,8 +96,8 @@ class AsyncAgentMemoryTool(Uncopied, BetaAsyncAbstractMemoryTool):
         self._memory = for_tools(AsyncAgentMemory, memory, history=False)
 
     async def call(self, input: object) -> str:  # noqa: A002 - the SDK's name
-        """Run the tool's input as it came: the SDK would not check it."""
-        return _output(await self._tool.call(input))  # type: ignore[arg-type]  # anything is answered
+        """Run the tool's input unchanged; the SDK would not check it."""
+        return _output(await self._tool.call(input))  # type: ignore[arg-type]  # any input is answered
 
     async def execute(self, command: BetaMemoryTool20250818Command) -> str:
         """Run a command object of the SDK."""
@@ -113,7 +113,7 @@ class AsyncAgentMemoryTool(Uncopied, BetaAsyncAbstractMemoryTool):
 
 async def _clear(memory: AsyncAgentMemory) -> None:
     async def delete(path: str) -> None:
-        with suppress(AgentMemoryFileNotFoundError):  # somebody else deleted it
+        with suppress(AgentMemoryFileNotFoundError):  # already deleted by another caller
             await memory.delete(path)
 
     await memory._map(delete, [entry.path for entry in await memory.list()])

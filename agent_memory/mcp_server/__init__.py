@@ -1,6 +1,6 @@
 """One memory as an MCP server. Needs ``pip install 'agent-memory[mcp]'``.
 
-Its tools name a file as Claude's memory tool does, ``/memories/notes.md``; its resource is ``memory://notes.md``.
+The tools name a file ``/memories/notes.md``, as Claude's memory tool does; as a resource it is ``memory://notes.md``.
 """
 
 from agent_memory.errors import BackendNotAvailableError

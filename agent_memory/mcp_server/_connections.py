@@ -1,6 +1,7 @@
-"""Connections of HTTP clients: how long one may take to send a request or to read an answer, and how many there are.
+"""Connections of HTTP clients, with limits on their number and on the time to send a request or read an answer.
 
-uvicorn limits neither: a client that sends half a request, or reads half an answer, would hold its connection forever.
+uvicorn has no such time limit: a client that sends half a request, or reads half an answer, would keep its connection
+forever.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ class Connections:
     """The limits of one server's connections.
 
     Attributes:
-        most: how many there may be; another one ends the connection that has waited longest for its request.
-        seconds: how long a request may take to arrive, all of it, and how long a client may read nothing of an answer.
-        receiving: the connections whose request is not complete, the oldest first.
+        most: the most connections; with one more, the connection that has waited longest for its request is closed.
+        seconds: the time limit for a whole request to arrive, and for a client that reads nothing of an answer.
+        receiving: the connections with an incomplete request, the oldest first.
     """
 
     most: int
@@ -31,7 +32,7 @@ class Connections:
 
 
 class Connection(H11Protocol):
-    """One client's connection, ended when it exceeds a limit."""
+    """One client's connection; it is closed when it exceeds a limit."""
 
     def __init__(self, limits: Connections, **options: Any) -> None:
         super().__init__(**options)
@@ -39,7 +40,7 @@ class Connection(H11Protocol):
         self._receiving: asyncio.TimerHandle | None = None
         self._sending: asyncio.TimerHandle | None = None
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's signature
         super().connection_made(transport)
         self._await_request()
         if len(self.connections) > self._limits.most:
@@ -59,7 +60,7 @@ class Connection(H11Protocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        if self.conn.their_state is h11.SEND_BODY:  # of a request that was sent before the answer to the one before
+        if self.conn.their_state is h11.SEND_BODY:  # the body of a pipelined request
             self._await_request()
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -1,4 +1,4 @@
-"""The tools as an MCP client is told of them: descriptions, schemas, annotations, instructions."""
+"""The tools as shown to an MCP client: descriptions, schemas, annotations, instructions."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from agent_memory.tools.arguments import object_schema
 
 INSTRUCTIONS: Final = (
     "A memory that outlives this conversation: text files below /memories. View /memories before you begin, and note "
-    "down what will be needed again. Others may work on the same files at the same time: str_replace, insert and "
-    "append lose nothing of theirs. A path that is refused is answered with one that is allowed."
+    "down what will be needed again. Others may change the same files at the same time: str_replace, insert and append "
+    "keep their changes. If a path is refused, the answer names one that is allowed."
 )
 _MEMORY: Final = "Your memory is the text files below /memories; they outlive this conversation."
 _MORE: Final = {
@@ -24,7 +24,7 @@ _MORE: Final = {
 _READING: Final = frozenset({"view", "search"})
 _ADDING: Final = frozenset({"create", "insert", "append"})
 _IDEMPOTENT: Final = frozenset({"view", "search", "create", "delete", "rename"})
-"""What has no further effect when it is called again with the same arguments; that may well be an error then."""
+"""Tools without a further effect when called again with the same arguments; the second call may return an error."""
 
 _TEXT: Final = {"type": "string"}
 _LINES: Final = {"type": "array", "items": _TEXT}
@@ -34,15 +34,15 @@ _FOUND: Final = {
     "more": {"type": "boolean", "description": "Whether there are more matches than these."},
 }
 _GOING_ON: Final = {
-    "next": {"type": "string", "description": "If there are more: what to give as `after` to go on."},
-    "truncated": {"type": "boolean", "description": "Whether lines around the match were left out for their length."},
+    "next": {"type": "string", "description": "If there are more: the value of `after` to continue."},
+    "truncated": {"type": "boolean", "description": "Whether lines around the match were left out as too long."},
 }
 
 
 def definitions() -> list[Tool]:
     """Every tool of `TOOLS`, with the hints of MCP's specification.
 
-    Destructive is what does more than add; idempotent is what changes nothing when it is called again.
+    A tool is destructive if it does more than add, and idempotent if a second call changes nothing.
     """
     return [_definition(name) for name in TOOLS]
 

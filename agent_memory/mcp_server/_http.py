@@ -1,4 +1,4 @@
-"""Serving many clients over streamable HTTP: on this host alone, and only to who shows the token."""
+"""Serves many clients over streamable HTTP, on this host only, and only with the token."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from agent_memory.mcp_server._connections import Connection, Connections
 from agent_memory.mcp_server._sessions import Sessions
 
 LOOPBACK: Final = ("127.0.0.1", "::1")
-"""The addresses that `serve_http` listens on; nobody reaches them from another host."""
+"""The addresses that `serve_http` can listen on; they cannot be reached from another host."""
 _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]{16,}=*")
 _SECONDS_TO_END: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
 class HttpLimits:
-    """How much clients over HTTP may hold, and for how long.
+    """Limits on the sessions and connections of HTTP clients.
 
     Attributes:
         session_seconds: a session without a request or an open stream ends after this time.
-        sessions: of more than so many idle sessions, those least recently used end.
-        connections: with more than so many connections, the one that has waited longest for its request ends.
-        request_seconds: how long a request may take to arrive, and how long a client may read nothing of an answer.
+        sessions: the most idle sessions; with more, the least recently used ones end.
+        connections: the most connections; with more, the one that has waited longest for its request is closed.
+        request_seconds: the time limit for a request to arrive, and for a client that reads nothing of an answer.
     """
 
     session_seconds: float = 30 * 60
@@ -56,25 +56,25 @@ async def serve_http(
 ) -> None:
     """Serve streamable HTTP at ``/mcp`` until the process is told to end.
 
-    Every request shows ``Authorization: Bearer <token>`` or is answered with 401 and nothing else. The ``Host`` and
-    ``Origin`` of a request are this address or ``localhost``, so that no web page reaches it by another name.
+    A request without ``Authorization: Bearer <token>`` is answered with 401 and nothing else. The ``Host`` and
+    ``Origin`` of a request must be this address or ``localhost``, so that no web page can use another name for it.
 
     Args:
-        server: what to serve.
-        token: 16 or more of ``A-Za-z0-9._~+/-``.
+        server: the server to run.
+        token: 16 or more characters of ``A-Za-z0-9._~+/-``.
         host: one of `LOOPBACK`.
-        port: 0 is any that is free.
+        port: the port; 0 selects a free one.
         listening: called with the URL once clients can connect.
-        limits: how much clients may hold, and for how long.
+        limits: the limits on sessions and connections.
 
     Raises:
-        ValueError: another host, or a token that is none.
+        ValueError: ``host`` is not allowed, or ``token`` is invalid.
         OSError: the port is taken.
     """
     if host not in LOOPBACK:
-        raise ValueError(f"the host is {' or '.join(LOOPBACK)}, not {host!r}: this server is for this host alone")
+        raise ValueError(f"the host must be {' or '.join(LOOPBACK)}, not {host!r}; other hosts cannot connect")
     if not _TOKEN.fullmatch(token):
-        raise ValueError("a token is 16 or more of A-Z a-z 0-9 . _ ~ + / -")
+        raise ValueError("the token must be 16 or more characters of A-Z a-z 0-9 . _ ~ + / -")
     with _listener(host, port) as listener:
         port = listener.getsockname()[1]
         names = [f"[{host}]:{port}" if ":" in host else f"{host}:{port}", f"localhost:{port}"]
@@ -100,8 +100,8 @@ def _config(app: ASGIApp, limits: HttpLimits) -> uvicorn.Config:
     connections = Connections(limits.connections, limits.request_seconds)
     return uvicorn.Config(
         app,
-        http=partial(Connection, connections),  # type: ignore[arg-type]  # uvicorn calls it, as it would a class
-        log_config=None,  # the application decides what is shown
+        http=partial(Connection, connections),  # type: ignore[arg-type]  # uvicorn only calls it, like a class
+        log_config=None,  # the application configures logging
         access_log=False,
         ws="none",
         server_header=False,
@@ -110,7 +110,7 @@ def _config(app: ASGIApp, limits: HttpLimits) -> uvicorn.Config:
 
 
 class _Guarded:
-    """Passes on the requests that show the token."""
+    """Passes on the requests with the token, and answers all others with 401."""
 
     def __init__(self, app: ASGIApp, token: str) -> None:
         self._app = app

@@ -1,4 +1,4 @@
-"""One line of a client, as a JSON-RPC message or as the error that answers it."""
+"""Parses a line from a client, to a JSON-RPC message or to the error to answer."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class InvalidLine(Exception):
 
 
 def parsed(line: bytes) -> JSONRPCMessage:
-    """The message of a line of UTF-8, with or without a byte order mark.
+    """Parse a line of UTF-8, with or without a byte order mark.
 
     Raises:
-        InvalidLine: the line is not JSON, is nested deeper than the parser allows, or is not a message; or the id of
-            the request is too long.
+        InvalidLine: the line is not JSON, is nested deeper than the parser allows, or is not a message; or the
+            request's id is too long.
     """
     text = without_lone_surrogates(line.decode("utf-8-sig", errors="replace"))
     try:
@@ -54,9 +54,9 @@ def parsed(line: bytes) -> JSONRPCMessage:
     except (ValueError, RecursionError):
         raise _not_json(text) from None
     if not isinstance(message, JSONRPCRequest) and {"id", "method"} <= json.loads(text).keys():
-        raise _no_message(text)  # the SDK takes a request whose id is a fraction or null for a notification
+        raise _no_message(text)  # the SDK parses a request with a fraction or null as its id as a notification
     if isinstance(message, JSONRPCRequest) and len(str(message.id)) > _LONGEST_ID:
-        raise InvalidLine(INVALID_REQUEST, f"an id has at most {_LONGEST_ID:,} characters", "")  # answered without it
+        raise InvalidLine(INVALID_REQUEST, f"an id has at most {_LONGEST_ID:,} characters", "")  # no id in the answer
     return message
 
 
@@ -65,24 +65,24 @@ def _not_json(text: str) -> InvalidLine:
 
 
 def _no_message(text: str) -> InvalidLine:
-    return InvalidLine(INVALID_REQUEST, "a line is one JSON-RPC object, its id a text or an integer", text)
+    return InvalidLine(INVALID_REQUEST, "a line must be one JSON-RPC object, and its id a string or an integer", text)
 
 
 def too_long(head: bytes, tail: bytes, most: int) -> InvalidLine:
-    """The error for a line of more than ``most`` bytes; the reader kept its beginning and its end."""
+    """The error for a line of more than ``most`` bytes, given its beginning and its end."""
     text = without_lone_surrogates((head + tail).decode("utf-8-sig", errors="replace"))
     return InvalidLine(INVALID_REQUEST, f"this line is longer than {most:,} bytes; send less at once", text)
 
 
 def without_lone_surrogates(line: str) -> str:
-    """JSON text with escapes of half a character replaced; the SDK's parser refuses them."""
+    """Replace escapes of lone surrogates in JSON text; the SDK's parser refuses them."""
     return _ESCAPE.sub(lambda found: "\\ufffd" if found["lone"] else found[0], line) if "\\u" in line else line
 
 
 def _id_in(text: str) -> int | str | None:
-    """The id of a request whose line cannot be parsed; None if it is not found, or the line is a response.
+    """Find the id of a request in a line that cannot be parsed; None if there is none, or the line is a response.
 
-    The id stands in the outermost object, in the first `HEAD` characters or right before the end.
+    The id must be in the outermost object, in the first `HEAD` characters or directly before the end.
     """
     if not text.lstrip().startswith("{"):
         return None

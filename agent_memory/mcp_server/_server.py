@@ -1,4 +1,4 @@
-"""The server: tools, resources, and for whom a call is made."""
+"""The MCP server: its tools, its resources, and the actor of each call."""
 
 from __future__ import annotations
 
@@ -42,44 +42,44 @@ from agent_memory.tools.arguments import shown
 from agent_memory.tools.results import MAX_AROUND, MAX_CHARACTERS, ToolResult, cut
 
 MAX_RESOURCES: Final = 1000
-"""The most files that one page of a listing of resources names."""
+"""The most files in one page of a listing of resources."""
 MAX_LISTING_CHARACTERS: Final = 250_000
-"""The most characters of the names in one page of a listing of resources."""
+"""The most characters of names and URIs in one page of a listing of resources."""
 MAX_RESOURCE_BYTES: Final = MAX_CHARACTERS
-"""The most bytes of a file that one read of a resource gives."""
+"""The most bytes of a file that one read of a resource returns."""
 _SCHEME: Final = "memory://"
 _LONGEST_TOOL_NAME: Final = 128
 _PART: Final = re.compile(r"(.*)\?offset=([0-9]{1,18})", re.DOTALL)
-"""A file and where to begin in it; no name in a memory has a question mark."""
+"""A file and an offset in it; no name in a memory contains a question mark."""
 
 
 def mcp_server(
     memory: AsyncAgentMemory, *, name: str = "agent-memory", actor: str | None = None, history: bool = False
 ) -> MCPServer[Any]:
-    """A server of one memory, for any number of clients; the caller closes the memory.
+    """Create a server of one memory, for any number of clients; the caller closes the memory.
 
     Args:
         memory: the tree that is ``/memories``.
-        name: what the server calls itself.
-        actor: who acts, for the hooks; left out, each client by the name it gives itself, ``mcp:<name>``.
-        history: whether clients may read what a conversation keeps in the tree; see `agent_memory.tools.MemoryTool`.
+        name: the server's name for clients.
+        actor: the actor for the hooks; None: each client's own name, as ``mcp:<name>``.
+        history: whether clients may read the files of a conversation; see `agent_memory.tools.MemoryTool`.
 
     Raises:
-        TypeError: ``actor`` is neither a str nor None, or ``history`` is no bool.
+        TypeError: ``actor`` is neither a str nor None, or ``history`` is not a bool.
     """
     return _MemoryServer(for_tools(AsyncAgentMemory, memory, history), name, actor, history)
 
 
 class _MemoryServer(Uncopied, MCPServer[Any]):
-    """Tools and listings come from here, not from the SDK's registries.
+    """An MCP server with its own tools and listings, instead of those of the SDK's registries.
 
-    Those would validate arguments by the signatures of functions, with answers that quote what was sent, and
-    list only resources that are registered one by one. What is registered on the server besides is served too.
+    The registries would validate arguments by the signatures of functions, quote the arguments in their answers, and
+    list only resources that are registered one by one. Registered tools and resources are served too.
     """
 
     def __init__(self, memory: AsyncAgentMemory, name: str, actor: str | None, history: bool) -> None:
         version = importlib.metadata.version("agent-memory")
-        # Nothing tells this server of changes others make, so it offers no subscriptions.
+        # The server is not notified of changes by other programs, so it offers no subscriptions.
         super().__init__(name, instructions=INSTRUCTIONS, version=version, log_level="WARNING", subscriptions=False)
         self._memory = memory if actor is None else memory.acting_as(actor)
         self._is_client_actor = actor is None
@@ -101,12 +101,12 @@ class _MemoryServer(Uncopied, MCPServer[Any]):
         return _answer(await Toolset(self._for(context), self._history).call(name, arguments))
 
     async def list_resources(self) -> list[Resource]:
-        """The first page of the files, and what is registered besides."""
+        """The first page of the files, and all registered resources."""
         files, _ = await self._files_after("")
         return [*files, *await super().list_resources()]
 
     async def _page(self, _: Any, params: PaginatedRequestParams) -> ListResourcesResult:
-        """A page of the files in the order of their paths; the cursor is the last path of the page before."""
+        """A page of the files in the order of their paths; the cursor is the last path of the previous page."""
         files, is_last = await self._files_after(params.cursor or "")
         others = await super().list_resources() if is_last else []
         return ListResourcesResult(resources=[*files, *others], next_cursor=None if is_last else files[-1].name)
@@ -115,7 +115,7 @@ class _MemoryServer(Uncopied, MCPServer[Any]):
         try:
             entries = await self._memory.list()
         except Exception as error:
-            raise MCPError(INTERNAL_ERROR, _told(error)) from error  # the SDK would send any error's own text
+            raise MCPError(INTERNAL_ERROR, _told(error)) from error  # the SDK would send the text of any error
         start = path.encode(errors="replace")
         left = (entry for entry in entries if entry.path.encode() > start)
         page, room = list[Resource](), MAX_LISTING_CHARACTERS
@@ -135,10 +135,10 @@ class _MemoryServer(Uncopied, MCPServer[Any]):
         return await self._read(str(uri).removeprefix(_SCHEME), context)
 
     async def _read(self, quoted: str, context: Context[Any, Any] | None = None) -> list[ReadResourceContents]:
-        """A file, or a part of it and how to go on.
+        """Read a file, or a part of it and a note how to continue.
 
-        The key grammar confines the path, at the one door that all names pass; were the SDK to refuse it first, the
-        hook agent_memory_key_rejected would never hear of the escapes that are tried here.
+        The key grammar confines the path, as it does all names. If the SDK refused the path first, the hook
+        agent_memory_key_rejected would not be called for attempts to escape.
         """
         part = _PART.fullmatch(quoted)
         quoted, start = (part[1], int(part[2])) if part else (quoted, 0)
@@ -165,22 +165,22 @@ class _MemoryServer(Uncopied, MCPServer[Any]):
 
     def _add_files(self) -> None:
         about = (
-            "A file of the memory; the path is as in the tools, without /memories/ and percent-encoded. Of a file of "
-            f"more than {MAX_RESOURCE_BYTES:,} bytes a part is read; ?offset=N after the path says from which byte on."
+            "A file of the memory; the path is as in the tools, without /memories/ and percent-encoded. A read returns "
+            f"at most {MAX_RESOURCE_BYTES:,} bytes; ?offset=N after the path sets the first byte."
         )
 
         @self.resource(_SCHEME + "{+path}", name="memory file", description=about)
         async def read(path: str) -> str | bytes:
-            raise ResourceNotFoundError(path)  # never called: it names the template, and read_resource reads the files
+            raise ResourceNotFoundError(path)  # never called: read_resource reads the files; this adds the template
 
     def _for(self, context: Context[Any, Any] | None) -> AsyncAgentMemory:
-        """The memory as the hooks are to see it in one call."""
+        """The memory with the actor of one call, for the hooks."""
         client = _client(context) if self._is_client_actor else None
         return self._memory.acting_as(f"mcp:{client}") if client else self._memory
 
 
 def _client(context: Context[Any, Any] | None) -> str | None:
-    """The name a client gives itself; None if a program calls, or a client that gives none."""
+    """The client's own name; None if a program calls, or the client gives no name."""
     try:
         params = (context or Context()).session.client_params
     except ValueError:  # there is no request
@@ -195,7 +195,7 @@ def _answer(result: ToolResult) -> CallToolResult:
 
 
 async def _with_bounded_errors(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-    """Cut the errors of the SDK, which quote what was sent; those of its validation quote nothing."""
+    """Cut the errors of the SDK, which quote the request; its validation errors quote nothing and are not cut."""
     try:
         return await call_next(ctx)
     except ValidationError:
@@ -210,18 +210,18 @@ async def _with_bounded_errors(ctx: ServerRequestContext[Any, Any], call_next: C
 
 
 def _decoded(data: bytes, start: int, size: int) -> tuple[str | bytes, int]:
-    """A part of a file as text, or as bytes if it is none, and where it ends: never within a character."""
+    """Decode a part of a file to text, or to bytes if it is not UTF-8; the returned end never splits a character."""
     is_cut = start + len(data) < size
     try:
         text, used = codecs.utf_8_decode(data, "strict", not is_cut)
     except UnicodeDecodeError:
-        data = data[:MAX_READ_BYTES]  # base64 makes it longer
+        data = data[:MAX_READ_BYTES]  # base64 is longer
         return data, start + len(data)
     return text, start + used
 
 
 def _told(error: Exception) -> str:
-    """What a client is told of an error: ours name no host path, others might."""
+    """The text of an error for a client; the text of other errors could name a host path."""
     return str(error) if isinstance(error, AgentMemoryError) else f"the memory failed ({type(error).__name__})"
 
 

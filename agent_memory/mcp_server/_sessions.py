@@ -1,4 +1,4 @@
-"""Sessions of HTTP clients: idle ones end when there are too many."""
+"""Sessions of HTTP clients; idle sessions end when there are too many."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _HEADER: Final = b"mcp-session-id"
 
 
 class Sessions:
-    """Passes on requests, and ends the idle sessions least recently used when there are more than ``most``.
+    """Passes on requests, and ends the least recently used idle sessions when there are more than ``most``.
 
-    A session with a request in progress, or with an open stream, is in use and is not ended. The SDK's own limit
-    refuses new sessions instead: clients that left without a word would lock out others until their sessions expire.
+    A session with a request in progress, or with an open stream, is not idle. The SDK's own limit refuses new sessions
+    instead: clients that did not end their sessions would lock out others until these sessions expire.
     """
 
     def __init__(self, app: ASGIApp, most: int) -> None:
@@ -73,4 +73,4 @@ async def _nothing() -> Message:
 
 
 async def _unsent(message: Message) -> None:
-    """Drop the answer; the client of the session is told by 404 when it sends its next request."""
+    """Drop the answer; the session's client gets a 404 for its next request."""

@@ -1,7 +1,7 @@
-"""Serving one client over this process's own stdin and stdout.
+"""Serves one client over this process's stdin and stdout.
 
-The SDK's transport reads and writes them in threads, which no interrupt wakes, and it does not answer a line that it
-cannot parse. Here the event loop waits until it can read or write, and every line gets its answer.
+The SDK's transport reads and writes them in threads, which an interrupt cannot wake, and it does not answer a line that
+it cannot parse. Here the event loop waits until it can read or write, and every invalid line is answered.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from mcp.types import INTERNAL_ERROR, ErrorData, JSONRPCError, JSONRPCMessage, J
 from agent_memory.mcp_server._messages import HEAD, TAIL, InvalidLine, parsed, too_long
 
 MAX_LINE_BYTES: Final = 128 * 1024 * 1024
-"""The most bytes of one message; a text of 50 MB, the most that one write takes, fits in with its escapes."""
+"""The most bytes of one message; enough for the largest write, a text of 50 MB, with its escapes."""
 MAX_UNANSWERED: Final = 100
-"""The most requests of a client that are worked on at once; further ones are not read yet."""
+"""The most requests of a client in progress at once; further requests are not read yet."""
 _BLOCK: Final = 65536
 _SECONDS_TO_END: Final = 2
-"""How long the last answer may take to be read after stdin has ended."""
+"""The seconds that a client has to read the last answer after stdin has ended."""
 
 
 async def serve_stdio(server: MCPServer[Any], *, max_line_bytes: int = MAX_LINE_BYTES) -> None:
     """Serve the client at the other end of stdin and stdout until stdin ends.
 
-    Each request has one answer, also a line that is not JSON or not a message: an error, with the request's id where
-    it can be found. Nothing else may read stdin while this runs; what else is printed goes to stderr.
+    Each request has one answer. A line that is not JSON, or not a message, is answered with an error, with the
+    request's id if it can be found. Nothing else may read stdin while this runs; other output goes to stderr.
 
     Args:
-        server: what to serve.
-        max_line_bytes: the most bytes of one message; a longer one is answered with an error.
+        server: the server to run.
+        max_line_bytes: the most bytes of one message; a longer message is answered with an error.
 
     Raises:
         BrokenPipeError: the client no longer reads.
@@ -62,7 +62,7 @@ async def serve_stdio(server: MCPServer[Any], *, max_line_bytes: int = MAX_LINE_
 
 @contextmanager
 def _stdout() -> Iterator[int]:
-    """A descriptor of stdout, which itself leads to stderr for as long as the context lasts."""
+    """A duplicate descriptor of stdout; within this context, stdout itself is redirected to stderr."""
     sys.stdout.flush()
     original = sys.stdout.fileno()
     output = os.dup(original)
@@ -77,7 +77,7 @@ def _stdout() -> Iterator[int]:
 
 
 class _Client:
-    """The client's two ends: lines of requests in, lines of answers out."""
+    """The client's two streams: lines of requests from stdin, lines of answers to stdout."""
 
     def __init__(self, stdin: int, stdout: int, max_line_bytes: int) -> None:
         self._stdin = stdin
@@ -87,7 +87,7 @@ class _Client:
         self._unanswered = anyio.Semaphore(MAX_UNANSWERED)
 
     async def read(self, server: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
-        """Pass on each message, and answer each line that is not one, until stdin ends."""
+        """Pass each message to the server, and answer each invalid line, until stdin ends."""
         async with server:
             async for line in _lines(self._stdin, self._most):
                 try:
@@ -101,7 +101,7 @@ class _Client:
                     await server.send(SessionMessage(message, ServerMessageMetadata(on_request_unanswered=self._done)))
 
     async def write(self, answers: MemoryObjectReceiveStream[SessionMessage]) -> None:
-        """Write each of the server's messages until it has ended."""
+        """Write each of the server's messages until the server has ended."""
         async with answers:
             async for answer in answers:
                 await self._write(_encoded(answer.message))
@@ -112,7 +112,7 @@ class _Client:
         self._unanswered.release()
 
     async def _write(self, data: bytes) -> None:
-        """Write all of a line, never more at once than a pipe that can be written to takes without blocking."""
+        """Write a whole line, in parts that a writable pipe accepts without blocking."""
         async with self._writing:
             for start in range(0, len(data), select.PIPE_BUF):
                 part = data[start : start + select.PIPE_BUF]
@@ -123,7 +123,7 @@ class _Client:
 
 
 class _Message:
-    """A line as it is read: whole, or only the beginning and the end of one that is too long."""
+    """A line while it is read: the whole line, or the beginning and the end of a line that is too long."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -144,10 +144,10 @@ class _Message:
         return not self._is_too_long and not self._data.strip()
 
     def message(self) -> JSONRPCMessage:
-        """The line's message.
+        """Parse the line's message.
 
         Raises:
-            InvalidLine: it has none.
+            InvalidLine: the line is not a message.
         """
         if self._is_too_long:
             raise too_long(bytes(self._data), self._tail, self._most)
@@ -155,7 +155,7 @@ class _Message:
 
 
 async def _lines(descriptor: int, most: int) -> AsyncIterator[_Message]:
-    """The lines that are not blank; a line feed ends each, also one that is too long."""
+    """The lines that are not blank; a line feed ends each line, even a line that is too long."""
     line = _Message(most)
     while block := await _read(descriptor):
         *ends, rest = block.split(b"\n")
@@ -170,13 +170,13 @@ async def _lines(descriptor: int, most: int) -> AsyncIterator[_Message]:
 
 
 async def _read(descriptor: int) -> bytes:
-    with suppress(OSError):  # a regular file cannot be waited for, and need not be
+    with suppress(OSError):  # the loop cannot wait for a regular file, which is always readable
         await anyio.wait_readable(descriptor)
     return os.read(descriptor, _BLOCK)
 
 
 def _encoded(message: JSONRPCMessage) -> bytes:
-    """A line of JSON; of an answer that is not valid Unicode, an error with its id."""
+    """Encode a message as a line of JSON; an answer that is not valid Unicode becomes an error with its id."""
     try:
         return message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
     except ValueError:

@@ -1,4 +1,4 @@
-"""What a model calls: tools over one memory, whose every answer is a `ToolResult` and never an exception."""
+"""Tools that a model calls, over one memory. Every tool call returns a `ToolResult` and never raises."""
 
 from agent_memory.tools.agent_tools import AgentMemoryTools, AsyncAgentMemoryTools
 from agent_memory.tools.file_system_manager import AsyncFileSystemManager, FileSystemManager

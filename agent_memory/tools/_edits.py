@@ -11,10 +11,10 @@ _SHOWN = 1000
 
 
 def replaced(text: str, old: str, new: str, path: str, strings: Strings) -> tuple[str, int]:
-    """The text with its one occurrence of ``old`` replaced, and where that was.
+    """Replace the only occurrence of ``old``; returns the new text and the position of the replacement.
 
     Raises:
-        ToolRefusal: ``old`` is empty, does not occur, or occurs more than once; occurrences that overlap count too.
+        ToolRefusal: ``old`` is empty, does not occur, or occurs more than once; overlapping occurrences count.
     """
     if not old:
         raise ToolRefusal(strings.empty)
@@ -28,10 +28,10 @@ def replaced(text: str, old: str, new: str, path: str, strings: Strings) -> tupl
 
 
 def inserted(text: str, line: int, addition: str, strings: Strings) -> str:
-    """The text with lines added after line ``line``, 0 being the beginning; it ends with a newline.
+    """Insert lines after line ``line``, or at the beginning if it is 0; the result ends with a newline.
 
     Raises:
-        ToolRefusal: the text has fewer lines.
+        ToolRefusal: ``line`` is negative, or the text has fewer lines.
     """
     lines = text.split("\n")
     if not lines[-1]:

@@ -1,4 +1,4 @@
-"""The names a model uses: paths below ``/memories``, as names within a memory, and what is said of a bad one."""
+"""Paths of a model, below ``/memories``: conversion to names within a memory, and the answers to bad paths."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _QUOTED = re.compile(r"""^['"](.*)['"]""")
 
 
 class Paths(Uncopied):
-    """The paths of one memory, which is ``/memories``."""
+    """The paths of one memory, which the model sees as ``/memories``."""
 
     def __init__(self, memory: AsyncAgentMemory, strings: Strings) -> None:
         self._memory = memory
         self._strings = strings
 
     async def named(self, value: object) -> tuple[str, str]:
-        """A path of the model's: how to show it, and its name within the memory, ``""`` for the root.
+        """Convert a model's path to the path to show and the name within the memory, ``""`` for the root.
 
         Raises:
-            ToolRefusal: it is not ``/memories`` and not below it; the hooks hear of an escape.
+            ToolRefusal: the path is not ``/memories`` and not below it. An attempt to escape is reported to the hooks.
         """
         path = str(value)
         if path != ROOT and not path.startswith(ROOT + "/"):
@@ -42,12 +42,12 @@ class Paths(Uncopied):
 
     async def _report(self, path: str) -> None:
         try:
-            await self._memory.exists("/" + path.lstrip("/"))  # refused before any I/O: the hooks hear of it
+            await self._memory.exists("/" + path.lstrip("/"))  # raises before any I/O; the hooks get the path
         except InvalidPathError:
             return
 
     def refused(self, error: InvalidPathError) -> ToolRefusal:
-        """What the model is told of a name within the memory that was refused."""
+        """The answer to the model for a name within the memory that was refused."""
         if error.rule == "symlink":
             return ToolRefusal(self._strings.symlink)
         if error.rule == "into-itself":

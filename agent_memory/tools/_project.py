@@ -1,4 +1,4 @@
-"""Where a project keeps its memories: seed 003's decisions D1 and D2."""
+"""The directory of a project's memories: ``.claude/memories`` in its git work tree."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _GIT: Final = ("git", "rev-parse", "--show-toplevel")
 
 
 _OF_A_HOOK: Final = frozenset({"GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE", "GIT_PREFIX"})
-"""What git sets while it runs a hook: it would answer for that repository, whatever the directory."""
+"""Variables that git sets while it runs a hook: they make git report that repository for every directory."""
 _SECONDS: Final = 10
 
 
 def project_memories(start: str | os.PathLike[str]) -> tuple[Path, dict[str, object]]:
-    """``.claude/memories`` of the git work tree that a directory lies in, else of the directory; creates nothing.
+    """Find ``.claude/memories`` of the git work tree that contains a directory, else of the directory; create nothing.
 
     Returns:
-        The path and the storage options to open it with: a repository's content comes from elsewhere, so no symbolic
-        link below its work tree is followed.
+        The path, and the storage options to open it with: a repository's content is not trusted, so no symbolic link
+        below its work tree is followed.
     """
     directory = Path(start).resolve()
     project = _work_tree(directory) or directory
@@ -33,7 +33,7 @@ def project_memories(start: str | os.PathLike[str]) -> tuple[Path, dict[str, obj
 def _work_tree(directory: Path) -> Path | None:
     environment = {name: value for name, value in os.environ.items() if name not in _OF_A_HOOK}
     try:
-        done = subprocess.run(  # noqa: S603 - git as the user has it
+        done = subprocess.run(  # noqa: S603 - the git on the user's PATH
             _GIT, cwd=directory, env=environment, capture_output=True, check=True, timeout=_SECONDS
         )
     except (OSError, subprocess.SubprocessError):
@@ -44,15 +44,15 @@ def _work_tree(directory: Path) -> Path | None:
     top = Path(text).resolve()
     if top != _repository(directory):
         _log.warning(
-            "git names a work tree that does not hold the repository; the memories are those of the directory itself"
+            "git reports a work tree that does not contain the repository; using the memories of the directory itself"
         )
         return None
     return top
 
 
 def _repository(directory: Path) -> Path | None:
-    """The directory that holds a repository, as it lies on the disk.
+    """The nearest directory, from this one upwards, that contains ``.git`` on the disk.
 
-    Git also believes ``core.worktree`` in a repository's own configuration, which comes with an unpacked archive.
+    Git's own answer also follows ``core.worktree`` in the repository's configuration, which an archive can contain.
     """
     return next((above for above in (directory, *directory.parents) if os.path.lexists(above / ".git")), None)

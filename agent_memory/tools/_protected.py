@@ -1,4 +1,4 @@
-"""What a conversation keeps in a tree, and a tree as tools see it: without those names."""
+"""The files of a conversation in a tree, and the view of a tree that hides them from tools."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from agent_memory.memory import AgentMemory, AsyncAgentMemory
 
 HISTORY: Final = "history.jsonl"
 JOBS: Final = "cron/jobs.json"
-KEPT: Final = (HISTORY, JOBS)  # by their last segments, in any directory
+KEPT: Final = (HISTORY, JOBS)  # matched by their last segments, in any directory
 M = TypeVar("M", AgentMemory, AsyncAgentMemory)
 
 
 def for_tools(kind: type[M], memory: M, history: bool) -> M:
-    """A view for what a model calls: it never changes `KEPT`, and reads them only with ``history``.
+    """A view of a memory for tools: they can never change `KEPT`, and can read them only with ``history``.
 
-    A model that could write the history would put words into the mouths of users and of the program.
+    A model that could write the history could forge messages of users and of the program.
 
     Raises:
-        TypeError: ``history`` is no bool, or ``memory`` is of another ``kind``: the async twin's, or the sync one's.
+        TypeError: ``history`` is not a bool, or ``memory`` is not a ``kind``, for example async instead of sync.
     """
     if not isinstance(memory, kind):
-        raise TypeError(f"this tool takes an {kind.__name__}, not {type(memory).__name__}; its twin takes that")
+        raise TypeError(f"this tool takes an {kind.__name__}, not {type(memory).__name__}; sync and async do not mix")
     if not isinstance(history, bool):
-        raise TypeError(f"history is True or False, not {history!r}")
+        raise TypeError(f"history must be True or False, not {history!r}")
     return memory._protecting(KEPT, readable=history)

@@ -1,4 +1,4 @@
-"""The memory tool as a model is told of it: commands, parameters, definitions."""
+"""The memory tool's definition for a model: commands and parameters."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FILE: Final = Parameter("string", "A file below /memories, for example /memorie
 
 @dataclass(frozen=True, slots=True)
 class CommandSchema:
-    """One command: what it does, in the model's words, and its parameters."""
+    """One command: its description for the model, and its parameters."""
 
     description: str
     parameters: Parameters
@@ -81,7 +81,7 @@ def definition(style: DefinitionStyle) -> dict[str, object]:
     if style == "claude":
         return {"type": "memory_20250818", "name": "memory"}
     if style != "json_schema":
-        raise ValueError(f"style is 'claude' or 'json_schema', not {style!r}")
+        raise ValueError(f"style must be 'claude' or 'json_schema', not {style!r}")
     return {"name": "memory", "description": _DESCRIPTION, "input_schema": _input_schema()}
 
 

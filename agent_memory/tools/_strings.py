@@ -1,4 +1,4 @@
-"""The memory tool's answers, word for word: as Claude's documentation has them, and as its Python SDK does."""
+"""The memory tool's answers, word for word: those of Claude's documentation, and those of its Python SDK."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One memory as eight separate tools: the memory tool's six commands, append and search, all by the same paths."""
+"""One memory as eight separate tools with the same paths: the memory tool's six commands, append and search."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ from agent_memory.tools.search import MAX_CONTEXT, MAX_RESULTS, fitting, found_l
 TOOLS: Final[dict[str, CommandSchema]] = {
     **COMMANDS,
     "append": CommandSchema(
-        "Add text to the end of a file, beginning on a new line; a file that is not there is created.",
+        "Add text to the end of a file, beginning on a new line; creates a missing file.",
         {
             "path": COMMANDS["create"].parameters["path"],
             "text": Parameter("string", "The text to add, one line or several."),
         },
     ),
     "search": CommandSchema(
-        "Find the lines that hold a text, in any case, with their files and line numbers.",
+        "Find the lines that contain a text, ignoring case, with their files and line numbers.",
         {
-            "query": Parameter("string", "The text to find; no pattern."),
-            "path": Parameter("string", "Only in this directory or file; left out, all of /memories.", required=False),
+            "query": Parameter("string", "The text to find, literally."),
+            "path": Parameter("string", "Only this directory or file; default: all of /memories.", required=False),
             "glob": Parameter("string", "Only files of this name, such as *.md, or of this path.", required=False),
-            "context": Parameter("integer", f"Lines to show around each: 0 to {MAX_CONTEXT}.", required=False),
-            "max_results": Parameter("integer", f"Lines to find at most: 1 to {MAX_RESULTS}.", required=False),
-            "after": Parameter("string", "Go on after this match, as an answer says: path:line.", required=False),
+            "context": Parameter("integer", f"Lines to show around each match: 0 to {MAX_CONTEXT}.", required=False),
+            "max_results": Parameter("integer", f"The most lines to find: 1 to {MAX_RESULTS}.", required=False),
+            "after": Parameter("string", "Continue after this match, given as path:line.", required=False),
         },
     ),
 }
-"""What each tool does, in a model's words, and its parameters."""
+"""The description of each tool for the model, and its parameters."""
 
 
 class Toolset(Uncopied):
-    """The tools over one memory, which is ``/memories``; ``history`` is as of `MemoryTool`."""
+    """The tools over one memory, which the model sees as ``/memories``; for ``history`` see `MemoryTool`."""
 
     def __init__(self, memory: AsyncAgentMemory, history: bool = False) -> None:
         self._memory = for_tools(AsyncAgentMemory, memory, history)
@@ -51,7 +51,7 @@ class Toolset(Uncopied):
         self._paths = Paths(memory, STRINGS["docs"])
 
     async def call(self, name: str, arguments: Mapping[str, object]) -> ToolResult:
-        """Run one of `TOOLS`; never raises for what a model sends."""
+        """Run one of `TOOLS`; never raises for bad input from a model."""
         if name in COMMANDS:
             return await self._tool.call({**arguments, "command": name})
         return await answered(lambda: self._own(name, arguments))

@@ -1,4 +1,4 @@
-"""How files and directories look to a model: numbered lines, sizes, two levels of a tree. Pure functions."""
+"""Files and directories as text for a model: numbered lines, sizes, two levels of a tree. Pure functions."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _AROUND = 2
 
 
 def numbered(lines: Iterable[str], first: int = 1) -> list[str]:
-    """Lines with their numbers, right-aligned in six columns, and a tab."""
+    """Prefix each line with its number, right-aligned in six columns, and a tab."""
     return [f"{number:>{_WIDTH}}\t{line}" for number, line in enumerate(lines, first)]
 
 
 def file_view(text: str, view_range: Sequence[int] | None, limit: int, line_offset: int = 0) -> str:
-    """The lines of a text, or of a range of it, cut at ``limit`` characters with a hint how to go on.
+    """The lines of a text, or of a range of it, cut at ``limit`` characters with a hint how to continue.
 
-    Lines end at ``\\n`` only, so what follows the last one is a line too. A range is ``[start, end]``, both
-    counted from 1 and included, ``-1`` the end; what lies past the end is left out. The first line that is shown
-    begins ``line_offset`` characters later.
+    Only ``\\n`` ends a line, so the text after the last ``\\n`` is a line too. A range is ``[start, end]``, both
+    counted from 1 and included; ``-1`` is the end, and lines past the end are ignored. The first ``line_offset``
+    characters of the first line are not shown.
     """
     lines = text.split("\n")
     start, end = _bounds(view_range, len(lines))
@@ -35,7 +35,7 @@ def file_view(text: str, view_range: Sequence[int] | None, limit: int, line_offs
 
 
 def _cut(lines: list[str], start: int, end: int, limit: int, line_offset: int = 0) -> str:
-    most = limit // _SHORTEST_ROW + 2  # no more of them can fit
+    most = limit // _SHORTEST_ROW + 2  # more rows than this cannot fit
     rows, total = numbered(lines[start - 1 : min(end, start - 1 + most)], start), len(lines)
     shown = _fitting(rows, limit)
     if shown > end - start:
@@ -51,7 +51,7 @@ def _cut(lines: list[str], start: int, end: int, limit: int, line_offset: int = 
 
 
 def snippet(text: str, position: int, limit: int) -> str:
-    """The lines around the one that holds a position of a text."""
+    """The line at a position of a text, with two lines before and after it."""
     lines = text.split("\n")
     changed = text.count("\n", 0, position)
     first = max(0, changed - _AROUND)
@@ -59,7 +59,7 @@ def snippet(text: str, position: int, limit: int) -> str:
 
 
 def occurrences(text: str, part: str, most: int = 100) -> str:
-    """The numbers of the lines where a part begins, overlaps included, the first ``most`` of them."""
+    """The line numbers of the first ``most`` occurrences of a part; overlapping occurrences count."""
     found: list[str] = []
     line, seen = 1, 0
     position = text.find(part)
@@ -71,14 +71,14 @@ def occurrences(text: str, part: str, most: int = 100) -> str:
 
 
 def listing(path: str, below: int, entries: Iterable[Entry], view_range: Sequence[int] | None, limit: int) -> str:
-    """A directory and what lies up to two levels below it, with sizes; a directory's is that of its files.
+    """A directory and its content up to two levels deep, with sizes; a directory's size is the sum of its files.
 
     Args:
-        path: the directory as the model names it.
-        below: how many segments of an entry's path are the directory's own.
-        entries: every file below it.
-        view_range: which names to show, counted from 1, of a listing that is too long; it is ignored otherwise.
-        limit: the most characters; a hint how to go on follows what is cut.
+        path: the directory, as the model writes it.
+        below: how many leading segments of an entry's path are those of the directory.
+        entries: every file below the directory.
+        view_range: which names of a too long listing to show, counted from 1; ignored for other listings.
+        limit: the most characters; a listing that is cut ends with a hint how to continue.
     """
     sizes: dict[tuple[str, ...], int] = defaultdict(int)
     directories: set[tuple[str, ...]] = set()
@@ -117,13 +117,13 @@ def _bounds(view_range: Sequence[int] | None, total: int) -> tuple[int, int]:
 
 
 def _fitting(rows: list[str], limit: int) -> int:
-    """How many rows, joined by newlines, have at most ``limit`` characters."""
+    """The number of rows that, joined by newlines, have at most ``limit`` characters."""
     sizes = accumulate((len(row) + 1 for row in rows), initial=-1)
     return sum(1 for _ in takewhile(lambda size: size <= limit, sizes)) - 1
 
 
 def readable(size: int) -> str:
-    """Bytes as ``0B``, ``1023B``, ``2K``, ``1.5K``, ``1.1M``: an integer if exact, else one decimal."""
+    """Format bytes as ``0B``, ``1023B``, ``2K``, ``1.5K``, ``1.1M``: an integer if exact, else one decimal."""
     unit = min((max(size, 1).bit_length() - 1) // 10, 3)
     scaled = size / 1024**unit
     return f"{scaled:.0f}{'BKMG'[unit]}" if scaled == int(scaled) else f"{scaled:.1f}{'BKMG'[unit]}"

@@ -1,4 +1,4 @@
-"""The three tools that seed 001's service underpins: read, write and append, with content in base64."""
+"""Three tools for a model: read, write and append to files of a memory, with content in base64."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ _HINTS: Final = {".yaml": "YAML", ".yml": "YAML", ".md": "MARKDOWN", ".markdown"
 _ALL_HINTS: Final = ("YAML", "MARKDOWN", "TEXT", "UNKNOWN")
 _PATH: Final = Parameter("string", "The file, relative to your memory, for example notes/today.md.")
 MAX_READ_BYTES: Final = MAX_CHARACTERS * 3 // 4
-"""The most bytes of a file that one answer carries; base64 makes four characters of three bytes."""
+"""The most bytes of a file in one answer; base64 encodes three bytes as four characters."""
 _PAST_ANY_FILE: Final = 2**62
 _TOOLS: Final[dict[str, tuple[str, Parameters]]] = {
     "read_agent_memory_file": (
-        f"Read a file of your memory, {MAX_READ_BYTES:,} bytes at once. Of a longer file the answer is truncated: call "
-        "again with offset set to its next_offset.",
+        f"Read a file of your memory, {MAX_READ_BYTES:,} bytes at once. A longer file is truncated: "
+        "call again with offset set to its next_offset.",
         {
             "file_path": _PATH,
-            "offset": Parameter("integer", "The first byte to read, counted from 0; 0 if left out.", required=False),
+            "offset": Parameter("integer", "The first byte to read, counted from 0; default 0.", required=False),
             "limit": Parameter(
                 "integer",
-                f"How many bytes to read at most: 1 to {MAX_READ_BYTES:,}, which is the default.",
+                f"The most bytes to read: 1 to {MAX_READ_BYTES:,}, which is the default.",
                 required=False,
             ),
         },
     ),
     "write_agent_memory_file": (
-        "Write a file of your memory, replacing what it held.",
+        "Write a file of your memory; its old content is replaced.",
         {
             "file_path": _PATH,
             "content_base64": Parameter("string", "The whole text, UTF-8 in base64."),
@@ -45,12 +45,12 @@ _TOOLS: Final[dict[str, tuple[str, Parameters]]] = {
         },
     ),
     "append_to_agent_memory_file": (
-        "Append to a file of your memory, or create it.",
+        "Append to a file of your memory; creates a missing file.",
         {
             "file_path": _PATH,
             "content_to_append_base64": Parameter("string", "The text to append, UTF-8 in base64."),
             "ensure_newline_before_append": Parameter(
-                "boolean", "Begin on a new line if the file is not empty; true if left out.", required=False
+                "boolean", "Begin on a new line if the file is not empty; default true.", required=False
             ),
         },
     ),
@@ -64,7 +64,7 @@ class _Tools(Uncopied):
     async def call(self, name: str, arguments: object) -> ToolResult:
         async def run() -> ToolResult:
             if not isinstance(name, str) or name not in _TOOLS:
-                raise Malformed(f"there is no such tool; there are {', '.join(_TOOLS)}")
+                raise Malformed(f"there is no such tool; the tools are {', '.join(_TOOLS)}")
             data = await getattr(self, name)(checked(as_mapping(arguments), _TOOLS[name][1]))
             return ToolResult(json.dumps(data), data=data)
 
@@ -91,7 +91,7 @@ class _Tools(Uncopied):
 
     async def write_agent_memory_file(self, values: Values) -> dict[str, object]:
         if values.get("file_type_hint", "UNKNOWN") not in _ALL_HINTS:
-            raise Malformed(f"the parameter `file_type_hint` is one of {', '.join(_ALL_HINTS)}")
+            raise Malformed(f"the parameter `file_type_hint` must be one of {', '.join(_ALL_HINTS)}")
         written = await self._memory.write(str(values["file_path"]), _text(values, "content_base64"))
         return {"file_path_written": written.path, "status_message": "File saved successfully."}
 
@@ -105,14 +105,14 @@ class _Tools(Uncopied):
 def _range(values: Values) -> tuple[int, int]:
     offset, limit = values.get("offset", 0), values.get("limit", MAX_READ_BYTES)
     if not isinstance(offset, int) or not 0 <= offset < _PAST_ANY_FILE:
-        raise Malformed("the parameter `offset` is 0 or more")
+        raise Malformed("the parameter `offset` must be 0 or more")
     if not isinstance(limit, int) or not 1 <= limit <= MAX_READ_BYTES:
-        raise Malformed(f"the parameter `limit` is 1 to {MAX_READ_BYTES:,}")
+        raise Malformed(f"the parameter `limit` must be 1 to {MAX_READ_BYTES:,}")
     return offset, limit
 
 
 def _rest(start: int, end: int, size: int) -> dict[str, object]:
-    """What is said of a part of a file, and of the rest of it; nothing of a whole file."""
+    """Describe which part of a file the answer holds, and how to read the rest; empty for a whole file."""
     if end >= size:
         return {"size": size, "truncated": False} if start else {}
     hint = f"bytes {start} to {end} of {size} are here; call again with offset {end} for the next"
@@ -121,31 +121,31 @@ def _rest(start: int, end: int, size: int) -> dict[str, object]:
 
 def _text(values: Values, name: str) -> str:
     try:
-        encoded = "".join(str(values[name]).split())  # in a document of tags, base64 comes in lines
+        encoded = "".join(str(values[name]).split())  # base64 may be wrapped into lines, for example inside XML
         return base64.b64decode(encoded, validate=True).decode()
     except UnicodeDecodeError:
-        raise Malformed(f"the parameter `{name}` holds no UTF-8 text") from None
+        raise Malformed(f"the parameter `{name}` does not hold UTF-8 text") from None
     except ValueError:
-        raise Malformed(f"the parameter `{name}` is no base64") from None
+        raise Malformed(f"the parameter `{name}` is not valid base64") from None
 
 
 class AgentMemoryTools(Uncopied):
     """``read_agent_memory_file``, ``write_agent_memory_file`` and ``append_to_agent_memory_file`` over one tree.
 
-    A missing file is no error of the tool: it answers ``file_exists: false`` and no content.
+    Reading a missing file is not an error: the answer has ``file_exists: false`` and empty content.
 
     Args:
         memory: the tree.
-        history: as of `MemoryTool`.
+        history: see `MemoryTool`.
     """
 
     def __init__(self, memory: AgentMemory, *, history: bool = False) -> None:
         self._tools = _Tools(sync_facade(for_tools(AgentMemory, memory, history)))
 
     def call(self, name: str, arguments: Arguments) -> ToolResult:
-        """Run one tool by its name; ``data`` of the result is its payload, ``output`` the same as JSON.
+        """Run one tool by its name; never raises for bad input from a model.
 
-        Never raises for what a model sends.
+        ``data`` of the result is the payload, and ``output`` is the same payload as JSON.
         """
         return step(self._tools.call(name, arguments))
 

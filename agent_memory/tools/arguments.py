@@ -1,4 +1,4 @@
-"""The arguments of a tool's call: what a model may send, checked against what the tool declares."""
+"""Arguments of a tool call, checked against the parameters that the tool declares."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from agent_memory.tools.results import Malformed
 JsonType = Literal["string", "integer", "boolean", "range"]
 Values = dict[str, object]
 Arguments = Mapping[str, object] | str
-"""What a model sent: an object, or its JSON."""
+"""The arguments from a model: an object, or its JSON text."""
 
 _SHOWN = 100
-_TOO_LARGE = 10**1000  # Python prints no integer of more than 4,300 digits
+_TOO_LARGE = 10**1000  # Python refuses to print an integer of more than 4,300 digits
 _WORDS: dict[JsonType, str] = {
     "string": "text",
     "integer": "an integer",
@@ -26,14 +26,14 @@ _WORDS: dict[JsonType, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter: its JSON type, what the model is told of it, and whether it may be left out."""
+    """One parameter: its JSON type, its description for the model, and whether it is required."""
 
     type: JsonType
     description: str
     required: bool = True
 
     def schema(self) -> dict[str, object]:
-        """As JSON schema."""
+        """The JSON schema of this parameter."""
         if self.type != "range":
             return {"type": self.type, "description": self.description}
         items = {"type": "integer"}
@@ -54,10 +54,10 @@ def object_schema(parameters: Parameters) -> dict[str, object]:
 
 
 def as_mapping(arguments: object) -> Mapping[str, object]:
-    """The arguments of a call, given as a mapping or as the JSON text of one.
+    """Convert the arguments of a call, a mapping or its JSON text, to a mapping.
 
     Raises:
-        Malformed: they are neither.
+        Malformed: the arguments are neither.
     """
     if isinstance(arguments, str | bytes):
         try:
@@ -70,10 +70,10 @@ def as_mapping(arguments: object) -> Mapping[str, object]:
 
 
 def checked(arguments: Mapping[str, object], parameters: Parameters) -> Values:
-    """The arguments that are declared, each of its type; null is as good as left out, others are ignored.
+    """Select the declared arguments and check their types; null counts as absent, undeclared arguments are ignored.
 
     Raises:
-        Malformed: one is missing or of another type; the text names it and says what is allowed.
+        Malformed: an argument is missing or has the wrong type; the text names it and the allowed type.
     """
     values: Values = {}
     for name, parameter in parameters.items():
@@ -89,7 +89,7 @@ def checked(arguments: Mapping[str, object], parameters: Parameters) -> Values:
 
 
 def shown(text: str, limit: int = _SHOWN) -> str:
-    """A text from outside for a message: escaped unless printable, and cut."""
+    """Prepare untrusted text for a message: cut it to ``limit`` characters, and escape it unless it is printable."""
     cut = text if len(text) <= limit else text[:limit] + "..."
     return cut if cut.isprintable() else ascii(cut)[1:-1]
 

@@ -1,4 +1,4 @@
-"""`FileSystemManager`: creates and appends to the Markdown files of a repository, and nothing else (seed 002)."""
+"""`FileSystemManager`: creates Markdown files of a repository and appends to them, and does nothing else."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from agent_memory.memory import AgentMemory, AsyncAgentMemory, WriteResult
 from agent_memory.tools._protected import for_tools
 
 _MARKDOWN: Final = (".md",)
-_GIT: Final = frozenset({".git", "git~1"})  # the second is its short name on Windows
-_JOINERS: Final = str.maketrans("", "", "\u200c\u200d")  # HFS+ does not see them: to it `.g\u200cit` is git's
-_LONGEST = 1000  # no tree has a name of more characters, and 50 MB need not be looked through
+_GIT: Final = frozenset({".git", "git~1"})  # `git~1` is the short name of `.git` on Windows
+_JOINERS: Final = str.maketrans("", "", "\u200c\u200d")  # HFS+ ignores them: it opens `.g\u200cit` as `.git`
+_LONGEST = 1000  # characters; no tree has a longer name, and splitting a name of 50 MB is slow
 _BLOCK = "\n\n"
 
 
 class _Manager(Uncopied):
     def __init__(self, memory: AsyncAgentMemory, suffixes: Collection[str]) -> None:
         if not suffixes or isinstance(suffixes, str) or not all(map(_is_ending, suffixes)):
-            raise ValueError("suffixes is a collection of file name endings, each with its dot")
+            raise ValueError("suffixes must be a collection of file name endings, each with its dot")
         for suffix in suffixes:
-            Key.tree().join(f"x{suffix}")  # which refuses what no name ends in
+            Key.tree().join(f"x{suffix}")  # refuses an ending that no name can have
         self._memory = memory
         self._suffixes = tuple(suffix.lower() for suffix in suffixes)
 
@@ -39,29 +39,29 @@ class _Manager(Uncopied):
         await self._permit(path)
         try:
             return await self._memory.create(path, content)
-        except ReadError as error:  # an object store looks for directories first
+        except ReadError as error:  # an object store first looks for a directory of this name
             raise WriteError(str(error)) from error
 
     async def append(self, path: str, content: str) -> WriteResult:
         await self._permit(path)
-        block = _BLOCK + content if isinstance(content, str) else content  # what is no text is refused below
+        block = _BLOCK + content if isinstance(content, str) else content  # `append` refuses content that is not text
         try:
             return await self._memory.append(path, block, must_exist=True)
-        except FileAlreadyExistsError as error:  # a directory, or a name below a file: in either case no file
+        except FileAlreadyExistsError as error:  # a directory, or a name below a file: no such file exists
             raise AgentMemoryFileNotFoundError("no such file", path=path) from error
 
     async def _permit(self, path: str) -> None:
         if not isinstance(path, str) or len(path) > _LONGEST:
-            await self._memory.exists(path)  # refuses it
+            await self._memory.exists(path)  # refuses the path
         in_git = any(segment.translate(_JOINERS).lower() in _GIT for segment in path.split("/"))
         if in_git or not path.lower().endswith(self._suffixes):
-            await self._memory.exists(path)  # a name that no tree has is refused as what it is, and reported
+            await self._memory.exists(path)  # first refuse an invalid name by the grammar's own rule, and report it
             if in_git:
-                raise InvalidPathError(f"{path!a} is refused: git's own directory is not written to", "git")
+                raise InvalidPathError(f"{path!a} is refused: files inside .git cannot be written", "git")
             allowed = ", ".join(self._suffixes)
             suggestion = path + self._suffixes[0]
             raise InvalidPathError(
-                f"{path!a} is refused: names end in {allowed}; try {suggestion!a}", "suffix", suggestion
+                f"{path!a} is refused: names must end in {allowed}; try {suggestion!a}", "suffix", suggestion
             )
 
 
@@ -70,18 +70,18 @@ def _is_ending(suffix: object) -> bool:
 
 
 class FileSystemManager(Uncopied):
-    """Creates and appends to files below one root; nothing is read, overwritten or deleted.
+    """Creates files below one root and appends to them; it cannot read, overwrite or delete.
 
     Args:
-        memory: the tree, any backend's.
-        suffixes: what names may end in, in any case.
+        memory: the tree, of any backend.
+        suffixes: the allowed file name endings; upper and lower case are the same.
 
     Raises:
-        ValueError: no suffixes, or one that no name can end in.
+        ValueError: ``suffixes`` is empty, or holds an ending that no name can have.
 
-    The seed's error names are `agent_memory.errors`'; its base class is `AgentMemoryError`. Beside them
-    `InvalidPathError` with the rule "suffix" or "git" refuses other endings and anything inside ``.git``, and
-    `OperationDenied` the names of a conversation (``history.jsonl``, ``cron/jobs.json``, ``jobs.json``).
+    The errors are those of `agent_memory.errors`, with the base class `AgentMemoryError`. `InvalidPathError` refuses
+    other endings (rule "suffix") and all names inside ``.git`` (rule "git"). `OperationDenied` refuses the names of a
+    conversation (``history.jsonl``, ``cron/jobs.json``, ``jobs.json``).
     """
 
     def __init__(self, memory: AgentMemory, *, suffixes: Collection[str] = _MARKDOWN) -> None:
@@ -89,7 +89,7 @@ class FileSystemManager(Uncopied):
 
     @classmethod
     def for_repository(cls, root: str | os.PathLike[str], *, suffixes: Collection[str] = _MARKDOWN) -> Self:
-        """The manager of a repository on disk."""
+        """Open the manager of a repository on the local disk."""
         return cls(AgentMemory.open(root), suffixes=suffixes)
 
     def handle_create(self, path: str, content: str) -> WriteResult:
@@ -103,7 +103,7 @@ class FileSystemManager(Uncopied):
         return step(self._manager.create(path, content))
 
     def handle_append(self, path: str, content: str) -> WriteResult:
-        """Append two newlines and the content to a file that exists, decided in the append itself.
+        """Append two newlines and the content to an existing file; the append itself checks that the file exists.
 
         Raises:
             PathTraversalError: the path leads outside the root.
@@ -121,7 +121,7 @@ class AsyncFileSystemManager(Uncopied):
 
     @classmethod
     def for_repository(cls, root: str | os.PathLike[str], *, suffixes: Collection[str] = _MARKDOWN) -> Self:
-        """The manager of a repository on disk."""
+        """Open the manager of a repository on the local disk."""
         return cls(AsyncAgentMemory.open(root), suffixes=suffixes)
 
     async def handle_create(self, path: str, content: str) -> WriteResult:

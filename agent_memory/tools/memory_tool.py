@@ -1,7 +1,7 @@
 """Claude's memory tool, ``memory_20250818``, over one `AgentMemory`.
 
-Commands, parameters and answers are those of Claude's documentation ("Memory tool"); where it leaves a case
-open, those of the Python SDK. Edits are compare-and-swap with retry, so concurrent sessions lose nothing.
+Commands, parameters and answers follow Claude's documentation ("Memory tool"); where it leaves a case open, they
+follow the Python SDK. Edits are compare-and-swap with retry, so concurrent sessions lose no edit.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from agent_memory.tools.results import MAX_CHARACTERS, Malformed, ToolRefusal, T
 
 OnExisting = Literal["error", "overwrite"]
 MAX_VIEW_CHARACTERS: Final = MAX_CHARACTERS
-"""The most characters of a file or listing that one view returns; Claude's own tool description says 16,000."""
+"""The most characters of a file or listing in one view; Claude's own tool description says 16,000."""
 
 
 class _Tool(Uncopied):
-    """The six commands over an awaitable memory; both public classes are this, run or awaited."""
+    """The six commands over an async memory; the sync and the async public class share this logic."""
 
     def __init__(
         self, memory: AsyncAgentMemory, on_existing: OnExisting, strings: StringSet, max_view_characters: int
     ) -> None:
         if on_existing not in ("error", "overwrite"):
-            raise ValueError(f"on_existing is 'error' or 'overwrite', not {on_existing!r}")
+            raise ValueError(f"on_existing must be 'error' or 'overwrite', not {on_existing!r}")
         if strings not in STRINGS:
-            raise ValueError(f"strings is 'docs' or 'sdk', not {strings!r}")
+            raise ValueError(f"strings must be 'docs' or 'sdk', not {strings!r}")
         if max_view_characters < 1:
-            raise ValueError("max_view_characters is at least 1")
+            raise ValueError("max_view_characters must be at least 1")
         self._memory = memory
         self._overwrite = on_existing == "overwrite"
         self._strings = STRINGS[strings]
@@ -172,7 +172,7 @@ class _Tool(Uncopied):
             raise
 
     def _refuse_bytes(self, path: str, error: ReadError) -> None:
-        if error.__cause__ is None:  # it is not UTF-8; of a storage that failed there is a cause
+        if error.__cause__ is None:  # the file is not UTF-8; an error of the storage has a cause
             raise ToolRefusal(self._strings.unsupported.format(path=path)) from error
 
     async def _taken(self, path: str, name: str, exists: ToolRefusal) -> ToolRefusal:
@@ -190,16 +190,16 @@ def _left(result: TreeResult) -> str:
 
 
 class MemoryTool(Uncopied):
-    """Claude's memory tool over one memory; never raises for what a model sends.
+    """Claude's memory tool over one memory; never raises for bad input from a model.
 
     Args:
         memory: the tree that is ``/memories``.
-        on_existing: what `create` does with a path that exists: "error" (the documented behaviour) or
-            "overwrite" (which the documentation allows).
-        strings: the answers of Claude's documentation, or those of its Python SDK.
-        max_view_characters: the most that one view returns; it ends with a hint how to go on.
-        history: whether a model may read what a conversation keeps in the tree (``history.jsonl``, ``cron/jobs.json``,
-            ``jobs.json``). It never changes these names, and without ``history`` it does not see them.
+        on_existing: what `create` does if the path exists: "error" (the documented behaviour) or "overwrite" (the
+            documentation allows it).
+        strings: the answers of Claude's documentation ("docs") or of its Python SDK ("sdk").
+        max_view_characters: the most characters of one view; a longer view is cut and says how to continue.
+        history: whether a model may read the files of a conversation in the tree (``history.jsonl``,
+            ``cron/jobs.json``, ``jobs.json``). It can never change them, and without ``history`` it cannot see them.
     """
 
     def __init__(
@@ -216,11 +216,11 @@ class MemoryTool(Uncopied):
 
     @classmethod
     def for_project(cls, start: str | os.PathLike[str] = ".") -> Self:
-        """The tool over a project's ``.claude/memories``, made by the first write.
+        """Open the tool over a project's ``.claude/memories``; the first write creates this directory.
 
-        The project is the git work tree that ``start`` lies in, as git itself says, else ``start`` (seed 003, D2). It
-        may be reached through symbolic links; below it none is followed, nor a work tree that the repository's own
-        configuration moves elsewhere.
+        The project is the git work tree that contains ``start``, as git reports it, else ``start``. Its own path may
+        contain symbolic links; below it no link is followed. If the repository's own configuration moves the work
+        tree elsewhere, the project is ``start``.
         """
         root, options = project_memories(start)
         return cls(AgentMemory.open(root, storage_options=options))
@@ -232,16 +232,16 @@ class MemoryTool(Uncopied):
             arguments: the tool's input, as a mapping or as the JSON text of one.
 
         Returns:
-            The answer; of a malformed, refused or failed call an error, with stored data unchanged.
+            The answer. A malformed, refused or failed call returns an error, and stored data is unchanged.
         """
         return step(self._tool.call(arguments))
 
     @staticmethod
     def tool_definition(style: DefinitionStyle = "claude") -> dict[str, object]:
-        """The tool as an API wants it.
+        """The tool's definition for a model API.
 
         "claude": the Claude API's built-in type. "json_schema": name, description and ``input_schema`` for any
-        other model, with the discriminating ``command`` field of seed 003.
+        other model; its field ``command`` selects the command.
         """
         return definition(style)
 
@@ -262,7 +262,7 @@ class AsyncMemoryTool(Uncopied):
 
     @classmethod
     def for_project(cls, start: str | os.PathLike[str] = ".") -> Self:
-        """As `MemoryTool.for_project`; asks git, which blocks for some milliseconds."""
+        """As `MemoryTool.for_project`; runs git, which blocks for some milliseconds."""
         root, options = project_memories(start)
         return cls(AsyncAgentMemory.open(root, storage_options=options))
 

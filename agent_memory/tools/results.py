@@ -1,4 +1,4 @@
-"""What a tool answers, and how a failure becomes an answer."""
+"""The result of a tool call, and the conversion of failures into results."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Final, Literal
 from agent_memory.errors import AgentMemoryError
 
 MAX_CHARACTERS: Final = 16_000
-"""The most characters of content in one answer, the bound of `view`; tools show what fits and say how to go on."""
+"""The most characters of content in one answer, as in `view`; tools cut longer content and say how to continue."""
 MAX_AROUND: Final = 4_000
 """The most characters around the content: a header, a path, a hint."""
 _log = logging.getLogger("agent_memory")
@@ -23,8 +23,8 @@ class ToolResult:
 
     Attributes:
         output: the text the model reads.
-        is_error: whether the call failed; then ``output`` says why, and nothing was changed unless it says so.
-        data: the same answer as a mapping fit for JSON, where the tool has one.
+        is_error: whether the call failed; then ``output`` says why, and nothing changed unless ``output`` says so.
+        data: the same answer as a mapping that JSON can encode; None if the tool has none.
     """
 
     output: str
@@ -33,32 +33,32 @@ class ToolResult:
 
     @property
     def status(self) -> Literal["success", "error"]:
-        """``is_error`` as seed 003 spells it."""
+        """``is_error`` as a word."""
         return "error" if self.is_error else "success"
 
 
 class ToolRefusal(Exception):
-    """A call that ends with an error result of exactly this text."""
+    """Ends a call with an error result of exactly this text."""
 
 
 class Malformed(Exception):
-    """Arguments that are not what the tool declares."""
+    """Arguments that do not match the parameters of the tool."""
 
 
 async def answered(
     call: Callable[[], Awaitable[ToolResult]], prefix: str = "Error: ", most: int = MAX_CHARACTERS
 ) -> ToolResult:
-    """Run a tool's call; whatever it raises becomes an error result without host paths or content.
+    """Run a tool call, and convert every `Exception` to an error result without host paths or content.
 
-    Every tool's answer passes here, errors too, and is bounded: the text, and the JSON of ``data``, have at most
-    ``most`` characters of content and `MAX_AROUND` others. A tool cuts its own content and says how to go on; an
-    answer that is longer nevertheless is cut here.
+    Every answer of a tool passes here, errors included, and is limited: the text, and the JSON of ``data``, have at
+    most ``most`` characters of content and `MAX_AROUND` other characters. A tool cuts its own content and says how to
+    continue; this function cuts an answer that is still too long.
     """
     return _bounded(_encodable(await _outcome(call, prefix)), most + MAX_AROUND)
 
 
 def cut(text: str, most: int = MAX_CHARACTERS + MAX_AROUND) -> str:
-    """A text of at most ``most`` characters; if it is cut, it says so."""
+    """Cut a text to at most ``most`` characters, including a note that it was cut."""
     if len(text) <= most:
         return text
     note = f"\n[Cut at {most:,} of {len(text):,} characters: ask for less at once]"
@@ -81,13 +81,13 @@ async def _outcome(call: Callable[[], Awaitable[ToolResult]], prefix: str) -> To
         return ToolResult(str(refused), is_error=True)
     except (Malformed, AgentMemoryError) as error:
         return ToolResult(f"{prefix}{error}", is_error=True)
-    except Exception as error:  # noqa: BLE001 - a plugin's, or a fault of ours: the model's session goes on
-        _log.exception("a tool's call failed")
+    except Exception as error:  # noqa: BLE001 - an error in a plugin or a bug here must not end the model's session
+        _log.exception("a tool call failed")
         return ToolResult(f"{prefix}the memory failed ({type(error).__name__})", is_error=True)
 
 
 def _encodable(result: ToolResult) -> ToolResult:
-    """The same answer in valid Unicode: JSON of others can hold lone surrogates, which no protocol carries."""
+    """The same answer in valid Unicode: foreign JSON can hold lone surrogates, which no protocol can carry."""
     try:
         result.output.encode()
     except UnicodeEncodeError:

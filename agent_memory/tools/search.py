@@ -1,4 +1,4 @@
-"""``memory_search``: the lines of an agent's files that hold a text, as ``grep -Fi`` finds them."""
+"""``memory_search``: finds the lines of an agent's files that contain a text, as ``grep -Fi`` does."""
 
 from __future__ import annotations
 
@@ -28,30 +28,30 @@ from agent_memory.tools.results import MAX_CHARACTERS, Malformed, ToolResult, an
 MAX_RESULTS: Final = 200
 MAX_CONTEXT: Final = 10
 RESULTS: Final = 50
-"""How many matches are returned unless told."""
+"""The default number of matches."""
 _SHOWN = 300
-_LONGEST_GLOB = 1000  # paths are shorter, and a pattern of 50 MB takes minutes to compile
+_LONGEST_GLOB = 1000  # characters; paths are shorter, and a pattern of 50 MB takes minutes to compile
 _LONGEST_NUMBER = 18
 _LEAD = 100
-_SHOWN_TOO = "\t\u200c\u200d"  # the joiners are letters' and emoji's; no terminal is driven by them
+_SHOWN_TOO = "\t\u200c\u200d"  # tab, and two joiners that scripts and emoji need; none of them controls a terminal
 _PARAMETERS: Final = {
-    "query": Parameter("string", "The text to find, in any case; no pattern."),
-    "path": Parameter("string", "Only in this file, or below this directory.", required=False),
+    "query": Parameter("string", "The text to find, literally and ignoring case."),
+    "path": Parameter("string", "Only this file, or below this directory.", required=False),
     "glob": Parameter("string", "Only files of this name or path, for example *.md or notes/*.", required=False),
     "context": Parameter("integer", f"Lines to show around each match: 0 to {MAX_CONTEXT}.", required=False),
-    "max_results": Parameter("integer", f"Matching lines at most: 1 to {MAX_RESULTS}.", required=False),
-    "after": Parameter("string", "Go on after this match, given as path:line, as an answer says.", required=False),
+    "max_results": Parameter("integer", f"The most matching lines: 1 to {MAX_RESULTS}.", required=False),
+    "after": Parameter("string", "Continue after this match, given as path:line.", required=False),
 }
 _DEFINITION: Final[dict[str, object]] = {
     "name": "memory_search",
-    "description": "Find the lines of your memory's files that hold a text.",
+    "description": "Find the lines of your memory's files that contain a text.",
     "input_schema": object_schema(_PARAMETERS),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class LineMatch:
-    """A line that matches, counted from 1, and the lines around it; long lines are cut to 300 characters."""
+    """A matching line, numbered from 1, and the lines around it; long lines are cut to 300 characters."""
 
     path: str
     line: int
@@ -62,12 +62,12 @@ class LineMatch:
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """Matches in the order of paths and lines, and whether there would be more.
+    """Matches in the order of paths and lines, and whether there are more.
 
     Attributes:
-        matches: what was found.
+        matches: the matches.
         more: whether there are matches after these.
-        truncated: whether lines around the last match were left out because the answer would be too long.
+        truncated: whether lines around the last match were left out, because the answer would be too long.
     """
 
     matches: tuple[LineMatch, ...]
@@ -76,11 +76,11 @@ class SearchResult:
 
     @property
     def next(self) -> str | None:
-        """What to give as ``after`` to go on, ``path:line``; None if there are no more."""
+        """The value of ``after`` that continues the search, ``path:line``; None if there are no more matches."""
         return f"{self.matches[-1].path}:{self.matches[-1].line}" if self.more and self.matches else None
 
     def to_mapping(self) -> dict[str, object]:
-        """The result as a mapping fit for JSON; ``next`` and ``truncated`` only where they say something."""
+        """The result as a mapping that JSON can encode; ``next`` and ``truncated`` are present only if they apply."""
         data: dict[str, object] = {"matches": [asdict(match) for match in self.matches], "more": self.more}
         return data | ({"next": self.next} if self.more else {}) | ({"truncated": True} if self.truncated else {})
 
@@ -98,18 +98,18 @@ class _FileSearch(Uncopied):
     """Finds the matching lines of one file, in bounded memory.
 
     Args:
-        path: the file, for the matches.
-        query: what to find, in lower case.
-        context: how many lines to give around each match.
+        path: the file's path, for the matches.
+        query: the text to find, in lower case.
+        context: how many lines to return around each match.
         limit: the most matches.
-        room: so many characters of matches are enough, as soon as there are two.
-        line: lines up to this number are no matches.
+        room: stop when two matches or more exceed this many characters.
+        line: ignore matches up to and including this line.
     """
 
     def __init__(self, path: str, query: str, context: int, limit: int, room: float = inf, line: int = 0) -> None:
         self._path = path
         self._query = query
-        self._needle = SearchPrefilter(query, json=False)
+        self._prefilter = SearchPrefilter(query, json=False)
         self._context = context
         self._limit = limit
         self._room = room
@@ -133,7 +133,7 @@ class _FileSearch(Uncopied):
         around = data or lines.too_long
         for match in self.matches[-self._context - 1 :]:
             self._take_after(match, around, 0)
-        find = self._needle.finder(data)
+        find = self._prefilter.finder(data)
         counted, found = 0, find(0)
         while found >= 0 and not self._is_enough():
             start = data.rfind(b"\n", 0, found) + 1
@@ -167,7 +167,7 @@ class _FileSearch(Uncopied):
 
 
 def _place(text: str, query: str) -> int:
-    """Where a text holds a query, in lower case, or -1."""
+    """The position of a lower-case query in a text, ignoring case; -1 if it is absent."""
     lowered = text.lower()
     at = lowered.find(query)
     if at < 0 or len(lowered) == len(text):
@@ -199,13 +199,13 @@ def _rows(match: LineMatch) -> list[str]:
 
 
 def _size(match: LineMatch) -> int:
-    """How many characters a match has in an answer, as text or as JSON, whichever are more."""
+    """The characters of a match in an answer: the longer of its text and its JSON."""
     text = sum(len(row) + 1 for row in _rows(match))
     return max(text, len(json.dumps(asdict(match), ensure_ascii=False)) + 2)
 
 
 def fitting(result: SearchResult, most: int = MAX_CHARACTERS) -> SearchResult:
-    """The first matches of a result that an answer has room for: one at least, if need be with fewer lines around."""
+    """The first matches of a result that fit in an answer: at least one, if necessary with fewer lines around it."""
     room, shown = most, 0
     for match in result.matches:
         room -= _size(match)
@@ -226,14 +226,14 @@ def _smaller(match: LineMatch, most: int) -> LineMatch:
 
 
 def _is_after(entry: Entry, path: str) -> bool:
-    """Whether a file may hold matches after one in a file: it is that one, or it comes later in a listing."""
+    """Whether a file can hold matches after a match in ``path``: it is that file, or is later in a listing."""
     return entry.path.encode() >= path.encode()
 
 
 def _position(after: str) -> tuple[str, int]:
     path, _, line = after.rpartition(":")
     if not path or not line.isdecimal() or len(line) > _LONGEST_NUMBER:
-        raise ValueError("after is the place of a match as an answer gives it, path:line")
+        raise ValueError("after must be the position of a match as an answer gives it, path:line")
     return path, int(line)
 
 
@@ -257,13 +257,13 @@ class _Search(Uncopied):
         room: float = inf,
     ) -> SearchResult:
         if not isinstance(query, str) or not query:
-            raise ValueError("query is a text of one character or more")
+            raise ValueError("query must be a text of one character or more")
         if glob is not None:
             require_possible(glob, of_names="/" not in glob, called="glob")
         if not isinstance(context, int) or not 0 <= context <= MAX_CONTEXT:
-            raise ValueError(f"context is 0 to {MAX_CONTEXT}")
+            raise ValueError(f"context must be 0 to {MAX_CONTEXT}")
         if not isinstance(max_results, int) or not 1 <= max_results <= MAX_RESULTS:
-            raise ValueError(f"max_results is 1 to {MAX_RESULTS}")
+            raise ValueError(f"max_results must be 1 to {MAX_RESULTS}")
         first, line = _position(after) if after is not None else ("", 0)
         files = (entry for entry in await self._files(path) if _matches(entry, glob))
         paths = [entry.path for entry in files if _is_after(entry, first)]
@@ -287,8 +287,8 @@ class _Search(Uncopied):
             try:
                 return await self._memory.scan(path, _FileSearch(path, query, context, limit, room, line).run)
             except AgentMemoryFileNotFoundError:
-                break  # deleted since it was listed
-            except ConflictError:  # rewritten while it was read: once more, as it is now
+                break  # deleted after the listing
+            except ConflictError:  # rewritten during the read: retry once with the new content
                 if last:
                     raise
         return []
@@ -316,20 +316,20 @@ class _Search(Uncopied):
 
 
 async def found_lines(memory: AsyncAgentMemory, query: str, room: int, **given: Any) -> SearchResult:
-    """As `AsyncMemorySearch.search`, but not many more matches than ``room`` characters hold: see `fitting`."""
+    """As `AsyncMemorySearch.search`, but stops soon after the matches exceed ``room`` characters; see `fitting`."""
     given = {"path": "", "glob": None, "context": 0, "max_results": RESULTS, **given}
     return await _Search(memory, memory._at_once).search(query, room=room, **given)
 
 
 class MemorySearch(Uncopied):
-    """Search of one memory's files: a literal text, in any case, line by line.
+    """Searches one memory's files for a literal text, ignoring case, line by line.
 
-    Lines end at ``\\n``; what is not UTF-8 is searched too, with its bad bytes replaced. Files are read in blocks, so
-    memory stays bounded, 16 at once where the storage is a network away; lines over 16 MiB are passed over.
+    Lines end at ``\\n``. Files that are not UTF-8 are searched too, with their invalid bytes replaced. Files are read
+    in blocks, in bounded memory; on remote storage, 16 files at once. Lines over 16 MiB are skipped.
 
     Args:
         memory: the tree.
-        history: as of `MemoryTool`.
+        history: see `MemoryTool`.
     """
 
     def __init__(self, memory: AgentMemory, *, history: bool = False) -> None:
@@ -345,23 +345,23 @@ class MemorySearch(Uncopied):
         max_results: int = RESULTS,
         after: str | None = None,
     ) -> SearchResult:
-        """The matching lines of a file, or of all below a directory, in the order of paths.
+        """Find the matching lines of a file, or of all files below a directory, in the order of paths.
 
         Args:
             query: the text.
             path: a file or a directory; ``""`` is the whole memory.
-            glob: what a file's name, or with a ``/`` its path, looks like to `fnmatch`: ``*.md``, ``notes/*``.
-            context: lines to give around each, 0 to 10.
-            max_results: 1 to 200.
-            after: go on after this match, ``path:line``; `SearchResult.next` of the result before.
+            glob: an `fnmatch` pattern for a file's name, or with a ``/`` for its path: ``*.md``, ``notes/*``.
+            context: how many lines to return around each match, 0 to 10.
+            max_results: the most matches, 1 to 200.
+            after: continue after this match, ``path:line``: `SearchResult.next` of the previous result.
 
         Raises:
-            ValueError: an argument out of its range; an empty query; a ``glob`` that no file can match.
+            ValueError: an argument is out of range, the query is empty, or no file can match ``glob``.
         """
         return step(self._search.search(query, path, glob, context, max_results, after))
 
     def call(self, arguments: Arguments) -> ToolResult:
-        """Run a model's search; never raises for what it sends."""
+        """Run a model's search; never raises for bad input from a model."""
         return step(self._search.call(arguments))
 
     @staticmethod

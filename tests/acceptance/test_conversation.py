@@ -196,7 +196,7 @@ def test_a_memory_document_that_is_not_utf8_degrades_the_context(
 def test_persist_exchange_failure_does_not_crash(root: Root, kind: Kind, caplog: pytest.LogCaptureFixture) -> None:
     context = kind(root, Failing("append", HISTORY)).context
     assert context.persist_exchange("Hello", "Hi") is False
-    assert any(warning.startswith("WARNING the exchange could not be remembered") for warning in warnings(caplog))
+    assert any(warning.startswith("WARNING the exchange could not be stored") for warning in warnings(caplog))
     assert not opened(root).exists(HISTORY)
 
 

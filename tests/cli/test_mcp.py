@@ -179,7 +179,7 @@ def test_a_closed_stdin_or_stdout_is_a_usage_error(script: str, closed: str) -> 
         (["--http", "--token-env", "NO_SUCH_VARIABLE"], 2, b"'NO_SUCH_VARIABLE' holds no token"),
         (["--http", "--token-env", "HOME", "--token-file", "x"], 2, b"exclude each other"),
         (["--http", "--token-file", "absent"], 1, b"'absent' cannot be read"),
-        (["--http", "--token-file", "short"], 2, b"a token is 16 or more"),
+        (["--http", "--token-file", "short"], 2, b"the token must be 16 or more"),
         (["--agent", "../x"], 5, b"is no agent id"),
     ],
 )

@@ -140,7 +140,7 @@ def test_a_bot_without_credentials_prints_one_message_per_failure_on_standard_er
     assert done.returncode == 0, done.stderr
     lines = done.stderr.splitlines()
     assert sum(line.startswith("memory could not be read (ReadError: ") for line in lines) == 1
-    assert sum(line.startswith("the exchange could not be remembered (AppendError: ") for line in lines) == 1
+    assert sum(line.startswith("the exchange could not be stored (AppendError: ") for line in lines) == 1
     assert "credentials" in done.stderr
     assert "bot-memories" in done.stderr
     assert "Traceback" not in done.stderr

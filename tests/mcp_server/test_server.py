@@ -266,12 +266,12 @@ async def test_additionally_registered_tools_and_resources_are_served() -> None:
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "localhost", "", "192.168.1.1"])
 async def test_http_is_served_only_on_loopback(host: str) -> None:
     async with AsyncAgentMemory.open(MemoryBackend()) as memory:
-        with pytest.raises(ValueError, match=r"the host is 127\.0\.0\.1 or ::1"):
+        with pytest.raises(ValueError, match=r"the host must be 127\.0\.0\.1 or ::1"):
             await serve_http(mcp_server(memory), token="t" * 16, host=host)
 
 
 @pytest.mark.parametrize("token", ["", "short", "t" * 16 + "\n", "t t" * 16, "é" * 16])
 async def test_http_is_served_only_with_a_token(token: str) -> None:
     async with AsyncAgentMemory.open(MemoryBackend()) as memory:
-        with pytest.raises(ValueError, match="a token is 16 or more"):
+        with pytest.raises(ValueError, match="the token must be 16 or more"):
             await serve_http(mcp_server(memory), token=token)

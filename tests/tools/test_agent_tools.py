@@ -161,7 +161,7 @@ def test_a_given_type_hint_is_accepted(private: AgentMemory, hint: str | None) -
 def test_an_unknown_type_hint_is_refused(private: AgentMemory) -> None:
     arguments = {"file_path": "a.md", "content_base64": encoded("x"), "file_type_hint": "markdown"}
     output = refused(AgentMemoryTools(private).call(WRITE, arguments))
-    assert output == "Error: the parameter `file_type_hint` is one of YAML, MARKDOWN, TEXT, UNKNOWN"
+    assert output == "Error: the parameter `file_type_hint` must be one of YAML, MARKDOWN, TEXT, UNKNOWN"
     assert everything(private) == {}
 
 

@@ -90,7 +90,7 @@ def test_the_claude_definition_has_a_type_and_a_name(tool: type[MemoryTool | Asy
 
 
 def test_an_unknown_style_is_refused() -> None:
-    with pytest.raises(ValueError, match="style is 'claude' or 'json_schema', not 'openai'"):
+    with pytest.raises(ValueError, match="style must be 'claude' or 'json_schema', not 'openai'"):
         MemoryTool.tool_definition("openai")  # type: ignore[arg-type]
 
 

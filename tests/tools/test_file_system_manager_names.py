@@ -68,7 +68,7 @@ def test_a_name_with_another_suffix_is_refused_with_a_valid_suggestion(
     manager: FileSystemManager, memory: AgentMemory
 ) -> None:
     for path in ("notes.txt", "notes", "docs/notes.md.exe", "md", "docs/.mdx", "notes.md~"):
-        with pytest.raises(InvalidPathError, match=r"names end in \.md; try ") as refused:
+        with pytest.raises(InvalidPathError, match=r"names must end in \.md; try ") as refused:
             manager.handle_create(path, "x")
         with pytest.raises(InvalidPathError):
             manager.handle_append(path, "x")
@@ -108,7 +108,7 @@ def test_the_caller_can_allow_other_suffixes() -> None:
     manager = FileSystemManager(AgentMemory.open("memory://"), suffixes=[".md", ".Txt"])
     manager.handle_create("a.txt", "x")
     manager.handle_append("a.txt", "x")
-    with pytest.raises(InvalidPathError, match=r"names end in \.md, \.txt; try 'a\.py\.md'"):
+    with pytest.raises(InvalidPathError, match=r"names must end in \.md, \.txt; try 'a\.py\.md'"):
         manager.handle_create("a.py", "x")
 
 

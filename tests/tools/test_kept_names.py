@@ -339,7 +339,7 @@ def test_a_tool_on_the_cron_directory_cannot_read_the_jobs() -> None:
 
 @pytest.mark.parametrize("cls", [MemoryTool, MemorySearch, AgentMemoryTools, AgentMemoryTool])
 def test_the_option_history_takes_only_true_or_false(cls: Any) -> None:
-    with pytest.raises(TypeError, match="history is True or False, not 'no'"):
+    with pytest.raises(TypeError, match="history must be True or False, not 'no'"):
         cls(AgentMemory.open("memory://"), history="no")
 
 

@@ -41,7 +41,7 @@ def test_create_overwrites_if_the_option_allows_it(memory: AgentMemory) -> None:
 
 
 def test_an_unknown_value_of_on_existing_is_refused(memory: AgentMemory) -> None:
-    with pytest.raises(ValueError, match="on_existing is 'error' or 'overwrite', not 'append'"):
+    with pytest.raises(ValueError, match="on_existing must be 'error' or 'overwrite', not 'append'"):
         caller(memory, on_existing="append")
 
 

@@ -251,5 +251,5 @@ def test_a_symbolic_link_is_not_followed(tmp_path: Path, strings: Literal["docs"
 
 
 def test_an_unknown_set_is_refused(memory: AgentMemory) -> None:
-    with pytest.raises(ValueError, match="strings is 'docs' or 'sdk', not 'typescript'"):
+    with pytest.raises(ValueError, match="strings must be 'docs' or 'sdk', not 'typescript'"):
         caller(memory, strings="typescript")

@@ -247,5 +247,5 @@ def test_a_file_that_is_no_utf8_text_is_an_unsupported_file_type(
 
 
 def test_a_limit_below_one_character_is_refused(memory: AgentMemory) -> None:
-    with pytest.raises(ValueError, match="max_view_characters is at least 1"):
+    with pytest.raises(ValueError, match="max_view_characters must be at least 1"):
         caller(memory, max_view_characters=0)

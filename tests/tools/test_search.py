@@ -221,11 +221,11 @@ def test_the_answer_says_that_nothing_was_found(memory: AgentMemory) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"query": ""}, "query is a text of one character or more"),
-        ({"context": -1}, "context is 0 to 10"),
-        ({"context": 11}, "context is 0 to 10"),
-        ({"max_results": 0}, "max_results is 1 to 200"),
-        ({"max_results": 201}, "max_results is 1 to 200"),
+        ({"query": ""}, "query must be a text of one character or more"),
+        ({"context": -1}, "context must be 0 to 10"),
+        ({"context": 11}, "context must be 0 to 10"),
+        ({"max_results": 0}, "max_results must be 1 to 200"),
+        ({"max_results": 201}, "max_results must be 1 to 200"),
         ({"glob": "x" * 1001}, "glob has at most 1,000 characters"),
     ],
 )
