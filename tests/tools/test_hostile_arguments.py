@@ -160,7 +160,7 @@ def test_an_unknown_tool_name_is_an_error(
     for name in names:
         result = AgentMemoryTools(stored).call(name, {"file_path": "a.md"})
         assert_refused(result, tmp_path)
-        assert "there are read_agent_memory_file" in result.output
+        assert "the tools are read_agent_memory_file" in result.output
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
