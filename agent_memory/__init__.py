@@ -8,6 +8,7 @@ an async twin. The contract for backends is in `agent_memory.backend`, the hooks
 from agent_memory.backend import Capabilities, Entry
 from agent_memory.core.actor import acting_as
 from agent_memory.errors import (
+    DISTRIBUTION,
     AgentMemoryError,
     AgentMemoryFileNotFoundError,
     AgentNotFoundError,
@@ -68,3 +69,11 @@ __all__ = [
     "external_id",
     "hookimpl",
 ]
+
+
+def __getattr__(name: str) -> str:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version(DISTRIBUTION)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -29,7 +29,15 @@ can be pickled.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
+
+DISTRIBUTION: Final = "agent-memory-files"
+"""The name on the package index, where another project has the name ``agentmemory``."""
+
+
+def install_hint(extra: str) -> str:
+    """The command that installs one of the extras."""
+    return f"pip install '{DISTRIBUTION}[{extra}]'"
 
 
 class AgentMemoryError(Exception):

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import zipfile
 from email.parser import Parser
 from pathlib import Path
+
+import agent_memory
+from agent_memory.errors import DISTRIBUTION
 
 PACKAGES = {
     "agent_memory",
@@ -61,4 +65,15 @@ def test_the_error_for_an_s3_url_without_s3fs_names_the_missing_extra() -> None:
         "except BackendNotAvailableError as error: print(error)\n"
     )
     printed = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
-    assert "pip install 'agent-memory[s3]'" in printed
+    assert "pip install 'agent-memory-files[s3]'" in printed
+
+
+def test_every_text_names_the_distribution_as_it_is_called(wheel: Path) -> None:
+    assert wheel.name.startswith(f"{DISTRIBUTION.replace('-', '_')}-{agent_memory.__version__}-")
+    root = Path(__file__).parents[1]
+    named = re.compile(r"[\w-]*agent-?memory[\w-]*(?=\[[a-z0-9]+[],])")
+    for folder in ("agent_memory", "backends", "docs", "examples", "tests", "."):
+        for path in (root / folder).rglob("*") if folder != "." else root.iterdir():
+            if path.suffix in (".py", ".md", ".toml") and not {"evidence", "decisions"} & set(path.parts):
+                names = set(named.findall(path.read_text(encoding="utf-8")))
+                assert names <= {DISTRIBUTION, "agent_memory"}, path

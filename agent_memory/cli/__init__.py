@@ -23,6 +23,8 @@ import signal
 import sys
 import warnings
 
+from agent_memory.errors import install_hint
+
 __all__ = ["main"]
 
 _NEEDED = ("click", "rich")
@@ -53,5 +55,5 @@ def main() -> None:
 
 
 def _not_installed(missing: list[str]) -> int:
-    sys.stderr.write(f"Error: the command line needs {' and '.join(missing)}: pip install 'agent-memory[cli]'\n")
+    sys.stderr.write(f"Error: the command line needs {' and '.join(missing)}: {install_hint('cli')}\n")
     return 6

@@ -22,6 +22,7 @@ from agent_memory.cli.output import Exit, report
 from agent_memory.cli.plugins import plugins
 from agent_memory.cli.policy import s3_policy
 from agent_memory.cli.settings import Command, failures_shown, global_options, log_to
+from agent_memory.errors import DISTRIBUTION
 
 _HELP = """Storage for the memory of AI agents: small text files on local disk, in memory and on S3.
 
@@ -107,7 +108,7 @@ def _discard_output() -> None:
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
 )
-@click.version_option(package_name="agent-memory", message="%(version)s")
+@click.version_option(package_name=DISTRIBUTION, message="%(version)s")
 @click.pass_context
 def app(ctx: click.Context) -> None:
     if ctx.invoked_subcommand is None:

@@ -12,7 +12,7 @@ import click
 from agent_memory.cli.output import Exit, counted, draw, note, show_json
 from agent_memory.cli.settings import Settings
 from agent_memory.cli.steps import reported
-from agent_memory.errors import AgentMemoryError, BackendNotAvailableError
+from agent_memory.errors import AgentMemoryError, BackendNotAvailableError, install_hint
 
 if TYPE_CHECKING:
     from agent_memory.testing.conformance import Outcome, Promise
@@ -23,7 +23,7 @@ def report_contract(settings: Settings, url: str, rounds: int) -> Exit:
     try:
         from agent_memory.testing.conformance import conform
     except ImportError as error:
-        advice = "the contract needs pytest and Hypothesis: pip install 'agent-memory[testing]'"
+        advice = f"the contract needs pytest and Hypothesis: {install_hint('testing')}"
         raise BackendNotAvailableError(advice) from error
     with ExitStack() as stack:
         bars: list[Any] = []

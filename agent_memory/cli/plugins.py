@@ -10,7 +10,7 @@ import click
 
 from agent_memory.cli.output import Exit, draw, show_json
 from agent_memory.cli.settings import Command, Settings, pass_settings
-from agent_memory.errors import AgentMemoryError
+from agent_memory.errors import DISTRIBUTION, AgentMemoryError
 from agent_memory.hookspecs import PROJECT
 from agent_memory.plugins.configuration import Installed, close, configuration, installed_plugins, made, package_of
 from agent_memory.registry import GROUP, broken_plugins
@@ -51,7 +51,7 @@ def plugins(settings: Settings) -> None:
 def _always() -> list[Row]:
     from agent_memory.plugins.logging import LoggingPlugin
 
-    version = importlib.metadata.version("agent-memory")
+    version = importlib.metadata.version(DISTRIBUTION)
     return [Row(_ALWAYS, f"agent-memory {version}", True, _hooks(LoggingPlugin))]
 
 

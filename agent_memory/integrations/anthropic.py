@@ -1,4 +1,4 @@
-"""The memory tool for the tool runner of Claude's Python SDK. Needs ``pip install 'agent-memory[anthropic]'``."""
+"""The memory tool for the tool runner of Claude's Python SDK. Needs ``pip install 'agent-memory-files[anthropic]'``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from agent_memory.backend import Uncopied
 from agent_memory.core.sync_facade import step, sync_facade
-from agent_memory.errors import AgentMemoryFileNotFoundError, BackendNotAvailableError
+from agent_memory.errors import AgentMemoryFileNotFoundError, BackendNotAvailableError, install_hint
 from agent_memory.memory import AgentMemory, AsyncAgentMemory
 from agent_memory.tools._protected import for_tools
 from agent_memory.tools._strings import StringSet
@@ -17,7 +17,7 @@ try:
     from anthropic.tools import BetaAbstractMemoryTool, BetaAsyncAbstractMemoryTool, ToolError
     from anthropic.types.beta import BetaCacheControlEphemeralParam, BetaMemoryTool20250818Command
 except ImportError as error:
-    raise BackendNotAvailableError("the Claude SDK is missing: pip install 'agent-memory[anthropic]'") from error
+    raise BackendNotAvailableError(f"the Claude SDK is missing: {install_hint('anthropic')}") from error
 
 __all__ = ["AgentMemoryTool", "AsyncAgentMemoryTool"]
 

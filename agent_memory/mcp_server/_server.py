@@ -30,7 +30,7 @@ from mcp.types import (
 from pydantic import ValidationError
 
 from agent_memory.backend import Uncopied
-from agent_memory.errors import AgentMemoryError, AgentMemoryFileNotFoundError, InvalidPathError
+from agent_memory.errors import DISTRIBUTION, AgentMemoryError, AgentMemoryFileNotFoundError, InvalidPathError
 from agent_memory.mcp_server._definitions import INSTRUCTIONS, definitions
 from agent_memory.memory import AsyncAgentMemory
 from agent_memory.reading.reader import Reader
@@ -78,7 +78,7 @@ class _MemoryServer(Uncopied, MCPServer[Any]):
     """
 
     def __init__(self, memory: AsyncAgentMemory, name: str, actor: str | None, history: bool) -> None:
-        version = importlib.metadata.version("agent-memory")
+        version = importlib.metadata.version(DISTRIBUTION)
         # The server is not notified of changes by other programs, so it offers no subscriptions.
         super().__init__(name, instructions=INSTRUCTIONS, version=version, log_level="WARNING", subscriptions=False)
         self._memory = memory if actor is None else memory.acting_as(actor)

@@ -1,4 +1,4 @@
-"""Tools to test backends, and code that uses a memory: ``pip install 'agent-memory[testing]'``.
+"""Tools to test backends, and code that uses a memory: ``pip install 'agent-memory-files[testing]'``.
 
 The tests of a backend subclass `BackendContract` and define one fixture::
 

@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any, NoReturn, TypeAlias
 
 from agent_memory.backend import ANY, BackendFactory, WriteWhen, hookimpl
-from agent_memory.errors import BackendNotAvailableError, UnsupportedOperationError
+from agent_memory.errors import BackendNotAvailableError, UnsupportedOperationError, install_hint
 from agent_memory.key import Key
 from agent_memory.object_store import ObjectStoreBackend, bucket_and_prefix, take_single_writer
 from agent_memory_obstore._client import ObstoreStore
@@ -72,7 +72,7 @@ def _open(open_store: Open, url: str, options: Mapping[str, object]) -> ObstoreB
     try:
         return ObstoreBackend(bucket, prefix, options, open_store)
     except ImportError as error:
-        raise BackendNotAvailableError("engine='obstore' needs obstore: pip install 'agent-memory[obstore]'") from error
+        raise BackendNotAvailableError(f"engine='obstore' needs obstore: {install_hint('obstore')}") from error
 
 
 @hookimpl

@@ -15,6 +15,8 @@ from typing import Any
 
 from fsspec.asyn import get_loop
 
+from agent_memory.errors import DISTRIBUTION
+
 _CLOSE_SECONDS = 0.5
 _REDIRECTS = (301, 302, 303, 307, 308)
 _REGION = "x-amz-bucket-region"
@@ -67,8 +69,8 @@ def user_agent(session: Any, config: Mapping[str, object]) -> dict[str, str]:
     It also saves a tenth of the time of each request: botocore computes its own user agent twice per request.
     """
     chosen = {"user_agent", "user_agent_appid"} & config.keys() or session.get_config_variable("user_agent_appid")
-    names = (f"{name}/{version(name)}" for name in ("agent-memory", "aiobotocore"))
-    return {} if chosen else {"user_agent": " ".join(names)}
+    names = f"agent-memory/{version(DISTRIBUTION)} aiobotocore/{version('aiobotocore')}"
+    return {} if chosen else {"user_agent": names}
 
 
 def send_at_once(client: Any) -> None:

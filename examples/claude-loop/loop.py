@@ -1,6 +1,6 @@
 """Claude's tool runner with a memory on local disk; runs without an API key, against a stand-in for the API.
 
-pip install 'agent-memory[anthropic]'
+pip install 'agent-memory-files[anthropic]'
 python loop.py
 """
 

@@ -201,14 +201,14 @@ def test_the_command_names_the_missing_extra() -> None:
     program = "import sys; sys.modules['mcp'] = None; from agent_memory.cli import main; main()"
     done = subprocess.run([sys.executable, "-c", program, "mcp"], capture_output=True, check=False)
     assert (done.returncode, done.stdout) == (6, b"")
-    assert done.stderr == b"Error: the MCP SDK is missing: pip install 'agent-memory[mcp]'\n"
+    assert done.stderr == b"Error: the MCP SDK is missing: pip install 'agent-memory-files[mcp]'\n"
 
 
 def test_the_library_names_the_missing_extra() -> None:
     program = "import sys; sys.modules['mcp'] = None; import agent_memory.mcp_server"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False, text=True)
     assert done.stderr.splitlines()[-1] == (
-        "agent_memory.errors.BackendNotAvailableError: the MCP SDK is missing: pip install 'agent-memory[mcp]'"
+        "agent_memory.errors.BackendNotAvailableError: the MCP SDK is missing: pip install 'agent-memory-files[mcp]'"
     )
 
 

@@ -77,7 +77,7 @@ def test_the_command_names_the_missing_extra(missing: str, tmp_path: Path) -> No
     done = subprocess.run([sys.executable, "-c", program, "ls"], capture_output=True, cwd=tmp_path, check=False)
     assert done.returncode == 6
     assert done.stdout == b""
-    assert done.stderr == f"Error: the command line needs {missing}: pip install 'agent-memory[cli]'\n".encode()
+    assert done.stderr == f"Error: the command line needs {missing}: pip install 'agent-memory-files[cli]'\n".encode()
 
 
 def test_the_library_imports_neither_click_nor_rich(tmp_path: Path) -> None:

@@ -25,8 +25,7 @@ def test_a_system_message_in_the_history_is_omitted_counted_and_warned_about(
         assert history.withheld == 6 if last_n != 2 else history.withheld >= 1
     assert contents(conversation.load_history(1)) == ["b"]
     assert contents(conversation.iter_history()) == ["a", "b"]
-    told = "WARNING history.jsonl: 6 system messages were left out; "
-    told += "ConversationMemory(system_messages=True) includes them"
+    told = (
         "WARNING history.jsonl: 6 system messages were left out; ConversationMemory(system_messages=True) includes them"
     )
     assert told in warnings(caplog)

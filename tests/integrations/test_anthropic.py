@@ -154,7 +154,7 @@ def test_the_error_names_the_missing_extra() -> None:
         "except ImportError as error:\n    print(error)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "pip install 'agent-memory[anthropic]'" in done.stdout
+    assert "pip install 'agent-memory-files[anthropic]'" in done.stdout
 
 
 def test_the_example_loop_runs_unchanged(tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ def test_a_prefix_that_is_too_long_is_refused() -> None:
 
 def test_the_error_names_the_package_to_install_if_obstore_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "obstore.store", None)
-    with pytest.raises(BackendNotAvailableError, match=r"pip install 'agent-memory\[obstore\]'"):
+    with pytest.raises(BackendNotAvailableError, match=r"pip install 'agent-memory-files\[obstore\]'"):
         AgentMemory.open("s3://memories", storage_options={"engine": "obstore"})
 
 
