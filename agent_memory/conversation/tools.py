@@ -93,7 +93,7 @@ def _integer(given: Mapping[str, object], name: str, default: int) -> int:
     if value is None:
         return default
     if isinstance(value, bool) or not isinstance(value, int):
-        raise Malformed(f"the parameter `{name}` is an integer, not {type(value).__name__}")
+        raise Malformed(f"the parameter `{name}` must be an integer, not {type(value).__name__}")
     return value
 
 

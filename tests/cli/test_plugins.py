@@ -35,7 +35,7 @@ def test_installed_plugins_are_listed_with_their_hooks(run: Run) -> None:
     }
     assert found["redaction"]["hooks"] == ["agent_memory_filter_content"]
     assert "agent_memory_after_operation" in found["audit"]["hooks"]
-    assert all(row["package"].startswith("agent-memory ") and row["error"] is None for row in found.values())
+    assert all(row["package"].startswith("agent-memory-files ") and row["error"] is None for row in found.values())
     text = run("plugins").stdout
     assert "filter_content" in text
 

@@ -98,7 +98,7 @@ def test_days_must_be_an_integer_and_none_or_a_huge_number_means_all_time(search
     if days is None or type(days) is int:
         assert matches(result) == (0 if days == 1 else 10)
     else:
-        assert result.output == f"Error: the parameter `days` is an integer, not {type(days).__name__}"
+        assert result.output == f"Error: the parameter `days` must be an integer, not {type(days).__name__}"
 
 
 @pytest.mark.parametrize("most", NUMBERS, ids=lambda most: ascii(most)[:14])
@@ -109,7 +109,7 @@ def test_max_results_must_be_an_integer_and_is_clamped(search: SearchHistoryTool
     elif type(most) is int:
         assert matches(result) == min(50, max(1, most))
     else:
-        assert result.output == f"Error: the parameter `max_results` is an integer, not {type(most).__name__}"
+        assert result.output == f"Error: the parameter `max_results` must be an integer, not {type(most).__name__}"
 
 
 def test_numbers_in_json_arguments_are_checked_the_same_way(search: SearchHistoryTool) -> None:
