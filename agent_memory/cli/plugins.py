@@ -52,7 +52,7 @@ def _always() -> list[Row]:
     from agent_memory.plugins.logging import LoggingPlugin
 
     version = importlib.metadata.version(DISTRIBUTION)
-    return [Row(_ALWAYS, f"agent-memory {version}", True, _hooks(LoggingPlugin))]
+    return [Row(_ALWAYS, f"{DISTRIBUTION} {version}", True, _hooks(LoggingPlugin))]
 
 
 def _configurable(enabled: dict[str, dict[str, Any]]) -> list[Row]:

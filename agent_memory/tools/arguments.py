@@ -80,9 +80,9 @@ def checked(arguments: Mapping[str, object], parameters: Parameters) -> Values:
         value = arguments.get(name)
         if value is None:
             if parameter.required:
-                raise Malformed(f"the parameter `{name}` is missing; it is {_WORDS[parameter.type]}")
+                raise Malformed(f"the parameter `{name}` is missing; it must be {_WORDS[parameter.type]}")
         elif not _fits(value, parameter.type):
-            raise Malformed(f"the parameter `{name}` is {_WORDS[parameter.type]}, not {type(value).__name__}")
+            raise Malformed(f"the parameter `{name}` must be {_WORDS[parameter.type]}, not {type(value).__name__}")
         else:
             values[name] = value
     return values
