@@ -94,7 +94,7 @@ def test_a_memory_url_without_a_name_is_private_and_with_one_is_shared() -> None
 
 @pytest.mark.parametrize("root", [None, 3, b"bytes", ["a"]])
 def test_a_root_of_another_type_is_refused(root: str) -> None:
-    with pytest.raises(TypeError, match="root is a"):
+    with pytest.raises(TypeError, match="root must be a"):
         AgentMemoryService(root)
 
 
