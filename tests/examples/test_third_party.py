@@ -15,7 +15,12 @@ pytestmark = pytest.mark.long  # builds three wheels and an environment
 EXAMPLES = Path(__file__).parents[2] / "examples"
 EXAMPLE = EXAMPLES / "agent-memory-sqlite"
 PLUGIN = EXAMPLES / "agent-memory-office-hours"
-OPTIONAL = ("the backend goes file by file", "the backend does not promise that nothing is kept")
+OPTIONAL = (
+    "the backend goes file by file",
+    "the backend does not promise that nothing is kept",
+    "the backend writes no file in parts",
+    "the backend copies and deletes",
+)
 
 
 def _run(*command: str | Path, cwd: Path) -> str:
