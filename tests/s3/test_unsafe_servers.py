@@ -111,8 +111,8 @@ def test_doctor_says_so(unsafe: tuple[S3Server, str]) -> None:
 def test_doctor_finds_a_server_that_replaces_files_in_place(rclone: S3Server, engine: str) -> None:
     server = rclone.by(engine)
     options = [part for name, value in server.options.items() for part in ("-o", f"{name}={value}")]
-    looks = (CliRunner().invoke(app, ["--url", server.new_url(), *options, "doctor"]).output for _ in range(5))
-    assert any("Not kept: atomic_write" in look for look in looks)  # a reader meets the moment in nearly every look
+    looks = (CliRunner().invoke(app, ["--url", server.new_url(), *options, "doctor"]).output for _ in range(40))
+    assert any("Not kept: atomic_write" in look for look in looks)  # the first look mostly; later on a busy machine
 
 
 @pytest.mark.long
