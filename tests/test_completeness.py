@@ -277,7 +277,7 @@ LINES: dict[str, list[str]] = {
     "read": ["notes.md"], "write": ["n.md", "x"], "append": ["notes.md", "x"], "create": ["n.md", "x"],
     "edit": ["notes.md", "--replace", "one", "two"], "ls": [], "tree": [], "rm": ["notes.md"],
     "mv": ["notes.md", "n.md"], "cp": ["notes.md", "n.md"], "agents": [], "view": [], "search": ["one"],
-    "history": ["show"], "import": ["folder"], "export": ["out"], "forget": ["notes.md"],
+    "history": ["show"], "import": ["folder"], "export": ["out"], "forget": ["--yes", "notes.md"],
 }  # fmt: skip
 BELOW = {"doctor", "demo", "audit"}
 """Look at the storage itself, or at the log of what was done to it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,6 +30,7 @@ _NO_LOG: Final = (
 )
 _EDITED: Final = "edited"
 _TEXTS: Final = ("event", "time", "id", "actor", "agent", "operation", "path", "target", "outcome", "error", "digest")
+_OF_THE_LOG: Final = ("begin", "segment")
 _UNCHANGED: Final = ("error", "denied")
 
 
@@ -113,6 +114,7 @@ def _lines(findings: Sequence[Finding], *, anchored: bool) -> Iterator[str]:
               help="Only records of --agent that wrote or appended just what this file holds.")  # fmt: skip
 @click.option("--since", type=click.DateTime(), help="Only records from this time on, in UTC.")
 @click.option("--until", type=click.DateTime(), help="Only records before this time, in UTC.")
+@click.option("-n", "--last", type=click.IntRange(min=1), metavar="N", help="Only the last N of these.")
 @pass_settings
 def show(
     settings: Settings,
@@ -121,8 +123,12 @@ def show(
     content: Path | None,
     since: datetime | None,
     until: datetime | None,
+    last: int | None,
 ) -> None:
-    """Print the records of an audit log: of --agent, by --actor, about a path, of a content, of a time."""
+    """Print the records of an audit log: of --agent, by --actor, about a path, of a content, of a time.
+
+    Records by which a log begins, or goes on in another file, are left out: they are for audit verify.
+    """
     if settings.chosen_agent is not None:
         Key.agent(settings.chosen_agent)
     wanted = _by_name(path) if path is not None else None
@@ -130,7 +136,8 @@ def show(
 
     def chosen(record: Record) -> bool:
         return (
-            (settings.chosen_agent is None or record.get("agent") == settings.chosen_agent)
+            (record["event"] not in _OF_THE_LOG or _EDITED in record)
+            and (settings.chosen_agent is None or record.get("agent") == settings.chosen_agent)
             and (settings.actor is None or record.get("actor") == settings.actor)
             and (wanted is None or wanted(record))
             and (digest is None or digest in (record.get("digest"), record.get("before_digest")))
@@ -138,7 +145,8 @@ def show(
             and (until is None or _time(record) < until.replace(tzinfo=UTC))
         )
 
-    _print(settings, filter(chosen, _records(settings, target)))
+    found = filter(chosen, _records(settings, target))
+    _print(settings, found if last is None else iter(deque(found, maxlen=last)))
 
 
 @audit.command()

@@ -70,7 +70,12 @@ class Diagnosis:
     @property
     def faults(self) -> list[str]:
         """What makes the verdict bad."""
-        faults = [f"{each.promise}: {each.detail}" for each in self.findings if each.broken or each.failed]
+        faults = [f"{each.promise}: {each.detail}" for each in self.findings if each.broken]
+        by_cause: dict[str, list[str]] = {}
+        for each in self.findings:
+            if each.failed and not each.broken:
+                by_cause.setdefault(each.detail, []).append(each.promise)
+        faults += [f"{', '.join(promises)}: {cause}" for cause, promises in by_cause.items()]
         if self.unlisted:
             faults.append(f"the files could not be listed: {self.unlisted}")
         if self.left:

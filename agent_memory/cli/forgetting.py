@@ -25,7 +25,7 @@ from agent_memory.runners import close_backend
 
 @click.command(cls=Command)
 @click.argument("path", type=memory_path, required=False)
-@click.option("-y", "--yes", is_flag=True, help="Do not ask first, in a terminal.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask first; needed where there is no terminal.")
 @log_option
 @key_option
 @pass_settings
@@ -75,8 +75,10 @@ def _named(settings: Settings, path: str | None) -> str:
 
 
 def _ask_first(settings: Settings, path: str, yes: bool) -> None:
-    if yes or sys.stdin is None or not sys.stdin.isatty():
+    if yes:
         return
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise click.UsageError("forget asks first, and there is no terminal to ask in; --yes erases without a question")
     what = f"{field(path)} of {settings.agent}" if path else f"all of {settings.agent}"
     if not click.confirm(printable(f"Erase {what} for good?"), err=True):
         raise click.ClickException("nothing was erased")

@@ -306,7 +306,8 @@ def _print(done: str, moved: Moved) -> None:
     for text in moved.notes:
         note(text)
     untried = f", {moved.untried:,} not tried after too many failures" if moved.untried else ""
-    left_out = f", {len(moved.left):,} left out" if moved.left else ""
+    out = len(moved.left) + len(moved.left_out)
+    left_out = f", {out:,} left out" if out else ""
     click.echo(f"{done} {counted(moved.written, 'file')}, {moved.equal:,} were there already{left_out}{untried}")
 
 

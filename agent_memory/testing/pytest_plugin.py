@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from agent_memory import AgentMemory, AgentMemoryService
+    from agent_memory import AgentMemory, AgentMemoryService, AsyncAgentMemory, AsyncAgentMemoryService
 
 
 @pytest.fixture
@@ -28,3 +28,17 @@ def agent_memory_service() -> Iterator[AgentMemoryService]:
 def agent_memory(agent_memory_service: AgentMemoryService) -> AgentMemory:
     """The memory of the agent ``default`` of ``agent_memory_service``."""
     return agent_memory_service.agent("default")
+
+
+@pytest.fixture
+def async_agent_memory_service() -> AsyncAgentMemoryService:
+    """The same for async tests, of any plugin that runs them; in memory there is nothing to close."""
+    from agent_memory import AsyncAgentMemoryService
+
+    return AsyncAgentMemoryService("memory://")
+
+
+@pytest.fixture
+def async_agent_memory(async_agent_memory_service: AsyncAgentMemoryService) -> AsyncAgentMemory:
+    """The memory of the agent ``default`` of ``async_agent_memory_service``."""
+    return async_agent_memory_service.agent("default")

@@ -28,7 +28,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "doctor": ("--rounds", "1"),
     "edit": ("plan.md", "--replace", "the", "a"),
     "export": ("folder",),
-    "forget": ("plan.md",),
+    "forget": ("--yes", "plan.md"),
     "history append": ("hello", "--role", "user"),
     "history search": ("river",),
     "history show": (),

@@ -29,7 +29,7 @@ def records(run: Run, *options: str) -> list[dict[str, Any]]:
     result = run(*options, "--json", "audit", "show")
     assert result.exit_code == 0, result.stderr
     found: list[dict[str, Any]] = json.loads(result.stdout)["records"]
-    return [record for record in found if record["event"] not in ("begin", "segment")]
+    return found
 
 
 def test_three_writes_are_shown_with_who_did_them(run: Run) -> None:
@@ -41,6 +41,16 @@ def test_three_writes_are_shown_with_who_did_them(run: Run) -> None:
     me = login_name()
     assert found == [(me, "write", "a.md"), (me, "write", "b.md"), (me, "write", "c.md"), ("ann", "append", "a.md")]
     assert run("audit", "verify").exit_code == 0
+
+
+def test_show_prints_operations_and_with_n_the_last_ones(run: Run) -> None:
+    for name in ("a.md", "b.md", "c.md"):
+        run("write", name, "x")
+    lines = run("audit", "show").stdout.splitlines()
+    assert [line.split("  ")[4] for line in lines] == ["a.md", "b.md", "c.md"]
+    assert run("audit", "show", "-n", "2").stdout.splitlines() == lines[1:]
+    assert run("audit", "show", "-n", "5", "--path", "a.md").stdout.splitlines() == lines[:1]
+    assert run("audit", "show", "-n", "0").exit_code == 2
 
 
 @pytest.mark.usefixtures("seeded")

@@ -33,14 +33,14 @@ def files(store: Path) -> list[str]:
 
 
 def test_an_agent_is_forgotten(run: Run, store: Path) -> None:
-    result = run("--url", str(store), "forget", "--agent", "bob")
+    result = run("--url", str(store), "forget", "--yes", "--agent", "bob")
     assert (result.exit_code, result.stdout, result.stderr) == (0, "forgot 2 files of bob\n", "")
     assert files(store) == ["eve/a.md"]
     assert "forget" in run("--url", str(store), "audit", "show").stdout
 
 
 def test_without_an_audit_log_there_is_no_receipt(run: Run, store: Path) -> None:
-    result = run("--url", str(store), "--no-audit", "forget", "--agent", "bob")
+    result = run("--url", str(store), "--no-audit", "forget", "--yes", "--agent", "bob")
     assert (result.exit_code, "no receipt" in result.stderr) == (0, True)
     assert not (store / ".agent-memory").exists()
 
@@ -49,7 +49,7 @@ def test_the_salt_of_the_store_is_destroyed_whichever_log_gets_the_receipt(run: 
     url = ("--url", str(store))
     assert run(*url, "write", "--agent", "bob", "a.md", "x").exit_code == 0
     assert list((store / ".agent-memory/salts").iterdir())
-    result = run(*url, "--no-audit", "forget", "--agent", "bob", "--log", "other/audit.jsonl")
+    result = run(*url, "--no-audit", "forget", "--yes", "--agent", "bob", "--log", "other/audit.jsonl")
     assert (result.exit_code, result.stderr) == (0, "")
     assert not (store / ".agent-memory/salts").exists()
     for log in ((), ("--log", "other/audit.jsonl")):
@@ -57,7 +57,9 @@ def test_the_salt_of_the_store_is_destroyed_whichever_log_gets_the_receipt(run: 
         assert run(*url, "audit", "verify", *log).exit_code == 0
 
 
-@pytest.mark.parametrize("options", [("--agent", "bob", "forget", "a.md"), ("forget", "a.md", "--agent", "bob")])
+@pytest.mark.parametrize(
+    "options", [("--agent", "bob", "forget", "--yes", "a.md"), ("forget", "--yes", "a.md", "--agent", "bob")]
+)
 def test_a_file_is_forgotten_of_the_agent_that_the_option_names(
     run: Run, store: Path, options: tuple[str, ...]
 ) -> None:
@@ -67,13 +69,15 @@ def test_a_file_is_forgotten_of_the_agent_that_the_option_names(
 
 
 def test_forget_that_finds_nothing_says_so_and_ends_with_1(run: Run, store: Path) -> None:
-    assert run("--url", str(store), "forget", "--agent", "bob").exit_code == 0
-    result = run("--url", str(store), "forget", "--agent", "bob")
+    assert run("--url", str(store), "forget", "--yes", "--agent", "bob").exit_code == 0
+    result = run("--url", str(store), "forget", "--yes", "--agent", "bob")
     assert (result.exit_code, result.stdout) == (1, "nothing to forget: the store keeps nothing of bob\n")
-    result = run("--url", str(store), "forget", "eve")
+    result = run("--url", str(store), "forget", "--yes", "eve")
     assert (result.exit_code, result.stdout) == (1, "nothing to forget: the store keeps nothing of eve of default\n")
     assert "forget --agent eve" in result.stderr
-    assert json.loads(run("--url", str(store), "--json", "forget", "x.md", "--agent", "eve").stdout)["files"] == 0
+    assert (
+        json.loads(run("--url", str(store), "--json", "forget", "--yes", "x.md", "--agent", "eve").stdout)["files"] == 0
+    )
     assert files(store) == ["eve/a.md"]
     with AgentMemoryService(store) as service:
         assert service.forget_memory("bob").files == 0
@@ -84,10 +88,10 @@ def test_a_salt_is_destroyed_though_no_file_is_left(run: Run, store: Path) -> No
     with AuditPlugin(url) as audit, AgentMemoryService(url, plugins=[audit]) as service:
         service.write_memory_file("bob", "a.md", "y")
         service.agent("bob").delete_tree("")
-    result = run("--url", str(store), "forget", "--agent", "bob")
+    result = run("--url", str(store), "forget", "--yes", "--agent", "bob")
     told = "forgot 0 files of bob, and the salt of its digests in the audit log\n"
     assert (result.exit_code, result.stdout) == (0, told)
-    assert run("--url", str(store), "forget", "--agent", "bob").exit_code == 1
+    assert run("--url", str(store), "forget", "--yes", "--agent", "bob").exit_code == 1
 
 
 @pytest.mark.parametrize(
@@ -114,6 +118,12 @@ def test_forget_asks_first_in_a_terminal(
     assert (b"nothing was erased" in done.stderr) is (code == 1)
 
 
+def test_without_a_terminal_forget_erases_nothing_unless_yes_is_said(run: Run, store: Path) -> None:
+    result = run("--url", str(store), "forget", "--agent", "bob")
+    assert (result.exit_code, "--yes" in result.stderr) == (2, True)
+    assert len(files(store)) == 3
+
+
 def test_a_file_is_forgotten_and_a_receipt_is_left(run: Run, store: Path) -> None:
     with AuditPlugin("log/audit.jsonl", required=True):
         pass
@@ -124,6 +134,7 @@ def test_a_file_is_forgotten_and_a_receipt_is_left(run: Run, store: Path) -> Non
         "--actor",
         "ops",
         "forget",
+        "--yes",
         "dir/b.md",
         "--agent",
         "bob",
@@ -143,7 +154,7 @@ def test_the_log_of_the_store_gets_the_receipt(run: Run, store: Path) -> None:
         service.write_memory_file("bob", "a.md", "y")
     salts = store / ".agent-memory" / "salts"
     assert [path.name for path in salts.iterdir()] == ["bob.salt"]
-    result = run("--url", str(store), "forget", "--agent", "bob")
+    result = run("--url", str(store), "forget", "--yes", "--agent", "bob")
     assert (result.exit_code, result.stderr) == (0, "")
     assert not salts.exists()
     assert "forget" in run("--url", str(store), "audit", "show").stdout
@@ -155,10 +166,13 @@ def test_a_keyed_log_needs_its_key_before_anything_is_erased(run: Run, store: Pa
     (tmp_path / "key").write_bytes(KEY)
     with AuditPlugin("k.jsonl", key=KEY) as audit, AgentMemoryService("memory://", plugins=[audit]) as service:
         service.write_memory_file("bob", "a.md", "x")
-    result = run("--url", str(store), "forget", "--agent", "bob", "--log", "k.jsonl")
+    result = run("--url", str(store), "forget", "--yes", "--agent", "bob", "--log", "k.jsonl")
     assert (result.exit_code, "--key-file" in result.stderr) == (2, True)
     assert len(files(store)) == 3
-    assert run("--url", str(store), "forget", "--agent", "bob", "--log", "k.jsonl", "--key-file", "key").exit_code == 0
+    assert (
+        run("--url", str(store), "forget", "--yes", "--agent", "bob", "--log", "k.jsonl", "--key-file", "key").exit_code
+        == 0
+    )
     assert run("audit", "verify", "--log", "k.jsonl", "--key-file", "key").exit_code == 0
     assert files(store) == ["eve/a.md"]
 
@@ -168,19 +182,19 @@ def test_a_log_of_the_configuration_gets_the_receipt_and_says_if_it_cannot_destr
 ) -> None:
     monkeypatch.setenv("AGENT_MEMORY_PLUGINS", '{"audit": {"target": "log/audit.jsonl"}}')
     assert run("--url", str(store), "write", "a.md", "x").exit_code == 0
-    result = run("--url", str(store), "forget", "a.md")
+    result = run("--url", str(store), "forget", "--yes", "a.md")
     assert (result.exit_code, result.stderr) == (0, "")
     assert run("--url", str(store), "write", "a.md", "x").exit_code == 0
     (tmp_path / "log/audit.jsonl.salts").rename(tmp_path / "elsewhere")
     (tmp_path / "log/audit.jsonl.salts").symlink_to(tmp_path / "elsewhere")
-    result = run("--url", str(store), "forget", "a.md")
+    result = run("--url", str(store), "forget", "--yes", "a.md")
     assert result.exit_code == 1
     assert "required plugin 'AuditPlugin' could not report it" in result.stderr
 
 
 def test_names_that_no_key_can_name_are_told(run: Run, store: Path) -> None:
     (store / "agent_memory" / "bob" / "what?.md").write_text("x")
-    result = run("--url", str(store), "forget", "--agent", "bob")
+    result = run("--url", str(store), "forget", "--yes", "--agent", "bob")
     assert (result.exit_code, "1 name left" in result.stderr) == (1, True)
 
 
@@ -189,7 +203,7 @@ def test_names_that_no_key_can_name_are_told(run: Run, store: Path) -> None:
     [(["--agent", "bob", ""], 2), (["../eve"], 5), (["--agent", "b/ob"], 5), ([], 2), (["bob", "a.md"], 2)],
 )
 def test_what_makes_no_sense_is_refused(run: Run, store: Path, args: list[str], code: int) -> None:
-    assert run("--url", str(store), "forget", *args).exit_code == code
+    assert run("--url", str(store), "forget", "--yes", *args).exit_code == code
     assert len(files(store)) == 3
 
 

@@ -39,7 +39,7 @@ def left_out(result: Result) -> dict[str, str]:
 def test_a_repository_and_credentials_are_left_out_and_each_is_printed(run: Run, project: Path) -> None:
     result = run("import", str(project))
     assert result.exit_code == 0
-    assert result.stdout == "imported 5 files, 0 were there already\n"
+    assert result.stdout == "imported 5 files, 0 were there already, 4 left out\n"
     assert result.stderr.splitlines() == [
         "Left out (no --all): '.env'",
         "Left out (no --all): '.env.local'",
@@ -85,7 +85,7 @@ def test_a_dry_run_tells_what_would_be_written_and_writes_nothing(run: Run, proj
     result = run("import", str(project), "--dry-run", "--exclude", "build")
     assert result.exit_code == 0
     told = ["would write a.md", "would write deep/b.md", "would write x.log"]
-    assert result.stdout.splitlines() == [*told, "would import 3 files, 0 were there already"]
+    assert result.stdout.splitlines() == [*told, "would import 3 files, 0 were there already, 5 left out"]
     assert [path.name for path in tmp_path.iterdir()] == ["project"]
     run("write", "a.md", "of a.md")
     run("write", "x.log", "another")

@@ -65,6 +65,29 @@ def test_a_plain_test_uses_the_fixture(pytester: pytest.Pytester) -> None:
     pytester.runpytest_subprocess("-q", "-p", "no:cacheprovider").assert_outcomes(passed=2)
 
 
+def test_an_async_test_uses_the_fixture(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.asyncio
+        async def test_first(async_agent_memory, async_agent_memory_service):
+            await async_agent_memory.append("log.md", "one")
+            assert await async_agent_memory_service.read_memory_file("default", "log.md") == "one"
+
+        @pytest.mark.anyio
+        async def test_second(async_agent_memory, anyio_backend):
+            assert await async_agent_memory.list() == ()
+
+        @pytest.fixture
+        def anyio_backend():
+            return "asyncio"
+        """
+    )
+    options = ("-o", "asyncio_default_fixture_loop_scope=function", "-W", "error", "-p", "no:cacheprovider")
+    pytester.runpytest_subprocess(*options).assert_outcomes(passed=2)
+
+
 def test_a_session_that_uses_no_model_does_not_load_hypothesis() -> None:
     code = "import agent_memory.testing.pytest_plugin, sys; print('hypothesis' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
