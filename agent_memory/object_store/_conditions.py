@@ -259,7 +259,7 @@ class Trial(Uncopied):
     @asynccontextmanager
     async def _scratch(self, name: str, attempts: Attempts) -> AsyncIterator[_Scratch]:
         scratch = _Scratch(self._store, name, attempts)
-        remove = partial(self._store.delete, scratch.name)
+        remove = scratch.remove
         async with self._cleanup.on_failure(remove, attempts):
             yield scratch
             if scratch.etag is not None:
@@ -271,12 +271,14 @@ class _Scratch:
 
     Attributes:
         etag: of its present state; None if there is none.
+        may_exist: whether a request that makes it may have reached the server.
     """
 
     def __init__(self, store: ObjectStore, beside: str, attempts: Attempts) -> None:
         directory, slash, _ = beside.rpartition("/")
         self.name = f"{directory}{slash}.{secrets.token_hex(8)}{TEMPORARY_SUFFIX}"
         self.etag: str | None = None
+        self.may_exist = False
         self._store = store
         self._attempts = attempts
 
@@ -285,6 +287,10 @@ class _Scratch:
 
     async def delete(self, if_match: str | None) -> None:
         await self._store.delete(self.name, if_match=if_match)
+
+    async def remove(self) -> None:
+        if self.may_exist:
+            await self._store.delete(self.name)
 
     async def condition(
         self, holds: Callable[[], Awaitable[str]], does_not_hold: Callable[[], Awaitable[str]]
@@ -308,10 +314,11 @@ class _Scratch:
         """
         repeated = self._store.resends
         while True:
+            existed, self.may_exist = self.may_exist, True
             try:
                 self.etag = await self._attempts.once(change)
             except Unanswered as failure:
-                repeated = True
+                repeated, self.may_exist = True, existed or failure.sent
                 await self._attempts.back_off(failure)
             except Racing:
                 await self._attempts.lose()

@@ -157,10 +157,11 @@ def test_a_server_that_knows_no_page_is_no_empty_store(engine: str, call: Callab
 
 
 @by_both_engines
+@pytest.mark.parametrize("call", ["read", "append"])
 def test_a_connection_that_is_refused_is_tried_for_a_few_seconds_and_told_on_the_way(
-    engine: str, caplog: pytest.LogCaptureFixture
+    engine: str, call: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    text = refused(CALLS["read"], options(engine, f"http://127.0.0.1:{free_port()}"))
+    text = refused(CALLS[call], options(engine, f"http://127.0.0.1:{free_port()}"))
     assert "the endpoint refuses the connection" in text
     (told,) = [each for each in caplog.records if "asked again" in each.getMessage()]
     assert told.levelno == logging.WARNING
