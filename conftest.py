@@ -34,12 +34,23 @@ from tests.support.servers import KEY, ROOTS, SECRET, Root, S3Server, free_port
 pytest_plugins = ["pytester"]
 
 _SECONDS_TO_START = 60
+_SLOW = (
+    "tests/backends/local/test_locks.py",
+    "tests/backends/local/test_trees.py",
+    "tests/examples/",
+    "tests/faults/",
+    "tests/object_store/",
+    "tests/testing/",
+)
+"""What the tests that --fast leaves out begin with, besides those that need a server."""
+_is_fast = False
 _PAGES = ("tests/faults/", "tests/object_store/test_fault_matrix.py", "tests/cli/test_wrong_inputs.py")
 """The beginnings of the node ids of tests that write pages."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="also run the long tests")
+    parser.addoption("--fast", action="store_true", help="run only tests that start no server and damage no filesystem")
     parser.addoption(
         "--s3-faults-page", metavar="FILE", help="write what the run of tests/object_store found to a page"
     )
@@ -48,6 +59,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    global _is_fast
+    _is_fast = config.getoption("--fast")
     if not config.getoption("--long"):
         FunctionalContract.rounds, FunctionalContract.model_examples = 20, 10
 
@@ -68,6 +81,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if _is_fast:
+        items[:] = [item for item in items if not item.nodeid.startswith(_SLOW)]
     if not config.getoption("--long"):
         for item in items:
             if item.get_closest_marker("long"):
@@ -174,6 +189,8 @@ def _serving(
     name: str, command: list[str], directory: Path, environment: dict[str, str] | None = None
 ) -> Iterator[S3Server]:
     """Run a server until the session ends; each ``{port}`` in its command is a free port, the first one for S3."""
+    if _is_fast:
+        pytest.skip(f"{name} is started without --fast")
     ports = [free_port() for part in (*command, *(environment or {}).values()) if "{port}" in part]
     numbers = iter(ports)
 
