@@ -253,7 +253,7 @@ def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
         setattr(settings, str(param.name), value)
 
 
-class _Line(logging.Formatter):
+class _OneLine(logging.Formatter):
     """Formats a record as one line, with the name of an exception but without its traceback."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -266,7 +266,7 @@ class _Line(logging.Formatter):
 def failures_shown() -> logging.Handler:
     """A handler that shows failures which do not stop a command: an observer without a record, a retried request."""
     handler = logging.StreamHandler()
-    handler.setFormatter(_Line())
+    handler.setFormatter(_OneLine())
     handler.addFilter(_is_shown)
     return handler
 
@@ -280,7 +280,7 @@ def _is_shown(record: logging.LogRecord) -> bool:
 @contextmanager
 def _log_shown() -> Iterator[None]:
     handler = logging.StreamHandler()
-    handler.setFormatter(_Line())
+    handler.setFormatter(_OneLine())
     handler.addFilter(lambda record: not _is_shown(record))  # the other handler shows those
     with log_to(handler, logging.getLogger("agent_memory"), logging.INFO):
         yield

@@ -167,15 +167,14 @@ class Scope(Uncopied):
             directory: whether ``path`` is a directory's.
             new_path: the second name of a rename or copy.
             unseen: the bytes of a content that is written in parts, which no plugin can be given.
+
+        A signal's handler may raise wherever a function begins or has been called. So what was done is told from within
+        this function, which had begun before, and a report that an interrupt broke off is taken up again.
         """
         keys = await self._keys(run, kind, path, directory, new_path)
-        data, fault = _encoded(content) if content else (b"", None)
-        size = unseen if fault or content is None else len(data)
+        size, data, fault = _given(content, unseen)
         call = Call(self, cast(Backend, self.backend), run, kind, *keys, size, data, time.time(), run.now())
-        failed: BaseException | None = None
-        raised: BaseException | None = None
-        # A signal's handler may raise wherever a function begins or has been called. So what was done is told from
-        # within this function, which had begun before, and a report that an interrupt broke off is taken up again.
+        failed = raised = cast("BaseException | None", None)
         try:
             await self._perform(call, flow, fault, has_content=content is not None, unseen=unseen)
         except BaseException as error:
@@ -273,11 +272,15 @@ class Scope(Uncopied):
             call.told = not call.report.untold
 
 
-def _encoded(content: Content) -> tuple[bytes, InvalidContentError | None]:
+def _given(content: Content | None, unseen: int | None) -> tuple[int | None, bytes, InvalidContentError | None]:
+    """The bytes that were given, as far as they are known; the content; and the error that it raised, if any."""
+    if content is None:
+        return unseen, b"", None
     try:
-        return content(), None
+        data = content()
     except InvalidContentError as error:
-        return b"", error
+        return unseen, b"", error
+    return len(data), data, None
 
 
 def _succeeded(effect: Effect, duration: float) -> Outcome:

@@ -122,7 +122,7 @@ class _Client:
                     part = part[os.write(self._stdout, part) :]
 
 
-class _Message:
+class _ClientLine:
     """A line while it is read: the whole line, or the beginning and the end of a line that is too long."""
 
     def __init__(self, most: int) -> None:
@@ -154,16 +154,16 @@ class _Message:
         return parsed(bytes(self._data))
 
 
-async def _lines(descriptor: int, most: int) -> AsyncIterator[_Message]:
+async def _lines(descriptor: int, most: int) -> AsyncIterator[_ClientLine]:
     """The lines that are not blank; a line feed ends each line, even a line that is too long."""
-    line = _Message(most)
+    line = _ClientLine(most)
     while block := await _read(descriptor):
         *ends, rest = block.split(b"\n")
         for end in ends:
             line.add(end)
             if not line.is_blank():
                 yield line
-            line = _Message(most)
+            line = _ClientLine(most)
         line.add(rest)
     if not line.is_blank():
         yield line
