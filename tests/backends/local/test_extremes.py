@@ -32,18 +32,6 @@ def _never_hangs() -> Iterator[None]:
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "root"
-
-
-@pytest.fixture
-def memory(root: Path) -> AgentMemory:
-    memory = AgentMemory.open(root)
-    memory.write("kept.md", "kept")
-    return memory
-
-
-@pytest.fixture
 def giant(root: Path, memory: AgentMemory) -> Path:  # noqa: ARG001 - creates the root
     path = root / "giant.log"
     path.touch(0o600)

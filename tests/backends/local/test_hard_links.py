@@ -36,18 +36,6 @@ CHANGES_OR_SHOWS: dict[str, Action] = {
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "root"
-
-
-@pytest.fixture
-def memory(root: Path) -> AgentMemory:
-    memory = AgentMemory.open(root)
-    memory.write("kept.md", "kept")
-    return memory
-
-
-@pytest.fixture
 def outside(tmp_path: Path, memory: AgentMemory) -> Path:  # noqa: ARG001 - creates the root
     """A file outside the tree; its second name is ``linked.md`` in the tree."""
     path = tmp_path / "outside.md"

@@ -31,11 +31,6 @@ from agent_memory_local import LocalBackend
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "root"
-
-
-@pytest.fixture
 def memory(root: Path) -> AgentMemory:
     return AgentMemory.open(root)
 

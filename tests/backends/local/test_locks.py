@@ -38,11 +38,6 @@ sys.stdin.read()
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "root"
-
-
-@pytest.fixture
 def memory(root: Path) -> AgentMemory:
     memory = AgentMemory.open(f"{root.as_uri()}?durability=process")
     memory.write("a/log.md", "old")

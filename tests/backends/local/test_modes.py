@@ -23,18 +23,6 @@ def _never_hangs() -> Iterator[None]:
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "root"
-
-
-@pytest.fixture
-def memory(root: Path) -> AgentMemory:
-    memory = AgentMemory.open(root)
-    memory.write("kept.md", "kept")
-    return memory
-
-
-@pytest.fixture
 def _open_umask() -> Iterator[None]:
     before = os.umask(0)
     yield

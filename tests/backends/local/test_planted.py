@@ -57,11 +57,6 @@ def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "root"
-
-
-@pytest.fixture
 def memory(root: Path) -> AgentMemory:
     memory = AgentMemory.open(f"{root.as_uri()}?durability=process")
     memory.write("kept.md", "kept")
