@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import ClassVar, Final, Literal, TypeAlias
+from typing import Final, TypeAlias
 
 import pluggy
 
@@ -156,8 +156,6 @@ class _Common(Uncopied, ABC):
 class Backend(_Common):
     """A backend whose storage is asynchronous; its coroutines run on fsspec's I/O loop."""
 
-    is_async: ClassVar[Literal[True]] = True
-
     @abstractmethod
     async def read(self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY) -> Snapshot:
         """Read a file, or the bytes ``[start:end]`` of it as a slice would.
@@ -225,8 +223,6 @@ class BlockingBackend(_Common):
 
     Methods are called from any thread, several at a time.
     """
-
-    is_async: ClassVar[Literal[False]] = False
 
     @abstractmethod
     def read(self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY) -> Snapshot: ...
