@@ -225,7 +225,7 @@ def _no_link(path: str) -> Iterator[None]:
 
 def link_refused(path: str) -> InvalidPathError:
     """The error for a symbolic link."""
-    return InvalidPathError(f"{RULES['symlink']}", "symlink", path=path)
+    return InvalidPathError(RULES["symlink"], "symlink", path=path)
 
 
 def _regular(path: str, found: os.stat_result) -> os.stat_result:

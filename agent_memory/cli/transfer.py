@@ -251,7 +251,7 @@ def _folder(path: str, *, make: bool) -> Iterator[Folder]:
 def _not_imported(found: FolderContents) -> list[Left]:
     return [
         *(Left(path, link_refused(path)) for path in found.links),
-        *(Left(path, InvalidPathError(f"{RULES['too-deep']}", "too-deep", path=path)) for path in found.too_deep),
+        *(Left(path, InvalidPathError(RULES["too-deep"], "too-deep", path=path)) for path in found.too_deep),
         *(failure(path, "not a regular file") for path in found.special),
         *(failure(path, reason) for path, reason in found.unreadable),
     ]

@@ -126,7 +126,7 @@ class Usage(Uncopied):
             self._count(agent, operation.agent)
             excess = self._excess(agent, change)
         if excess:
-            raise OperationDenied(f"{excess}", path=operation.path)
+            raise OperationDenied(excess, path=operation.path)
         agent.begin(operation.id, change)
 
     def _excess(self, agent: AgentUsage, change: PlannedChange) -> str | None:

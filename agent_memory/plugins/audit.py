@@ -52,7 +52,7 @@ class AuditPlugin(Plugin, Uncopied):
             otherwise such an error is logged.
         intent: whether to write a record before the operation too, so that the log shows operations interrupted by
             a crash. With ``required``, an operation whose intent cannot be written does not happen.
-        key: at least 16 bytes, the key of the hashes (HMAC-SHA-256); without it, records cannot be forged.
+        key: at least 16 bytes; the hashes are HMAC-SHA-256 with it, so a process without this key cannot forge records.
         max_segment_bytes: the size at which the next file begins, ``audit.1.jsonl``.
         checkpoint_every: the number of records between two checkpoints; a last one is sent at the end. See
             `agent_memory.plugins.checkpoints`.

@@ -81,7 +81,7 @@ class Directories(Uncopied):
         if self._names.is_exact(storage):
             return kind
         if kind != "directory" or self._file_in(self._names.path(storage)):
-            raise FileAlreadyExistsError(f"{_OTHER_CASE}", path=key.path)
+            raise FileAlreadyExistsError(_OTHER_CASE, path=key.path)
         self._remove_empty(storage)
         return None
 
