@@ -1,4 +1,4 @@
-"""Sync calls side by side in one run: medians of interleaved rounds, as ratios to the plain call."""
+"""Compare sync calls in one run: medians of interleaved rounds, as ratios to the plain call."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def microseconds(call: Call, calls: int) -> float:
 
 
 def compare(row: str, plain: Call, ours: Call, others: dict[str, Call] | None = None, calls: int = 300) -> None:
-    """Print one row: the plain call, ours and its ratio, then every other's ratio to the plain call."""
+    """Print one row: the time of each call, and its ratio to the plain call."""
     contenders = {"plain": plain, "agent-memory": ours, **(others or {})}
     for call in contenders.values():
         call()

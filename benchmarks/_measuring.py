@@ -1,4 +1,4 @@
-"""Rounds of calls, measured side by side in one run: wall clock, CPU and requests per call, as ratios to the first."""
+"""Measure rounds of calls in one run: wall clock, CPU and requests per call, as ratios to the first way."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Call = Callable[[int], Awaitable[object]]
 
 
 async def nothing() -> None:
-    """What most rounds need beforehand."""
+    """Do nothing; the preparation of most rounds."""
 
 
 class Way(NamedTuple):
-    """One way to do a row's operation: a round of it, and what is to be done before each round, untimed."""
+    """One way to do a row's operation: a timed round, and the untimed preparation before each round."""
 
     round: Round
     before: Round = nothing
@@ -65,14 +65,14 @@ def in_threads(pool: ThreadPoolExecutor, call: Callable[[int], object]) -> Round
 
 
 class Requests:
-    """Counts what botocore's clients send, while it is asked to."""
+    """Count the requests of botocore's clients during a round."""
 
     def __init__(self) -> None:
         self.clients: list[Any] = []
         self._seen = 0
 
     async def of(self, round_: Round) -> int:
-        """The requests of one round."""
+        """Run one round and return the number of its requests."""
         self._seen = 0
         for client in self.clients:
             client.meta.events.register("before-send.s3", self._count)
@@ -86,7 +86,7 @@ class Requests:
 
 
 class Table:
-    """Measures rows and prints them."""
+    """Measure rows and print them."""
 
     def __init__(self, rounds: int = ROUNDS) -> None:
         self.requests = Requests()
@@ -101,14 +101,14 @@ class Table:
         rounds: int | None = None,
         also: tuple[str, str] | None = None,
     ) -> None:
-        """Measure the ways in turns, the later ones first in every other round; print each beside the first.
+        """Measure the ways in alternating order, reversed in every other round; print each beside the first way.
 
-        ``also`` is one to be printed beside another.
+        ``also`` names two ways; the first is also printed beside the second.
         """
         sent = {}
         for name, way in ways.items():
             await way.before()
-            await way.round()  # warms up
+            await way.round()  # warm-up
             await way.before()
             sent[name] = await self.requests.of(way.round) / calls
         costs: dict[str, list[Cost]] = {name: [] for name in ways}
@@ -129,7 +129,7 @@ class Table:
 
 
 async def _cost(round_: Round, calls: int) -> Cost:
-    gc.collect()  # each pays for its own garbage
+    gc.collect()  # so that no way pays for the garbage of another
     wall, cpu = time.perf_counter(), time.process_time()
     await round_()
     cpu, wall = time.process_time() - cpu, time.perf_counter() - wall

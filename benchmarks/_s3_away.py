@@ -1,8 +1,8 @@
-"""A server some milliseconds away: a process that forwards connections, and has what comes back wait.
+"""Simulate a distant server: a process that forwards connections and delays the answers.
 
     python benchmarks/_s3_away.py HOST:PORT MILLISECONDS
 
-prints the port it listens on.
+prints the port on which it listens.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 @contextlib.contextmanager
 def away(endpoint: str, milliseconds: float) -> Iterator[str]:
-    """The endpoint of a server, as if it were so far away."""
+    """Provide an endpoint whose answers arrive this many milliseconds later than those of the server."""
     command = [sys.executable, __file__, urlsplit(endpoint).netloc, str(milliseconds)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -31,7 +31,7 @@ def away(endpoint: str, milliseconds: float) -> Iterator[str]:
 async def _forward(server: str, seconds: float) -> None:
     host, _, port = server.rpartition(":")
     loop = asyncio.get_running_loop()
-    connections = set()  # which asyncio itself holds weakly
+    connections = set()  # strong references: asyncio holds only weak ones
 
     async def connected(client: asyncio.StreamReader, answers: asyncio.StreamWriter) -> None:
         connections.add(asyncio.current_task())

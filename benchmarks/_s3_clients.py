@@ -1,4 +1,4 @@
-"""The clients that `s3.py` measures, ours and the bare ones, and the server they talk to."""
+"""The clients that `s3.py` measures, ours and the bare ones, and their server."""
 
 from __future__ import annotations
 
@@ -30,16 +30,14 @@ from agent_memory_s3 import S3Backend
 TEXT = "x" * 1023 + "\n"
 DATA = TEXT.encode()
 LINE = "one line of a log\n"
-STAMP = {"agent-memory-writers": "0123456789ab 01234567:123:12345678"}  # what ours carry, in length
+STAMP = {"agent-memory-writers": "0123456789ab 01234567:123:12345678"}  # as long as the metadata of our writes
 POOL = {"config_kwargs": {"max_pool_connections": FILES}}
 
 
 class Bare:
-    """One bucket by s3fs's own coroutines. They run on fsspec's I/O loop; see `hop` and `wait`."""
+    """One bucket, accessed with s3fs's own coroutines. They run on fsspec's I/O loop; see `hop` and `wait`."""
 
-    _opened: ClassVar[
-        list[S3FileSystem]
-    ] = []  # kept to the end: in an event loop s3fs would close them on the wrong one
+    _opened: ClassVar[list[S3FileSystem]] = []  # kept until exit: s3fs would close them on the wrong event loop
 
     def __init__(self, bucket: str, options: Mapping[str, Any]) -> None:
         self._bucket = bucket
@@ -80,17 +78,17 @@ class Bare:
 
 
 def hop(request: Coroutine[Any, Any, object]) -> Awaitable[object]:
-    """How an async caller gets to the I/O loop."""
+    """Run a request on the I/O loop, for an async caller."""
     return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(request, fsspec.asyn.get_loop()))
 
 
 def wait(call: Callable[..., Coroutine[Any, Any, object]], *args: object, **options: object) -> object:
-    """How a sync caller does."""
+    """Run a request on the I/O loop, for a sync caller."""
     return fsspec.asyn.sync(fsspec.asyn.get_loop(), call, *args, **options)
 
 
 class Bench:
-    """The clients of one bucket and their files: ``bare/...`` and, of our agent "bench", ``agent_memory/bench/...``."""
+    """The clients of one bucket and their files, named by `bare_name` and, for our agent "bench", by `our_name`."""
 
     def __init__(self, endpoint: str, rounds: int = ROUNDS) -> None:
         self.options: dict[str, Any] = {"endpoint_url": endpoint, "key": "benchmark", "secret": "benchmark"}
@@ -109,7 +107,7 @@ class Bench:
         return S3Backend(self.bucket, "", {**self.options, **POOL})
 
     async def fill(self) -> None:
-        """Make the files, and with them the connections; count requests from now on."""
+        """Create the files, which also opens the connections; count requests from now on."""
         await self.write_anew()
         self.sync.read(our_path(0))
         self.table.requests.clients += [self.bare.fs._s3, client_of(self.backend), client_of(self._sync_backend)]
@@ -117,17 +115,17 @@ class Bench:
             self.table.requests.clients.append(self.boto3)
 
     async def write_anew(self) -> None:
-        """Let all files have 1 KB."""
+        """Write all files anew, with 1 KB each."""
         self.bare.known.clear()
         await at_once(lambda n: hop(self.bare.put(bare_name(n), DATA, Metadata=STAMP)))()
         await at_once(lambda n: self.ours.write(our_path(n), TEXT))()
 
     async def forget(self) -> None:
-        """Make ours a process that has appended nothing yet."""
+        """Clear our cache of recent writes, as in a process that has not appended yet."""
         self.backend._recent_writes = RecentWrites()
 
     async def overwrite(self) -> None:
-        """Be somebody else who writes all of our files."""
+        """Overwrite all of our files, as another client would."""
         await at_once(lambda n: hop(self.bare.put(our_name(n), DATA, Metadata=STAMP)))()
 
     async def aclose(self) -> None:
@@ -153,7 +151,7 @@ def our_name(number: int) -> str:
 
 
 def client_of(backend: S3Backend) -> Any:
-    """What it sends its requests by."""
+    """Return the botocore client of a backend."""
     store: Any = backend._bucket.store
     return store._fs._s3
 
@@ -176,7 +174,7 @@ def _boto3(options: Mapping[str, Any]) -> Any:
 
 @contextlib.contextmanager
 def ministack() -> Iterator[str]:
-    """The endpoint of an emulator that runs meanwhile."""
+    """Run the emulator ministack, and provide its endpoint."""
     with socket.socket() as probe, tempfile.TemporaryFile() as log:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

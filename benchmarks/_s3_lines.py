@@ -1,4 +1,4 @@
-"""How many lines are kept when processes append to one object, by whichever way: a part of `s3.py`."""
+"""Count the lines that survive when processes append to one object, for each way to append: a part of `s3.py`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def lines_of_open(options: Mapping[str, Any], bucket: str, lines: list[str
     def append(line: str) -> bool:
         try:
             open_and_append(bare.fs, f"{bucket}/{name}", line)
-        except Exception:  # noqa: BLE001 - whatever it is, it was said
+        except Exception:  # noqa: BLE001 - any exception counts as a reported failure
             return True
         return False
 
@@ -57,7 +57,7 @@ LINES_OF = {
 
 
 def write_lines(way: str, options: Mapping[str, Any], bucket: str, number: int, ready: Any, refused: Any) -> None:
-    """What each process does."""
+    """Append the lines of one process, and count those that raised an exception."""
     lines = [f"line {line} of writer {number}\n" for line in range(LINES_OF_WRITER)]
     failed = asyncio.run(LINES_OF[way](options, bucket, lines, ready.wait))
     with refused.get_lock():
@@ -65,7 +65,7 @@ def write_lines(way: str, options: Mapping[str, Any], bucket: str, number: int, 
 
 
 def kept_lines(way: str, options: Mapping[str, Any], memory: AgentMemory, bucket: str) -> None:
-    """Print how many lines of all writers are in the file in the end."""
+    """Run all writers, and print how many of their lines are in the file at the end."""
     memory.write("log", "")
     spawn = multiprocessing.get_context("spawn")
     ready, refused = spawn.Barrier(WRITERS + 1, timeout=60), spawn.Value("i", 0)

@@ -1,4 +1,4 @@
-"""The other engine beside the bare library, and beside the first engine: the same requests, one server, one run."""
+"""Compare our obstore engine with bare obstore and with our s3fs engine: the same requests, one server, one run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Request = Callable[[int], Coroutine[Any, Any, object]]
 
 
 class BareObstore:
-    """One bucket by obstore's own coroutines."""
+    """One bucket, accessed with obstore's own coroutines."""
 
     def __init__(self, bucket: str, options: Mapping[str, str]) -> None:
         client = {"allow_http": True, "read_timeout": "15s"}
@@ -48,7 +48,7 @@ class BareObstore:
 
 
 class Clients:
-    """Ours by obstore, the bare one, and ours by s3fs, in one bucket."""
+    """Our obstore engine, bare obstore, and our s3fs engine, in one bucket."""
 
     def __init__(self, bench: Bench) -> None:
         options = {"endpoint": bench.options["endpoint_url"], "region": "us-east-1"}
@@ -59,14 +59,14 @@ class Clients:
         self.ours = AsyncAgentMemoryService(self.backend).agent("obstore")
 
     async def write_anew(self) -> None:
-        """Let all files have 1 KB, and connections be made."""
+        """Write all files anew, with 1 KB each, which also opens the connections."""
         self.bare.known.clear()
         await at_once(lambda n: hop(self.bare.put(bare_name(n), DATA)))()
         await at_once(lambda n: self.ours.write(our_path(n), TEXT))()
         await self.bench.write_anew()
 
     async def forget(self) -> None:
-        """Make both of ours processes that have appended nothing yet."""
+        """Clear the caches of recent writes of both engines, as in processes that have not appended yet."""
         self.backend._recent_writes = RecentWrites()
         await self.bench.forget()
 
@@ -100,7 +100,7 @@ async def beside_obstore(bench: Bench) -> None:
     for row, (plain, other, with_s3fs) in calls.items():
         await _rows(clients, row, plain, other, with_s3fs)
     appending = partial(_rows, clients, other=lambda n: ours.append(our_path(n), LINE))
-    with_s3fs = lambda n: first.append(our_path(n), LINE)  # noqa: E731 - as the others
+    with_s3fs = lambda n: first.append(our_path(n), LINE)  # noqa: E731 - like the others
     known: Request = lambda n: bare.append_to_known(bare_name(n))  # noqa: E731
     unknown: Request = lambda n: bare.append(bare_name(n))  # noqa: E731
     await appending("append, version known", known, with_s3fs=with_s3fs)

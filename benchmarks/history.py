@@ -1,9 +1,9 @@
-"""What a history costs, side by side in one run: reading its end, searching it, and the memory that takes.
+"""Measure the cost of a history in one run: reading its end, searching it, and the memory of a search.
 
     python benchmarks/history.py [MEGABYTES]        default 1024
 
-Ratios are of the best of several runs. ``grep`` is GNU grep in the C locale, counting matching lines without regard
-to case; "stdlib json" parses every line and compares each message, as a plain loop would.
+Ratios are between the fastest of several runs. ``grep`` is GNU grep in the C locale, which counts matching lines and
+ignores case. "stdlib json" parses every line and compares each message in a plain loop.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ WORDS = (
 
 
 def write_history(path: Path, megabytes: int, hits: str | None) -> None:
-    """Lines of about 260 bytes; with ``hits`` every hundredth is of that role and holds the query, capitalised."""
+    """Write lines of about 260 bytes; with ``hits`` every hundredth has that role and the query, capitalised."""
     moment = datetime(2026, 1, 1, tzinfo=UTC)
     size, number = 0, 0
     with path.open("w") as file:
@@ -47,7 +47,7 @@ def write_history(path: Path, megabytes: int, hits: str | None) -> None:
 
 
 def best(function: Callable[[], object], runs: int = RUNS) -> float:
-    """Seconds of the fastest run."""
+    """Return the seconds of the fastest run."""
     seconds = []
     for _ in range(runs):
         start = time.perf_counter()
@@ -57,14 +57,14 @@ def best(function: Callable[[], object], runs: int = RUNS) -> float:
 
 
 def grep(path: Path) -> int:
-    """How many lines match."""
+    """Count the matching lines with grep."""
     environment = {**os.environ, "LC_ALL": "C"}
     command = ["grep", "-ic", QUERY, str(path)]
     return int(subprocess.run(command, env=environment, capture_output=True, text=True, check=False).stdout)
 
 
 def parse_every_line(path: Path) -> int:
-    """How many messages match, by stdlib json line by line."""
+    """Count the matching messages with stdlib json, line by line."""
     found = 0
     with path.open("rb") as file:
         for line in file:
@@ -74,12 +74,12 @@ def parse_every_line(path: Path) -> int:
 
 
 def conversation(directory: Path) -> ConversationMemory:
-    """The history in a directory."""
+    """Open the history in a directory."""
     return ConversationMemory(AgentMemory.open(directory))
 
 
 def peak_of_a_search(directory: Path) -> None:
-    """Print how far the process's peak memory rises by one search, in MB; for a process of its own."""
+    """Print by how much one search raises the peak memory of the process, in MB; run it in its own process."""
     history = conversation(directory)
     history.load_history(1)
     before = high_water()
@@ -88,13 +88,13 @@ def peak_of_a_search(directory: Path) -> None:
 
 
 def high_water() -> float:
-    """The most memory this process has had at once, in MB; ``ru_maxrss`` would begin with that of its parent."""
+    """Return the peak memory of this process in MB; ``ru_maxrss`` would include that of its parent."""
     status = Path("/proc/self/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0]) / 1024
 
 
 def compare(title: str, directory: Path) -> None:
-    """One line: our search beside grep and beside stdlib json."""
+    """Print one line: our search compared with grep and with stdlib json."""
     path, history = directory / "history.jsonl", conversation(directory)
     found = len(history.search(QUERY, max_results=50))
     ours = best(lambda: history.search(QUERY, max_results=50))
@@ -117,7 +117,7 @@ def main(megabytes: int) -> None:
             directories[name].mkdir()
             write_history(directories[name] / "history.jsonl", size, hits)
         small, large = (conversation(directories[name]) for name in ("small", "no hits"))
-        # In turn, for a slow moment of the machine outlasts 200 reads, and would be one history's alone.
+        # In alternation: a slow phase of the machine lasts longer than 200 reads, and would affect only one history.
         rounds = [[best(lambda h=h: h.load_history(80), 1) for h in (small, large)] for _ in range(200)]
         times = [min(column) for column in zip(*rounds, strict=True)]
         print(

@@ -1,17 +1,17 @@
-"""What hooks, logging and the audit log cost, side by side in one run, as ratios.
+"""Measure the cost of hooks, logging and the audit log in one run, as ratios.
 
     python benchmarks/hooks.py [DIRECTORY]
 
 Every row is the median of interleaved rounds, on local disk.
 
-- read 1 KB: without any plugin, and with the default, logging whose level is off.
-- write, durable: without the audit log, with it required, and with the intent too. "one fsync more" is the plain
-  write and an append to another open file with its `os.fdatasync`: what a record that is to survive a crash costs.
-- append: the same of an append, which has one fsync of its own.
-- a record: of an audit log that is not required, beside a bare ``open(path, "a").write`` of the same line; the
-  operation is a read from memory, whose own cost is taken off.
-- a hook without plugins: asking whether anybody is to be told.
-- verify: records a second, and how long the records are.
+- read 1 KB: without any plugin, and with the default: logging with its level off.
+- write, durable: without the audit log, with a required one, and also with the intent. "one fsync more" is the plain
+  write plus an append to another open file with `os.fdatasync`: the least cost of a record that survives a crash.
+- append: the same for an append, which itself has one fsync.
+- a record: a record of an audit log that is not required, compared with a bare ``open(path, "a").write`` of the same
+  line. The operation is a read from memory, whose own cost is subtracted.
+- hooks without plugins: the check whether any plugin needs a call.
+- verify: records per second, and the length of the records.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def reads(directory: Path) -> None:
 def audited(directory: Path, **options: bool) -> Iterator[AgentMemory]:
     name = "-".join(["audited", *options])
     with (
-        AuditPlugin(directory / f"{name}.jsonl", **options) as audit,  # type: ignore[arg-type]  # they are flags
+        AuditPlugin(directory / f"{name}.jsonl", **options) as audit,  # type: ignore[arg-type]  # the options are flags
         AgentMemoryService(directory / name, plugins=[audit]) as service,
     ):
         yield service.agent("bench")
@@ -109,7 +109,7 @@ def empty_hooks() -> None:
     hooks = Hooks()
 
     def ask() -> None:
-        if hooks.guards or hooks.see_content or hooks.hear_successes():
+        if hooks.guards or hooks.see_content or hooks.wants_successes():
             raise AssertionError
 
     print(

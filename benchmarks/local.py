@@ -1,19 +1,20 @@
-"""What confinement, locks, durability and hooks cost on local disk, side by side in one run, as ratios.
+"""Measure the cost of confinement, locks, durability and hooks on local disk in one run, as ratios.
 
     python benchmarks/local.py [--long] [DIRECTORY]
 
-Every row is the median of interleaved rounds of the plain call and of ours, all hooks and logging at their defaults.
+Every row is the median of interleaved rounds of the plain call and of ours, with hooks and logging at their defaults.
 
-- read: beside `Path.read_text`; "key cold" with no name in the cache.
-- append: beside a bare ``open(path, "a").write``. "our calls" is the floor of ours: its system calls in one straight
-  function, without names, hooks and errors; "our backend" is the backend's verb alone, with errors and interruptions
-  cared for; "three calls" are open, write and close alone.
-- replace, durable: beside temp + write + fsync + rename + fsync(directory).
-- list: beside a recursion of `os.scandir` that stats each file; "our walk" makes no keys, entries and order of it.
-- async: beside the sync call and an empty hop to a thread.
+- read: compared with `Path.read_text`; "key cold" has no name in the cache.
+- append: compared with a bare ``open(path, "a").write``. "our calls" is the lower bound of ours: its system calls in
+  one function, without names, hooks and errors. "our backend" is only the backend's verb, with error and interrupt
+  handling. "three calls" are only open, write and close.
+- replace, durable: compared with temp + write + fsync + rename + fsync(directory).
+- list: compared with a recursion of `os.scandir` that stats each file; "our walk" creates no keys and entries and does
+  not sort.
+- async: compared with the sync call plus an empty call in a thread.
 
-Peers that are installed (the local memory tool of anthropic, FilesystemBackend of deepagents, the local filesystem of
-fsspec) do what they have for it.
+Installed peers (the local memory tool of anthropic, FilesystemBackend of deepagents, the local filesystem of fsspec)
+run their equivalent operation, if they have one.
 ``--long`` makes the large append 1 GB instead of 16 MB.
 """
 
@@ -46,7 +47,7 @@ TEXTS = {"1 KB": "x" * 1023 + "\n", "100 KB": ("x" * 1023 + "\n") * 100}
 
 
 def append_plainly(path: Path) -> None:
-    with open(path, "a") as file:  # noqa: PTH123 - quicker than Path.open, so the harder mark
+    with open(path, "a") as file:  # noqa: PTH123 - faster than Path.open, so a stricter comparison
         file.write(LINE)
 
 
@@ -57,7 +58,7 @@ def append_by_system_calls(path: Path) -> None:
 
 
 def our_calls_alone(root: Path) -> Call:
-    """The system calls of an append to a file that is there, its tree's directory kept open, and nothing else."""
+    """Only the system calls of an append to an existing file, with the directory of its tree already open."""
     top = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
     tree = os.open(root / "agent_memory" / "bench", os.O_RDONLY | os.O_DIRECTORY)
     below = _openat2.find(top)
@@ -78,7 +79,7 @@ def our_calls_alone(root: Path) -> Call:
 
 
 def our_backend_alone(root: Path, path: str) -> Call:
-    """The backend's verb, called with a key that is parsed already."""
+    """The backend's verb, called with a parsed key."""
     backend, key, data = LocalBackend(root, durability="process"), Key.agent("bench").join(path), LINE.encode()
     return lambda: backend.append(key, data)
 
@@ -89,7 +90,7 @@ class _NoPage(PageBuilder):
 
 
 def our_walk_alone(directory: Path) -> Call:
-    """The descriptors of a listing, and the stat of each file, and nothing made of them."""
+    """Only the descriptors of a listing and the stat of each file, without a result."""
 
     def walk() -> None:
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
@@ -124,7 +125,7 @@ def scan_plainly(directory: str) -> int:
 
 
 class Peers:
-    """What can be had of the peers, each on a directory of its own."""
+    """The operations of the installed peers, each in its own directory."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -160,7 +161,7 @@ class Peers:
         return LocalFileSystem(skip_instance_cache=True)
 
     def create(self, text: str) -> Iterator[tuple[str, Call]]:
-        """Make a new file."""
+        """Create a new file."""
         if tool := self._anthropic:
             yield (
                 "anthropic",
@@ -175,7 +176,7 @@ class Peers:
             yield "fsspec", lambda: fs.pipe_file(f"{where}/new-{next(self._names)}.md", data)
 
     def read(self, path: str, text: str) -> Iterator[tuple[str, Call]]:
-        """Read the file of a path, made first."""
+        """Create the file of a path, then read it."""
         for name, root in (("anthropic", "anthropic/memories"), ("deepagents", "deepagents"), ("fsspec", "fsspec")):
             file = self._directory / root / path
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -189,7 +190,7 @@ class Peers:
                 yield name, lambda fs=fs, file=str(file): fs.cat_file(file)
 
     def append(self) -> Iterator[tuple[str, Call]]:
-        """Add a line at the end."""
+        """Append a line."""
         if fs := self._fsspec:
             log = str(self._directory / "fsspec" / "log")
 
@@ -303,7 +304,7 @@ def listings(root: Path, service: AgentMemoryService, peers: Peers) -> None:
 
 
 async def hops(url: str, scratch: AgentMemory) -> None:
-    """An async call beside the sync call and an empty hop, in one table of medians."""
+    """Compare an async call with the sync call plus an empty call in a thread, as medians."""
     memory = AsyncAgentMemoryService(url).agent("bench")
     loop = asyncio.get_running_loop()
     costs: dict[str, list[float]] = {"sync": [], "hop": [], "async": []}

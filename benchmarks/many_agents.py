@@ -1,10 +1,10 @@
-"""A root with a million files of many agents beside one with a single agent: the same calls, as ratios.
+"""Compare a root with a million files of many agents with a root of a single agent: the same calls, as ratios.
 
     python benchmarks/many_agents.py [AGENTS] [DIRECTORY]        default 100000, each with 10 files
 
-Files are made by plain system calls, so that only what is measured passes through agent-memory. Each figure is the
-median over agents drawn at random, in turn with the single agent. "first read" is of a file that nobody touched lately,
-with its directories in no cache, as is "Path.read_text" of another such file; "open and read" opens a service first.
+Plain system calls create the files, so only the measured calls pass through agent-memory. Each figure is the median
+over agents drawn at random, in alternation with the single agent. "first read" and "Path.read_text" each read a file
+that was not used recently, with its directories in no cache. "open and read" opens a service first.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def seconds(call: Callable[[], object]) -> float:
 
 
 def drawn_again(agents: int, alone: bool) -> int:
-    return 0 if alone else random.randrange(agents)  # another one: it shall find nothing warmed up either
+    return 0 if alone else random.randrange(agents)  # a different agent, so that this read also finds cold caches
 
 
 CALLS: dict[str, Callable[[AgentMemory, str], object]] = {

@@ -1,10 +1,10 @@
-"""What the redaction of hostile texts takes: the time of each text at three lengths, which has to grow as they do.
+"""Measure the redaction of hostile texts at three lengths; the time must grow linearly with the length.
 
     python -m benchmarks.redaction [--all]
 
-The texts are those of `tests.plugins.secret_forms`, some thousands, at 10 kB. The worst are measured at 100 kB, of
-those the worst at 1 MB; ``--all`` measures all at 100 kB. A row has the unit that is repeated, the seconds at each
-length, and the pattern that takes the most of them.
+The texts come from `tests.plugins.secret_forms`, a few thousand, at 10 kB. The slowest are measured at 100 kB, and the
+slowest of those at 1 MB; ``--all`` measures all at 100 kB. A row has the seconds at each length, the slowest pattern
+with its seconds, and the repeated unit of the text.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ _OPERATION = Operation(id="1", time=0.0, kind="write", agent=None, path="a.md")
 
 
 def seconds(call: Callable[[], object]) -> float:
-    """The CPU time of a call."""
+    """Return the CPU seconds of a call."""
     began = time.process_time()
     call()
     return time.process_time() - began
 
 
 def of_text(unit: Unit, length: int) -> float:
-    """Seconds that the whole filter takes."""
+    """Return the CPU seconds of the whole filter for a text."""
     content = text_of(*unit, length).encode()
     return seconds(lambda: _PLUGIN.agent_memory_filter_content(_OPERATION, content))
 
 
 def of_patterns(unit: Unit, length: int) -> tuple[str, float]:
-    """The pattern that takes the most of a text, and its seconds."""
+    """Return the slowest pattern for a text, and its seconds."""
     text = text_of(*unit, length)
     times = {
         f"{kind} {pattern.pattern[:20]}": seconds(lambda pattern=pattern: list(pattern.finditer(text)))
@@ -50,7 +50,7 @@ def of_patterns(unit: Unit, length: int) -> tuple[str, float]:
 
 
 def worst(units: Iterable[Unit], length: int, most: int) -> list[Unit]:
-    """The units whose texts take longest."""
+    """Return the units with the slowest texts."""
     return sorted(units, key=lambda unit: of_text(unit, length), reverse=True)[:most]
 
 

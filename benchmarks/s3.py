@@ -1,36 +1,35 @@
-"""What S3 costs through agent-memory beside bare s3fs, boto3 and the peers' ways to append: one server, one run.
+"""Compare the cost of agent-memory on S3 with bare s3fs, boto3 and the appends of peers: one server, one run.
 
     python benchmarks/s3.py [--long | --away MS] [--endpoint URL]
 
-Starts ministack (``pip install ministack``) on a free port, or takes a running server. Every figure is the median of
-interleaved rounds of 64 calls, one on each of 64 files of 1 KB, in turn or all at once; a ratio is the median of the
-rounds' ratios to the row's first line. CPU is the client's, all its threads. It is the honest figure: the wall clock
-holds the server's time as well, which on an emulator is most of it. All clients have 64 connections and have made them
-before; hooks and logging are at their defaults. "requests" is how many the client sent per call, counted.
+Starts ministack (``pip install ministack``) on a free port, or uses a running server. Every figure is the median of
+interleaved rounds of 64 calls, one on each of 64 files of 1 KB, in turn or all at once. A ratio is the median of the
+rounds' ratios to the row's first line. CPU is the time of all threads of the client. It is the better measure: the wall
+clock includes the time of the server, which is most of it on an emulator. All clients have 64 connections, already
+open; hooks and logging are at their defaults. "requests" is the counted number of requests per call.
 
-"bare" is ``fs._call_s3(...)`` with the same requests as ours, conditions and metadata included, on fsspec's I/O loop,
-where an async caller gets by `asyncio.wrap_future`; "no metadata" is the same without the writer's stamp that ours
-carry. "sync" is `AgentMemory` beside `fsspec.asyn.sync` of the same coroutines, which is what ``fs.call_s3`` is.
+"bare" is ``fs._call_s3(...)`` with the same requests as ours, including preconditions and metadata, on fsspec's I/O
+loop, which an async caller reaches by `asyncio.wrap_future`. "no metadata" is the same without the writer's entry in
+the metadata of our requests. "sync" compares `AgentMemory` with `fsspec.asyn.sync` of the same coroutines, which is the
+same as ``fs.call_s3``.
 
 - read, write, create, stat: one GET, PUT, PUT (``If-None-Match: *``), HEAD.
 - list: one LIST, of an agent's 10 files and of a whole page of 1,000.
-- append, version known: a process appends to what it wrote last: one PUT (``If-Match``).
+- append, version known: a process appends to the version that it wrote last: one PUT (``If-Match``).
 - append, version unknown: the first append of a process to a file: GET and PUT (``If-Match``).
 - append, others write too: another client has overwritten the file before every append: GET and PUT.
-- by obstore: obstore's own coroutines with the same conditions and metadata, on fsspec's I/O loop, where one gets as
-  to "bare", beside ours by ``engine="obstore"``, ours by s3fs, and bare obstore on the caller's own loop, which is
-  what a program that uses obstore itself has. What obstore sends is not counted here, but in
-  ``tests/object_store/test_bill.py``.
-- appends of peers: "GET+PUT" reads, and writes without a condition, as session stores and S3 backends of agent
-  frameworks do, here by the same session as "bare"; "boto3" is the same by their usual client; ``open("ab")`` is
-  s3fs's.
-- lines kept: four processes append 25 lines at once each to one object. "refused" are those that raised.
+- by obstore: obstore's own coroutines with the same preconditions and metadata, on fsspec's I/O loop as for "bare",
+  compared with ours by ``engine="obstore"``, ours by s3fs, and bare obstore on the caller's own loop, as in a program
+  that uses obstore directly. The requests of obstore are not counted here, but in ``tests/object_store/test_bill.py``.
+- appends of peers: "GET+PUT" reads, then writes without a precondition, as session stores and S3 backends of agent
+  frameworks do, here with the same session as "bare". "boto3" is the same with boto3; ``open("ab")`` is s3fs's.
+- lines kept: four processes append 25 lines each, all at once, to one object. "refused" counts raised exceptions.
 
-``--away`` measures single requests and obstore with answers that come so many milliseconds later, as those of a region
-do, on connections that are open: the wall clock is what a caller sees there. CPU is what it is without.
+``--away`` measures single requests and obstore with answers that arrive this many milliseconds later, like those of a
+distant region, on open connections: the wall clock shows the latency for a caller. CPU is the same as without.
 
-``--long`` adds "among": the files of 10,000 agents, 10 each, in one bucket, beside a bucket with one agent's; every
-round draws another agent. "list" is there to be seen: how long a LIST takes in a large bucket is the server's matter.
+``--long`` adds "among": the files of 10,000 agents, 10 each, in one bucket, compared with a bucket of one agent. Every
+round draws another agent. "list" is only informative: the time of a LIST in a large bucket depends on the server.
 """
 
 from __future__ import annotations
@@ -139,7 +138,7 @@ async def appends(bench: Bench) -> None:
 
 
 async def _met(bench: Bench) -> None:
-    """Let ours have found out that somebody else writes its files, as it does once for each."""
+    """Let our client detect, once per file, that another client writes its files."""
     for _ in range(2):
         await at_once(lambda n: bench.ours.append(our_path(n), LINE))()
         await bench.overwrite()
@@ -230,7 +229,7 @@ async def beside_peers(bench: Bench) -> None:
 
 
 class Root:
-    """A bucket of its own with the files of so many agents."""
+    """A separate bucket with the files of a number of agents."""
 
     def __init__(self, options: Mapping[str, Any], agents: int) -> None:
         self._agents = agents
@@ -242,7 +241,7 @@ class Root:
         self.memory: AsyncAgentMemory = self._service.agent("agent-0")
 
     async def fill(self) -> None:
-        """As plain PUTs, 64 at once: the files are what ours would have written."""
+        """Create the files with plain PUTs, 64 at once, with the same content as files that we write."""
         numbers = iter(range(self._agents * FILES_OF_AGENT))
 
         async def work() -> None:
@@ -251,15 +250,15 @@ class Root:
                 await self._bare.put(f"agent_memory/agent-{agent}/notes/{file}.md", DATA, Metadata=STAMP)
 
         await asyncio.gather(*(hop(work()) for _ in range(FILES)))
-        await self.memory.append("notes/0.md", LINE)  # which finds out about the server
+        await self.memory.append("notes/0.md", LINE)  # so that the test of the server's preconditions is done
 
     async def draw(self) -> None:
-        """Turn to an agent about whom nothing is known yet."""
+        """Select an agent with nothing cached."""
         self.backend._recent_writes = RecentWrites()
         self.memory = self._service.agent(f"agent-{random.randrange(self._agents)}")
 
     async def draw_and_append(self) -> None:
-        """Turn to an agent and append to each file."""
+        """Select an agent and append to each of its files."""
         await self.draw()
         await in_turn(lambda n: self.memory.append(f"notes/{n}.md", LINE), FILES_OF_AGENT)()
 

@@ -1,4 +1,4 @@
-"""A guard and an observer in one plugin: who deletes at night is refused, and every change is counted by its actor."""
+"""A guard and an observer in one plugin: the guard refuses deletes at night, the observer counts changes by actor."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ _READING = ("read", "stat", "exists", "list", "agent_ids")
 
 
 class OfficeHours:
-    """Refuses to delete or forget outside of office hours, unless one of ``always`` acts.
+    """Refuse to delete or forget outside of office hours, except for the actors in ``always``.
 
     Args:
-        opens: the hour from which it is allowed.
-        closes: the hour from which it is not any more.
-        zone: whose clock, as ``Europe/Berlin``.
-        always: actors who may at any time.
+        opens: the first hour in which deletes are allowed.
+        closes: the hour from which they are refused.
+        zone: the time zone, for example ``Europe/Berlin``.
+        always: actors that may delete at any time.
 
     Raises:
-        ValueError: no hours of a day.
+        ValueError: the hours are not hours of a day, or are in the wrong order.
     """
 
     def __init__(self, opens: int = 9, closes: int = 17, zone: str = "UTC", always: tuple[str, ...] = ()) -> None:

@@ -1,4 +1,4 @@
-"""An agent's memory as one SQLite database, ``sqlite:///path/memory.db``: every verb is one transaction."""
+"""A memory in one SQLite database, ``sqlite:///path/memory.db``; every verb is one transaction."""
 
 import sqlite3
 from contextlib import closing, contextmanager

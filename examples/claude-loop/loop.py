@@ -1,4 +1,4 @@
-"""Claude's tool runner with a memory on local disk: a loop that runs without a key, against a stand-in for the API.
+"""Claude's tool runner with a memory on local disk; runs without an API key, against a stand-in for the API.
 
 pip install 'agent-memory[anthropic]'
 python loop.py
@@ -10,7 +10,7 @@ import stand_in
 from agent_memory import AgentMemory
 from agent_memory.integrations.anthropic import AgentMemoryTool
 
-SCRIPT = [  # what the stand-in's model calls, message by message
+SCRIPT = [  # the tool calls of the stand-in's model, one list per message
     [{"command": "view", "path": "/memories"}],
     [{"command": "create", "path": "/memories/likes.md", "file_text": "- coffee\n"}],
     [{"command": "insert", "path": "/memories/likes.md", "insert_line": 1, "insert_text": "- walks at 12:30"}],
@@ -20,7 +20,7 @@ SCRIPT = [  # what the stand-in's model calls, message by message
 ]
 
 with stand_in.serving(SCRIPT) as api, AgentMemory.open("./memories") as memory:
-    client = anthropic.Anthropic(base_url=api.url, api_key="none")  # the real one: anthropic.Anthropic()
+    client = anthropic.Anthropic(base_url=api.url, api_key="none")  # the real API: anthropic.Anthropic()
     runner = client.beta.messages.tool_runner(
         model="claude-sonnet-5-5",
         max_tokens=1024,

@@ -1,4 +1,4 @@
-"""A local HTTP server that plays the Messages API: it answers with the turns of a script and keeps what it was sent."""
+"""A local HTTP server that imitates the Messages API: it answers with scripted turns and records the requests."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ Turn = Sequence[dict[str, object]]
 
 
 class Api:
-    """Plays a model that calls the memory tool turn by turn, then says it is done.
+    """Imitate a model that calls the memory tool turn by turn, then answers "done".
 
     Attributes:
-        url: where a client finds it.
-        requests: the bodies it was sent.
+        url: the base URL for a client.
+        requests: the bodies of the received requests.
     """
 
     def __init__(self, url: str, turns: Sequence[Turn]) -> None:
@@ -27,7 +27,7 @@ class Api:
         self._turns = list(turns)
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The model's next message."""
+        """Return the model's next message."""
         self.requests.append(request)
         number = len(self.requests)
         content: list[dict[str, Any]] = [{"type": "text", "text": "done"}]
@@ -49,7 +49,7 @@ class Api:
 
     @property
     def results(self) -> list[tuple[str, bool]]:
-        """Every tool result it was sent: the text, and whether it is an error."""
+        """Every received tool result: the text, and whether it is an error."""
         newest = [request["messages"][-1] for request in self.requests]
         blocks = [block for message in newest for block in _blocks(message["content"])]
         return [(_text(block["content"]), bool(block.get("is_error"))) for block in blocks]
@@ -65,7 +65,7 @@ def _text(content: Any) -> str:
 
 @contextmanager
 def serving(turns: Sequence[Turn]) -> Iterator[Api]:
-    """An API that plays these turns, on a free port of this machine."""
+    """Serve an API with these turns, on a free port of this machine."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -78,7 +78,7 @@ def serving(turns: Sequence[Turn]) -> Iterator[Api]:
             self.wfile.write(answer)
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
-            """Say nothing."""
+            """Log nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     api = Api(f"http://127.0.0.1:{server.server_port}", turns)

@@ -24,18 +24,21 @@ from tests.other_filesystems.places import KINDS, Kind
 _ROUNDS = 5
 _HEAD = """# Other filesystems
 
-What `agent_memory_fsspec` keeps on filesystems of fsspec that are none of ours, as a run of the whole contract of
-backends (`agent-memory doctor --contract`) and of `agent-memory doctor` found it. Nothing here is from anybody's
-documentation. To repeat it: `python -m tests.other_filesystems`, as root on Debian with samba installed;
-it takes half an hour.
+The guarantees of `agent_memory_fsspec` on filesystems of fsspec without a backend of their own, as measured by a run of
+the whole backend contract (`agent-memory doctor --contract`) and of `agent-memory doctor`. No result is taken from
+documentation. To repeat the run: `python -m tests.other_filesystems`, as root on Debian with samba installed; it takes
+half an hour.
 
-fsspec {fsspec}, Python {python}. Opened plainly, nobody's word is taken: what no filesystem of fsspec promises
-(creating, appending, editing, renaming, preconditions) is refused. With `allow_single_writer` the caller says that no
-other process writes there; then it is done by looking first, under a lock of the process.
+fsspec {fsspec}, Python {python}. "plainly" means without options: operations that no filesystem of fsspec guarantees
+(creating, appending, editing, renaming, preconditions) are refused. "single writer" means `allow_single_writer`: the
+caller declares that no other process writes there. These operations then check first, under a lock of the process.
 """
 _ARCHIVES = """
-Numbers are of tests. fsspec opens an archive for reading or for writing, never for both: a memory lists and reads one,
-and what needs a write is broken.
+The numbers count tests. fsspec opens an archive either for reading or for writing: a memory can list and read an
+archive, and operations that need a write are broken.
+"""
+_RACES = """
+The races were between threads of one process. The state after a crash was not tested.
 """
 _LONGEST_DETAIL = 160
 
@@ -86,7 +89,7 @@ def page(runs: Sequence[Run]) -> str:
     for run in runs:
         seen: Mapping[str, str] = {finding.promise: finding.seen for finding in run.findings}
         lines.append(_row([run.kind.name, run.opened, *map(seen.__getitem__, promises)]))
-    lines += ["", "In one process, whose threads raced. What a crash would leave was not tried.", "", "## Broken", ""]
+    lines += [_RACES, "## Broken", ""]
     lines += list(_broken(runs)) or ["Nothing."]
     lines += ["", "## Refused", "", *_refused(runs)]
     return "\n".join(lines) + "\n"

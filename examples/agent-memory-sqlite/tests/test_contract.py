@@ -1,4 +1,4 @@
-"""The contract for backends, each test on a database of its own."""
+"""The contract for backends, each test on its own database."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from agent_memory.testing import BackendContract
 
 
 class TestSqlite(BackendContract):
-    rounds, workers = 25, 4  # every write waits for the disk
+    rounds, workers = 25, 4  # fewer than the default, because every write waits for the disk
 
     @pytest.fixture
     def backend(self, tmp_path: Path) -> SqliteBackend:
