@@ -34,14 +34,14 @@ with AgentMemoryService("s3://my-bucket/memories") as service:
 def test_a_path_object_is_refused_and_told_as_the_text_to_pass(path: PurePath) -> None:
     memory: Any = AgentMemory.open("memory://")
     for call, arguments in ((memory.write, (path, "x")), (memory.read, (path,)), (memory.rename, ("b.md", path))):
-        with pytest.raises(InvalidPathError, match=r"a path is a str; pass 'notes/a.md'") as refused:
+        with pytest.raises(InvalidPathError, match=r"a path must be a str; pass 'notes/a.md'") as refused:
             call(*arguments)
         assert refused.value.suggestion == "notes/a.md"
 
 
 def test_a_path_object_of_the_host_is_not_told() -> None:
     memory: Any = AgentMemory.open("memory://")
-    with pytest.raises(InvalidPathError, match="a path is a str") as refused:
+    with pytest.raises(InvalidPathError, match="a path must be a str") as refused:
         memory.read(Path("/home/ann/a.md"))
     assert "ann" not in str(refused.value)
 

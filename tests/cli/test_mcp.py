@@ -182,7 +182,7 @@ def test_a_closed_end_is_wrong_usage(script: str, closed: str) -> None:
         (["--http", "--token-env", "HOME", "--token-file", "x"], 2, b"exclude each other"),
         (["--http", "--token-file", "absent"], 1, b"'absent' cannot be read"),
         (["--http", "--token-file", "short"], 2, b"a token is 16 or more"),
-        (["--agent", "../x"], 5, b"is no agent id"),
+        (["--agent", "../x"], 5, b"is not an agent id"),
     ],
 )
 def test_wrong_usage_is_one_line(spawn: Spawn, tmp_path: Path, args: list[str], code: int, told: bytes) -> None:
