@@ -127,7 +127,7 @@ def test_more_bytes_than_one_call_may_carry_are_refused_and_the_old_content_stay
     with AgentMemory.open(backend) as memory:
         memory.write("a.md", "0123456789")
         for write in (memory.write, memory.append):
-            with pytest.raises(FileTooLargeError, match="11 bytes are more than the 10"):
+            with pytest.raises(FileTooLargeError, match="11 bytes are more than the limit of 10"):
                 write("a.md", "0123456789a")
         with pytest.raises(FileTooLargeError):
             memory.edit("a.md", lambda text: text * 2)

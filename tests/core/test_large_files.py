@@ -145,7 +145,7 @@ def test_a_source_that_fails_leaves_nothing(local: AnyBackend, tmp_path: Path) -
 def test_a_read_that_is_refused_says_what_works(backend: AnyBackend) -> None:
     with AgentMemory.open(backend) as memory:
         memory.write_blocks("large.bin", blocks(), len(DATA))
-        with pytest.raises(FileTooLargeError, match=r"scan\(\), view and export read a file in parts"):
+        with pytest.raises(FileTooLargeError, match=r"scan\(\), view and export can read large files"):
             memory.read("large.bin")
 
 

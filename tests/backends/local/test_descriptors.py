@@ -130,7 +130,7 @@ def test_a_copy_of_what_holds_a_tool_fails_and_leaves_the_tool_as_it_was(
     holder = hold([MemoryTool(memory)])
     before = numbers_below(root)
     for _ in range(3):
-        with pytest.raises(TypeError, match="make another one"):
+        with pytest.raises(TypeError, match="create a new one"):
             copy.deepcopy(holder)
         gc.collect()
     assert numbers_below(root) == before
