@@ -117,7 +117,7 @@ def test_content_that_is_no_text_is_refused_and_nothing_is_written(memory: Agent
 def test_write_bytes_takes_bytes_only(memory: AgentMemory) -> None:
     memory.write_bytes("a.bin", bytearray(b"xy"))  # type: ignore[arg-type]  # harmless, so taken
     assert memory.read_bytes("a.bin") == b"xy"
-    with pytest.raises(InvalidContentError, match="content is bytes, not str"):
+    with pytest.raises(InvalidContentError, match="content must be bytes, not str"):
         memory.write_bytes("a.bin", "text")  # type: ignore[arg-type]
 
 

@@ -119,7 +119,7 @@ DOORS: dict[str, Callable[[object], object]] = {
 @pytest.mark.parametrize("value", [42, 0, b"", b"job", True, UUID(int=1), ["a"]], ids=repr)
 @pytest.mark.parametrize("door", DOORS.values(), ids=DOORS)
 def test_an_actor_that_is_no_text_is_refused_where_it_comes_in(door: Callable[[object], object], value: object) -> None:
-    with pytest.raises(TypeError, match=rf"is a str or None, not {type(value).__name__}"):
+    with pytest.raises(TypeError, match=rf"must be a str or None, not {type(value).__name__}"):
         door(value)
 
 

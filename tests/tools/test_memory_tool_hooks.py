@@ -123,7 +123,7 @@ def test_an_observer_that_fails_changes_nothing_for_the_model() -> None:
 def test_a_required_observer_that_fails_is_an_error_that_says_what_was_done() -> None:
     memory = AgentMemory.open("memory://", plugins=[RequiredObserver()])
     output = refused(caller(memory)("create", path="/memories/a.md", file_text="x"))
-    assert output.startswith("Error: the storage did its part, but the required plugin ")
+    assert output.startswith("Error: the storage completed the operation, but the required plugin ")
     assert "secret" not in output
 
 
