@@ -129,7 +129,7 @@ async def append(
     when: AppendWhen = ANY,
     expected: str | None = None,
 ) -> Effect:
-    """Append to a file: in place where the backend can, by compare-and-swap where it cannot."""
+    """Append to a file: in place if the backend supports it, otherwise by compare-and-swap."""
     refuse_larger(key, len(data), store.max_bytes)
     if expected is not None:
         return await _append_once(store, run, key, data, separator, expected)

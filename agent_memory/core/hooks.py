@@ -315,7 +315,7 @@ def _refuse_unmarked(plugin: object) -> None:
 
 def _refuse_hookless(manager: pluggy.PluginManager, plugin: object) -> None:
     callers = manager.get_hookcallers(plugin) or ()
-    if all(caller.name.startswith("_") for caller in callers):  # check_pending ignores them: __func__
+    if all(caller.name.startswith("_") for caller in callers):  # check_pending ignores such names: __func__
         advice = "pass an object or a module whose functions are marked @hookimpl"
         if isinstance(plugin, str):
             advice += "; plugins_from() makes plugins from their names in a configuration"
@@ -374,6 +374,4 @@ def _call_guards(guards: Iterable[_Implementation], facts: Mapping[str, object])
         with _failing_closed("a guard"):
             answer = guard(facts)
         if answer is not None:  # `return False` may be meant as a veto, and a coroutine is never awaited: fail closed
-            raise OperationDenied(
-                "refused: a guard returned a value; guards raise to refuse, and return None otherwise"
-            )
+            raise OperationDenied("refused: a guard returned a value; guards raise to refuse, otherwise return None")
