@@ -1259,7 +1259,7 @@ def test_an_observer_that_cannot_say_whether_it_listens_is_told(caplog: pytest.L
 
 
 def test_listening_that_is_no_method_is_refused_at_once() -> None:
-    with pytest.raises(pluggy.PluginValidationError, match="listening is a method"):
+    with pytest.raises(pluggy.PluginValidationError, match="listening must be a method"):
         AgentMemory.open(MemoryBackend(), plugins=[Choosy(True)])  # type: ignore[arg-type]
 
 
