@@ -67,9 +67,7 @@ class _View(Uncopied):
         default_actor = Actor.of(actor)
         hooks = Hooks([LoggingPlugin(), *plugins])
         backend = open_backend(root, storage_options, hooks)
-        return cls(
-            Tree(backend, hooks, Key.tree(), actor=default_actor, timeout=checked_timeout(timeout, backend))
-        )
+        return cls(Tree(backend, hooks, Key.tree(), actor=default_actor, timeout=checked_timeout(timeout, backend)))
 
     def subtree(self, path: str) -> Self:
         """Return a view confined to a directory; its paths are relative to that directory."""

@@ -159,7 +159,7 @@ def test_a_backend_that_writes_no_parts_refuses_a_large_file_in_words(tmp_path: 
         assert [entry.path for entry in memory.list()] == ["a.md"]
         backend.max_bytes = 500
         for act in (memory.copy, memory.rename):
-            with pytest.raises(UnsupportedOperationError, match=r"'a\.md': the file is larger than the limit of 500 bytes"):
+            with pytest.raises(UnsupportedOperationError, match=r"'a\.md': .* larger than the limit of 500 bytes"):
                 act("a.md", "b.md")
         assert [entry.path for entry in memory.list()] == ["a.md"]
 
