@@ -1,8 +1,8 @@
-"""Storage for what AI agents remember: small text files on local disk, in memory and on S3.
+"""Storage for the memory of AI agents: small text files on local disk, in memory and on S3.
 
-`AgentMemoryService` keeps the memories of many agents on one root, `AgentMemory` is one of them; both have
-an async twin. The contract for backends is in `agent_memory.backend`, the hooks for plugins in
-`agent_memory.hookspecs`.
+`AgentMemoryService` manages the memories of many agents on one root; `AgentMemory` is a single memory. Both have
+an async twin. `agent_memory.backend` defines the contract for backends, `agent_memory.hookspecs` the hooks for
+plugins.
 """
 
 from agent_memory.backend import Capabilities, Entry

@@ -1,30 +1,30 @@
-"""Every error a caller can see, grouped by what the caller does next.
+"""The errors of this package, grouped by the caller's next step.
 
 ::
 
     AgentMemoryError                             .kind: a stable string
     ├── InvalidPathError (ValueError)            choose another name: .rule, .suggestion
-    │   ├── PathTraversalError                   an escape attempt
+    │   ├── PathTraversalError                   the name leads outside its tree
     │   └── InvalidAgentIdError (+ AgentNotFoundError)
     ├── AgentNotFoundError (LookupError)
     ├── InvalidContentError (ValueError)         send text; nothing was read or written
     ├── AgentMemoryFileNotFoundError (FileNotFoundError)
     ├── FileAlreadyExistsError (FileExistsError)
     ├── ConflictError                            read again; nothing was written
-    ├── FileTooLargeError                        over the configured size
+    ├── FileTooLargeError                        more bytes than the limit
     ├── OperationDenied (PermissionError)        a guard's veto, with its reason
-    ├── UnsupportedOperationError                this backend does not promise that
+    ├── UnsupportedOperationError                the backend does not promise it
     ├── BackendNotAvailableError (ImportError)   names the extra to install
-    └── FileOperationError (OSError)             the storage failed; cause attached
+    └── FileOperationError (OSError)             the storage failed: .__cause__
         ├── ReadError
         ├── WriteError
         ├── AppendError
         ├── PartialOperationError                .done, .left
         └── OutcomeUnknownError                  the write may have happened
 
-Each error is a builtin error too, so ``except FileNotFoundError`` works. ``str(error)`` begins with the path,
-relative to the memory that was called; no message carries a host path, a credential or an agent's content. All of them
-can be pickled.
+A builtin error in parentheses is a base class, so ``except FileNotFoundError`` works. ``str(error)`` begins with the
+path, relative to the memory that was called. No message contains a host path, a credential or an agent's content. All
+errors can be pickled.
 """
 
 from __future__ import annotations
@@ -41,12 +41,13 @@ def install_hint(extra: str) -> str:
 
 
 class AgentMemoryError(Exception):
-    """Base of every error this package raises; ``kind`` is stable and fit for logs and metrics.
+    """Base class of every error this package raises.
 
     Attributes:
-        path: the file or directory, relative to the memory that was called; "" is the whole of it; None if unknown.
-        agent: the agent, where one is known.
-        operation: the kind of the operation, where one is known: one of `agent_memory.hookspecs.OperationKind`.
+        kind: the error's stable name, for logs and metrics.
+        path: the file or directory, relative to the memory that was called; "" is the whole memory; None if unknown.
+        agent: the agent's id; None if unknown.
+        operation: the kind of operation, one of `agent_memory.hookspecs.OperationKind`; None if unknown.
     """
 
     kind: ClassVar[str] = "error"
@@ -65,13 +66,13 @@ class AgentMemoryError(Exception):
         return f"{self.path!r}: {message}" if self.path else f"the whole tree: {message}"
 
     def set_place(self, operation: str, agent: str | None, path: str | None, top: str) -> None:
-        """Say which call of a memory failed; a second call changes nothing.
+        """Set the operation, agent and path that failed; a second call changes nothing.
 
         Args:
-            operation: its kind.
+            operation: the kind of operation.
             agent: its agent.
-            path: its path, for an error that names none; the message stays as it is.
-            top: the directory that the memory shows as its whole tree; it is taken off the error's path.
+            path: its path, for an error without a path; the message does not change.
+            top: the directory that the memory shows as its whole tree; it is removed from the error's path.
         """
         if self.operation is not None:
             return
@@ -81,22 +82,22 @@ class AgentMemoryError(Exception):
 
 
 def without_top(path: str, top: str) -> str:
-    """A path relative to a directory; as it is, if it does not lie there."""
+    """Return a path relative to a directory; a path outside that directory is returned unchanged."""
     return path[len(top) :].removeprefix("/") if f"{path}/".startswith(f"{top}/") else path
 
 
 class AgentNotFoundError(AgentMemoryError, LookupError):
-    """No such agent can exist; raised as `InvalidAgentIdError`, because an agent needs no creation."""
+    """No agent can have this id; raised as `InvalidAgentIdError`: an agent with a valid id needs no creation."""
 
     kind = "agent_not_found"
 
 
 class InvalidPathError(AgentMemoryError, ValueError):
-    """A name the key grammar refuses.
+    """The name breaks a rule of the key grammar.
 
     Attributes:
-        rule: the stable name of the rule that refused it, one of `agent_memory.key.RULES`.
-        suggestion: a valid name near the refused one; storage itself never renames.
+        rule: the stable name of the broken rule, one of `agent_memory.key.RULES`.
+        suggestion: a similar valid name; the storage never renames a file by itself.
         refused: the refused text, escaped to ASCII and cut to 80 characters.
     """
 
@@ -112,19 +113,19 @@ class InvalidPathError(AgentMemoryError, ValueError):
 
 
 class PathTraversalError(InvalidPathError):
-    """A name that reaches, or in some encoding would reach, outside its tree."""
+    """The name leads outside its tree, as written or once decoded."""
 
     kind = "path_traversal"
 
 
 class InvalidAgentIdError(InvalidPathError, AgentNotFoundError):
-    """A text that cannot be an agent id; ``suggestion`` is `agent_memory.agent_id` of it."""
+    """The text is not a valid agent id; ``suggestion`` is the result of `agent_memory.agent_id` for it."""
 
     kind = "invalid_agent_id"
 
 
 class InvalidContentError(AgentMemoryError, ValueError):
-    """Content that cannot be stored as UTF-8 text; raised before any I/O."""
+    """The content cannot be stored as UTF-8 text; raised before any I/O."""
 
     kind = "invalid_content"
 
@@ -148,7 +149,7 @@ class ConflictError(AgentMemoryError):
 
 
 class FileTooLargeError(AgentMemoryError):
-    """More bytes than one read or write may carry; nothing was written."""
+    """The content has more bytes than one read or write allows; nothing was written."""
 
     kind = "file_too_large"
 
@@ -160,13 +161,13 @@ class OperationDenied(AgentMemoryError, PermissionError):
 
 
 class UnsupportedOperationError(AgentMemoryError):
-    """The backend does not promise this operation; it is refused rather than imitated by a race."""
+    """The backend does not promise this operation; it is refused, because an imitation could lose a race."""
 
     kind = "unsupported_operation"
 
 
 class BackendNotAvailableError(AgentMemoryError, ImportError):
-    """No backend can open this URL here; the message names what to install."""
+    """No installed backend can open this URL; the message names the package to install."""
 
     kind = "backend_not_available"
 
@@ -178,29 +179,29 @@ class FileOperationError(AgentMemoryError, OSError):
 
 
 class ReadError(FileOperationError):
-    """The storage failed to read, or what it holds is not UTF-8 text."""
+    """The storage failed to read, or the file is not UTF-8 text."""
 
     kind = "read"
 
 
 class WriteError(FileOperationError):
-    """The storage failed to write; what was there before is still there."""
+    """The storage failed to write; the old content is intact."""
 
     kind = "write"
 
 
 class AppendError(FileOperationError):
-    """The storage failed to append; what was there before is still there."""
+    """The storage failed to append; the old content is intact."""
 
     kind = "append"
 
 
 class PartialOperationError(FileOperationError):
-    """An operation on many files stopped half-way; nothing is lost.
+    """An operation on many files finished only some of them; nothing is lost.
 
     Attributes:
-        done: the paths it finished.
-        left: the paths it did not.
+        done: the paths of the finished files.
+        left: the paths of the other files.
     """
 
     kind = "partial_operation"
@@ -218,6 +219,6 @@ class PartialOperationError(FileOperationError):
 
 
 class OutcomeUnknownError(FileOperationError):
-    """The write may or may not have happened: its reply was lost and could not be settled."""
+    """The write may or may not have happened: its reply was lost, and the storage could not tell the outcome."""
 
     kind = "outcome_unknown"

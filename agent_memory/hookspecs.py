@@ -1,8 +1,8 @@
-"""The hooks: what a plugin may implement, and the frozen facts it is given.
+"""The hooks that a plugin may implement, and the frozen data classes that hooks receive.
 
 Hooks are called in one place (`agent_memory.core.hooks`), once per operation, never inside a backend and never
 per request. They are plain functions marked with ``hookimpl``; wrappers and ``async def`` are refused when
-the plugin is registered. A hook costs no request and no second read.
+the plugin is registered. A hook causes no extra request and no second read.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ OperationKind: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """What somebody asked for; sees no content.
+    """The facts of one call, without its content.
 
-    ``time`` is POSIX seconds; ``agent`` None for a tree without agents; ``path`` and ``target`` are relative
-    to the agent's tree, ``target`` only for rename and copy; ``size`` is the bytes given, where some are.
+    ``time`` is in POSIX seconds; ``agent`` is None for a tree without agents; ``path`` and ``target`` are relative
+    to the agent's tree, and only rename and copy have a ``target``; ``size`` is the number of bytes to write, None
+    for an operation without content.
     """
 
     id: str
@@ -49,13 +50,14 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How it ended. Sizes in bytes, duration in seconds, digests hexadecimal SHA-256.
+    """The result of an operation. Sizes are in bytes, the duration in seconds, digests are hexadecimal SHA-256.
 
-    ``status`` is "denied" when a guard or the view refused: no error, and nothing was changed. It is "unknown" when
-    the caller was cancelled or interrupted while the storage was at work. ``sha256`` is of what was written (for an
-    append: of the appended bytes), ``before_sha256`` of what was there before, only where the operation read it
-    anyway. ``error`` is the error's ``kind``; None of what was denied. ``files`` counts the files of an operation on
-    many; ``skipped`` the names in storage that no key can name.
+    ``status`` is "denied" if a guard or the view refused the operation: this is no error, and nothing was changed. It
+    is "unknown" after `OutcomeUnknownError`, or if the caller was cancelled or interrupted while the storage worked.
+    ``sha256`` is the digest of the written bytes (of an append: the appended bytes); ``before_sha256`` is the digest of
+    the old content, only if the operation read it anyway. ``error`` is the error's ``kind``, None for a denied
+    operation. ``files`` is the number of files of an operation on many; ``skipped`` is the number of names in storage
+    that are not valid keys.
     """
 
     status: Literal["ok", "denied", "error", "unknown"]
@@ -72,9 +74,10 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class AuditCheckpoint:
-    """How far one writer's chain in the audit log ``log`` is written: to record ``seq``, which has this hash.
+    """A position in one writer's chain of the audit log ``log``: record ``seq`` has this hash.
 
-    ``time`` is POSIX seconds. Kept where whoever can change the log cannot write, it vouches for all records up to it.
+    ``time`` is in POSIX seconds. A copy in a place that the writers of the log cannot change proves all records up to
+    this position.
     """
 
     time: float
@@ -85,12 +88,12 @@ class AuditCheckpoint:
 
 
 class Plugin:
-    """A base class for plugins: what a plugin may have beside its hooks, with defaults.
+    """A base class for plugins: the optional attributes and methods beside the hooks, with defaults.
 
-    A plugin may be any object with hooks. There an attribute or method of one of these names means the same.
+    A plugin may be any object with hooks. In such an object, attributes and methods with these names mean the same.
 
-    A service that is closed closes its plugins. It leaves a shared plugin open: one that another open service has too,
-    or that was entered by ``with``, whose block closes it.
+    When a service is closed, it closes its plugins. It leaves a plugin open if another open service uses it, or if
+    the plugin was entered by ``with``; then the end of the ``with`` block closes it.
 
     Attributes:
         required: whether a caller gets `OutcomeUnknownError` if this observer fails; otherwise the failure is logged.
@@ -101,14 +104,14 @@ class Plugin:
     is_shared: bool = False
 
     def listening(self) -> bool:
-        """Whether this observer wants to be told of plain successes now: status "ok", nothing skipped."""
+        """Whether this observer currently needs plain successes: status "ok", nothing skipped."""
         return True
 
     def flush(self) -> None:
-        """Write everything that is held back; called when a service with this plugin is closed."""
+        """Write all buffered data; called when a service with this plugin is closed."""
 
     def close(self) -> None:
-        """Release everything; called by the last service that is closed, unless the plugin is shared.
+        """Release all resources; called by the last service that is closed, unless the plugin is shared.
 
         A second call does nothing.
         """
@@ -126,74 +129,79 @@ class Plugin:
 
 @hookspec
 def agent_memory_register_backends(register: Callable[[str, BackendFactory], None]) -> None:
-    """Add backends: call ``register(scheme, factory)``; the scheme ``*`` is asked when no other fits.
+    """Add backends: call ``register(scheme, factory)``; the scheme ``*`` is used if no other scheme matches.
 
-    The only hook a package found by entry point may implement. A scheme registered twice is an error.
+    A package found by entry point may implement only this hook. A scheme registered twice is an error.
     """
 
 
 @hookspec
 def agent_memory_before_operation(operation: Operation) -> None:
-    """Called with the names parsed and before any I/O; raise `OperationDenied` to veto.
+    """Called after the names are parsed and before any I/O; raise `OperationDenied` to refuse the operation.
 
-    Any other exception stops the operation too: guards fail closed.
+    Any other exception refuses it too: guards fail closed.
     """
 
 
 @hookspec
 def agent_memory_filter_content(operation: Operation, content: bytes) -> bytes | None:
-    """Called with the bytes about to be written (for an append: to be appended); return others to write them instead.
+    """Called with the bytes to write (for an append: the bytes to append); returns the bytes to write instead.
 
-    None leaves them as they are. Filters are chained: each sees what the one before returned, and the guards of content
-    see the last. Has to be a pure function of the content, and is called anew on what it returned: for an edit once per
-    attempt, with the whole new content. A filter that raises, or returns anything else, stops the operation.
+    None leaves them unchanged. Filters form a chain: each filter receives the result of the filter before it, and
+    ``agent_memory_check_content`` receives the last result. A filter must be a pure function of the content. It may
+    receive its own earlier result again: an edit calls it once per attempt, with the whole new content. A filter that
+    raises, or returns neither bytes nor None, refuses the operation.
     """
 
 
 @hookspec
 def agent_memory_check_content(operation: Operation, content: bytes) -> None:
-    """Called with the bytes about to be written (for an append: to be appended); raise to veto.
+    """Called with the bytes to write (for an append: the bytes to append); raise to refuse the operation.
 
-    For an edit: once per attempt, with the whole new content.
+    An edit calls it once per attempt, with the whole new content.
     """
 
 
 @hookspec
 def agent_memory_check_size(operation: Operation, size: int) -> None:
-    """Called instead of the two hooks above with the bytes of a content that is written in parts; raise to veto.
+    """Called instead of the two hooks above for content written in parts, with its size in bytes; raise to refuse it.
 
-    Such a content is never in memory as a whole, so no filter and no guard sees it. A plugin that implements one of
-    those hooks and not this one refuses it.
+    Such content is never in memory as a whole, so no filter and no guard can see it. It is refused if a plugin
+    implements one of those two hooks and not this one.
     """
 
 
 @hookspec
 def agent_memory_after_operation(operation: Operation, outcome: Outcome) -> None:
-    """Called exactly once per operation: on success, failure or cancellation.
+    """Called exactly once per operation: after success, failure or cancellation.
 
-    Not for an async caller whose event loop is dropped, or closed without cancelling it: nothing runs there any more.
+    Exception: if the event loop of an async caller is dropped, or closed without cancelling the caller, the hook is
+    not called, because nothing can run there any more.
 
-    Each implementation is called on its own. One that raises is logged and silences no other one, unless its plugin is
-    `Plugin.required`: then the caller gets `OutcomeUnknownError`, with the cause attached; or, of an operation that
-    failed anyway, its own error with a note. While `Plugin.listening` of every observer returns False, plain successes
-    (status "ok", nothing skipped) are told to none.
+    An implementation that raises does not stop the others. Its exception is logged, unless its plugin is
+    `Plugin.required`: then the caller gets `OutcomeUnknownError` with the cause attached or, if the operation itself
+    failed, that operation's error with a note. While `Plugin.listening` of every observer returns False, the hook is
+    not called for plain successes (status "ok", nothing skipped).
 
-    An interrupt (an exception that is no `Exception`) does not silence the others either, and is raised at the end. A
-    required observer that an interrupt ended is called again with the same operation, at most three times in all.
+    An interrupt (an exception that is no `Exception`) does not stop the other implementations either; it is raised at
+    the end. If an interrupt ends the call of a required observer, that observer is called again with the same
+    operation, at most three times in all.
     """
 
 
 @hookspec
 def agent_memory_key_rejected(agent: str | None, text: str, reason: str, actor: str | None) -> None:
-    """Called when a name is refused: the security trail.
+    """Called when a name is refused, for security logs.
 
-    ``text`` is the name, escaped to ASCII, quoted and cut to 80 characters; ``reason`` one of `agent_memory.key.RULES`.
+    ``text`` is the name, escaped to ASCII, quoted and cut to 80 characters; ``reason`` is one of
+    `agent_memory.key.RULES`.
     """
 
 
 @hookspec
 def agent_memory_audit_checkpoint(checkpoint: AuditCheckpoint) -> None:
-    """Called when an audit log has come to a checkpoint: keep it in a second place.
+    """Called when an audit log makes a checkpoint; an implementation stores it in a second place.
 
-    Each implementation is called on its own, with the failure policy of observers.
+    An implementation that raises does not stop the others; failures are handled as in
+    ``agent_memory_after_operation``.
     """

@@ -1,7 +1,6 @@
 """`AgentMemory` and `AsyncAgentMemory`: one confined tree of text files.
 
-Both have the same names; ``await`` is the only difference. What a method promises is written once, on
-`AgentMemory`.
+Both have the same methods; ``await`` is the only difference. The methods are documented once, on `AgentMemory`.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ U = TypeVar("U")
 
 
 class _View(Uncopied):
-    """What the sync and the async class share: the tree seen, and narrower views of it."""
+    """The base of the sync and the async class: the tree, and methods that make narrower views of it."""
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
@@ -53,40 +52,40 @@ class _View(Uncopied):
         actor: str | None = None,
         timeout: float | None = None,
     ) -> Self:
-        """Open one tree without agents: a project's ``.claude/memories``, say.
+        """Open one tree without agents, for example a project's ``.claude/memories``.
 
         Args:
             root: a path, a URL or a backend; nothing is created before the first write.
-            storage_options: what the URL's backend takes; an unknown option is refused.
-            plugins: guards and observers, called last first; logging is always on.
-            actor: who acts, for the hooks.
+            storage_options: options of the URL's backend; an unknown option is refused.
+            plugins: guards and observers; the last plugin is called first. Logging is always on.
+            actor: the person or program that acts; hooks receive it.
             timeout: see `with_timeout`.
 
         Raises:
-            BackendNotAvailableError: nothing installed opens the URL.
+            BackendNotAvailableError: no installed backend opens the URL.
             TypeError: ``actor`` is neither a str nor None.
             ValueError: ``timeout`` is not a positive number.
         """
-        who = Actor.of(actor)
+        default_actor = Actor.of(actor)
         hooks = Hooks([LoggingPlugin(), *plugins])
         backend = open_backend(root, storage_options, hooks)
-        return cls(Tree(backend, hooks, Key.tree(), actor=who, timeout=checked_timeout(timeout, backend)))
+        return cls(Tree(backend, hooks, Key.tree(), actor=default_actor, timeout=checked_timeout(timeout, backend)))
 
     def subtree(self, path: str) -> Self:
-        """A view confined to a directory; its paths are relative to it."""
+        """Return a view confined to a directory; its paths are relative to that directory."""
         return type(self)(self._tree.subtree(path))
 
     def read_only(self) -> Self:
-        """A view whose writing calls raise `OperationDenied`; the views made of it are read-only too."""
+        """Return a view whose writing calls raise `OperationDenied`; views made from it are read-only too."""
         return type(self)(replace(self._tree, writable=False))
 
     def _protecting(self, names: Iterable[str], *, readable: bool) -> Self:
-        """A view that never changes these names, nor reads them unless ``readable``; see `ProtectedNames`."""
+        """Return a view that never changes these names and reads them only if ``readable``; see `ProtectedNames`."""
         protected = ProtectedNames(map(self._tree.top.join, names), readable)
         return type(self)(replace(self._tree, protected=(*self._tree.protected, protected)))
 
     def acting_as(self, actor: str | None, tool_call_id: str | None = None) -> Self:
-        """A view that tells the hooks who acts, and in which tool call, whatever `agent_memory.acting_as` says.
+        """Return a view with a fixed actor and tool call for the hooks; it overrides `agent_memory.acting_as`.
 
         Raises:
             TypeError: an argument is neither a str nor None.
@@ -94,24 +93,25 @@ class _View(Uncopied):
         return type(self)(replace(self._tree, actor=Actor.of(actor, tool_call_id), bound=True))
 
     def with_timeout(self, seconds: float | None) -> Self:
-        """A view whose calls give up after so many seconds, waits for other writers and retries included.
+        """Return a view whose calls give up after ``seconds``, including retries and waits for other writers.
 
-        An operation on many files, or on ranges of one, has them for each file, page of a listing and range. None is
-        the backend's own: 60 on S3; on local disk only a lock that stays taken for 60 ends a call.
+        An operation on many files, or on ranges of a file, has this time for each file, each page of a listing and
+        each range. None is the backend's default: 60 seconds on S3. On local disk the default limits only the wait
+        for a lock, to 60 seconds.
 
         Raises:
-            ValueError: not a positive number.
+            ValueError: ``seconds`` is not a positive number.
         """
         return type(self)(replace(self._tree, timeout=checked_timeout(seconds, self._tree.backend)))
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the storage below keeps."""
+        """The guarantees of the storage."""
         return self._tree.backend.capabilities
 
     @property
     def _at_once(self) -> int:
-        """On how many files it pays to work at once."""
+        """The number of files to work on concurrently."""
         return 1 if isinstance(self._tree.backend, BlockingBackend) else AT_ONCE
 
     def __repr__(self) -> str:
@@ -122,14 +122,14 @@ class AgentMemory(_View):
     """One confined tree of text files.
 
     Text is UTF-8, stored byte for byte. Every path is relative to the tree and parsed by one grammar
-    (`InvalidPathError` carries the rule and a suggestion). Reading never creates anything. Sizes are in
+    (`InvalidPathError` has the rule and a suggestion). Reading never creates anything. Sizes are in
     bytes. Instances are immutable and may be shared between threads.
 
-    Every method raises `InvalidPathError` for a bad name, `OperationDenied` for a guard's veto,
-    `FileOperationError` if the storage fails (`OutcomeUnknownError` where it stays open whether a change took
-    effect), `UnsupportedOperationError` for what the backend does not promise,
-    `FileTooLargeError` over its ``max_bytes``, and `InvalidContentError` for a malformed ``expected_sha256``;
-    beside them only what it lists.
+    Every method may raise `InvalidPathError` (a bad name), `OperationDenied` (a guard's veto), `FileOperationError`
+    (the storage failed; `OutcomeUnknownError` if it is unknown whether a change took effect),
+    `UnsupportedOperationError` (the backend does not promise the operation), `FileTooLargeError` (more bytes than the
+    backend's ``max_bytes``) and `InvalidContentError` (a malformed ``expected_sha256``). Apart from these, a method
+    raises only the errors it lists.
     """
 
     def __init__(self, tree: Tree) -> None:
@@ -141,19 +141,19 @@ class AgentMemory(_View):
 
         Raises:
             AgentMemoryFileNotFoundError: no such file.
-            ReadError: the file is not UTF-8; `read_bytes` still works.
-            FileTooLargeError: over the backend's ``max_bytes`` (50 MB unless configured); `scan` reads it.
+            ReadError: the file is not UTF-8; `read_bytes` can read it.
+            FileTooLargeError: larger than the backend's ``max_bytes`` (50 MB by default); `scan` can read it.
         """
         return step(self._tree.read_text(self._run, path))
 
     def read_bytes(self, path: str) -> bytes:
-        """Read a file as it is stored; errors as `read`."""
+        """Read a file's bytes; errors as `read`."""
         return step(self._tree.read(self._run, path))
 
     def read_many(self, paths: Iterable[str]) -> dict[str, str]:
-        """Read several text files, 16 at once where the storage is a network away: their texts by their paths.
+        """Read several text files and return their texts by path; over a network 16 files concurrently.
 
-        Each is an operation of its own. The first error ends it and is raised: as `read`.
+        Each file is a separate operation. The first error ends the call and is raised; errors as `read`.
         """
         return step(self._tree.read_many(self._run, paths))
 
@@ -162,18 +162,18 @@ class AgentMemory(_View):
 
         Args:
             path: the file.
-            work: an async function that awaits nothing but the reader it is given; its result is returned.
+            work: an async function that awaits only its argument, the reader; its result is returned.
 
         Raises:
             AgentMemoryFileNotFoundError: no such file.
-            ConflictError: the file was rewritten meanwhile; appends do not disturb.
+            ConflictError: the file was rewritten during the scan; appends are allowed.
         """
         return step(self._tree.scan(self._run, path, work))
 
     def write(self, path: str, content: str, *, expected_sha256: str | None = None) -> WriteResult:
         """Replace or create a text file, and the directories above it, in one atomic step.
 
-        The last writer wins; what is shared uses `edit`, `append` or a precondition.
+        The last writer wins. For files with several writers use `edit`, `append` or a precondition.
 
         Args:
             path: the file.
@@ -181,34 +181,34 @@ class AgentMemory(_View):
             expected_sha256: the SHA-256 of the content to replace.
 
         Raises:
-            InvalidContentError: not a str, or not valid Unicode; before any I/O.
-            ConflictError: the file's content is another, or the file is gone; nothing was written.
+            InvalidContentError: ``content`` is not a str or not valid Unicode; raised before any I/O.
+            ConflictError: the file has other content than expected, or is gone; nothing was written.
             FileAlreadyExistsError: the name is a directory, or lies below a file.
-            FileTooLargeError: over the backend's ``max_bytes``.
+            FileTooLargeError: more bytes than the backend's ``max_bytes``.
         """
         return step(self._tree.write(self._run, path, _text(content), expected_sha256))
 
     def write_bytes(self, path: str, content: bytes, *, expected_sha256: str | None = None) -> WriteResult:
-        """Replace or create a file of any bytes; as `write`."""
+        """Replace or create a file with any bytes; otherwise as `write`."""
         return step(self._tree.write(self._run, path, _bytes(content), expected_sha256))
 
     def write_blocks(self, path: str, blocks: Iterable[bytes], size: int, *, create: bool = False) -> WriteResult:
-        """Replace or create a file of any size in one atomic step, in bounded memory; as `write`.
+        """Replace or create a file of any size in one atomic step, in bounded memory; otherwise as `write`.
 
-        Over 5 MiB (the backend's ``part_bytes``) the content is written in parts, where the backend can and no plugin
-        has to see it; over ``max_bytes`` always.
+        Content larger than 5 MiB (the backend's ``part_bytes``) is written in parts if the backend can do so and no
+        plugin has to see the content. Content larger than ``max_bytes`` is always written in parts.
 
         Args:
             path: the file.
-            blocks: its content, in blocks of any size; read once, by an async twin in a thread.
-            size: how many bytes they are in all.
-            create: the file must not exist yet: of racing creators exactly one wins.
+            blocks: its content, in blocks of any size. They are read once; the async twin reads them in a thread.
+            size: the total number of bytes.
+            create: whether the file must not exist yet; exactly one of several concurrent creators succeeds.
 
         Raises:
             FileAlreadyExistsError: ``create``, and the name is taken.
             InvalidContentError: the blocks are not bytes, or not ``size`` bytes in all; nothing was written.
-            OperationDenied: over ``max_bytes``, and a plugin has to see the content.
-            UnsupportedOperationError: over ``max_bytes``, and the backend writes no file in parts.
+            OperationDenied: more than ``max_bytes``, and a plugin has to see the content.
+            UnsupportedOperationError: more than ``max_bytes``, and the backend cannot write in parts.
         """
         return step(self._tree.write_blocks(self._run, path, Blocks(blocks, size), create))
 
@@ -221,23 +221,23 @@ class AgentMemory(_View):
         must_exist: bool = False,
         expected_sha256: str | None = None,
     ) -> WriteResult:
-        """Append text to a file, or create it; concurrent appends all take effect, each whole.
+        """Append text to a file, or create the file; concurrent appends all take effect, each whole.
 
         Args:
             path: the file.
-            content: what goes to its end.
-            separator: goes in first if the file is neither empty nor ends with it, decided in the same step; at most
-                64 bytes of UTF-8, which plugins do not see.
-            must_exist: a missing file is an error, decided in the same step.
-            expected_sha256: the SHA-256 of the content to append to; reads the file.
+            content: the text to append.
+            separator: text to insert before ``content``, unless the file is empty or already ends with it; checked
+                in the same atomic step. At most 64 bytes of UTF-8; plugins do not see it.
+            must_exist: whether a missing file is an error; checked in the same atomic step.
+            expected_sha256: the SHA-256 of the file's content before the append; with it the file is read.
 
-        The result's ``sha256`` is of ``content``; other errors as `write`.
+        The result's ``sha256`` is the digest of ``content``; other errors as `write`.
 
         Raises:
             AgentMemoryFileNotFoundError: ``must_exist`` and no such file.
-            AppendError: the storage failed; what was there before is still there.
-            ConflictError: another content than expected, or every race lost for
-                the seconds it had (see `with_timeout`); nothing was written.
+            AppendError: the storage failed; the old content is intact.
+            ConflictError: the file has other content than expected, or other writers were faster until the timeout
+                (see `with_timeout`); nothing was written.
         """
         flow = self._tree.append(self._run, path, _text(content), _text(separator), must_exist, expected_sha256)
         return step(flow)
@@ -251,12 +251,12 @@ class AgentMemory(_View):
         must_exist: bool = False,
         expected_sha256: str | None = None,
     ) -> WriteResult:
-        """Append any bytes to a file, or create it; as `append`."""
+        """Append any bytes to a file, or create the file; otherwise as `append`."""
         flow = self._tree.append(self._run, path, _bytes(content), _bytes(separator), must_exist, expected_sha256)
         return step(flow)
 
     def create(self, path: str, content: str) -> WriteResult:
-        """Write a file that does not exist yet; of racing creators exactly one wins.
+        """Write a file that does not exist yet; exactly one of several concurrent creators succeeds.
 
         Raises:
             FileAlreadyExistsError: the name is taken; nothing was written.
@@ -264,86 +264,88 @@ class AgentMemory(_View):
         return step(self._tree.create(self._run, path, _text(content)))
 
     def create_bytes(self, path: str, content: bytes) -> WriteResult:
-        """Write a file of any bytes that does not exist yet; as `create`."""
+        """Write a file with any bytes that does not exist yet; otherwise as `create`."""
         return step(self._tree.create(self._run, path, _bytes(content)))
 
     def edit(self, path: str, change: Callable[[str], str], *, expected_sha256: str | None = None) -> WriteResult:
-        """Replace a file's text by a function of it, without losing what others write meanwhile.
+        """Replace a file's text by a function of it, without losing the changes of concurrent writers.
 
         Args:
             path: the file.
-            change: a pure function from the old text to the new one; called again on a newer text when
-                somebody else was faster. Equal text writes nothing; what it raises is raised.
-            expected_sha256: the SHA-256 the content must have; then a lost race is not tried again.
+            change: a pure function from the old text to the new text. If another writer was faster, it is called
+                again with the newer text. If it returns equal text, nothing is written. Its exceptions propagate.
+            expected_sha256: the SHA-256 the content must have; with it, a conflict is not retried.
 
         Raises:
             AgentMemoryFileNotFoundError: no such file.
-            ConflictError: another content than expected, or every race lost; nothing was written.
+            ConflictError: the file has other content than expected, or other writers were faster until the timeout;
+                nothing was written.
         """
         return step(self._tree.edit(self._run, path, change, expected_sha256))
 
     def delete(self, path: str, *, expected_sha256: str | None = None) -> None:
-        """Delete a file; a directory emptied by it is gone too.
+        """Delete a file, and each directory that becomes empty.
 
         Raises:
             AgentMemoryFileNotFoundError: no such file.
-            ConflictError: another content than expected; nothing was deleted.
+            ConflictError: the file has other content than expected; nothing was deleted.
         """
         step(self._tree.delete(self._run, path, expected_sha256))
 
     def delete_tree(self, path: str) -> TreeResult:
         """Delete every file below a directory; ``""`` is the whole tree, which may be empty.
 
-        Names in storage that no key can name are left alone and counted.
+        Names in storage that are not valid keys are not deleted, only counted.
 
         Raises:
             AgentMemoryFileNotFoundError: no files below that name.
-            PartialOperationError: some files could not be deleted; running it again goes on.
+            PartialOperationError: some files could not be deleted; call it again to continue.
         """
         return step(self._tree.delete_tree(self._run, path))
 
     def forget(self, path: str) -> TreeResult:
-        """Erase a file, or all files below a directory, and whatever else the storage keeps of them; ``""`` is all.
+        """Erase a file, or all files below a directory, with every copy the storage keeps; ``""`` is the whole tree.
 
-        On S3 that is earlier versions, deletion marks and incomplete uploads, also of files that were deleted before,
-        which count; on local disk what writers left that died. There may be no such file. Audit logs keep only digests
-        that nobody can check any more; see ``docs/audit.md``. Names that no key can name are left alone and counted.
+        On S3 this includes earlier versions, delete markers and incomplete uploads, also those of files deleted
+        earlier; the result counts such files too. On local disk it includes the temporary files of crashed writers.
+        A missing file is no error. Audit logs keep only digests that can no longer be verified; see
+        ``docs/audit.md``. Names in storage that are not valid keys are not erased, only counted.
 
         Raises:
-            PartialOperationError: some files could not be deleted; running it again goes on.
-            UnsupportedOperationError: the backend does not promise that nothing is kept of what it deletes.
+            PartialOperationError: some files could not be deleted; call it again to continue.
+            UnsupportedOperationError: the backend cannot promise that nothing of a deleted file is kept.
         """
         return step(self._tree.forget(self._run, path))
 
     def rename(self, path: str, new_path: str) -> TreeResult:
-        """Move a file or a directory to a name that is free; never overwrites.
+        """Move a file or a directory to a free name; never overwrites.
 
-        On local disk and in memory one step, whatever the size. Elsewhere a file is at its new name before it leaves
-        the old one, so a crash may leave both, never neither, and a directory goes file by file.
+        On local disk and in memory this is one atomic step, whatever the size. Elsewhere a file is copied and then
+        deleted at its old name, so a crash may leave both names but never neither; a directory moves file by file.
 
         Raises:
             AgentMemoryFileNotFoundError: no such file or directory.
             FileAlreadyExistsError: the new name is taken.
-            ConflictError: the file changed meanwhile; it stays where it was.
-            PartialOperationError: a directory moved in part; the new name is taken now, so move the files
-                in ``left`` one by one.
+            ConflictError: the file changed during the move; it stays at its old name.
+            PartialOperationError: only a part of the directory was moved. The new name is taken now, so move the
+                files in ``left`` one by one.
         """
         return step(self._tree.rename(self._run, path, new_path))
 
     def copy(self, path: str, new_path: str) -> TreeResult:
-        """Copy a file or a directory to a name that is free; never overwrites; errors as `rename`."""
+        """Copy a file or a directory to a free name; never overwrites; errors as `rename`."""
         return step(self._tree.copy(self._run, path, new_path))
 
     def list(self, path: str = "", *, recursive: bool = True) -> tuple[Entry, ...]:
-        """The files below a directory in the order of their paths' UTF-8 bytes; empty if there are none.
+        """List the files below a directory, in the order of their paths' UTF-8 bytes; empty if there are none.
 
-        With ``recursive=False``: this level's files, and its directories with ``is_directory`` set. Names in
-        storage that no key can name are skipped, and logged with their count.
+        With ``recursive=False``: the files of this level, and its directories with ``is_directory`` set. Names in
+        storage that are not valid keys are skipped, and their number is logged.
         """
         return step(self._tree.list(self._run, path, recursive))
 
     def stat(self, path: str) -> Entry:
-        """A file's size in bytes and time of change in POSIX seconds.
+        """Return a file's size in bytes and modification time in POSIX seconds.
 
         Raises:
             AgentMemoryFileNotFoundError: no such file.
@@ -351,26 +353,27 @@ class AgentMemory(_View):
         return step(self._tree.stat(self._run, path))
 
     def exists(self, path: str) -> bool:
-        """Whether a file has this name; a directory is no file."""
+        """Whether a file has this name; False for a directory."""
         return step(self._tree.exists(self._run, path))
 
     def _map(self, function: Callable[[T], Coroutine[Any, Any, U]], items: Iterable[T]) -> Sequence[U]:
-        """Work on several files, with what never suspends."""
+        """Run a function that never suspends on several files."""
         return step(self._run.map(function, items, self._at_once))
 
     def filesystem(self) -> AgentMemoryFileSystem:
-        """This view as an fsspec filesystem, confined as it is: for pandas and whatever else speaks fsspec.
+        """Return this view as an fsspec filesystem, confined to the same tree, for pandas and other users of fsspec.
 
-        Every call of it passes the hooks. It is closed with the memory. See `agent_memory.filesystem`.
+        Each of its calls passes the hooks. It is closed with the memory. See `agent_memory.filesystem`.
         """
         from agent_memory.filesystem import AgentMemoryFileSystem  # a surface above this module
 
         return AgentMemoryFileSystem(self)
 
     def close(self) -> None:
-        """Flush and close the plugins, and release what the backend holds; every view is closed with it.
+        """Flush and close the plugins, and release the backend's resources; all views are closed too.
 
-        A plugin stays open while another open service has it, or if it is shared: see `agent_memory.hookspecs.Plugin`.
+        A plugin stays open while another open service uses it, or if it is shared: see
+        `agent_memory.hookspecs.Plugin`.
         """
         self._tree.close()
 
@@ -384,7 +387,7 @@ class AgentMemory(_View):
 class AsyncAgentMemory(_View):
     """`AgentMemory` for async callers: the same methods, awaited; no awaited call blocks the caller's event loop.
 
-    What is not awaited (`open`, `subtree`) does no I/O, except that a bad name is reported to the hooks at once.
+    The methods that are not awaited (`open`, `subtree`) do no I/O, but they report a bad name to the hooks at once.
     """
 
     async def read(self, path: str) -> str:
@@ -468,7 +471,7 @@ class AsyncAgentMemory(_View):
         return await self._do(lambda run: self._tree.exists(run, path))
 
     def filesystem(self) -> AgentMemoryFileSystem:
-        """As `AgentMemory.filesystem`: its calls block, so they belong into a thread (`asyncio.to_thread`)."""
+        """As `AgentMemory.filesystem`. Its calls block, so run them in a thread (`asyncio.to_thread`)."""
         return AgentMemory(self._tree).filesystem()
 
     async def aclose(self) -> None:

@@ -1,6 +1,6 @@
 """`AgentMemoryService` and `AsyncAgentMemoryService`: the memories of many agents on one root.
 
-An agent's tree lies at ``{root}/agent_memory/{agent_instance_id}/`` and is made by its first write.
+An agent's tree is the directory ``{root}/agent_memory/{agent_instance_id}/``; its first write creates it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ M = TypeVar("M", AgentMemory, AsyncAgentMemory)
 
 
 class _Service(Uncopied, Generic[M]):
-    """What the sync and the async class share."""
+    """The base of the sync and the async class."""
 
     _memory: type[M]
 
@@ -41,15 +41,16 @@ class _Service(Uncopied, Generic[M]):
 
         Args:
             root: a path, a URL (``file://``, ``memory://name``, ``s3://bucket/prefix``) or a backend.
-            storage_options: what the URL's backend takes; an unknown option is refused.
-            plugins: guards and observers, called last first; logging is always on.
-            actor: who acts, for the hooks.
-            timeout: seconds a call has; see `AgentMemory.with_timeout`.
+            storage_options: options of the URL's backend; an unknown option is refused.
+            plugins: guards and observers; the last plugin is called first. Logging is always on.
+            actor: the person or program that acts; hooks receive it.
+            timeout: the seconds of each call; see `AgentMemory.with_timeout`.
 
         Raises:
-            BackendNotAvailableError: nothing installed opens the URL.
+            BackendNotAvailableError: no installed backend opens the URL.
             InvalidPathError: the root is this package's own source checkout, or too long for its store.
             TypeError: ``actor`` is neither a str nor None.
+            ValueError: ``timeout`` is not a positive number.
         """
         self._actor = Actor.of(actor)
         self._hooks = Hooks([LoggingPlugin(), *plugins])
@@ -58,22 +59,22 @@ class _Service(Uncopied, Generic[M]):
         _refuse_source_checkout(self._backend)
 
     def agent(self, agent_instance_id: str) -> M:
-        """One agent's memory; nothing is created.
+        """Return the memory of one agent; nothing is created.
 
         Raises:
-            InvalidAgentIdError: no agent can have this id; ``suggestion`` can be one.
+            InvalidAgentIdError: the text is not a valid agent id; ``suggestion`` is a valid one.
         """
         try:
             top = Key.agent(agent_instance_id)
         except InvalidAgentIdError as error:
             self._hooks.key_rejected(None, error, current_actor(self._actor).actor)
             raise
-        agent = top.base.rpartition("/")[2]  # a str subclass might print as something else
+        agent = top.base.rpartition("/")[2]  # plain text: a str subclass could have another __str__
         return self._memory(Tree(self._backend, self._hooks, top, agent, self._actor, timeout=self._timeout))
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the storage below keeps."""
+        """The guarantees of the storage."""
         return self._backend.capabilities
 
     @property
@@ -82,10 +83,10 @@ class _Service(Uncopied, Generic[M]):
 
 
 class AgentMemoryService(_Service[AgentMemory]):
-    """The memories of many agents on one root; each method is `AgentMemory`'s on one agent's tree.
+    """The memories of many agents on one root; each method calls the method of `AgentMemory` on one agent's tree.
 
-    Every method raises `InvalidAgentIdError` for a bad id. An agent without files has no directory: reading
-    its files is "file not found".
+    Every method raises `InvalidAgentIdError` for an invalid id. An agent without files has no directory: reading its
+    files raises `AgentMemoryFileNotFoundError`.
     """
 
     _memory = AgentMemory
@@ -99,7 +100,7 @@ class AgentMemoryService(_Service[AgentMemory]):
         return self.agent(agent_instance_id).write(relative_file_path, content)
 
     def append_to_memory_file(self, agent_instance_id: str, relative_file_path: str, content: str) -> WriteResult:
-        """Append to a text file, or create it; see `AgentMemory.append`."""
+        """Append to a text file, or create the file; see `AgentMemory.append`."""
         return self.agent(agent_instance_id).append(relative_file_path, content)
 
     def create_memory_file(self, agent_instance_id: str, relative_file_path: str, content: str) -> WriteResult:
@@ -113,11 +114,11 @@ class AgentMemoryService(_Service[AgentMemory]):
     def rename_memory_file(
         self, agent_instance_id: str, relative_file_path: str, new_relative_file_path: str
     ) -> TreeResult:
-        """Move a file or directory to a free name; see `AgentMemory.rename`."""
+        """Move a file or a directory to a free name; see `AgentMemory.rename`."""
         return self.agent(agent_instance_id).rename(relative_file_path, new_relative_file_path)
 
     def list_memory_files(self, agent_instance_id: str) -> tuple[Entry, ...]:
-        """All files of an agent; see `AgentMemory.list`."""
+        """List all files of an agent; see `AgentMemory.list`."""
         return self.agent(agent_instance_id).list()
 
     def memory_file_exists(self, agent_instance_id: str, relative_file_path: str) -> bool:
@@ -125,17 +126,17 @@ class AgentMemoryService(_Service[AgentMemory]):
         return self.agent(agent_instance_id).exists(relative_file_path)
 
     def forget_memory(self, agent_instance_id: str, relative_path: str = "") -> TreeResult:
-        """Erase all of an agent, or a file or directory of it; see `AgentMemory.forget`."""
+        """Erase an agent's whole tree, or one file or directory in it; see `AgentMemory.forget`."""
         return self.agent(agent_instance_id).forget(relative_path)
 
     def agent_ids(self) -> tuple[str, ...]:
-        """The agents that have files, in the order of their bytes."""
+        """The ids of the agents that have files, in the order of their bytes."""
         return run_sync(self._backend, self._agents.agent_ids)
 
     def close(self) -> None:
-        """Flush and close the plugins, and release what the backend holds.
+        """Flush and close the plugins, and release the backend's resources.
 
-        The memories of its agents are closed with it. A plugin stays open while another open service has it, or if it
+        The memories of its agents are closed too. A plugin stays open while another open service uses it, or if it
         is shared: see `agent_memory.hookspecs.Plugin`.
         """
         self._agents.close()
@@ -197,12 +198,12 @@ class AsyncAgentMemoryService(_Service[AsyncAgentMemory]):
 
 def _refuse_source_checkout(backend: AnyBackend) -> None:
     if not isinstance(backend, BlockingBackend):
-        return  # source code is checked out on disks; asking an object store would cost a request
+        return  # a source checkout is on a disk; on an object store the check would cost a request
     try:
         backend.stat(AGENTS.join("__init__.py"))
     except (AgentMemoryFileNotFoundError, FileOperationError):
         return
     raise InvalidPathError(
-        "this root holds a Python package 'agent_memory': a source checkout, not a memory root; choose another",
+        "this root contains the Python package 'agent_memory': it is a source checkout; choose another root",
         "source-checkout",
     )

@@ -67,7 +67,7 @@ def test_content_that_is_no_text_is_refused_and_nothing_is_written(memory: Agent
 def test_write_bytes_accepts_only_bytes(memory: AgentMemory) -> None:
     memory.write_bytes("a.bin", bytearray(b"xy"))  # type: ignore[arg-type]  # harmless, so accepted
     assert memory.read_bytes("a.bin") == b"xy"
-    with pytest.raises(InvalidContentError, match="content is bytes, not str"):
+    with pytest.raises(InvalidContentError, match="content must be bytes, not str"):
         memory.write_bytes("a.bin", "text")  # type: ignore[arg-type]
 
 
@@ -77,7 +77,7 @@ def test_too_many_bytes_for_one_call_are_refused_and_the_old_content_stays() -> 
     with AgentMemory.open(backend) as memory:
         memory.write("a.md", "0123456789")
         for write in (memory.write, memory.append):
-            with pytest.raises(FileTooLargeError, match="11 bytes are more than the 10"):
+            with pytest.raises(FileTooLargeError, match="11 bytes are more than the limit of 10"):
                 write("a.md", "0123456789a")
         with pytest.raises(FileTooLargeError):
             memory.edit("a.md", lambda text: text * 2)

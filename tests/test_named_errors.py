@@ -34,14 +34,14 @@ with AgentMemoryService("s3://my-bucket/memories") as service:
 def test_the_refusal_of_a_path_object_suggests_the_str_to_pass(path: PurePath) -> None:
     memory: Any = AgentMemory.open("memory://")
     for call, arguments in ((memory.write, (path, "x")), (memory.read, (path,)), (memory.rename, ("b.md", path))):
-        with pytest.raises(InvalidPathError, match=r"a path is a str; pass 'notes/a.md'") as refused:
+        with pytest.raises(InvalidPathError, match=r"a path must be a str; pass 'notes/a.md'") as refused:
             call(*arguments)
         assert refused.value.suggestion == "notes/a.md"
 
 
 def test_the_refusal_of_a_host_path_object_does_not_show_the_path() -> None:
     memory: Any = AgentMemory.open("memory://")
-    with pytest.raises(InvalidPathError, match="a path is a str") as refused:
+    with pytest.raises(InvalidPathError, match="a path must be a str") as refused:
         memory.read(Path("/home/ann/a.md"))
     assert "ann" not in str(refused.value)
 

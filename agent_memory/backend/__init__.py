@@ -1,13 +1,16 @@
-"""The contract for implementers: five verbs, each atomic on its own; `flows` derives everything else.
+"""The contract for backend authors: five verbs, each atomic; `agent_memory.core.flows` builds all operations on them.
 
-A backend author implements `BlockingBackend` or `Backend`, as the storage's own calls are, and
-runs `agent_memory.testing.BackendContract` against it. A user never calls a backend. Keys arrive parsed and
-confined; nothing here or below validates a name again.
+A backend author implements `BlockingBackend` or `Backend`, depending on whether the storage's calls block, and
+runs `agent_memory.testing.BackendContract` against it. Users never call a backend. Keys are already parsed and
+confined; a backend does not validate names again.
 
-What every backend promises: a reader sees the whole old or the whole new file, never a mixture and never a
-gap; a write that returned is durable to the level `Capabilities.durability` states; a write that raised did
-not happen, except `OutcomeUnknownError`, which says so. What a storage cannot do is stated in
-`Capabilities` and refused with `UnsupportedOperationError`, never imitated by a race.
+Every backend promises:
+
+- A reader sees the whole old or the whole new file, never a mixture and never a missing file.
+- A write that returned is durable as stated by `Capabilities.durability`.
+- A write that raised did not happen, unless it raised `OutcomeUnknownError`.
+- `Capabilities` states the limits of the storage. A backend refuses other operations with
+  `UnsupportedOperationError`; it never imitates them with steps that another writer can interrupt.
 """
 
 from __future__ import annotations
@@ -137,20 +140,20 @@ __all__ = [
 
 PROJECT: Final = "agent_memory"
 hookimpl = pluggy.HookimplMarker(PROJECT)
-"""Marks a plugin's hooks; a backend's module needs `agent_memory_register_backends` alone."""
+"""Marks a plugin's hooks; a backend's module implements only `agent_memory_register_backends`."""
 DEFAULT_MAX_BYTES: Final = 50_000_000
 DEFAULT_PART_BYTES: Final = 5 << 20
 
 
 class _Common(Uncopied, ABC):
     max_bytes: int = DEFAULT_MAX_BYTES
-    """The most bytes one read or one write carries; a read refuses before it allocates."""
+    """The maximum bytes of one read or one write; a larger read is refused before memory is allocated."""
     part_bytes: int = DEFAULT_PART_BYTES
-    """How many bytes a part has, where a file is written in parts (`WritesInParts`)."""
+    """The bytes of each part of a file that is written in parts (`WritesInParts`)."""
     timeout: float | None = None
-    """Seconds an operation on one file has if its caller says nothing; None: as many as it takes."""
+    """The default timeout of an operation on one file, in seconds; None: no limit."""
     capabilities: Capabilities
-    """What this storage keeps; every backend states it."""
+    """The guarantees of this storage; every backend sets it."""
 
 
 class Backend(_Common):
@@ -158,13 +161,13 @@ class Backend(_Common):
 
     @abstractmethod
     async def read(self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY) -> Snapshot:
-        """Read a file, or the bytes ``[start:end]`` of it as a slice would.
+        """Read a file, or its bytes ``[start:end]`` as in a slice.
 
-        ``start`` may be negative (the last bytes), then without ``end``; a range past the end is empty. The
-        version of a partial read pins further partial reads; to write conditionally, read the whole file.
+        ``start`` may be negative (the last bytes) if ``end`` is None; a range past the end is empty. The version of a
+        partial read may be the precondition of further partial reads; for a conditional write read the whole file.
 
         Raises:
-            AgentMemoryFileNotFoundError: no file has this name (a directory is no file).
+            AgentMemoryFileNotFoundError: no file has this name (it may be a directory).
             ConflictError: ``when`` is a version and the file is in another state.
             FileTooLargeError: more than ``max_bytes`` would have to be read.
             ReadError: the storage failed.
@@ -172,7 +175,7 @@ class Backend(_Common):
 
     @abstractmethod
     async def stat(self, key: Key) -> Entry:
-        """Size and time of a file, without its content.
+        """Return the size and time of a file, without its content.
 
         Raises:
             AgentMemoryFileNotFoundError: no file has this name.
@@ -188,12 +191,12 @@ class Backend(_Common):
                 below a file.
             ConflictError: ``when`` is a version and the file is in another state or is gone.
             WriteError: the storage failed; the old state is intact.
-            OutcomeUnknownError: the reply was lost and could not be settled.
+            OutcomeUnknownError: the reply was lost, and the outcome could not be determined.
         """
 
     @abstractmethod
     async def delete(self, key: Key, when: ReadWhen = ANY) -> None:
-        """Delete a file; a directory emptied by it is gone too.
+        """Delete a file, and each directory that becomes empty.
 
         Raises:
             AgentMemoryFileNotFoundError: no file has this name.
@@ -203,25 +206,25 @@ class Backend(_Common):
 
     @abstractmethod
     async def list(self, prefix: Key, *, recursive: bool = True, after: str | None = None, limit: int = 1000) -> Page:
-        """One page, of at most ``limit`` names, of what lies below a prefix, by whole segments.
+        """Return one page, of at most ``limit`` names, of the names below a prefix (by whole segments).
 
-        A prefix that does not exist is empty. Within a page entries are in the order of their paths' UTF-8
-        bytes. With ``recursive=False``: this level's files, and the directory names. ``after`` is the
-        ``next`` of the page before, or None. Pages are no snapshot and never come from a stale cache.
+        A prefix that does not exist gives an empty page. Within a page entries are in the order of their paths' UTF-8
+        bytes. With ``recursive=False``: the files of this level, and the directory names. ``after`` is ``next`` of the
+        previous page, or None. The pages are not one snapshot; no page comes from a stale cache.
 
         Raises:
             ReadError: the storage failed.
         """
 
     async def aclose(self) -> None:
-        """Release connections; the backend is not used again."""
+        """Release connections; the backend cannot be used afterwards."""
         return
 
 
 class BlockingBackend(_Common):
-    """The same contract for a storage whose calls block; see `Backend` for what each verb promises.
+    """The same contract for a storage whose calls block; `Backend` documents each verb.
 
-    Methods are called from any thread, several at a time.
+    Methods are called from any thread, several concurrently.
     """
 
     @abstractmethod
@@ -240,10 +243,10 @@ class BlockingBackend(_Common):
     def list(self, prefix: Key, *, recursive: bool = True, after: str | None = None, limit: int = 1000) -> Page: ...
 
     def close(self) -> None:
-        """Release what is held; the backend is not used again."""
+        """Release resources; the backend cannot be used afterwards."""
         return
 
 
 AnyBackend: TypeAlias = Backend | BlockingBackend
 BackendFactory: TypeAlias = Callable[[str, Mapping[str, object]], AnyBackend]
-"""Opens a URL with its storage options; refuses options it does not know."""
+"""Opens a URL with its storage options; refuses unknown options."""

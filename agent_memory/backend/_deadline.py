@@ -1,4 +1,4 @@
-"""How long an operation may take, as whoever starts it tells whatever it awaits; `agent_memory.backend` has it."""
+"""The current operation's deadline, in a context variable; exported by `agent_memory.backend`."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from contextvars import ContextVar
 from typing import NamedTuple
 
 DEFAULT_SECONDS = 60.0
-"""What an operation that may wait for others has, if whoever started it set nothing."""
+"""The default timeout of an operation that waits for other writers, in seconds."""
 
 
 class Deadline(NamedTuple):
-    """When an operation has to be over: ``at``, by `time.monotonic`, the clock of event loops, after ``seconds``."""
+    """The end of an operation: ``at``, in seconds of `time.monotonic` (as in event loops), after ``seconds`` in all."""
 
     seconds: float
     at: float
 
     def renewed(self, now: float) -> Deadline:
-        """As much time again."""
+        """Return a deadline with the same ``seconds``, from now on."""
         return Deadline(self.seconds, now + self.seconds)
 
 
@@ -27,18 +27,18 @@ _current: ContextVar[Deadline | None] = ContextVar("agent_memory_deadline", defa
 
 
 def current_deadline() -> Deadline | None:
-    """The deadline of the operation that is under way; None if whoever started it set none."""
+    """Return the deadline of the current operation; None if it has none."""
     return _current.get()
 
 
 def deadline_or_default(now: float) -> Deadline:
-    """The deadline of the operation that is under way, or one made now."""
+    """Return the deadline of the current operation, or the default deadline from ``now`` on."""
     return _current.get() or Deadline(_default, now + _default)
 
 
 @contextmanager
 def default_seconds(seconds: float) -> Iterator[None]:
-    """Give operations without a deadline another time, in all threads: for a program of its own, such as ``doctor``."""
+    """Change the default timeout in all threads: only for a whole program, such as ``doctor``."""
     global _default
     before, _default = _default, seconds
     try:
@@ -48,7 +48,7 @@ def default_seconds(seconds: float) -> Iterator[None]:
 
 
 class deadline_scope(AbstractContextManager[None]):  # noqa: N801 - as those of contextlib
-    """Set the deadline of what happens inside, in this thread or task and in what it starts."""
+    """Set the deadline for the block, in this thread or task and in the tasks that it starts."""
 
     __slots__ = ("_limit", "_token")
 
@@ -59,13 +59,13 @@ class deadline_scope(AbstractContextManager[None]):  # noqa: N801 - as those of 
         self._token = _current.set(self._limit)
 
     def __exit__(self, *exc_info: object) -> None:
-        try:  # noqa: SIM105 - every operation pays for it
+        try:  # noqa: SIM105 - suppress() is slower, and every operation runs this
             _current.reset(self._token)
-        except ValueError:  # a coroutine that is given up ends in the context of whoever clears it away
+        except ValueError:  # an abandoned coroutine is closed in another context
             pass
 
 
 def renewed_deadline(now: float) -> AbstractContextManager[None]:
-    """Begin the deadline of the operation anew: it is for one file, one page of a listing, or one range."""
+    """Restart the operation's deadline for the block: for one file, one page of a listing, or one range."""
     limit = current_deadline()
     return deadline_scope(limit.renewed(now)) if limit else nullcontext()

@@ -1,4 +1,4 @@
-"""What backends have in common: versions by content, checks of preconditions and sizes, and errors."""
+"""Functions that backends share: versions by content, checks of preconditions and sizes, and errors."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ class ContentVersion(Version):
 
 
 def content_version(data: bytes) -> ContentVersion:
-    """The version of stores that have none of their own: the content's SHA-256."""
+    """Return the version for stores without versions: the content's SHA-256."""
     return digest_version(hashlib.sha256(data).hexdigest())
 
 
 def digest_version(sha256: str) -> ContentVersion:
-    """The `content_version` of the content with this digest, as hexadecimal digits."""
+    """Return the `content_version` for a digest, given as hexadecimal digits."""
     return ContentVersion(_CONTENT + sha256)
 
 
 def content_sha256(data: bytes, version: Version) -> str:
-    """The digest of what was written, as hexadecimal digits; a `content_version` has it already."""
+    """Return the digest of written bytes as hexadecimal digits; taken from ``version`` if it is a `ContentVersion`."""
     if isinstance(version, ContentVersion):
         return version.token.removeprefix(_CONTENT)
     return hashlib.sha256(data).hexdigest()
@@ -44,7 +44,7 @@ def content_sha256(data: bytes, version: Version) -> str:
 
 @contextmanager
 def translating(key: Key, error: type[FileOperationError], *foreign: type[Exception]) -> Iterator[None]:
-    """Raise a storage's own exceptions as ours; ours pass; see `storage_failure`."""
+    """Translate a storage's exceptions to ``error``; `AgentMemoryError` passes unchanged; see `storage_failure`."""
     try:
         yield
     except AgentMemoryError:
@@ -54,16 +54,16 @@ def translating(key: Key, error: type[FileOperationError], *foreign: type[Except
 
 
 def storage_failure(key: Key, error: type[FileOperationError], cause: Exception) -> FileOperationError:
-    """The error for a storage's own exception, to be raised from it.
+    """Return the error for a storage's exception; the caller raises it from that exception.
 
-    Of a cause only an `OSError`'s ``strerror``, else its type, is told: a message may carry host paths.
+    Its message has only the ``strerror`` of an `OSError`, or the type of the cause: other text may contain host paths.
     """
     detail = getattr(cause, "strerror", None) or type(cause).__name__
     return error(f"the storage failed: {detail}", path=key.path)
 
 
 def raise_failures(entries: Sequence[Entry], errors: Sequence[AgentMemoryError | None]) -> None:
-    """Raise for the files of an operation on many that failed, if any: the error itself if no file was done.
+    """Raise if any file of an operation on many failed; if all failed, raise the first error itself.
 
     Raises:
         PartialOperationError: some files are done and some are left.
@@ -85,26 +85,26 @@ def refuse_larger(key: Key, size: int, limit: int) -> None:
 
 
 def refuse_larger_read(key: Key, size: int, limit: int) -> None:
-    """The same for a read; the error says what reads a large file."""
+    """As `refuse_larger`, for a read; the message names the calls that can read a large file."""
     if size > limit:
         raise FileTooLargeError(
-            f"{_too_large(size, limit)}; scan(), view and export read a file in parts", path=key.path
+            f"{_too_large(size, limit)}; scan(), view and export can read large files", path=key.path
         )
 
 
 def _too_large(size: int, limit: int) -> str:
-    return f"{size:,} bytes are more than the {limit:,} one call may carry"
+    return f"{size:,} bytes are more than the limit of {limit:,} bytes for one call"
 
 
 def joined(old: bytes, separator: bytes, data: bytes) -> bytes:
-    """A file's whole content after an append; ``separator`` goes between, unless it is there or nothing precedes it."""
+    """Return a file's content after an append: with ``separator``, unless ``old`` is empty or ends with it."""
     return b"".join((old, separator if old and not old.endswith(separator) else b"", data))
 
 
 def require(key: Key, state: Version | Callable[[], Version] | None, *conditions: When | Version) -> None:
-    """Raise unless a file's state meets every precondition; the caller holds whatever keeps that state.
+    """Raise unless a file's state meets every precondition; the caller holds the lock that protects this state.
 
-    ``state`` is the file's version, or a function called only to compare it, or None if there is no such file.
+    ``state`` is the file's version, or a function that returns it (called only if needed), or None if there is no file.
 
     Raises:
         FileAlreadyExistsError: ``ABSENT``, and there is a file.
@@ -124,15 +124,15 @@ def require(key: Key, state: Version | Callable[[], Version] | None, *conditions
 
 
 def named(key: Key) -> str:
-    """What messages call a key: its path, or the tree where it is the root of one."""
+    """Return a key's name for messages: its path, or "the whole tree" for the top of a tree."""
     return repr(key.path) if key.path else "the whole tree"
 
 
 def not_found(key: Key) -> AgentMemoryFileNotFoundError:
-    """The error for a name that is no file."""
+    """Return the error for a name without a file."""
     return AgentMemoryFileNotFoundError("no such file", path=key.path)
 
 
 def taken_name(key: Key) -> FileAlreadyExistsError:
-    """The error for a name that is a directory, or that lies below a file."""
+    """Return the error for a name that is a directory, or lies below a file."""
     return FileAlreadyExistsError("the name is a directory, or lies below a file", path=key.path)

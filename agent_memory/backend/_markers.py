@@ -1,4 +1,4 @@
-"""Following the pages of a listing, which ends because its markers advance."""
+"""`Markers`: detects a listing whose pages never end."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from agent_memory.key import Key
 
 
 class Markers:
-    """Where the pages of one listing began.
+    """The start markers of one listing's pages.
 
     Args:
-        prefix: what is listed.
-        error: to raise.
+        prefix: the listed prefix, for the message.
+        error: the class of the error to raise.
     """
 
     def __init__(self, prefix: Key, error: type[ReadError | WriteError] = ReadError) -> None:
@@ -23,7 +23,7 @@ class Markers:
         self._seen: set[Hashable] = set()
 
     def go_on(self, marker: Hashable) -> None:
-        """Note where the next page begins; raises the error if a page began there before: it would not end."""
+        """Record the start of the next page; raise ``error`` if an earlier page had the same start."""
         if marker in self._seen:
             raise self._error(f"{named(self._prefix)}: the storage's listing does not advance")
         self._seen.add(marker)

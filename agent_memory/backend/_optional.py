@@ -1,4 +1,4 @@
-"""The optional protocols: what a backend may do in a better way than by the five verbs."""
+"""The optional protocols: operations that a backend can do better than with the five verbs."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from agent_memory.key import Key
 
 @runtime_checkable
 class Appends(Protocol):
-    """An optional verb: append in one step, for a storage that has a better way than read and write."""
+    """An optional verb: append in one step, for a storage that needs no read and write of the whole file."""
 
     def append(
         self, key: Key, data: bytes, *, separator: bytes = b"", when: AppendWhen = ANY
     ) -> Appended | Awaitable[Appended]:
         """Append to a file, or create it unless ``when`` is ``PRESENT``, in one atomic step.
 
-        ``separator``, of at most 64 bytes, goes in first iff the file is non-empty and does not already end with it,
-        decided in the same step.
+        ``separator``, of at most 64 bytes, is inserted before ``data`` if the file is not empty and does not end with
+        it; this is checked in the same atomic step.
 
         Raises:
             AgentMemoryFileNotFoundError: ``PRESENT`` and no file has this name.
@@ -31,12 +31,12 @@ class Appends(Protocol):
 
 @runtime_checkable
 class ChecksCapabilities(Protocol):
-    """An optional verb of a backend whose `Capabilities` depend on a server, and are found out by trying."""
+    """An optional verb of a backend that must test its server to know its `Capabilities`."""
 
     def check_capabilities(self, key: Key) -> Capabilities | Awaitable[Capabilities]:
-        """Try what was not tried yet, beside the file of a key, and return what the storage keeps.
+        """Run the tests that were not run yet, with objects beside the key's file, and return the capabilities.
 
-        Every verb does so before it relies on a promise; an operation of several steps asks before the first one.
+        Every verb does this before it relies on a capability; an operation of several steps does it before the first.
 
         Raises:
             WriteError: the storage failed.
@@ -46,27 +46,27 @@ class ChecksCapabilities(Protocol):
 
 @runtime_checkable
 class MovesTrees(Protocol):
-    """Two optional verbs: a directory moved in one step, and one deleted while nobody changes what is in it."""
+    """Two optional verbs: move a directory in one step, and delete a directory while no other writer changes it."""
 
     def move_tree(self, source: Key, target: Key) -> int | Awaitable[int | None] | None:
-        """Give a directory a name that is free, and return how many files it holds.
+        """Move a directory to a free name, and return its number of files.
 
-        None says that nothing was done because it cannot be done in one step here: the directory holds names that
-        no key can name, which would move along. The caller then goes file by file.
+        None means that nothing was done, because one step is not possible here: the directory contains names that are
+        not valid keys, and they would be moved too. The caller then moves file by file.
 
         Raises:
             AgentMemoryFileNotFoundError: no files below that name.
             FileAlreadyExistsError: the new name is taken, or lies below a file.
-            InvalidPathError: a file's new name would be no name; nothing was done.
+            InvalidPathError: a file's new name would be invalid; nothing was done.
             WriteError: the storage failed.
         """
         ...
 
     def delete_tree(self, prefix: Key) -> DeletedTree | Awaitable[DeletedTree]:
-        """Delete every file below a prefix; names that no key can name are left, and counted.
+        """Delete every file below a prefix; names that are not valid keys are not deleted, only counted.
 
         Raises:
-            PartialOperationError: some files could not be deleted; running it again goes on.
+            PartialOperationError: some files could not be deleted; call it again to continue.
             WriteError: the storage failed.
         """
         ...
@@ -74,16 +74,16 @@ class MovesTrees(Protocol):
 
 @runtime_checkable
 class MovesFiles(Protocol):
-    """An optional verb: a file of any size renamed in one step."""
+    """An optional verb: rename a file of any size in one step."""
 
     def move_file(self, source: Key, target: Key) -> int | Awaitable[int | None] | None:
-        """Give a file a name that is free, and return the file's size in bytes.
+        """Move a file to a free name, and return the file's size in bytes.
 
-        None says that nothing was done because it cannot be done in one step here. The caller then copies the file and
+        None means that nothing was done, because one step is not possible here. The caller then copies the file and
         deletes the source.
 
         Raises:
-            AgentMemoryFileNotFoundError: no file has this name (a directory is no file).
+            AgentMemoryFileNotFoundError: no file has this name (it may be a directory).
             FileAlreadyExistsError: the new name is taken, or lies below a file.
             WriteError: the storage failed; nothing was done.
         """
@@ -91,42 +91,42 @@ class MovesFiles(Protocol):
 
 
 class Parts(Protocol):
-    """One file that is written in parts; nothing of it is seen under its name until `complete` returns.
+    """One file that is written in parts; its name shows the old file until `complete` gives it the new content.
 
-    A caller makes one call after the other, and ends with `complete` or `abort`. If the process dies before, the file
-    under the name stays as it was.
+    The caller makes one call at a time and ends with `complete` or `abort`. If the process dies before that, the old
+    file does not change.
     """
 
     part_bytes: int
-    """How many bytes each `add` has, except the last one, which may have fewer."""
+    """The bytes of each `add`; only the last one may have fewer."""
 
     def add(self, data: bytes) -> Awaitable[None] | None:
         """Add the next bytes.
 
         Raises:
-            WriteError: the storage failed; the caller aborts.
+            WriteError: the storage failed; the caller calls `abort`.
         """
         ...
 
     def add_copy(self, source: Key, start: int, end: int, version: Version) -> bool | Awaitable[bool]:
         """Add the bytes ``[start:end]`` of another file of this backend, without reading them here.
 
-        False says that nothing was added: the storage cannot copy, or the source is in another state than ``version``.
+        False means that nothing was added: the storage cannot copy, or the source has another version than ``version``.
 
         Raises:
-            WriteError: the storage failed; the caller aborts.
+            WriteError: the storage failed; the caller calls `abort`.
         """
         ...
 
     def complete(self) -> Version | Awaitable[Version]:
-        """Give the file its name in one atomic step, if the condition still holds; errors as `Backend.write`.
+        """Make the new file visible in one atomic step, if the precondition still holds; errors as `Backend.write`.
 
-        After an error the caller aborts.
+        After an error the caller calls `abort`.
         """
         ...
 
     def abort(self) -> Awaitable[None] | None:
-        """Drop what was added. After `complete` returned it does nothing; it raises nothing."""
+        """Discard the added bytes; after `complete` has returned, do nothing. Never raises."""
         ...
 
 
@@ -137,11 +137,11 @@ class WritesInParts(Protocol):
     def write_in_parts(self, key: Key, size: int, when: WriteWhen = ANY) -> Parts | Awaitable[Parts]:
         """Begin to write a whole file of exactly ``size`` bytes.
 
-        A condition that does not hold now may be refused at once; `Parts.complete` decides.
+        A precondition that does not hold now may be refused at once; `Parts.complete` makes the final check.
 
         Raises:
             FileAlreadyExistsError, ConflictError: as `Backend.write`.
-            UnsupportedOperationError: this storage cannot do so on that condition.
+            UnsupportedOperationError: this storage cannot write in parts with this precondition.
             WriteError: the storage failed.
         """
         ...
@@ -149,16 +149,17 @@ class WritesInParts(Protocol):
 
 @runtime_checkable
 class Erases(Protocol):
-    """An optional verb: nothing is left of a file, nor of what the storage keeps of it besides."""
+    """An optional verb: erase a file together with everything that the storage keeps of it."""
 
     def erase(self, prefix: Key) -> DeletedTree | Awaitable[DeletedTree]:
-        """Erase the file of this name, and every file below it, with earlier versions and writes that never ended.
+        """Erase the file with this name, and every file below it, with earlier versions and unfinished writes.
 
-        Files that were deleted before count too, where the storage still had something of them. There may be none.
+        The count includes files deleted earlier, if the storage still kept data of them. It is no error if there are
+        none.
 
         Raises:
-            PartialOperationError: some files could not be deleted; running it again goes on.
-            UnsupportedOperationError: this storage does not tell what it keeps.
+            PartialOperationError: some files could not be deleted; call it again to continue.
+            UnsupportedOperationError: this storage does not tell which data it keeps.
             WriteError: the storage failed.
         """
         ...

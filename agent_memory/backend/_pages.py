@@ -1,4 +1,4 @@
-"""`PageBuilder`: listings made of the names a backend found; `agent_memory.backend` is where to import it from."""
+"""`PageBuilder`: makes a page from the names that a backend found; exported by `agent_memory.backend`."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from operator import attrgetter
 from agent_memory.backend._types import Entry, Page, Version
 from agent_memory.key import RESERVED, TEMPORARY_SUFFIX, Key
 
-_entry = partial(tuple.__new__, Entry)  # the same as Entry(...), at half the price: a listing makes thousands
+_entry = partial(tuple.__new__, Entry)  # the same as Entry(...) in half the time: a listing makes thousands
 by_path = attrgetter("key.storage")
-"""The order of listings: code points, which is the order of UTF-8 bytes."""
+"""The sort key of listings: code point order, the same as the order of UTF-8 bytes."""
 
 
 class PageBuilder:
-    """Makes a page of the names a backend found below a prefix: parses, skips, counts, orders.
+    """Makes a page from the names that a backend found below a prefix: parses, skips, counts and sorts them.
 
-    Names are relative to the prefix, as storage has them. This package's own data and temporary files are
-    left out in silence; names the grammar refuses are left out and counted. With ``recursive=False`` a file
-    further down stands for the directory it is in.
+    Names are relative to the prefix, as stored. This package's own data and temporary files are skipped without
+    counting; names that the grammar refuses are skipped and counted. With ``recursive=False`` a file below this level
+    adds its directory.
     """
 
     def __init__(self, prefix: Key, recursive: bool = True) -> None:
@@ -40,7 +40,7 @@ class PageBuilder:
             self._count(name)
 
     def directory(self, name: str) -> None:
-        """Add a directory name (for ``recursive=False``), once however often it is found."""
+        """Add a directory name (for ``recursive=False``); a repeated name is added once."""
         if name not in self._directories:
             self._directories.add(name)
             if key := self._stored(name):
@@ -49,7 +49,7 @@ class PageBuilder:
                 self._count(name)
 
     def page(self, after: str | None, limit: int) -> Page:
-        """The names after ``after``, cut at ``limit``, of a backend that always finds all of them."""
+        """Return at most ``limit`` names after ``after``, for a backend that always finds all names."""
         found = self._found if after is None else [e for e in self._found if e.key.storage > after]
         found = sorted(found, key=by_path)
         more = len(found) > limit
@@ -58,7 +58,7 @@ class PageBuilder:
         return self._page(found[:limit], found[limit - 1].key.storage if more else None)
 
     def whole_page(self, next_token: str | None) -> Page:
-        """Everything added, for a storage that pages by itself."""
+        """Return all added names, for a storage that makes pages itself."""
         return self._page(sorted(self._found, key=by_path), next_token)
 
     def _page(self, found: list[Entry], next_token: str | None) -> Page:

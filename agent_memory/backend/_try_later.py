@@ -1,4 +1,4 @@
-"""How a primitive of a blocking backend waits for a lock without its thread, if its caller can wait elsewhere."""
+"""`TryLater`: lets a blocking backend wait for a lock without occupying its thread."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from agent_memory.backend._deadline import Deadline
 
 
 class TryLater(Exception):
-    """A primitive cannot go on now and did nothing; its caller waits, and calls it again.
+    """A lock is taken and the primitive did nothing; the caller waits and calls it again.
 
-    Raised only where `may_try_later` is true. ``seconds``: how long to try, where the operation has no deadline.
-    ``give_up``: makes the error that is raised when the time is over. ``kept``: whatever has to live until the next
-    try, like the descriptor that announces an exclusive lock.
+    Raised only if `may_try_later` is true. ``seconds``: the timeout, if the operation has no deadline. ``give_up``:
+    makes the error to raise after the timeout. ``kept``: an object that must stay alive until the next try, such as
+    the descriptor that announces an exclusive lock.
     """
 
     def __init__(self, seconds: float, give_up: Callable[[Deadline], Exception], kept: object = None) -> None:
@@ -28,12 +28,12 @@ _allowed: ContextVar[bool] = ContextVar("agent_memory_may_try_later", default=Fa
 
 
 def may_try_later() -> bool:
-    """Whether a primitive raises `TryLater` instead of waiting in its thread."""
+    """Whether a primitive may raise `TryLater` instead of waiting in its thread."""
     return _allowed.get()
 
 
 class trying_later(AbstractContextManager[None]):  # noqa: N801 - as those of contextlib
-    """Let the primitives inside raise `TryLater`, or forbid it."""
+    """Allow the primitives in the block to raise `TryLater`, or forbid it."""
 
     __slots__ = ("_allow", "_token")
 

@@ -1,4 +1,4 @@
-"""The values that backends and flows hand each other; `agent_memory.backend` is where to import them from."""
+"""The values that backends and flows exchange; exported by `agent_memory.backend`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from agent_memory.key import Key
 
 
 class When(Enum):
-    """The preconditions that need no version."""
+    """The preconditions without a version."""
 
     ANY = "any"
     ABSENT = "absent"
@@ -25,10 +25,10 @@ PRESENT: Final = When.PRESENT
 
 @dataclass(frozen=True)
 class Version:
-    """An opaque token of one state of one file; only equality means anything.
+    """An opaque token of one state of one file; it can only be compared for equality.
 
-    A backend may subclass it to carry what it needs along; fields that do not take part in equality are
-    declared ``field(compare=False)``.
+    A backend may add fields in a subclass. Fields that are not part of the comparison are declared
+    ``field(compare=False)``.
     """
 
     token: str
@@ -40,9 +40,9 @@ AppendWhen: TypeAlias = Literal[When.ANY, When.PRESENT]
 
 
 class Snapshot:
-    """What one read saw: ``data``, the whole file's ``size`` in bytes, and its ``version``.
+    """The result of one read: ``data``, the whole file's ``size`` in bytes, and its ``version``.
 
-    ``version`` may be given as a function, called once and only if somebody asks.
+    ``version`` may be given as a function; it is called at most once, when the version is first read.
     """
 
     __slots__ = ("_version", "data", "size")
@@ -54,18 +54,18 @@ class Snapshot:
 
     @property
     def version(self) -> Version:
-        """The version of the state this snapshot was taken of."""
+        """The version of the state that was read."""
         if not isinstance(self._version, Version):
             self._version = self._version()
         return self._version
 
 
 class Entry(NamedTuple):
-    """One file, or with ``is_directory`` one directory name, in a listing; ``str(entry)`` is its path.
+    """One file in a listing, or one directory name if ``is_directory``; ``str(entry)`` is its path.
 
     ``size`` is in bytes, ``modified`` in POSIX seconds by the store's clock (0.0 for a directory);
-    ``version`` is None where the store does not give it away with a listing. In a listing ``size`` may be of a
-    moment within an append; `Backend.stat` and `Backend.read` never are.
+    ``version`` is None if the store's listings do not include it. In a listing, ``size`` may be that of an unfinished
+    append; in `Backend.stat` and `Backend.read` it never is.
     """
 
     key: Key
@@ -84,10 +84,10 @@ class Entry(NamedTuple):
 
 
 class Page(NamedTuple):
-    """One page of a listing; ``next`` is the token to go on with, None on the last page.
+    """One page of a listing; ``next`` is the token of the next page, None on the last page.
 
-    ``skipped`` counts names found in storage that the key grammar refuses, that are no regular files, or that are
-    directories which may not be opened.
+    ``skipped`` is the number of names in storage that are not valid keys, not regular files, or directories without
+    permission to open them.
     """
 
     entries: tuple[Entry, ...]
@@ -97,14 +97,14 @@ class Page(NamedTuple):
 
 
 class Appended(NamedTuple):
-    """What an append made: the file's new size in bytes, and its version where that cost nothing."""
+    """The result of an append: the file's new size in bytes, and its version if known without extra cost."""
 
     size: int
     version: Version | None = None
 
 
 class DeletedTree(NamedTuple):
-    """How many files were deleted, and how many names were left because no key can name them."""
+    """The number of deleted files, and of names left in place because they are not valid keys."""
 
     files: int
     skipped: int
@@ -112,21 +112,21 @@ class DeletedTree(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Capabilities:
-    """What a backend keeps, whoever else writes to the same storage at the same time."""
+    """The guarantees of a backend, also while other processes write to the same storage."""
 
     atomic_write: bool
     """A reader sees the whole old or the whole new file."""
     atomic_create: bool
     """``write(ABSENT)`` has exactly one winner."""
     compare_and_swap: bool
-    """``write(Version)`` never overwrites a state it did not name."""
+    """``write(Version)`` never overwrites another state than this version."""
     conditional_delete: bool
-    """``delete(Version)`` never deletes a state it did not name; a rename of a file needs it."""
+    """``delete(Version)`` never deletes another state than this version; renaming a file needs it."""
     durability: Literal["none", "process", "full"]
-    """A returned write survives: nothing, a crash of this process, a crash of the machine."""
+    """A returned write survives no crash ("none"), a crash of this process, or a crash of the machine ("full")."""
     exclusive_names: bool
-    """A name is never a file and a directory at once, even among racing writers."""
+    """A name is never a file and a directory at once, even with concurrent writers."""
     case_sensitive: bool
     """Names that differ only by case are two files."""
     read_after_write: bool
-    """A read or listing that starts after a write returned sees it."""
+    """A read or listing that starts after a write has returned sees that write."""

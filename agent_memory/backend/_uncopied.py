@@ -1,4 +1,4 @@
-"""`Uncopied`: a base of classes whose instances own a descriptor, a lock, a thread or a connection."""
+"""`Uncopied`: base of classes whose instances own a descriptor, a lock, a thread or a connection."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from typing import NoReturn, SupportsIndex
 
 
 class Uncopied:
-    """Refuses to be copied and pickled, before anything of it is shared.
+    """Base of classes whose instances cannot be copied or pickled.
 
-    A copy would have the same descriptor without the same owner: the first of the two to go closes it for both.
+    A copy would own the same descriptor a second time: when one of the two is closed, the descriptor of the other is
+    closed too.
     """
 
     __slots__ = ()
 
-    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:  # what copy, deepcopy and pickle all ask for
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:  # copy, deepcopy and pickle all call it
         kind = type(self).__name__
-        raise TypeError(f"{kind} cannot be pickled or copied, for it holds open storage: make another one instead")
+        raise TypeError(f"{kind} cannot be pickled or copied, because it holds open storage: create a new one instead")

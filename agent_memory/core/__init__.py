@@ -1,1 +1,1 @@
-"""How a memory works: its tree of keys, the flows of its operations, its hooks."""
+"""The internals of a memory: its tree of keys, the flows of its operations, its hooks."""

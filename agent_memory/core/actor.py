@@ -1,4 +1,4 @@
-"""Who acts, as whoever runs a piece of code tells what it calls."""
+"""The actor of operations, as the caller states it, in a context variable."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Final, NamedTuple
 
 
 class Actor(NamedTuple):
-    """Who acts, and for which call of a tool, as far as that is known."""
+    """The person or program that acts, and the id of its tool call; None if unknown."""
 
     actor: str | None
     tool_call_id: str | None = None
 
     @classmethod
     def of(cls, actor: object, tool_call_id: object = None) -> Actor:
-        """The same of what a caller gives; a subclass of `str` becomes the plain text it holds.
+        """Make an actor from a caller's arguments; a subclass of `str` is converted to `str`.
 
         Raises:
-            TypeError: one of them is neither a str nor None.
+            TypeError: an argument is neither a str nor None.
         """
         return cls(_text_or_none("actor", actor), _text_or_none("tool_call_id", tool_call_id))
 
@@ -28,7 +28,7 @@ def _text_or_none(name: str, value: object) -> str | None:
     if value is None:
         return None
     if not isinstance(value, str):
-        raise TypeError(f"{name} is a str or None, not {type(value).__name__}")
+        raise TypeError(f"{name} must be a str or None, not {type(value).__name__}")
     return str.__str__(value)
 
 
@@ -38,11 +38,12 @@ _current: ContextVar[Actor | None] = ContextVar("agent_memory_acting", default=N
 
 @contextmanager
 def acting_as(actor: str | None, tool_call_id: str | None = None) -> Iterator[None]:
-    """Say for the hooks who acts in all calls inside, whichever memory they are made on.
+    """Set the actor and tool call that hooks receive, for all calls in the block, on any memory.
 
-    It holds for this thread or task, the tasks it starts, and `asyncio.to_thread`; a thread started by hand has a
-    context of its own: use the view that `agent_memory.AgentMemory.acting_as` returns. Such a view says who acts in
-    any context; the actor that a service or a memory was opened with gives way to this one. The innermost counts.
+    It applies to this thread or task, the tasks it starts, and `asyncio.to_thread`. A thread started in another way
+    has its own context: use the view that `agent_memory.AgentMemory.acting_as` returns, because its actor applies in
+    any context. In the block, this actor overrides the one given when a service or memory was opened. Of nested
+    blocks, the innermost applies.
 
     Raises:
         TypeError: an argument is neither a str nor None.
@@ -55,5 +56,5 @@ def acting_as(actor: str | None, tool_call_id: str | None = None) -> Iterator[No
 
 
 def current_actor(otherwise: Actor) -> Actor:
-    """Who acts here; ``otherwise`` where nobody said."""
+    """Return the actor of the current context, or ``otherwise`` if none is set."""
     return _current.get() or otherwise

@@ -1,4 +1,4 @@
-"""`BlockingStore`: any backend, for a caller that blocks: its verbs, and flows over it."""
+"""`BlockingStore`: calls the verbs of any backend, and flows over it, for a sync caller."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class BlockingStore(Uncopied):
-    """The verbs of a backend, async or not, as calls that return their result; errors as of the backend.
+    """The verbs of a sync or async backend as blocking calls; errors as of the backend.
 
     Attributes:
         backend: the backend.
@@ -64,7 +64,7 @@ class BlockingStore(Uncopied):
         return step(self._run.call(self._verbs.list, prefix, recursive=recursive, after=after, limit=limit))
 
     def reader(self, key: Key) -> Reader:
-        """One file, read in ranges."""
+        """Return a reader of one file, in ranges."""
         return Reader(self._verbs, self._run, key)
 
     def close(self) -> None:

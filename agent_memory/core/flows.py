@@ -1,8 +1,8 @@
 """The logic of every operation, written once for sync and async callers.
 
-A flow is an async function over the contract and a `Run`. It awaits nothing but the backend's primitives
-and its run, so it can be stepped without an event loop, and a simulator can interleave many at every
-primitive. Losing a race is normal: it is retried in one place (`_until_won`), bounded in time.
+A flow is an async function over a `Backend` and a `Run`. It awaits only its run, which calls the backend's
+primitives. So it can run without an event loop, and a simulator can interleave many flows at every primitive. A
+conflict with another writer is normal: `_until_won` is the only place that retries it, until the deadline.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ _LONGEST_DELAY = 0.5
 _MOST_CLASHES = 2
 
 
-@dataclass(slots=True)  # not frozen: that would triple the price of one, and every operation makes one
+@dataclass(slots=True)  # not frozen: creation would take three times as long, and every operation makes one
 class Effect:
-    """What an operation did, as far as it learned it anyway: sizes in bytes, digests as hexadecimal SHA-256.
+    """The result of an operation; None if not known without extra cost. Sizes in bytes, digests hexadecimal SHA-256.
 
-    ``before_sha256`` is of what was there before, where the operation read it; ``sha256`` of what it wrote.
+    ``before_sha256`` is the digest of the old content, if the operation read it; ``sha256`` of the written content.
     """
 
     size: int | None = None
@@ -82,19 +82,19 @@ async def read(store: Backend, run: Run, key: Key) -> Effect:
 
 
 async def read_text(store: Backend, run: Run, key: Key) -> Effect:
-    """Read a whole file that has to be UTF-8."""
+    """Read a whole file that must be UTF-8."""
     snapshot = await run.call(store.read, key)
     return Effect(text=_decode(key, snapshot.data), size=snapshot.size)
 
 
 async def stat(store: Backend, run: Run, key: Key) -> Effect:
-    """One file's entry."""
+    """Return a file's entry."""
     entry = await run.call(store.stat, key)
     return Effect(entries=(entry,), size=entry.size, version=entry.version)
 
 
 async def exists(store: Backend, run: Run, key: Key) -> Effect:
-    """One file's entry, or none."""
+    """Return a file's entry, or an effect without entries if there is no file."""
     try:
         return await stat(store, run, key)
     except AgentMemoryFileNotFoundError:
@@ -113,7 +113,7 @@ async def write(store: Backend, run: Run, key: Key, data: bytes, expected: str |
 
 
 async def create(store: Backend, run: Run, key: Key, data: bytes) -> Effect:
-    """Write a file that must not exist."""
+    """Write a file that must not exist yet."""
     refuse_larger(key, len(data), store.max_bytes)
     version = await run.call(store.write, key, data, when=ABSENT)
     return Effect(size=len(data), sha256=content_sha256(data, version), version=version)
@@ -129,12 +129,12 @@ async def append(
     when: AppendWhen = ANY,
     expected: str | None = None,
 ) -> Effect:
-    """Append to a file: in place where the backend can, by compare-and-swap where it cannot."""
+    """Append to a file: in place if the backend supports it, otherwise by compare-and-swap."""
     refuse_larger(key, len(data), store.max_bytes)
     if expected is not None:
         return await _append_once(store, run, key, data, separator, expected)
     if appends(store):
-        in_place = cast("Callable[..., Awaitable[Appended]]", store.append)  # quoted: else made anew each time
+        in_place = cast("Callable[..., Awaitable[Appended]]", store.append)  # quoted: else created on each call
         appended = await run.call(in_place, key, data, separator=separator, when=when)
         return Effect(size=appended.size, sha256=sha256(data), version=appended.version)
 
@@ -150,7 +150,7 @@ def appends(store: Any) -> TypeGuard[Appends]:
 
 
 def checks_capabilities(store: Any) -> TypeGuard[ChecksCapabilities]:
-    """Whether a backend tries what its server keeps."""
+    """Whether a backend tests the capabilities of its server."""
     return _supports(cast(Any, type(store)), ChecksCapabilities)
 
 
@@ -165,16 +165,16 @@ def moves_files(store: Any) -> TypeGuard[MovesFiles]:
 
 
 def writes_in_parts(store: Any) -> TypeGuard[WritesInParts]:
-    """Whether a backend writes a file of any size."""
+    """Whether a backend writes files of any size, in parts."""
     return _supports(cast(Any, type(store)), WritesInParts)
 
 
 def erases(store: Any) -> TypeGuard[Erases]:
-    """Whether a backend erases what it keeps besides what it shows."""
+    """Whether a backend erases all data of a file, such as earlier versions."""
     return _supports(cast(Any, type(store)), Erases)
 
 
-@cache  # asking a protocol is slow
+@cache  # issubclass with a protocol is slow
 def _supports(backend: Any, protocol: Any) -> bool:
     return issubclass(backend, protocol)
 
@@ -191,11 +191,11 @@ async def _append_by_swapping(
             raise not_found(key)
         try:
             return await _write_appended(store, run, key, before, data, separator)
-        except FileAlreadyExistsError as error:  # another creator was faster, or the name is a directory
+        except FileAlreadyExistsError as error:  # another writer created the file, or the name is a directory
             clashes += not (await exists(store, run, key)).entries
             if clashes > _MOST_CLASHES:
                 raise
-            raise ConflictError("created meanwhile", path=key.path) from error
+            raise ConflictError("another writer created the file", path=key.path) from error
 
     return await _until_won(store, run, key, attempt)
 
@@ -223,7 +223,7 @@ async def _write_appended(
 async def edit(
     store: Backend, run: Run, key: Key, change: Callable[[str], str], apply_filters: ApplyFilters, expected: str | None
 ) -> Effect:
-    """Replace a file's text by a pure function of it, again on the new text if somebody else was faster."""
+    """Replace a file's text by a pure function of it; retry with the new text if another writer was faster."""
 
     async def attempt() -> Effect:
         before = await _read_expected(store, run, key, expected, missing=AgentMemoryFileNotFoundError)
@@ -231,7 +231,7 @@ async def edit(
         text = _decode(key, before.data)
         try:
             changed = change(text)
-        except ConflictError as error:  # the caller's own: not a race of ours
+        except ConflictError as error:  # raised by the caller's function: not a conflict to retry
             raise _ChangeRaisedError(error) from error
         unchanged = Effect(size=before.size, sha256=digest, before_sha256=digest, version=before.version)
         if changed == text:
@@ -266,7 +266,7 @@ async def delete(store: Backend, run: Run, key: Key, expected: str | None) -> Ef
 
 
 async def _until_won(store: Backend, run: Run, key: Key, attempt: Callable[[], Awaitable[Effect]]) -> Effect:
-    """Try again after each lost race: back-off doubles up to its cap, with full jitter, until the deadline."""
+    """Retry after each conflict, until the deadline; the back-off doubles up to its cap, with full jitter."""
     end = deadline_or_default(run.now()).at
     tries = 1
     async with run.file_lock(store, key):
@@ -295,18 +295,18 @@ async def _read_expected(
     if snapshot is None:
         raise missing("no such file", path=key.path)
     if expected is not None and sha256(snapshot.data) != expected:
-        raise ConflictError("the content is not what was expected; nothing was written", path=key.path)
+        raise ConflictError("the content is not the expected content; nothing was written", path=key.path)
     return snapshot
 
 
 def text_bytes(content: object) -> bytes:
-    """A text's UTF-8 bytes.
+    """Return a text's UTF-8 bytes.
 
     Raises:
-        InvalidContentError: not a str, or it holds a lone surrogate.
+        InvalidContentError: the content is not a str, or contains a lone surrogate.
     """
     if not isinstance(content, str):
-        raise InvalidContentError(f"content is a str, not {type(content).__name__}")
+        raise InvalidContentError(f"content must be a str, not {type(content).__name__}")
     try:
         return content.encode()
     except UnicodeEncodeError as error:
@@ -314,9 +314,9 @@ def text_bytes(content: object) -> bytes:
 
 
 def raw_bytes(content: object) -> bytes:
-    """The bytes of a bytes-like object; errors as `text_bytes`."""
+    """Return the bytes of a bytes-like object; errors as `text_bytes`."""
     if not isinstance(content, bytes | bytearray | memoryview):
-        raise InvalidContentError(f"content is bytes, not {type(content).__name__}")
+        raise InvalidContentError(f"content must be bytes, not {type(content).__name__}")
     return bytes(content)
 
 
@@ -324,9 +324,9 @@ def _decode(key: Key, data: bytes) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise ReadError(f"not UTF-8 text: byte {error.start}; read_bytes() still works", path=key.path) from None
+        raise ReadError(f"not UTF-8 text: byte {error.start}; read_bytes() can read it", path=key.path) from None
 
 
 def sha256(data: bytes) -> str:
-    """The digest as hexadecimal digits."""
+    """Return the SHA-256 as hexadecimal digits."""
     return hashlib.sha256(data).hexdigest()

@@ -23,14 +23,14 @@ from agent_memory.errors import AgentMemoryError, InvalidPathError, OperationDen
 from agent_memory.hookspecs import AuditCheckpoint, BackendFactory, Operation, Outcome, Plugin
 
 SLOW_SECONDS: Final = 1.0
-"""A plugin that takes so long in a hook is named in the log."""
+"""Seconds: a plugin that takes longer in one hook is named in the log."""
 MOST_CALLS: Final = 3
-"""How often a required observer is called that interrupts keep from ending."""
+"""The maximum calls of a required observer if interrupts end its calls."""
 _log = logging.getLogger("agent_memory")
 
 
 class Hooks(Uncopied):
-    """One service's plugins, registered in order; the last registered is called first.
+    """The plugins of one service; the plugin registered last is called first.
 
     Raises:
         pluggy.PluginValidationError: a plugin misspells a hook or its arguments, or implements one as a
@@ -66,36 +66,36 @@ class Hooks(Uncopied):
         self._manager.hook.agent_memory_register_backends(register=register)
 
     def before(self, operation: Operation) -> None:
-        """Ask the guards.
+        """Call the guards.
 
         Raises:
-            OperationDenied: one refused, or one failed.
+            OperationDenied: a guard refused or failed.
         """
         _call_guards(self._before, {"operation": operation})
 
     def apply_filters(self, operation: Operation, content: bytes) -> bytes:
-        """What the filters make of a content, if the guards of content let it pass; errors as `before`."""
+        """Return the filtered content, after the guards of content have accepted it; errors as `before`."""
         for each in self._filter:
             content = _filtered(each, operation, content)
         _call_guards(self._check, {"operation": operation, "content": content})
         return content
 
     def call_size_guards(self, operation: Operation, size: int) -> None:
-        """Ask the guards of sizes about a content that no plugin can be given.
+        """Call the guards of sizes for content that plugins cannot see.
 
         Raises:
-            OperationDenied: one refused, or one failed, or a plugin has to see the content.
+            OperationDenied: a guard refused or failed, or a plugin has to see the content.
         """
         if self.need_content:
             raise OperationDenied(
-                f"{size:,} bytes are more than one call may carry, so the plugin "
+                f"{size:,} bytes are more than the limit for one call, so the plugin "
                 f"{_label(self.need_content[0])!r} cannot be given the content; nothing was written",
                 path=operation.path,
             )
         _call_guards(self._size, {"operation": operation, "size": size})
 
     def wants_successes(self) -> bool:
-        """Whether an observer wants to be told of plain successes; see `agent_memory.hookspecs.Plugin.listening`."""
+        """Whether an observer needs plain successes; see `agent_memory.hookspecs.Plugin.listening`."""
         try:
             for listening in self._listening:
                 if listening():
@@ -106,27 +106,27 @@ class Hooks(Uncopied):
         return False
 
     def report(self, operation: Operation, outcome: Outcome) -> Report:
-        """What tells every observer of an operation once it is called."""
+        """Return a report; calling it calls every observer of the operation."""
         return Report(self._after, {"operation": operation, "outcome": outcome}, insist=True)
 
     def after(self, operation: Operation, outcome: Outcome) -> None:
-        """Tell every observer of an operation; errors as of `Report`."""
+        """Call every observer of an operation; errors as `Report`."""
         self.report(operation, outcome)()
 
     def key_rejected(self, agent: str | None, error: InvalidPathError, actor: str | None) -> None:
-        """Tell every observer that a name was refused; the caller raises ``error`` whatever they do."""
+        """Tell every observer that a name was refused; the caller raises ``error`` even if an observer fails."""
         try:
             facts = {"agent": agent, "text": error.refused, "reason": error.rule, "actor": actor}
             Report(self._rejected, facts)()
         except OutcomeUnknownError as unreported:
-            error.add_note(f"and it could not be reported: {unreported}")
+            error.add_note(f"the refusal could not be reported: {unreported}")
 
     def checkpoint(self, checkpoint: AuditCheckpoint) -> None:
-        """Tell every plugin that keeps checkpoints of an audit log; errors as of `Report`."""
+        """Send a checkpoint of an audit log to every plugin with that hook; errors as `Report`."""
         Report(self._checkpoint, {"checkpoint": checkpoint})()
 
     def close(self) -> None:
-        """Flush the plugins, and close those that no other open service has and that are not shared.
+        """Flush the plugins, and close those that no other open service uses and that are not shared.
 
         A failure is logged. A second call does nothing.
         """
@@ -137,7 +137,7 @@ class Hooks(Uncopied):
                 _try(plugin, "close")
 
     def _is_last_user(self, plugin: object) -> bool:
-        """Withdraw from the users of a plugin; whether there is no other one."""
+        """Remove this service from the users of a plugin; return whether it was the last."""
         with _guard:
             users = _users.get(id(plugin))
             if users is None or self not in users:
@@ -149,7 +149,7 @@ class Hooks(Uncopied):
 
 
 _users: dict[int, WeakSet[Hooks]] = {}
-"""The open services of each plugin, by its id: a plugin need not be hashable."""
+"""The open services of each plugin, by `id()`, because a plugin need not be hashable."""
 _guard = threading.Lock()
 
 
@@ -158,14 +158,14 @@ def _nothing(*_: object) -> bool:
 
 
 def _method(plugin: object, name: str) -> Callable[..., Any]:
-    """A method of `agent_memory.hookspecs.Plugin` that a plugin has; one that does nothing if it has none.
+    """Return a plugin's method of `agent_memory.hookspecs.Plugin`, or a function that does nothing if it has none.
 
     Raises:
-        pluggy.PluginValidationError: it is no method.
+        pluggy.PluginValidationError: the attribute is not a method.
     """
     method = getattr(plugin, name, _nothing)
     if not callable(method):
-        raise pluggy.PluginValidationError(plugin, f"{_label(plugin)!r}: {name} is a method, not {method!r}")
+        raise pluggy.PluginValidationError(plugin, f"{_label(plugin)!r}: {name} must be a method, not {method!r}")
     return cast("Callable[..., Any]", method)
 
 
@@ -194,25 +194,25 @@ class _Implementation(NamedTuple):
 
 
 def _implementations(caller: pluggy.HookCaller) -> tuple[_Implementation, ...]:
-    """The implementations of a hook in the order they are called: the plugin registered last first."""
+    """Return the implementations of a hook in the order of their calls: the plugin registered last first."""
     found = reversed(caller.get_hookimpls())
     return tuple(_Implementation(each.plugin, caller.name, each.function, tuple(each.argnames)) for each in found)
 
 
 class Report:
-    """Tells observers of one thing that happened: each of them, whatever the others raise.
+    """Calls each observer with one event, even if others raise.
 
-    An interrupt is an exception that is no `Exception`. If one ends a call of this object outside of the observers,
-    the next call goes on with the observers that are left. With ``insist`` a required observer that was interrupted is
-    called again, at most `MOST_CALLS` times in all.
+    An interrupt is an exception that is no `Exception`. If an interrupt ends a call of this object between two
+    observers, the next call continues with the remaining observers. With ``insist``, a required observer that was
+    interrupted is called again, at most `MOST_CALLS` times in all.
 
     Attributes:
-        untold: the observers that are left, the next one last.
+        untold: the remaining observers, the next one last.
 
     Raises:
         OutcomeUnknownError: when called: a required observer failed.
-        BaseException: when called: the first interrupt that an observer raised, after all were told; it has a note
-            if a required observer failed.
+        BaseException: when called: the first interrupt that an observer raised, after all observers were called; it
+            has a note if a required observer failed.
     """
 
     def __init__(
@@ -232,12 +232,12 @@ class Report:
                 self.untold[-1](self._facts)
             except Exception as failure:  # noqa: BLE001 - an observer may fail in any way
                 self._failures.append((self.untold[-1], failure))
-            except BaseException as interrupt:  # noqa: BLE001 - it is raised when all were told
+            except BaseException as interrupt:  # noqa: BLE001 - raised after all were called
                 self._interrupt = self._interrupt or interrupt
                 if self._calls < self._most and _is_required(self.untold[-1]):
                     continue
                 self._failures.append((self.untold[-1], interrupt))
-            del self.untold[-1]  # no signal is looked for between the observer's return and this
+            del self.untold[-1]  # Python handles no signal between the observer's return and this line
             self._calls = 0
         self._end()
 
@@ -259,9 +259,9 @@ def _raise(missed: tuple[_Implementation, BaseException] | None, interrupt: Base
     name = _label(missed[0].plugin) if missed else ""
     if interrupt is not None:
         if missed:
-            interrupt.add_note(f"and the required plugin {name!r} could not report it")
+            interrupt.add_note(f"the required plugin {name!r} could not report it")
         raise interrupt
-    message = f"the storage did its part, but the required plugin {name!r} could not report it"
+    message = f"the storage completed the operation, but the required plugin {name!r} could not report it"
     raise OutcomeUnknownError(message) from (missed[1] if missed else None)
 
 
@@ -270,10 +270,10 @@ def _is_required(observer: _Implementation) -> bool:
 
 
 def manager_with(plugins: Iterable[object]) -> pluggy.PluginManager:
-    """A plugin manager with these plugins, each found valid.
+    """Return a plugin manager with these plugins, after it has validated them.
 
     Raises:
-        pluggy.PluginValidationError: a plugin none of whose hooks would ever be called, or as `Hooks`.
+        pluggy.PluginValidationError: a plugin has no hook that would be called; or as `Hooks`.
     """
     manager = pluggy.PluginManager(hookspecs.PROJECT)
     manager.add_hookspecs(hookspecs)
@@ -286,7 +286,7 @@ def manager_with(plugins: Iterable[object]) -> pluggy.PluginManager:
 
 
 def _register(manager: pluggy.PluginManager, plugin: object) -> None:
-    """Register a plugin; what is wrong with it is told by its name, where pluggy shows a number."""
+    """Register a plugin; error messages have the plugin's name, because pluggy shows only a number."""
     if manager.is_registered(plugin):
         raise ValueError(f"the plugin {_label(plugin)!r} is given twice")
     try:
@@ -315,10 +315,10 @@ def _refuse_unmarked(plugin: object) -> None:
 
 def _refuse_hookless(manager: pluggy.PluginManager, plugin: object) -> None:
     callers = manager.get_hookcallers(plugin) or ()
-    if all(caller.name.startswith("_") for caller in callers):  # those check_pending passes over: a method's __func__
+    if all(caller.name.startswith("_") for caller in callers):  # check_pending ignores such names: __func__
         advice = "pass an object or a module whose functions are marked @hookimpl"
         if isinstance(plugin, str):
-            advice += "; plugins by their names are made by plugins_from() of a configuration"
+            advice += "; plugins_from() makes plugins from their names in a configuration"
         message = f"{_label(plugin)!r} has no hook and would never be called: {advice}"
         raise pluggy.PluginValidationError(plugin, message)
 
@@ -339,9 +339,9 @@ def _fault(implementation: Any) -> str | None:
     if implementation.wrapper or implementation.hookwrapper:
         return "a wrapper, which could change results; hooks only observe or refuse"
     if inspect.iscoroutinefunction(implementation.function) or inspect.isasyncgenfunction(implementation.function):
-        return "async def, which nobody would await; write a plain function"
+        return "async def, which is never awaited; write a plain function"
     if inspect.isgeneratorfunction(implementation.function):
-        return "a generator, which nobody would run; write a plain function"
+        return "a generator, which is never run; write a plain function"
     return None
 
 
@@ -349,11 +349,11 @@ def _filtered(implementation: _Implementation, operation: Operation, content: by
     with _failing_closed("a filter"):
         answer = implementation({"operation": operation, "content": content})
         if type(answer) is not bytes and isinstance(answer, bytes):
-            answer = bytes(memoryview(answer))  # a subclass may say another length than it has
+            answer = bytes(memoryview(answer))  # a subclass may report a wrong length
     if answer is None:
         return content
     if not isinstance(answer, bytes):
-        raise OperationDenied("refused: a filter returned something that is not bytes")
+        raise OperationDenied("refused: a filter returned a value that is not bytes")
     return answer
 
 
@@ -373,5 +373,5 @@ def _call_guards(guards: Iterable[_Implementation], facts: Mapping[str, object])
     for guard in guards:
         with _failing_closed("a guard"):
             answer = guard(facts)
-        if answer is not None:  # `return False` was meant as a veto, or a coroutine is never awaited: fail closed
-            raise OperationDenied("refused: a guard returned something; guards raise to refuse and return nothing")
+        if answer is not None:  # `return False` may be meant as a veto, and a coroutine is never awaited: fail closed
+            raise OperationDenied("refused: a guard returned a value; guards raise to refuse, otherwise return None")

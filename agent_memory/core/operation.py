@@ -1,6 +1,6 @@
-"""The choke point: every operation of every memory is performed by `Scope.operate`, exactly once.
+"""`Scope.operate` performs every operation of every memory, exactly once; there is no other way to the storage.
 
-Names are parsed, guards asked, filters applied, the flow run, and observers told.
+It parses names, calls guards, applies filters, runs the flow, and calls observers.
 """
 
 from __future__ import annotations
@@ -51,15 +51,15 @@ call_in_child(_new_process)
 
 @dataclass(slots=True)
 class Call:
-    """One operation under way, as its flow is given it.
+    """One running operation; its flow receives it.
 
     Attributes:
-        size: the bytes that were given, where some were.
+        size: the bytes of the caller's content; None if there is none.
         data: the content to write, after the filters.
-        time: when it began, in POSIX seconds.
-        started: the same by the clock of ``run``.
-        at_work: whether the storage may have been asked.
-        told: whether every observer was told.
+        time: the start, in POSIX seconds.
+        started: the start, by the clock of ``run``.
+        at_work: whether the storage may have been called.
+        told: whether every observer was called.
     """
 
     scope: Scope
@@ -82,7 +82,7 @@ class Call:
 
     @property
     def operation(self) -> Operation:
-        """The facts for the hooks, put together when the first of them is to be called."""
+        """The facts for the hooks, created before the first hook is called."""
         if self._operation is None:
             by = self.scope.by
             self._operation = Operation(
@@ -99,14 +99,14 @@ class Call:
         return self._operation
 
     def ask(self, hooks: Callable[[], T]) -> T:
-        """Call hooks before the report; not after it, if a cancelled caller left them in the queue for a thread."""
+        """Call hooks, unless the report has begun: a cancelled caller may have left them in the queue for a thread."""
         with self.lock:
             if self.is_reported:
                 raise OperationDenied("the operation was cancelled")
             return hooks()
 
     def tell(self, report: Callable[[], None]) -> None:
-        """Call the observers when no other hook of this operation runs any more."""
+        """Call the observers, after all other hooks of this operation have ended."""
         with self.lock:
             self.is_reported = True
             report()
@@ -118,14 +118,14 @@ Content = Callable[[], bytes]
 
 @dataclass(frozen=True)
 class Scope(Uncopied):
-    """What a memory shows and permits, and for how long and for whom it acts.
+    """The part of a storage that a memory shows, with its permissions, actor and timeout.
 
     Attributes:
         top: the directory that is the whole tree.
-        agent: the agent, where there is one.
-        bound: whether ``actor`` holds in any context.
-        writable: whether operations may change anything.
-        protected: names that it hides or does not change.
+        agent: the agent's id; None for a tree without agents.
+        bound: whether ``actor`` applies in any context.
+        writable: whether operations may change files.
+        protected: names that the memory hides or does not change.
         timeout: seconds for each operation; None for no limit.
     """
 
@@ -141,7 +141,7 @@ class Scope(Uncopied):
 
     @property
     def by(self) -> Actor:
-        """The actor of an operation that begins now."""
+        """The actor of an operation that starts now."""
         return self.actor if self.bound else current_actor(self.actor)
 
     async def operate(
@@ -159,17 +159,17 @@ class Scope(Uncopied):
         """Perform one operation.
 
         Args:
-            run: runs its flow and its hooks.
-            kind: its kind, for the hooks.
-            path: the file, or with ``directory`` a directory.
-            flow: what it does to the storage.
-            content: gives the content to write, once names are parsed.
-            directory: whether ``path`` is a directory's.
-            new_path: the second name of a rename or copy.
-            unseen: the bytes of a content that is written in parts, which no plugin can be given.
+            run: runs the flow and the hooks.
+            kind: the kind of operation, for the hooks.
+            path: the file, or a directory if ``directory`` is true.
+            flow: the work on the storage.
+            content: returns the content to write; called after the names are parsed.
+            directory: whether ``path`` is the path of a directory.
+            new_path: the new name of a rename or copy.
+            unseen: the bytes of content that is written in parts; plugins cannot see it.
 
-        A signal's handler may raise wherever a function begins or has been called. So what was done is told from within
-        this function, which had begun before, and a report that an interrupt broke off is taken up again.
+        A signal handler may raise at the start of any function and after any call. So this function itself, which has
+        already started, calls the observers, and it continues a report that an interrupt has ended.
         """
         keys = await self._keys(run, kind, path, directory, new_path)
         size, data, fault = _given(content, unseen)
@@ -179,7 +179,7 @@ class Scope(Uncopied):
             await self._perform(call, flow, fault, has_content=content is not None, unseen=unseen)
         except BaseException as error:
             if isinstance(error, GeneratorExit) and isinstance(run, AsyncIORun | ThreadedRun):
-                raise  # the caller's event loop was dropped: nothing is awaited there, and this may be any thread
+                raise  # the caller's event loop was dropped: nothing can be awaited, and this may be any thread
             failed = raised = error
         while not call.told:
             try:
@@ -187,12 +187,12 @@ class Scope(Uncopied):
             except BaseException as error:  # noqa: BLE001 - it is raised below
                 raised = _first(raised, error)
                 if isinstance(error, Exception) or isinstance(run, AsyncIORun):
-                    break  # an async run ends a report in its own thread, which no signal interrupts
+                    break  # an async run finishes the report in another thread, which no signal interrupts
         try:
             if raised is not None:
                 raise self._placed(raised, call)
         finally:
-            failed = raised = None  # they hold this frame
+            failed = raised = None  # they refer to this frame: break the cycle
         return cast(Effect, call.effect)
 
     def _placed(self, error: BaseException, call: Call) -> BaseException:
@@ -234,11 +234,11 @@ class Scope(Uncopied):
             return await flow(call)
 
     async def _permit_below(self, call: Call) -> None:
-        """Refuse to move, copy or delete a directory with a protected name below it, which a listing tells."""
+        """Refuse to move, copy or delete a directory if a listing shows a protected name below it."""
         below = await tree_flows.list_all(call.store, call.run, call.key, recursive=True)
         if any(names.holds(entry.key) for entry in below.entries for names in self.protected):
             raise OperationDenied(
-                "it holds what a conversation keeps: tools do not move or delete it", path=call.key.path
+                "it contains files of a conversation: tools cannot move, copy or delete it", path=call.key.path
             )
 
     def _permit(self, call: Call) -> None:
@@ -250,13 +250,13 @@ class Scope(Uncopied):
                 names.permit(key, changes=changes)
 
     async def apply_filters(self, call: Call, data: bytes) -> bytes:
-        """What the plugins make of a content that is to be written."""
+        """Return the content to write, after the plugins' filters."""
         if self.hooks.see_content:
             return await call.run.offload(lambda: call.ask(lambda: self.hooks.apply_filters(call.operation, data)))
         return data
 
     async def _tell(self, call: Call, failed: BaseException | None, raised: BaseException | None) -> None:
-        """Tell the observers how an operation ended, or those that are left; ``raised`` will be raised."""
+        """Call the remaining observers with the outcome; ``raised`` is the error that the caller will get."""
         if not self.hooks.observers or (
             raised is None and call.effect and not call.effect.skipped and not self.hooks.wants_successes()
         ):
@@ -298,14 +298,14 @@ def _succeeded(effect: Effect, duration: float) -> Outcome:
 
 
 def _first(raised: BaseException | None, error: BaseException) -> BaseException:
-    """Which of the errors of an operation and of its report is raised: the operation's own, but an interrupt first."""
+    """Return the error to raise: the operation's own before that of its report, but an interrupt before any other."""
     if raised is None:
         return error
     if isinstance(raised, Exception) and not isinstance(error, Exception):
         error.__context__ = raised
         return error
     if isinstance(error, Exception):
-        raised.add_note(f"and it could not be reported: {error}")
+        raised.add_note(f"the operation could not be reported: {error}")
     return raised
 
 

@@ -1,4 +1,4 @@
-"""The flows of files that are written in parts, because one call does not carry them or need not hold them."""
+"""The flows that write a file in parts: it is too large for one call, or need not be in memory as a whole."""
 
 from __future__ import annotations
 
@@ -27,31 +27,31 @@ Fill = Callable[[Parts], Awaitable[str | None]]
 
 
 class Blocks:
-    """A content that comes in blocks of any size; ``size`` is how many bytes all of them have."""
+    """Content in blocks of any size; ``size`` is the total number of bytes."""
 
     def __init__(self, blocks: Iterable[bytes], size: int) -> None:
         if isinstance(size, bool) or not isinstance(size, int) or size < 0:
-            raise InvalidContentError(f"size is the number of bytes of the content, not {size!r}")
+            raise InvalidContentError(f"size must be the number of bytes of the content, not {size!r}")
         self._blocks = iter(blocks)
         self._rest = b""
         self._taken = 0
         self.size: Final = size
 
     def part(self, most: int) -> bytes:
-        """The next ``most`` bytes, fewer at the end of what is expected; none after it.
+        """Return the next ``most`` bytes: fewer at the end, none after ``size`` bytes.
 
         Raises:
-            InvalidContentError: a block is not bytes, or the content ends before, or goes on.
+            InvalidContentError: a block is not bytes, or the content has fewer or more than ``size`` bytes.
         """
         data = self._take(min(most, self.size - self._taken))
         self._taken += len(data)
         if not data and (self._taken != self.size or self._take(1)):
             found = f"{self._taken:,}" if self._taken < self.size else "more"
-            raise InvalidContentError(f"the content has {found} bytes, not {self.size:,}; nothing was written")
+            raise InvalidContentError(f"the content has {found} bytes, but size is {self.size:,}; nothing was written")
         return data
 
     def whole(self) -> bytes:
-        """All of it; raises as `part`."""
+        """Return the whole content; raises as `part`."""
         data = self.part(self.size)
         return data + self.part(1)
 
@@ -64,14 +64,14 @@ class Blocks:
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def _next(self) -> bytes:
-        """The next block that is not empty; an empty one at the end."""
+        """Return the next block that is not empty; an empty block at the end."""
         return next((data for data in map(raw_bytes, self._blocks) if data), b"")
 
 
 async def write(store: Backend, run: Run, key: Key, blocks: Blocks, when: WriteWhen) -> Effect:
-    """Write a file in parts, or at once where that is not possible and one call carries it.
+    """Write a file in parts, or in one call if the backend cannot write in parts and the size allows it.
 
-    The content is read in a thread.
+    For an async caller the content is read in a thread.
     """
 
     async def fill(parts: Parts) -> str:
@@ -79,7 +79,7 @@ async def write(store: Backend, run: Run, key: Key, blocks: Blocks, when: WriteW
         while data := await run.offload(lambda: blocks.part(parts.part_bytes)):
             digest.update(data)
             await _add(run, parts, data)
-            del data  # one part at a time is in memory
+            del data  # only one part at a time is in memory
         return digest.hexdigest()
 
     try:
@@ -94,11 +94,11 @@ async def write(store: Backend, run: Run, key: Key, blocks: Blocks, when: WriteW
 
 
 async def copy(store: Backend, run: Run, source: Key, target: Key) -> tuple[Effect, Callable[[], Version]]:
-    """Copy a file in parts to a name that must be free; also returns what tells the version of the source.
+    """Copy a file in parts to a free name; also return a function for the source's version.
 
-    An append to the source does not disturb: the copy has the bytes that were there before.
+    A concurrent append to the source is allowed: the copy has the bytes from before it.
     """
-    _supporting(store, source)  # before anything is read
+    _supporting(store, source)  # raises before anything is read
     reader = Reader(store, run, source)
     await reader.read(0, 0)
     version, size = cast(Version, reader.version), reader.size
@@ -122,11 +122,11 @@ async def copy(store: Backend, run: Run, source: Key, target: Key) -> tuple[Effe
 
 
 async def _read(reader: Reader, source: Key, start: int, end: int, most: int) -> bytes:
-    """The bytes of a part, by reads that carry at most so many each."""
+    """Return the bytes of a part, with reads of at most ``most`` bytes each."""
     found: list[bytes] = []
     while start < end:
         if not (data := await reader.read(start, min(end, start + most))):
-            raise ConflictError("the file was rewritten while it was copied", path=source.path)
+            raise ConflictError("the file was rewritten during the copy", path=source.path)
         found.append(data)
         start += len(data)
     return found[0] if len(found) == 1 else b"".join(found)
@@ -155,8 +155,8 @@ def _supporting(store: object, key: Key) -> WritesInParts:
     if not writes_in_parts(store):
         most = cast(Backend, store).max_bytes
         raise UnsupportedOperationError(
-            f"the file is larger than the {most:,} bytes that one call may carry, "
-            "and this backend writes no file in parts",
+            f"the file is larger than the limit of {most:,} bytes for one call, "
+            "and this backend cannot write a file in parts",
             path=key.path,
         )
     return store

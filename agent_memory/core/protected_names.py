@@ -1,4 +1,4 @@
-"""Names of a tree that a view never changes, and hides unless it may read them."""
+"""`ProtectedNames`: names of a tree that a view never changes, and hides unless it may read them."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ _JOINERS: Final = str.maketrans("", "", "\u200c\u200d")  # HFS+ ignores them in 
 
 
 class ProtectedNames:
-    """Names that a view does not change, in any directory, and all that lies below them.
+    """Names, in any directory, that a view never changes, and all names below them.
 
-    A name is compared without regard to case and to Unicode's compatible forms, whatever the backend, because some
-    filesystems take such names for one file. A short name that Windows may give to the same file (``HISTOR~1.JSO``)
-    counts too.
+    The comparison ignores case and Unicode compatibility forms on every backend, because some filesystems treat such
+    names as one file. A short name that Windows may give to the same file (``HISTOR~1.JSO``) is protected too.
 
     Args:
-        names: what is protected, as files or as directories. Their last segments count at any depth.
-        readable: whether the view may read them; otherwise no listing shows them.
+        names: the protected files or directories. Their last segments are protected at any depth.
+        readable: whether the view may read them; otherwise listings hide them.
     """
 
     def __init__(self, names: Iterable[Key], readable: bool) -> None:
@@ -31,7 +30,7 @@ class ProtectedNames:
         self._readable = readable
 
     def hides(self, key: Key) -> bool:
-        """Whether listings leave this name out."""
+        """Whether listings omit this name."""
         return not self._readable and self.holds(key)
 
     def holds(self, key: Key) -> bool:
@@ -39,21 +38,21 @@ class ProtectedNames:
         return bool(self._inside.search(_folded(key)))
 
     def permit(self, key: Key, *, changes: bool) -> None:
-        """Let an operation on a file, or on all files below a directory, pass.
+        """Check an operation on a file, or on all files below a directory.
 
         Raises:
-            OperationDenied: it would read what is hidden, or change a protected name or a directory above one.
+            OperationDenied: it would read a hidden name, or change a protected name or a directory above one.
         """
         path = _folded(key)
         if self._inside.search(path):
             if changes or not self._readable:
-                raise OperationDenied(f"it is kept by the conversation: tools do not {self._denied} it", path=key.path)
+                raise OperationDenied(f"it belongs to the conversation: tools cannot {self._denied} it", path=key.path)
         elif changes and (name := self._below(path)):
-            raise OperationDenied("it is kept by the conversation: what lies above it is not changed", path=name)
+            raise OperationDenied("it belongs to the conversation: tools cannot change a directory above it", path=name)
 
     @property
     def _denied(self) -> str:
-        return "change" if self._readable else "reach"
+        return "change" if self._readable else "access"
 
     def _below(self, path: str) -> str | None:
         directory = f"{path}/" if path else ""
@@ -64,11 +63,11 @@ def _folded(key: Key) -> str:
     path = key.storage
     if path.isascii():
         return path.lower()
-    return unicodedata.normalize("NFKC", path.translate(_JOINERS)).upper().casefold()  # upper: a dotless i is an i
+    return unicodedata.normalize("NFKC", path.translate(_JOINERS)).upper().casefold()  # upper() maps a dotless i to I
 
 
 def _spellings(path: str) -> str:
-    """A pattern of a folded path's last segment, and of every short name that Windows or Samba can make of it."""
+    """Return a pattern for a folded path's last segment, and for each short name that Windows or Samba can give it."""
     name = path.rpartition("/")[2]
     ending = name.partition(".")[2]
     short = rf"{re.escape(name[0])}[^/.]*~[^/.]*\.{re.escape(ending[:3])}"

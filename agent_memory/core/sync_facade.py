@@ -1,8 +1,7 @@
-"""One logic for the sync and the async twin of a surface.
+"""`sync_facade`: lets one implementation serve the sync and the async twin of an interface.
 
-A surface's logic is written once, as coroutines over `AsyncAgentMemory`. The async twin awaits them; the sync
-twin gives them its memory as one whose methods answer at once, and steps them to their end with
-`step`.
+The logic is written once, as coroutines over `AsyncAgentMemory`. The async twin awaits them. The sync twin calls
+them with a facade of its memory, whose methods never suspend, and runs them with `step`.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ __all__ = ["step", "sync_facade"]
 
 
 def sync_facade(memory: AgentMemory) -> AsyncAgentMemory:
-    """A sync memory with methods to await, which never suspend."""
+    """Return a sync memory with awaitable methods, which never suspend."""
     return cast("AsyncAgentMemory", _Answering(memory))
 
 

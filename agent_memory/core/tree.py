@@ -1,6 +1,6 @@
-"""One confined tree, which `AgentMemory` and `AsyncAgentMemory` share; each method is one operation.
+"""`Tree`: the logic that `AgentMemory` and `AsyncAgentMemory` share.
 
-The methods are coroutines over a `Run`; `agent_memory.memory` runs them for sync and for async callers.
+Its methods are coroutines over a `Run`; `agent_memory.memory` runs them for sync and for async callers.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from agent_memory.runtime.threads import in_thread
 
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 _MOST_SEPARATOR = 64
-"""Bytes: what goes between two records, and not past the guards of content."""
+"""The maximum bytes of a separator. The limit is low because the guards of content do not see separators."""
 T = TypeVar("T")
 
 
 class WriteResult(NamedTuple):
-    """What a writing call did.
+    """The result of a writing call.
 
     Attributes:
         path: the file, relative to its tree.
-        size: the file's size now, in bytes.
-        sha256: of what this call wrote: the whole file, or for an append the appended bytes; hexadecimal.
+        size: the file's new size in bytes.
+        sha256: the digest of the written bytes, hexadecimal: of the whole file, or of an append the appended bytes.
     """
 
     path: str
@@ -45,12 +45,12 @@ class WriteResult(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TreeResult:
-    """What an operation on one file, or on all files of a directory, did.
+    """The result of an operation on one file, or on all files of a directory.
 
     Attributes:
         path: the file or directory, relative to its tree; for rename and copy the new name.
-        files: how many files.
-        skipped: how many names in storage were left alone because no key can name them.
+        files: the number of files.
+        skipped: the number of names in storage that were left unchanged because they are not valid keys.
     """
 
     path: str
@@ -59,15 +59,15 @@ class TreeResult:
 
 
 def checked_timeout(seconds: float | None, backend: AnyBackend) -> float | None:
-    """The seconds an operation has: the backend's own number where the caller says nothing.
+    """Return the timeout of an operation in seconds: the backend's default if ``seconds`` is None.
 
     Raises:
-        ValueError: not a positive number.
+        ValueError: ``seconds`` is not a positive number.
     """
     if seconds is None:
         return backend.timeout
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
-        raise ValueError(f"timeout is a positive number of seconds, not {seconds!r}")
+        raise ValueError(f"timeout must be a positive number of seconds, not {seconds!r}")
     return float(seconds)
 
 
@@ -75,7 +75,7 @@ class Tree(Scope):
     """One tree of files; each method is one operation, as a coroutine over a `Run`."""
 
     def subtree(self, path: str) -> Tree:
-        """The same view below a directory."""
+        """Return the same view of a directory below this tree."""
         try:
             return replace(self, top=self.top.join_prefix(path))
         except InvalidPathError as error:
@@ -83,7 +83,7 @@ class Tree(Scope):
             raise
 
     def close(self) -> None:
-        """Flush and close the plugins, and release what the backend holds."""
+        """Flush and close the plugins, and release the backend's resources."""
         try:
             self.hooks.close()
         finally:
@@ -106,7 +106,7 @@ class Tree(Scope):
 
     async def read_many(self, run: Run, paths: Iterable[str]) -> dict[str, str]:
         if isinstance(paths, str):
-            raise TypeError("paths are several, not one")
+            raise TypeError("paths must be an iterable of paths, not a str")
         each = tuple(dict.fromkeys(paths))
         texts = await run.map(lambda path: self.read_text(run, path), each, tree_flows.AT_ONCE)
         return dict(zip(each, texts, strict=True))
@@ -161,7 +161,7 @@ class Tree(Scope):
         return await self._write(run, "create" if create else "write", path, flow, unseen=blocks.size)
 
     def _goes_in_parts(self, size: int) -> bool:
-        """Whether a content is written in parts: one call does not carry it, or nothing needs it in memory."""
+        """Whether content is written in parts: it is too large for one call, or no plugin needs it in memory."""
         if size > self.backend.max_bytes:
             return True
         return size > self.backend.part_bytes and not self.hooks.need_content and flows.writes_in_parts(self.backend)
@@ -173,7 +173,7 @@ class Tree(Scope):
             when: AppendWhen = PRESENT if must_exist else ANY
             between = separator()
             if len(between) > _MOST_SEPARATOR:
-                raise InvalidContentError(f"a separator has at most {_MOST_SEPARATOR} bytes, not {len(between):,}")
+                raise InvalidContentError(f"a separator can have at most {_MOST_SEPARATOR} bytes, not {len(between):,}")
             return flows.append(c.store, c.run, c.key, c.data, separator=between, when=when, expected=_digest(expected))
 
         return await self._write(run, "append", path, flow, content)
@@ -244,7 +244,7 @@ class Tree(Scope):
 
 
 def _collected(blocks: part_flows.Blocks) -> Content:
-    """A content that one call carries; what is wrong with it is told within the operation."""
+    """Return content that one call can write; invalid content raises within the operation, so hooks see the error."""
     try:
         data = blocks.whole()
     except InvalidContentError as error:
@@ -259,5 +259,5 @@ def _collected(blocks: part_flows.Blocks) -> Content:
 
 def _digest(expected: str | None) -> str | None:
     if expected is not None and not (isinstance(expected, str) and _SHA256.match(expected.lower())):
-        raise InvalidContentError("expected_sha256 is the 64 hexadecimal digits of a SHA-256")
+        raise InvalidContentError("expected_sha256 must be the 64 hexadecimal digits of a SHA-256")
     return expected and expected.lower()

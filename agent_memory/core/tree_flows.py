@@ -1,4 +1,4 @@
-"""The flows over many files: listings, and directories copied, moved or deleted file by file."""
+"""The flows over many files: list, copy, rename, delete and forget; rename and copy also serve single files."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ from agent_memory.runtime.run import Run
 _LIST_LIMIT = 100_000
 _OF_NO_FILE = Version("the version of no file")
 AT_ONCE: Final = 16
-"""How many files are worked on at once, where the storage is a network away."""
+"""The number of files processed concurrently over a network."""
 
 
 async def list_all(store: Backend, run: Run, prefix: Key, recursive: bool = True) -> Effect:
-    """Every page of a listing, in the order of the paths' UTF-8 bytes; directories only if not recursive."""
+    """List all pages, in the order of the paths' UTF-8 bytes; with directories only if not recursive."""
     found: list[Entry] = []
     skipped = 0
     after: str | None = None
@@ -71,7 +71,7 @@ async def list_all(store: Backend, run: Run, prefix: Key, recursive: bool = True
 
 
 async def copy(store: Backend, run: Run, source: Key, target: Key) -> Effect:
-    """Copy a file, or a directory file by file, to a name that must be free."""
+    """Copy a file, or a directory file by file, to a free name."""
     try:
         _refuse_into_itself(source, target)
         return await _copy_file(store, run, source, target)
@@ -80,11 +80,11 @@ async def copy(store: Backend, run: Run, source: Key, target: Key) -> Effect:
 
 
 async def rename(store: Backend, run: Run, source: Key, target: Key) -> Effect:
-    """Move a file, or a directory file by file, to a name that must be free.
+    """Move a file or a directory to a free name, in one step if the backend can do that.
 
-    Both move in one step where the backend can. Else a file is copied if the target is absent, then exactly the
-    copied version is deleted; if the source changed meanwhile, the copy is withdrawn. A crash may leave both names,
-    never neither.
+    Otherwise a directory moves file by file. A file is copied if the target is absent, then exactly the copied
+    version is deleted; if the source changed in between, the copy is deleted. A crash may leave both names, never
+    neither.
     """
     try:
         _refuse_into_itself(source, target)
@@ -117,17 +117,17 @@ async def delete_tree(store: Backend, run: Run, prefix: Key, missing_ok: bool) -
         try:
             await run.call(store.delete, entry.key)
         except AgentMemoryFileNotFoundError:
-            return  # somebody else deleted it: what was asked for is true
+            return  # another writer deleted it: the result is the same
 
     await _each(run, listing.entries, one)
     return Effect(files=len(listing.entries), skipped=listing.skipped)
 
 
 async def forget(store: Backend, run: Run, prefix: Key) -> Effect:
-    """Erase a file, or every file below a prefix, with all that the storage keeps of them."""
+    """Erase a file, or every file below a prefix, with everything that the storage keeps of them."""
     if not erases(store):
         raise UnsupportedOperationError(
-            f"{named(prefix)}: this backend does not promise that nothing is kept of what it deletes"
+            f"{named(prefix)}: this backend does not promise that it keeps nothing of a deleted file"
         )
     erased = await run.call(cast("Callable[[Key], Awaitable[DeletedTree]]", store.erase), prefix)
     return Effect(files=erased.files, skipped=erased.skipped)
@@ -169,7 +169,7 @@ async def _copy_file(store: Backend, run: Run, source: Key, target: Key) -> Effe
 
 
 async def _copied(store: Backend, run: Run, source: Key, target: Key) -> tuple[Effect, Callable[[], Version]]:
-    """Copy a file, in parts if one call does not carry it; also returns what tells the version that was copied."""
+    """Copy a file, in parts if it is too large for one call; also return a function for the copied version."""
     try:
         snapshot = await run.call(store.read, source)
     except FileTooLargeError:
@@ -194,7 +194,7 @@ async def _rename_file(store: Backend, run: Run, source: Key, target: Key) -> Ef
         raise
     except (ConflictError, AgentMemoryFileNotFoundError) as error:
         await _withdraw(store, run, target, version)
-        raise ConflictError("the file changed while it was renamed; it stays where it is", path=source.path) from error
+        raise ConflictError("the file changed during the rename; it stays at its old name", path=source.path) from error
     effect.before_sha256 = effect.sha256
     return effect
 
@@ -206,7 +206,10 @@ async def _file_moved_in_one_step(store: Backend, run: Run, source: Key, target:
 
 
 async def _refuse_without_conditional_delete(store: Backend, run: Run, source: Key) -> None:
-    """Before anything is copied; a backend that is told of a single writer does more than its capabilities say."""
+    """Raise before anything is copied, if the backend cannot delete a given version.
+
+    A delete of an impossible version decides: with a single writer, a backend can do more than its capabilities say.
+    """
     asked: object = store
     if checks_capabilities(asked):
         await run.call(cast("Callable[[Key], Awaitable[object]]", asked.check_capabilities), source)
@@ -219,7 +222,7 @@ async def _withdraw(store: Backend, run: Run, target: Key, version: Version) -> 
     try:
         await run.call(store.delete, target, when=version)
     except AgentMemoryError:
-        return  # somebody already made it theirs, or nothing can be deleted here: both names stay
+        return  # another writer changed the copy, or deleting is impossible: both names stay
 
 
 async def _each(run: Run, entries: tuple[Entry, ...], one: Callable[[Entry], Awaitable[None]]) -> None:

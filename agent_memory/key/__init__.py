@@ -1,8 +1,8 @@
-"""`Key`: the only door for names. Text becomes a key here, in one parser, or it is refused here.
+"""`Key`: a parsed name. This module has the only parser: it turns text into a key, or refuses it.
 
-Below this door nobody validates again: a backend receives keys and joins them to its root. The grammar is
-the same for every backend, so that memory moves between backends and operating systems unharmed. A path is
-never repaired: only ``//`` and ``./`` are normalised away; every refusal carries a rule and a suggestion.
+No other layer validates names again: a backend receives keys and joins them to its root. The grammar is
+the same for every backend, so that memory can be moved between backends and operating systems without changes. A
+path is never repaired: only ``//`` and ``./`` are normalised. Every refusal has a rule and a suggestion.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _SHOWN = 80
 class Key:
     """A confined name: parsed path segments within one tree.
 
-    ``path`` is relative to the tree and what messages show; ``base`` is the tree's own prefix on its root;
-    ``storage`` is both joined, relative to the root: what a backend stores under. A key whose ``path`` is
-    empty is the tree itself and serves as a prefix only. Keys are immutable, hashable and picklable, order
-    by UTF-8 bytes of ``storage``, and are made by `Key.tree`, `Key.agent`, `Key.internal` and `join` alone.
+    ``path`` is relative to the tree and is shown in messages; ``base`` is the tree's prefix, relative to the root;
+    ``storage`` joins both, relative to the root, and is the name in the storage. A key with an empty ``path`` is the
+    tree itself and is used only as a prefix. Keys are immutable, hashable, picklable and ordered by the UTF-8 bytes
+    of ``storage``. Only `Key.tree`, `Key.agent`, `Key.internal` and methods of a key make keys.
     """
 
     __slots__ = ("base", "path", "storage")
@@ -52,16 +52,16 @@ class Key:
 
     @staticmethod
     def tree() -> Key:
-        """The tree that is the whole root (`AgentMemory.open`)."""
+        """Return the tree that is the whole root (`AgentMemory.open`)."""
         return _make("", "")
 
     @staticmethod
     def agent(agent_instance_id: str) -> Key:
-        """The tree of one agent.
+        """Return the tree of one agent.
 
         Raises:
-            InvalidAgentIdError: the id is not 1-128 of ``[A-Za-z0-9._@+=-]`` beginning with a letter or digit,
-                or has ``..``, a trailing dot or a Windows device name.
+            InvalidAgentIdError: the id is not 1 to 128 characters of ``[A-Za-z0-9._@+=-]``, does not begin with a
+                letter or digit, contains ``..``, ends with a dot, or is a Windows device name.
         """
         if not is_agent_id(agent_instance_id):
             raise _invalid_agent_id(agent_instance_id)
@@ -69,20 +69,20 @@ class Key:
 
     @staticmethod
     def internal(path: str) -> Key:
-        """A name for this package's own data, which no tree's text can reach."""
+        """Return a name for this package's own data, which no path of a tree can reach."""
         return _joined(RESERVED, "", _plain(path))
 
     def join(self, text: str) -> Key:
-        """Parse the name of a file below this key: the door.
+        """Parse the name of a file below this key.
 
         Raises:
-            PathTraversalError: the text reaches, or once decoded would reach, outside the tree.
+            PathTraversalError: the text leads outside the tree, as written or once decoded.
             InvalidPathError: the text breaks another rule of the grammar (`RULES`).
         """
         return _joined(self.base, self.path, text if type(text) is str else _plain(text))
 
     def join_prefix(self, text: str) -> Key:
-        """Parse the name of a directory below this key; ``""``, ``.`` and a trailing ``/`` are fine here."""
+        """Parse the name of a directory below this key; ``""``, ``.`` and a trailing ``/`` are allowed."""
         text = _plain(text)
         path, rule = _judged(text, self.path)
         if rule not in (None, "empty", "directory"):
@@ -90,10 +90,10 @@ class Key:
         return _make(self.base, path)
 
     def stored(self, name: str) -> Key | None:
-        """The key of a name found in storage below this key, or None where the grammar has no such name."""
+        """Return the key of a name found in storage below this key, or None if the grammar does not allow the name."""
         room = _grammar.MAX_BYTES - len(self.path) - 1
         if len(name) <= room and _grammar.PLAIN.match(whole := f"{self.path}/{name}" if self.path else name):
-            # Past the cache, which a listing would fill with names nobody asks for.
+            # Without the cache: a listing would fill it with names that are not used again.
             key = _new(Key)
             _set_base(key, self.base)
             _set_path(key, whole)
@@ -106,11 +106,11 @@ class Key:
         return key if len(key.path) == len(name) + (len(self.path) + 1 if self.path else 0) else None
 
     def relative_to(self, prefix: Key) -> Key:
-        """This key as a name of the tree that ``prefix`` is the top of."""
+        """Return this key as a name in the tree whose top directory is ``prefix``."""
         return _make(prefix.storage, self.storage[len(prefix.storage) + 1 :] if prefix.storage else self.storage)
 
     def is_below(self, prefix: Key) -> bool:
-        """Whether this key names something within ``prefix``, by whole segments."""
+        """Whether this key lies below ``prefix``, compared by whole segments."""
         return not prefix.storage or self.storage.startswith(prefix.storage + "/")
 
     @property
@@ -120,7 +120,7 @@ class Key:
 
     @property
     def parent(self) -> Key:
-        """The directory the key lies in; of a tree's top, the top."""
+        """The directory of this key; the parent of a tree's top is the top."""
         return _make(self.base, self.path.rpartition("/")[0])
 
     @property
@@ -168,13 +168,13 @@ def _make(base: str, path: str) -> Key:
 
 
 AGENTS: Final = _make(_AGENTS_DIRECTORY, "")
-"""The prefix below which every agent's tree lies."""
+"""The directory of all agents' trees."""
 
 
 def _plain(text: str) -> str:
     if not isinstance(text, str):
         raise _invalid_path(text, "not-text")
-    # A subclass may lie about its hash and poison the cache, or about its text.
+    # A str subclass could poison the cache by a wrong __hash__, or return other text from its methods.
     return text if type(text) is str else str.__str__(text)
 
 
@@ -183,7 +183,7 @@ def _joined(base: str, below: str, text: str) -> Key:
     return _make(base, _parse(text, below))
 
 
-@lru_cache(maxsize=4096)  # many agents have the same names
+@lru_cache(maxsize=4096)  # many agents use the same names
 def _parse(text: str, below: str) -> str:
     if len(text) <= _grammar.MAX_BYTES:
         whole = f"{below}/{text}" if below else text
@@ -196,7 +196,7 @@ def _parse(text: str, below: str) -> str:
 
 
 def _judged(text: str, below: str = "") -> tuple[str, str | None]:
-    """The normal form of a name below a parsed path, and the rule that refuses it, if one does."""
+    """Return the normal form of a name below a parsed path, and the rule that refuses it, or None."""
     if rule := _grammar.text_rule(text):
         return below, rule
     parts = text.split("/")
@@ -225,7 +225,7 @@ def _invalid_path(text: object, rule: str, below: str = "") -> InvalidPathError:
     advice = (
         f"{'pass' if written and suggestion == written else 'try'} {suggestion!r}"
         if suggestion
-        else "nothing can be named below this directory"
+        else "this directory's path is so long that no file below it can have a name"
     )
     return error(f"{shown} is refused: {RULES[rule]}; {advice}", rule, suggestion, shown)
 
@@ -237,24 +237,24 @@ def _shown(text: object) -> str:
 
 
 def is_agent_id(text: object) -> bool:
-    """Whether a text is an agent id as it stands."""
+    """Whether a text is a valid agent id, without encoding."""
     return isinstance(text, str) and _grammar.AGENT_ID.match(str.__str__(text)) is not None
 
 
 _MAX_ID = 128
 _PLAIN_ID_CHARACTER = re.compile(r"[^A-Za-z0-9._@+-]")
-_ENCODED_MARK = "0=="  # never made by the escapes below, in which "=" is followed by two digits
+_ENCODED_MARK = "0=="  # no escape looks like this: in an escape two hexadecimal digits follow "="
 
 
 def agent_id(text: str) -> str:
-    """Turn any external id (``slack:C0123``, ``auth0|5f``) into an agent id, reversibly.
+    """Encode any external id (``slack:C0123``, ``auth0|5f``) as an agent id; `external_id` decodes it.
 
-    Characters an agent id cannot hold, and ``=`` itself, become ``=XX`` for each byte of their UTF-8 (as in
-    RFC 2045 quoted-printable); a result that cannot begin an id is marked with a leading ``0==``.
-    `external_id` is the inverse. Different texts give different ids.
+    Each byte (UTF-8) of a character that agent ids do not allow, and of ``=`` itself, becomes ``=XX``, as in
+    RFC 2045 quoted-printable. If the result is still not a valid id, for example because of its first character, it
+    gets the prefix ``0==``. Different texts give different ids.
 
     Raises:
-        InvalidAgentIdError: not a str, not valid Unicode, or longer than 128 characters once encoded.
+        InvalidAgentIdError: ``text`` is not a str, not valid Unicode, or longer than 128 characters once encoded.
     """
     if not isinstance(text, str) or len(text) > _MAX_ID:
         raise _invalid_agent_id(text)
@@ -273,10 +273,10 @@ def agent_id(text: str) -> str:
 
 
 def external_id(agent_instance_id: str) -> str:
-    """The text that `agent_id` made this id of.
+    """Return the text from which `agent_id` made this id.
 
     Raises:
-        InvalidAgentIdError: `agent_id` makes no such id.
+        InvalidAgentIdError: `agent_id` never returns this id.
     """
     try:
         if len(agent_instance_id) > _MAX_ID:
@@ -296,7 +296,10 @@ def _escaped(match: re.Match[str]) -> str:
 
 def _invalid_agent_id(text: object) -> InvalidAgentIdError:
     shown, suggestion = _shown(text), _suggested_agent_id(text)
-    message = f"{shown} is no agent id: {RULES['agent-id']}; agent_id(text) makes ids of any text, say {suggestion!r}"
+    message = (
+        f"{shown} is not an agent id: {RULES['agent-id']}; "
+        f"agent_id(text) makes an id from any text, for example {suggestion!r}"
+    )
     return InvalidAgentIdError(message, "agent-id", suggestion, shown)
 
 

@@ -1,13 +1,13 @@
-"""The rules for names, as patterns: one verdict for a text, one for a segment.
+"""The rules for names, as patterns and functions: they return the rule that refuses a text or a segment.
 
-The character classes are written out instead of asked from `unicodedata`, so that a name is accepted or
-refused alike on every Python, whatever Unicode version it carries (a test holds them against it). Sources:
+The character classes are written out instead of taken from `unicodedata`, so that every Python accepts and refuses
+the same names, whatever its Unicode version (a test compares them with `unicodedata`). Sources:
 Unicode 16 `DerivedCoreProperties.txt` (default-ignorable), `PropList.txt` (noncharacters, white space),
 UAX #31 (joiners), the Windows naming rules, Python's `ntpath.isreserved`.
 
-No pattern has a possessive quantifier: before Python 3.11.5 one over a group matches what it must not (CPython issue
-106052). None needs it: there is one way to match a text, for no character of a segment separates segments, and
-alternatives exclude each other.
+No pattern has a possessive quantifier: before Python 3.11.5, such a quantifier over a group gives wrong matches
+(CPython issue 106052). No pattern needs one: each text can match in only one way, because no character of a segment
+is a separator and alternatives exclude each other.
 """
 
 from __future__ import annotations
@@ -22,42 +22,42 @@ RESERVED = ".agent-memory"
 TEMPORARY_SUFFIX = ".agent-memory-tmp"
 
 RULES = {
-    "not-text": "a path is a str",
-    "empty": "a path names a file",
-    "too-long": f"a path has at most {MAX_BYTES} bytes of UTF-8",
-    "too-deep": f"a path has at most {MAX_SEGMENTS} segments",
-    "segment-too-long": f"a segment has at most {MAX_SEGMENT_BYTES} bytes of UTF-8",
-    "absolute": "a path is relative to its tree: no leading '/'",
-    "drive": "a path is relative to its tree: no drive letter",
-    "home": "a path does not begin with '~'",
-    "parent": "a path has no '..' segment",
-    "backslash": "segments are separated by '/', not by a backslash",
-    "directory": "a file's path does not end in '/' or '/.'",
-    "punctuation": 'none of : * ? " < > | is allowed',
-    "control": "no control characters",
-    "format": "no format or bidirectional characters",
-    "invisible": "no invisible or default-ignorable characters",
-    "noncharacter": "no Unicode noncharacters",
-    "line-separator": "no line or paragraph separators",
-    "blank": "no blank but the plain space",
-    "surrogate": "no lone surrogates: a path is valid Unicode",
-    "joiner": "U+200C and U+200D only between letters, marks or emoji",
-    "not-nfc": "a path is in Unicode normal form C",
-    "encoded": "no dot or separator spelled in another encoding (%2e, %u002e, &#46;)",
-    "lookalike": "no segment that compatibility forms turn into '.', '..' or a separator",
-    "device": "no Windows device names (CON, NUL, COM1, ...)",
-    "edge-space": "a segment does not begin or end with a space",
-    "trailing-dot": "a segment does not end with a dot",
-    "reserved": f"the first segment is not {RESERVED}",
-    "temporary": f"no segment ends in {TEMPORARY_SUFFIX}",
-    "agent-id": "an agent id is 1-128 of A-Z a-z 0-9 . _ @ + = -, begins with a letter or digit, "
-    "has no '..', no trailing dot and is no device name",
-    "root-too-long": "the root's own prefix has at most 100 bytes on an object store",
-    "source-checkout": "a root is no checkout of this package's source",
-    "into-itself": "a directory does not move into itself",
+    "not-text": "a path must be a str",
+    "empty": "a path must name a file",
+    "too-long": f"a path can have at most {MAX_BYTES} bytes of UTF-8",
+    "too-deep": f"a path can have at most {MAX_SEGMENTS} segments",
+    "segment-too-long": f"a segment can have at most {MAX_SEGMENT_BYTES} bytes of UTF-8",
+    "absolute": "a path is relative to its tree and must not begin with '/'",
+    "drive": "a path is relative to its tree and must not begin with a drive letter",
+    "home": "a path must not begin with '~'",
+    "parent": "a path must not contain the segment '..'",
+    "backslash": "a path must separate segments by '/', not by a backslash",
+    "directory": "the path of a file must not end with '/' or '/.'",
+    "punctuation": 'a path must not contain any of : * ? " < > |',
+    "control": "a path must not contain control characters",
+    "format": "a path must not contain format or bidirectional characters",
+    "invisible": "a path must not contain invisible (default-ignorable) characters",
+    "noncharacter": "a path must not contain Unicode noncharacters",
+    "line-separator": "a path must not contain line or paragraph separators",
+    "blank": "a path must not contain blanks other than the plain space",
+    "surrogate": "a path must be valid Unicode, without lone surrogates",
+    "joiner": "a path may contain U+200C and U+200D only between letters, marks or emoji",
+    "not-nfc": "a path must be in Unicode normal form C",
+    "encoded": "a path must not contain encoded characters such as %2e, %u002e or &#46;",
+    "lookalike": "a segment must not become '.' or '..', or contain a separator, after Unicode normalisation NFKC",
+    "device": "a segment must not be a Windows device name (CON, NUL.txt, COM1, ...)",
+    "edge-space": "a segment must not begin or end with a space",
+    "trailing-dot": "a segment must not end with a dot",
+    "reserved": f"the first segment must not be {RESERVED}",
+    "temporary": f"a segment must not end with {TEMPORARY_SUFFIX}",
+    "agent-id": "an agent id must have 1 to 128 characters of A-Z a-z 0-9 . _ @ + = -, begin with a letter or digit, "
+    "contain no '..', not end with a dot, and not be a Windows device name",
+    "root-too-long": "on an object store the prefix of a root can have at most 100 bytes",
+    "source-checkout": "a root must not be a checkout of this package's source",
+    "into-itself": "a directory cannot be moved or copied into itself",
     "symlink": "symbolic links are not followed",
 }
-"""Every rule by its stable name, with what is allowed."""
+"""The text of every rule, by its stable name."""
 
 _CLASSES = {
     "control": r"\x00-\x1f\x7f-\x9f",
@@ -80,7 +80,7 @@ _REFUSED = re.compile("|".join(f"(?P<c{i}>[{c}])" for i, c in enumerate(_CLASSES
 _REFUSED_NAMES = tuple(_CLASSES)
 JOINER = re.compile("[\u200c\u200d]")
 
-# A named reference is refused when it decodes to a dot, a separator, or what spells another encoding.
+# A named reference is refused if it decodes to a dot, a separator, or a part of another encoding (%, &, #, ;).
 ENCODED = re.compile(
     r"%[0-9A-Fa-f]{2}|%[uU]|&#[0-9xX]|&(?:amp|AMP)|&(?:period|sol|bsol|percnt|num|semi|nldr|mldr|hellip|incare);"
 )
@@ -89,7 +89,7 @@ _DEVICE = r"(?i:con|prn|aux|nul|clock\$|conin\$|conout\$|(?:com|lpt)[1-9\xb9\xb2
 DEVICE = re.compile(_DEVICE + r"(?:[. ]|\Z)")
 
 _PLAIN_SEGMENT = (
-    # The first alternative only spares most names the list of devices; it halves the price of a match.
+    # The first alternative skips the list of devices for most names; this halves the time of a match.
     rf"(?:(?![CcPpAaNnLl ])|(?=[CcPpAaNnLl])(?!{_DEVICE}(?:[. /]|\Z)))"
     rf"[-A-Za-z0-9._~!#$'()+,;=@\[\]^`{{}} ]{{1,{MAX_SEGMENT_BYTES}}}"
     rf"(?<![. ])(?<!{re.escape(TEMPORARY_SUFFIX)})"
@@ -97,7 +97,7 @@ _PLAIN_SEGMENT = (
 PLAIN = re.compile(
     rf"(?!~|(?i:{re.escape(RESERVED)})(?:/|\Z)){_PLAIN_SEGMENT}(?:/{_PLAIN_SEGMENT}){{0,{MAX_SEGMENTS - 1}}}\Z"
 )
-"""Nearly every real path: valid, normal and ASCII. What does not match may still be valid."""
+"""A fast check: a path that matches is valid, normal and ASCII. Other paths may be valid too."""
 
 AGENT_ID = re.compile(
     rf"(?!{_DEVICE}(?:\.|\Z))[A-Za-z0-9](?:[A-Za-z0-9_@+=-]|\.(?!\.|\Z)){{0,127}}(?<!{re.escape(TEMPORARY_SUFFIX)})\Z"
@@ -105,7 +105,7 @@ AGENT_ID = re.compile(
 
 
 def text_rule(text: str) -> str | None:
-    """The rule that refuses a text as a whole, or None; linear in at most `MAX_BYTES`."""
+    """Return the rule that refuses a text as a whole, or None; linear time, in at most `MAX_BYTES`."""
     if len(text) > MAX_BYTES:
         return "too-long"
     if not text:
@@ -126,7 +126,7 @@ def _start_rule(text: str) -> str | None:
 
 
 def character_rule(text: str) -> str | None:
-    """The rule that refuses a character of the text, or how one is spelled, or None."""
+    """Return the rule that refuses a character of the text, or its encoding, or None."""
     if "\\" in text:
         return "backslash"
     if found := _REFUSED.search(text):
@@ -139,7 +139,7 @@ def character_rule(text: str) -> str | None:
 
 
 def stray_joiners(text: str) -> list[int]:
-    """Where a joiner does not stand between letters, marks or emoji."""
+    """Return the positions of joiners that are not between letters, marks or emoji."""
     return [m.start() for m in JOINER.finditer(text) if not _joins(text, m.start())]
 
 
@@ -156,12 +156,12 @@ def is_emoji(character: str) -> bool:
 
 
 def segments_rule(segments: list[str]) -> str | None:
-    """The rule that refuses a path split into its segments, or None."""
+    """Return the rule that refuses a path split into its segments, or None."""
     if not segments:
         return "empty"
     if len(segments) > MAX_SEGMENTS:
         return "too-deep"
-    if segments[0].lower() == RESERVED:  # a disk may fold case
+    if segments[0].lower() == RESERVED:  # a disk may ignore case
         return "reserved"
     return next(filter(None, map(_segment_rule, segments)), None)
 
@@ -183,6 +183,6 @@ def _segment_rule(segment: str) -> str | None:
 
 
 def is_lookalike(segment: str) -> bool:
-    """Whether the segment's NFKC form, without blanks, is '.' or '..' or holds a separator."""
+    """Whether the segment's NFKC form, without spaces, is '.' or '..', or contains a separator."""
     folded = unicodedata.normalize("NFKC", segment).replace(" ", "")
     return folded in (".", "..") or "/" in folded or "\\" in folded

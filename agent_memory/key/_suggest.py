@@ -1,6 +1,6 @@
-"""A valid name near a refused one, and whether the refused one tried to escape.
+"""Suggests a valid name for a refused one, and detects a refused name that leads outside its tree.
 
-Only the first characters of a hostile text are ever looked at, so both answers cost the same for 50 MB.
+Both functions read at most the first 1,024 characters, so that a hostile text of 50 MB costs no more time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from agent_memory.key import _grammar
 
 _LOOKED_AT = 1024
 _TOOL_ROOT = "memories"
-"""How a model's tool calls the top of a tree: ``/memories``."""
+"""A model's memory tool names the top of a tree ``/memories``."""
 _OVERLONG = {
     **dict.fromkeys(("%c0%ae", "%e0%80%ae", "%f0%80%80%ae"), "."),
     **dict.fromkeys(("%c0%af", "%e0%80%af", "%f0%80%80%af"), "/"),
@@ -28,7 +28,7 @@ _BETWEEN_WORDS = re.compile(r"(?<=\w)" + _grammar.PUNCTUATION.pattern + r"(?=\w)
 
 
 def is_escape(text: str) -> bool:
-    """Whether the text, once every encoding in it is undone, reaches outside its tree."""
+    """Whether the text, after decoding all encodings in it, leads outside its tree."""
     plain = unicodedata.normalize("NFKC", _decoded(text)).replace("\\", "/")
     plain = _UNSEEN.sub("", plain)
     segments = [segment for segment in plain.split("/") if segment not in ("", ".")]
@@ -37,10 +37,10 @@ def is_escape(text: str) -> bool:
 
 
 def suggestion(text: str, most_bytes: int, most_segments: int) -> str:
-    """A name that keeps what it can of a refused path; the caller judges it once more.
+    """Return a name that is similar to a refused path; it may be invalid too, so the caller checks it.
 
-    Where the path names a file of the tree in another way, by ``..`` or as a model's tool does (``/memories/a.md``), it
-    is that file's name.
+    If the path names a file of the tree in another form, with ``..`` or as a model's memory tool does
+    (``/memories/a.md``), the suggestion is the name of that file.
     """
     plain = re.sub(r"^[A-Za-z]:(?=/)", "", _decoded(text).replace("\\", "/"))
     named = _resolved(plain.lstrip("/~ ").split("/"))
@@ -56,7 +56,7 @@ def suggestion(text: str, most_bytes: int, most_segments: int) -> str:
 
 
 def _resolved(segments: Iterable[str]) -> list[str]:
-    """The segments that are left when each ``..`` has taken the one before it away."""
+    """Return the segments after each ``..`` has removed the segment before it."""
     left: list[str] = []
     for segment in segments:
         if _UNSEEN.sub("", unicodedata.normalize("NFKC", segment)) == "..":

@@ -1,7 +1,7 @@
-"""Whether a pattern of paths can match a path at all: its literal parts are judged by the grammar of keys.
+"""Checks whether a pattern can match any path: the literal parts must follow the grammar of keys.
 
-A wildcard is replaced by a letter that no rule refuses, and the result is parsed as a `Key`: so there is one grammar.
-The check looks at literal parts only: a pattern that it lets pass may still match nothing, as ``[cC]on`` does.
+Each wildcard is replaced by a letter that no rule refuses, and the result is parsed as a `Key`. So there is only one
+grammar. Only literal parts are checked: a pattern that passes may still match no path, for example ``[cC]on``.
 """
 
 from __future__ import annotations
@@ -17,34 +17,34 @@ from agent_memory.key import Key
 from agent_memory.key._grammar import RULES, character_rule
 
 MAX_PATTERN: Final = 1000
-"""Characters of a pattern: paths are shorter, and one of 50 MB takes minutes to compile."""
-# As fnmatch reads them; a class without an end is text.
+"""The maximum characters of a pattern: paths are shorter, and a pattern of 50 MB takes minutes to compile."""
+# As in fnmatch: a class without its closing bracket is literal text.
 _WILDCARD: Final = re.compile(r"\*|\?|\[(?:![^/]|[^!/])[^\]/]*\]")
 _SHORT: Final = "q"
-_LETTERS: Final = (
-    "q\u00fe\u00f0\u0111\u0127\u014b"  # in no device name, no hexadecimal digits, not composed with accents
-)
+# Not in device names, no hexadecimal digits, and no accent combines with them.
+_LETTERS: Final = "q\u00fe\u00f0\u0111\u0127\u014b"
 _OTHER_LETTERS: Final = "".join(map(chr, range(0x4E00, 0x4F00)))
 _TOO_LONG: Final = frozenset({"too-long", "too-deep", "segment-too-long"})
 _SHOWN: Final = 80
-_NO_NAME: Final = "untitled"  # what is suggested where nothing of a name can stay
+_NO_NAME: Final = "untitled"  # the suggestion if no part of the name is valid
 
 
 def require_possible(pattern: object, *, of_names: bool = False, called: str = "a pattern") -> None:
     """Refuse a pattern that matches no path, whatever is stored.
 
     Args:
-        pattern: with ``*``, ``?`` and ``[...]`` as `fnmatch` has them, and segments ``**`` for any number of segments.
-        of_names: whether it is matched with the last segment of paths alone.
+        pattern: ``*``, ``?`` and ``[...]`` as in `fnmatch`; a segment ``**`` matches any number of segments.
+        of_names: whether the pattern is matched only with the last segment of a path.
         called: the name of the option, for messages.
 
     Raises:
-        ValueError: it is no text or matches no path; the message has the rule, and a pattern near it that can match.
+        ValueError: the pattern is not a str, is too long or matches no path; the message has the rule, and a similar
+            pattern that can match.
     """
     if not isinstance(pattern, str):
-        raise ValueError(f"{called} is a text, not {pattern!r}")
+        raise ValueError(f"{called} must be a string, not {pattern!r}")
     if len(pattern) > MAX_PATTERN:
-        raise ValueError(f"{called} has at most {MAX_PATTERN:,} characters")
+        raise ValueError(f"{called} can have at most {MAX_PATTERN:,} characters")
     example = _Example(pattern)
     above = Key.tree().join("x") if of_names else Key.tree()
     try:
@@ -53,12 +53,12 @@ def require_possible(pattern: object, *, of_names: bool = False, called: str = "
         if error.rule not in _TOO_LONG or not _fits(above, example.shortest):
             _refuse(pattern, RULES[error.rule], example.pattern_of(error.suggestion))
         return
-    if key.relative_to(above).path != example.text:
-        _refuse(pattern, "no segment is empty or '.'", example.pattern_of(key.relative_to(above).path))
+    if (path := key.relative_to(above).path) != example.text:
+        _refuse(pattern, "a pattern must not contain an empty segment or '.'", example.pattern_of(path))
 
 
 class _Example:
-    """A path that a pattern matches, if its literal parts are possible."""
+    """A path that the pattern matches, if its literal parts are valid."""
 
     def __init__(self, pattern: str) -> None:
         letters = islice((each for each in chain(_LETTERS, _OTHER_LETTERS) if each not in pattern), 3)
@@ -69,13 +69,13 @@ class _Example:
 
     @property
     def shortest(self) -> str:
-        """The same where each wildcard matches as little as it can."""
+        """The path that results if each wildcard matches as little as possible."""
         segments = zip(self._pattern.split("/"), self.text.split("/"), strict=True)
         needed = [text.replace(self._star, "") or _SHORT for segment, text in segments if segment != "**"]
         return ("/".join(needed) or _SHORT).replace(self._any, _SHORT).replace(self._class, _SHORT)
 
     def pattern_of(self, suggestion: str) -> str | None:
-        """The pattern that a path near the example is matched by; None if there is none."""
+        """Return the pattern for a path similar to the example; None if the wildcards are not all left in it."""
         if [suggestion.count(each) for each in self._letters] != [self.text.count(each) for each in self._letters]:
             return None
         classes = iter(self._classes)
@@ -99,7 +99,7 @@ class _Example:
 
 
 def _members(of_class: str) -> list[str]:
-    """Characters that a class matches: some that keys allow, with letters first, or else one that they refuse."""
+    """Return characters that a class matches and keys allow, letters first; if there are none, one other match."""
     candidates = dict.fromkeys(chain(ascii_letters, digits, of_class[1:-1]))
     matched = [each for each in candidates if each != "/" and fnmatchcase(each, of_class)]
     allowed = [each for each in matched if character_rule(f"a{each}a") is None]

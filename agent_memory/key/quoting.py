@@ -1,4 +1,4 @@
-"""How a text stands in a line among others, so that none can imitate another: as it is, or in quotes and escaped."""
+"""Writes texts as fields of one line, quoted and escaped where needed, so that no text can imitate another field."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ _BARE: Final = re.compile(r"[^\W_][^\s'\"\\=]*|[._/@+~][^\s'\"\\=]*")
 
 
 def field(text: str) -> str:
-    """A text as one field of a line: bare where it cannot be mistaken, else as a Python literal.
+    """Return a text as one field of a line: bare if it is unambiguous, otherwise as a Python literal.
 
-    A bare field begins with a letter, a digit or one of ``._/@+~``, and holds no space, quote, backslash or ``=`` and
-    nothing that cannot be seen. So a line of fields with spaces between them can be
-    read back to exactly those.
+    A bare field begins with a letter, a digit or one of ``._/@+~``, and contains no space, quote, backslash, ``=`` or
+    invisible character. So a line of fields, separated by spaces, can be parsed back into exactly those fields.
     """
     if BLANK.search(text) or INVISIBLE.search(text):
         return ascii(text)
@@ -23,5 +22,5 @@ def field(text: str) -> str:
 
 
 def ascii_field(text: str) -> str:
-    """The same in ASCII."""
+    """Return a field as `field` does, but in ASCII only."""
     return field(text) if text.isascii() else ascii(text)

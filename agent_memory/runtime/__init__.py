@@ -1,4 +1,4 @@
-"""How a flow runs for a sync and for an async caller; nothing else in the package knows threads and event loops.
+"""Runs flows for sync and async callers; only this package uses threads and event loops.
 
 ============  ===================================  ==============================================
 caller        blocking backend                     async backend
@@ -9,6 +9,6 @@ async         in threads of our executor; a wait   in the caller's event loop; e
               for a lock holds no thread           runs on fsspec's I/O loop
 ============  ===================================  ==============================================
 
-Only primitives run on fsspec's I/O loop, which all its users in a process share. Flows, hooks, waits and a caller's
-``change`` function never do: a blocking call there would stall the other users.
+Only primitives run on fsspec's I/O loop, which all users of fsspec in a process share. Flows, hooks, waits and a
+caller's ``change`` function never run there: a blocking call would stall the other users.
 """

@@ -1,4 +1,4 @@
-"""What begins anew in the child of a fork, where the threads of the parent are gone."""
+"""Resets state in the child of a fork, where the threads of the parent do not exist."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def call_in_child(function: Callable[[], object]) -> None:
 
 
 def renewed_in_child(renew: Callable[[T], object]) -> WeakSet[T]:
-    """A set of objects; ``renew`` is called in a fork's child with each that still exists."""
+    """Return a weak set of objects; in the child of a fork, ``renew`` is called with each object that still exists."""
     members: WeakSet[T] = WeakSet()
 
     def renew_all() -> None:

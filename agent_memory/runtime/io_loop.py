@@ -1,4 +1,4 @@
-"""Flows over an async backend: each primitive runs on fsspec's I/O loop, the rest where the caller is."""
+"""Flows over an async backend: primitives run on fsspec's I/O loop, everything else in the caller's thread or loop."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ _thread_locks: Final = KeyedThreadLocks()
 
 
 def io_loop() -> asyncio.AbstractEventLoop:
-    """The event loop of fsspec, in a thread of its own."""
+    """Return fsspec's event loop, which runs in its own thread."""
     loop: asyncio.AbstractEventLoop = fsspec.asyn.get_loop()
     return loop
 

@@ -12,7 +12,7 @@ from agent_memory.runtime.fork import renewed_in_child
 
 
 class KeyedLocks:
-    """Fair locks for the tasks of one event loop; another loop has locks of its own under the same names.
+    """Fair locks for the tasks of one event loop; other loops have separate locks under the same names.
 
     Weak keys and values: a lock lives as long as a task holds it or waits for it, and keeps no event loop alive.
     """
@@ -41,20 +41,20 @@ class KeyedLocks:
 
 
 class KeyedThreadLocks:
-    """The same for threads."""
+    """Locks by name for threads."""
 
     def __init__(self) -> None:
         self.forget()
         _of_threads.add(self)
 
     def forget(self) -> None:
-        """Have no lock: in the child of a fork, where the threads that held them are gone."""
+        """Drop all locks: in the child of a fork, the threads that held them do not exist."""
         self._guard = threading.Lock()
         self._users: dict[Hashable, tuple[threading.Lock, int]] = {}
 
     @contextmanager
     def lock(self, name: Hashable, seconds: float) -> Iterator[None]:
-        """Hold the lock of a name, or go on without it after so many seconds: it saves work, and keeps no order."""
+        """Hold the lock of a name, or continue without it after ``seconds``: it only avoids conflicts."""
         with self._lock_of(name) as lock:
             taken = lock.acquire(timeout=max(0.0, seconds))
             try:

@@ -1,4 +1,4 @@
-"""`Run`: everything a flow is allowed to await; and the run of a sync caller on a blocking backend."""
+"""`Run`: everything that a flow may await; and the run of a sync caller on a blocking backend."""
 
 from __future__ import annotations
 
@@ -18,42 +18,43 @@ FOREIGN_AWAIT: Final = "a flow awaited something that is neither a primitive nor
 
 
 class Run(Protocol):
-    """Everything a flow is allowed to await."""
+    """Everything that a flow may await."""
 
     async def call(self, primitive: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run one primitive of the backend."""
         ...
 
     async def offload(self, function: Callable[[], T]) -> T:
-        """Run code that may block and is not ours: a hook."""
+        """Run foreign code that may block, such as a hook."""
         ...
 
     async def sleep(self, seconds: float) -> None:
-        """Wait."""
+        """Wait for ``seconds``."""
         ...
 
     async def map(self, function: Callable[[T], Coroutine[Any, Any, U]], items: Iterable[T], limit: int) -> list[U]:
-        """Run a flow for every item, at most ``limit`` at once; results in order, the first error raised."""
+        """Run a flow for every item, at most ``limit`` at once; return results in order, or raise the first error."""
         ...
 
     def file_lock(self, store: Backend, key: Key) -> AbstractAsyncContextManager[None]:
-        """Keep other tasks and threads of this process from a file that is read and then written.
+        """Lock a file against other tasks and threads of this process, while it is read and then written.
 
-        It only saves lost races, which are dear on an object store, so a caller that cannot get it in time goes on.
+        The lock only avoids conflicts, which are expensive on an object store; after the timeout a caller goes on
+        without it.
         """
         ...
 
     def now(self) -> float:
-        """Seconds of a monotonic clock."""
+        """Return the seconds of a monotonic clock."""
         ...
 
     def random(self) -> float:
-        """A number in ``[0, 1)``, to spread retries."""
+        """Return a random number in ``[0, 1)``, to spread retries."""
         ...
 
 
 class SystemClock:
-    """The time and the random numbers of every run but a simulated one."""
+    """The real clock and random numbers; only a simulated run has others."""
 
     def now(self) -> float:
         return time.monotonic()
@@ -63,10 +64,10 @@ class SystemClock:
 
 
 class BlockingRun(SystemClock):
-    """Runs a flow over a blocking backend to its end without ever suspending it."""
+    """Runs a flow over a blocking backend without suspending it."""
 
     async def call(self, primitive: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return primitive(*args, **kwargs)  # type: ignore[return-value]  # a blocking backend answers at once
+        return primitive(*args, **kwargs)  # type: ignore[return-value]  # a blocking backend returns the result
 
     async def offload(self, function: Callable[[], T]) -> T:
         return function()
@@ -82,7 +83,7 @@ class BlockingRun(SystemClock):
 
 
 def step(flow: Coroutine[Any, Any, T]) -> T:
-    """Run a flow that never suspends, because every primitive answers at once."""
+    """Run a flow that never suspends, because every primitive returns its result at once."""
     try:
         flow.send(None)
     except StopIteration as stop:

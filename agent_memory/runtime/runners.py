@@ -1,4 +1,4 @@
-"""Runs flows, by the `Run` that goes with the caller and the backend; see `agent_memory.runtime`."""
+"""Chooses the `Run` for a caller and a backend, and runs flows; see `agent_memory.runtime`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ASYNC_IO: Final = AsyncIORun()
 
 
 def sync_run(backend: AnyBackend) -> Run:
-    """The run of a sync caller's flows; `agent_memory.runtime.run.step` runs them."""
+    """Return the run for a sync caller's flows; `agent_memory.runtime.run.step` runs them."""
     return _BLOCKING if isinstance(backend, BlockingBackend) else _SYNC_IO
 
 
@@ -28,7 +28,7 @@ def run_sync(backend: AnyBackend, start: Callable[[Run], Coroutine[Any, Any, T]]
 
 
 def run_async(backend: AnyBackend, start: Callable[[Run], Coroutine[Any, Any, T]]) -> Awaitable[T]:
-    """Run a flow for an async caller, on whose event loop this is called."""
+    """Run a flow for an async caller; called in the caller's event loop."""
     if isinstance(backend, BlockingBackend):
         return ThreadedFlow(start).run()
     return start(_ASYNC_IO)

@@ -1,4 +1,4 @@
-"""Coroutines at once, of which the first error ends the others."""
+"""`gather_or_cancel`: runs coroutines concurrently; the first error cancels the others."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ T = TypeVar("T")
 
 
 async def gather_or_cancel(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """Run coroutines at once; results in order, or the first error, raised when all have ended.
+    """Run coroutines concurrently; return results in order, or raise the first error after all have ended.
 
-    An `asyncio.TaskGroup` that fails leaves its task counted as cancelled, and before Python 3.11.3 a timeout that ends
-    later in that task is a `CancelledError` then.
+    `asyncio.TaskGroup` is not used: when it fails, its task still counts as cancelled, and before Python 3.11.3 a
+    later timeout in that task raises `CancelledError` then.
     """
     tasks = [asyncio.ensure_future(each) for each in coroutines]
     try:

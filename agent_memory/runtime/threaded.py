@@ -1,4 +1,4 @@
-"""Flows over a blocking backend for an async caller: they run in threads, and a wait for a lock holds no thread."""
+"""Flows over a blocking backend for an async caller: they run in threads, but wait for locks without a thread."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _RETRY_PER_FLOW: Final = 0.002
 
 
 class ThreadedRun(BlockingRun):
-    """Runs a flow in threads of our executor; where it waits, it leaves its thread."""
+    """Runs a flow in threads of the executor; a waiting flow occupies no thread."""
 
     async def call(self, primitive: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
         try:
             with trying_later():
-                return primitive(*args, **kwargs)  # type: ignore[return-value]  # a blocking backend answers at once
+                return primitive(*args, **kwargs)  # type: ignore[return-value]  # a blocking backend returns the result
         except TryLater as error:
             later = error.with_traceback(None)
         return await self._try_again(later, partial(primitive, *args, **kwargs))
@@ -55,24 +55,24 @@ class ThreadedRun(BlockingRun):
                         later.kept, later = None, error.with_traceback(None)
             raise later.give_up(limit)
         finally:
-            later.kept = None  # at once, not when it is collected: an announced lock keeps others out
+            later.kept = None  # now, not at garbage collection: an announced lock blocks others
 
 
 @types.coroutine
 def _suspended(seconds: float) -> Generator[float, None, None]:
-    """Leave the thread; `ThreadedFlow` resumes the flow after so many seconds."""
+    """Leave the thread; `ThreadedFlow` resumes the flow after ``seconds``."""
     yield seconds
 
 
 class _WaitingFlows(AbstractContextManager[None]):
-    """The number of flows that wait for a lock: the more there are, the less often each tries again."""
+    """The number of flows that wait for a lock; the back-off of each grows with this number."""
 
     def __init__(self) -> None:
         self.forget()
         _all_waiting.add(self)
 
     def forget(self) -> None:
-        """Begin at zero: in the child of a fork the flows are the parent's."""
+        """Reset to zero: in the child of a fork the waiting flows belong to the parent."""
         self.count = 0
         self._guard = threading.Lock()
 
@@ -95,7 +95,7 @@ _waiting_flows = _WaitingFlows()
 
 
 class ThreadedFlow(Generic[T]):
-    """One flow that runs in threads of our executor, and waits in its caller's event loop."""
+    """One flow that runs in threads of the executor, and waits in its caller's event loop."""
 
     def __init__(self, start: Callable[[Run], Coroutine[Any, Any, T]]) -> None:
         self._start = start
@@ -104,7 +104,7 @@ class ThreadedFlow(Generic[T]):
         self._seconds = 0.0
 
     async def run(self) -> T:
-        """Run the flow to its end. Cancellation ends a wait; a primitive or hook that has begun runs to its end."""
+        """Run the flow to its end. Cancellation ends a wait; a running primitive or hook is not interrupted."""
         while True:
             step = submit(self._context, self._step)
             try:
@@ -123,7 +123,7 @@ class ThreadedFlow(Generic[T]):
                 raise
 
     def _step(self) -> tuple[bool, T | None]:
-        """In a thread: run until the flow waits or ends."""
+        """Run the flow until it waits or ends; called in a thread."""
         if self._flow is None:
             self._flow = self._start(_RUN)
         return self._advanced(self._flow, lambda flow: flow.send(None))
@@ -147,10 +147,10 @@ class ThreadedFlow(Generic[T]):
             self._cancel()
 
     def _cancel(self) -> None:
-        """Cancel the flow while it waits; it reports to its hooks in a thread."""
+        """Cancel the waiting flow; its hooks are called in a thread."""
         if self._flow is None:
-            return  # it has not begun, and no hook was called
-        with suppress(FileOperationError):  # the interpreter ends
+            return  # it has not started, and no hook was called
+        with suppress(FileOperationError):  # the interpreter is shutting down
             submit(self._context, self._throw)
 
     def _throw(self) -> None:

@@ -1,7 +1,7 @@
-"""The executors of async callers: hooks, and flows over a blocking backend, run in their threads.
+"""The thread pools for async callers: they run hooks, and flows over a blocking backend.
 
-Code in a thread of an executor (a hook, a ``change`` function) may call the async API and wait for it. Its calls run in
-the next executor, so that no thread waits for the executor it belongs to; see ``docs/decisions/026-threads.md``.
+Code in a thread of an executor (a hook, a ``change`` function) may call the async API and wait for it. Its calls run
+in the next executor, so that no thread waits for its own executor; see ``docs/decisions/026-threads.md``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from agent_memory.runtime.fork import call_in_child
 
 T = TypeVar("T")
 THREADS: Final = 32
-"""The threads of each executor."""
+"""The maximum threads of each executor."""
 _depth: ContextVar[int] = ContextVar("agent_memory_executor", default=0)
 _executors: dict[int, ThreadPoolExecutor] = {}
 call_in_child(_executors.clear)
@@ -34,17 +34,17 @@ def submit(context: contextvars.Context, function: Callable[[], T]) -> Future[T]
 
     Raises:
         FileOperationError: no thread can be started; nothing was done.
-        OutcomeUnknownError: no thread can be started, but one that runs already took the call.
+        OutcomeUnknownError: no thread can be started, but a running thread has already taken the call.
     """
     depth = context.get(_depth, 0)
     claim = [None]  # `pop` is one step: either the thread takes the call, or the caller withdraws it
     try:
         return _executor(depth).submit(context.run, _one_deeper, depth, function, claim)
-    except RuntimeError as error:  # the executor may have queued the call all the same
+    except RuntimeError as error:  # the executor may have queued the call anyway
         try:
             claim.pop()
         except IndexError:
-            raise OutcomeUnknownError("no thread can be started, and another one works on this call") from error
+            raise OutcomeUnknownError("no thread can be started, but a running thread took this call") from error
         raise FileOperationError("no thread can be started for this call; nothing was done") from error
 
 

@@ -180,7 +180,7 @@ def test_a_closed_stdin_or_stdout_is_a_usage_error(script: str, closed: str) -> 
         (["--http", "--token-env", "HOME", "--token-file", "x"], 2, b"exclude each other"),
         (["--http", "--token-file", "absent"], 1, b"'absent' cannot be read"),
         (["--http", "--token-file", "short"], 2, b"the token must be 16 or more"),
-        (["--agent", "../x"], 5, b"is no agent id"),
+        (["--agent", "../x"], 5, b"is not an agent id"),
     ],
 )
 def test_a_usage_error_prints_one_line(spawn: Spawn, tmp_path: Path, args: list[str], code: int, told: bytes) -> None:

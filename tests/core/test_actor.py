@@ -123,7 +123,7 @@ DOORS: dict[str, Callable[[object], object]] = {
 def test_an_actor_that_is_not_a_str_is_refused_where_it_is_given(
     door: Callable[[object], object], value: object
 ) -> None:
-    with pytest.raises(TypeError, match=rf"is a str or None, not {type(value).__name__}"):
+    with pytest.raises(TypeError, match=rf"must be a str or None, not {type(value).__name__}"):
         door(value)
 
 

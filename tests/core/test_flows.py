@@ -72,7 +72,7 @@ def test_an_append_on_an_expected_content_is_tried_once() -> None:
     store.write(KEY, b"other")
     store.run(flows.append, KEY, b" and more", expected=OTHER)
     assert store.read(KEY).data == b"other and more"
-    with pytest.raises(ConflictError, match="not what was expected"):
+    with pytest.raises(ConflictError, match="not the expected content"):
         store.run(flows.append, KEY, b"!", expected=OTHER)
     backend.races = 1
     with pytest.raises(ConflictError, match="faster"):
@@ -127,9 +127,9 @@ def test_an_edit_that_changes_nothing_writes_nothing() -> None:
 def test_an_expected_content_that_is_not_there_leaves_the_file_as_it_is() -> None:
     store = SteppedStore(MemoryBackend())
     store.write(KEY, b"this")
-    with pytest.raises(ConflictError, match="not what was expected"):
+    with pytest.raises(ConflictError, match="not the expected content"):
         store.run(flows.write, KEY, b"new", OTHER)
-    with pytest.raises(ConflictError, match="not what was expected"):
+    with pytest.raises(ConflictError, match="not the expected content"):
         store.run(flows.delete, KEY, OTHER)
     assert store.read(KEY).data == b"this"
 

@@ -1259,7 +1259,7 @@ def test_an_observer_whose_listening_fails_receives_the_report(caplog: pytest.Lo
 
 
 def test_a_listening_attribute_that_is_no_method_is_refused() -> None:
-    with pytest.raises(pluggy.PluginValidationError, match="listening is a method"):
+    with pytest.raises(pluggy.PluginValidationError, match="listening must be a method"):
         AgentMemory.open(MemoryBackend(), plugins=[Choosy(True)])  # type: ignore[arg-type]
 
 

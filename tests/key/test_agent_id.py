@@ -61,7 +61,7 @@ def test_a_refused_id_is_an_invalid_path_and_an_agent_not_found() -> None:
     assert isinstance(error, AgentNotFoundError)
     assert isinstance(error, LookupError)
     assert isinstance(error, ValueError)
-    assert str(error).startswith("'../a' is no agent id: ")
+    assert str(error).startswith("'../a' is not an agent id: ")
 
 
 def test_the_suggestion_for_a_short_external_id_is_its_encoded_id() -> None:

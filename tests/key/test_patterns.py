@@ -22,37 +22,37 @@ from agent_memory.plugins.readonly import ReadOnlyPlugin, from_configuration
 from agent_memory.tools import FileSystemManager, MemorySearch
 
 IMPOSSIBLE = [
-    ("cafe\u0301/**", "Unicode normal form C; try 'caf\\xe9/**'"),
-    ("policies\\**", "separated by '/', not by a backslash; try 'policies/**'"),
-    (" policies/**", "begin or end with a space; try 'policies/**'"),
-    ("policies /**", "begin or end with a space; try 'policies/**'"),
-    ("C:/x/**", "no drive letter; try 'x/**'"),
-    ("a/b\0/**", "no control characters; try 'a/b/**'"),
+    ("cafe\u0301/**", "must be in Unicode normal form C; try 'caf\\xe9/**'"),
+    ("policies\\**", "must separate segments by '/', not by a backslash; try 'policies/**'"),
+    (" policies/**", "must not begin or end with a space; try 'policies/**'"),
+    ("policies /**", "must not begin or end with a space; try 'policies/**'"),
+    ("C:/x/**", "must not begin with a drive letter; try 'x/**'"),
+    ("a/b\0/**", "a path must not contain control characters; try 'a/b/**'"),
     ("a/x:y*.[mt]d", "try 'a/x-y*.[mt]d'"),
-    ("a//b", "no segment is empty or '.'; try 'a/b'"),
-    ("./a", "no segment is empty or '.'; try 'a'"),
-    ("a/../b", "no '..' segment; try 'b'"),
-    ("/a", "no leading '/'; try 'a'"),
-    ("a/", "does not end in '/'"),
-    ("~/x", "does not begin with '~'; try 'x'"),
-    (".agent-memory/**", "the first segment is not .agent-memory"),
-    ("a/*.agent-memory-tmp", "no segment ends in .agent-memory-tmp"),
-    ("a/nul.*", "no Windows device names"),
-    ("a/%2e?", "spelled in another encoding"),
-    ("a/b.", "does not end with a dot"),
-    ("a/b[.]", "does not end with a dot"),
-    ("a/[:|]", "none of : "),
+    ("a//b", "a pattern must not contain an empty segment or '.'; try 'a/b'"),
+    ("./a", "a pattern must not contain an empty segment or '.'; try 'a'"),
+    ("a/../b", "must not contain the segment '..'; try 'b'"),
+    ("/a", "must not begin with '/'; try 'a'"),
+    ("a/", "must not end with '/'"),
+    ("~/x", "must not begin with '~'; try 'x'"),
+    (".agent-memory/**", "the first segment must not be .agent-memory"),
+    ("a/*.agent-memory-tmp", "a segment must not end with .agent-memory-tmp"),
+    ("a/nul.*", "must not be a Windows device name"),
+    ("a/%2e?", "must not contain encoded characters"),
+    ("a/b.", "must not end with a dot"),
+    ("a/b[.]", "must not end with a dot"),
+    ("a/[:|]", "must not contain any of : "),
     ("a/[z-a]", "'[z-a]' matches no character"),
-    ("a/\u202e*", "no format or bidirectional"),
-    ("a/\ud800*", "no lone surrogates"),
-    ("a/" + "b" * 241, "at most 240 bytes"),
-    ("a/" * 32 + "*", "at most 32 segments"),
-    ("a/" + "b" * MAX_PATTERN, "at most 1,000 characters"),
+    ("a/\u202e*", "must not contain format or bidirectional"),
+    ("a/\ud800*", "without lone surrogates"),
+    ("a/" + "b" * 241, "can have at most 240 bytes"),
+    ("a/" * 32 + "*", "can have at most 32 segments"),
+    ("a/" + "b" * MAX_PATTERN, "can have at most 1,000 characters"),
 ]
 OF_NAMES = [
-    ("", "a path names a file"),
+    ("", "a path must name a file"),
     ("b\\*", "try 'b/*'"),
-    ("con.*", "device names"),
+    ("con.*", "device name"),
     (" *", "with a space; try '*'"),
 ]
 POSSIBLE = [
@@ -124,13 +124,13 @@ def test_a_suffix_that_no_name_can_have_is_refused(wrong: str) -> None:
 
 WRONG: list[tuple[Callable[[], object], str]] = [
     (ReadOnlyPlugin, "without a pattern nothing is read-only"),
-    (lambda: ReadOnlyPlugin(5), "a pattern is a text, not 5"),  # type: ignore[arg-type]
-    (lambda: ReadOnlyPlugin(["a"]), "a pattern is a text, not"),  # type: ignore[arg-type]
+    (lambda: ReadOnlyPlugin(5), "a pattern must be a string, not 5"),  # type: ignore[arg-type]
+    (lambda: ReadOnlyPlugin(["a"]), "a pattern must be a string, not"),  # type: ignore[arg-type]
     (lambda: ReadOnlyPlugin("a", agents=[]), "one or more agent ids, or omitted for all"),
     (lambda: ReadOnlyPlugin("a", agents="bob"), "one or more agent ids, or omitted for all"),
-    (lambda: ReadOnlyPlugin("a", agents=["slack:C0123"]), "no agent id.*say 'slack=3AC0123'"),
-    (lambda: ReadOnlyPlugin("a", agents=["bob*"]), "no agent id"),
-    (lambda: ReadOnlyPlugin("a", agents=[5]), "no agent id"),  # type: ignore[list-item]
+    (lambda: ReadOnlyPlugin("a", agents=["slack:C0123"]), "not an agent id.*for example 'slack=3AC0123'"),
+    (lambda: ReadOnlyPlugin("a", agents=["bob*"]), "not an agent id"),
+    (lambda: ReadOnlyPlugin("a", agents=[5]), "not an agent id"),  # type: ignore[list-item]
     (lambda: from_configuration([]), "without a pattern nothing is read-only"),
     (lambda: from_configuration(["a"], agents=[]), "one or more agent ids"),
     (LimitsPlugin, "no limit is given"),

@@ -182,7 +182,7 @@ def test_a_file_that_changes_during_its_rename_is_not_renamed(ministack: S3Serve
             return None
 
         proxy.choose = choose
-        with pytest.raises(ConflictError, match="it stays where it is"):
+        with pytest.raises(ConflictError, match="it stays at its old name"):
             memory.rename("large.bin", "moved.bin")
         assert not memory.exists("moved.bin")
     assert content(ministack, url, "large.bin") == DATA + b"more\n"

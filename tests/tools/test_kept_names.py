@@ -267,14 +267,14 @@ def test_a_refusal_names_the_conversations_file_and_is_reported_as_denied() -> N
     memory = AgentMemory.open("memory://", plugins=[recorder])
     tool = MemoryTool(memory.subtree("bot"))
     answer = tool.call({"command": "insert", "path": "/memories/History.jsonl", "insert_line": 0, "insert_text": "x"})
-    assert answer.output == "Error: 'History.jsonl': it is kept by the conversation: tools do not reach it"
+    assert answer.output == "Error: 'History.jsonl': it belongs to the conversation: tools cannot access it"
     answer = tool.call({"command": "rename", "old_path": "/memories/x", "new_path": "/memories/cron"})
     assert answer.output == (
-        "Error: 'cron/jobs.json': it is kept by the conversation: what lies above it is not changed"
+        "Error: 'cron/jobs.json': it belongs to the conversation: tools cannot change a directory above it"
     )
     assert {outcome.status for _, outcome in recorder.after} == {"denied"}
     answer = MemoryTool(memory, history=True).call({"command": "delete", "path": "/memories/jobs.json"})
-    assert answer.output == "Error: 'jobs.json': it is kept by the conversation: tools do not change it"
+    assert answer.output == "Error: 'jobs.json': it belongs to the conversation: tools cannot change it"
 
 
 def test_the_resources_of_the_mcp_server_omit_the_files_of_a_conversation() -> None:

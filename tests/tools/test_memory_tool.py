@@ -214,7 +214,7 @@ def test_rename_overwrites_no_file(memory: AgentMemory, call: Call, old: str, ne
 def test_renaming_a_directory_into_itself_is_refused(memory: AgentMemory, call: Call, new: str) -> None:
     before = everything(fill(memory, {"d/b.md": "b", "d/e/c.md": "c"}))
     output = refused(call("rename", old_path="/memories/d", new_path=f"/memories/{new}"))
-    assert output == "Error: a directory does not move into itself"
+    assert output == "Error: a directory cannot be moved or copied into itself"
     assert everything(memory) == before
 
 

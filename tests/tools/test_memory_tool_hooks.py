@@ -125,7 +125,7 @@ def test_a_failing_observer_does_not_change_the_answer() -> None:
 def test_the_error_of_a_failing_required_observer_says_what_was_done() -> None:
     memory = AgentMemory.open("memory://", plugins=[RequiredObserver()])
     output = refused(caller(memory)("create", path="/memories/a.md", file_text="x"))
-    assert output.startswith("Error: the storage did its part, but the required plugin ")
+    assert output.startswith("Error: the storage completed the operation, but the required plugin ")
     assert "secret" not in output
 
 

@@ -226,7 +226,7 @@ def test_the_answer_says_that_nothing_was_found(memory: AgentMemory) -> None:
         ({"context": 11}, "context must be 0 to 10"),
         ({"max_results": 0}, "max_results must be 1 to 200"),
         ({"max_results": 201}, "max_results must be 1 to 200"),
-        ({"glob": "x" * 1001}, "glob has at most 1,000 characters"),
+        ({"glob": "x" * 1001}, "glob can have at most 1,000 characters"),
     ],
 )
 def test_an_argument_out_of_bounds_is_refused(memory: AgentMemory, options: dict[str, Any], message: str) -> None:

@@ -130,7 +130,7 @@ def test_copying_an_object_that_holds_a_tool_fails_and_does_not_change_the_tool(
     holder = hold([MemoryTool(memory)])
     before = numbers_below(root)
     for _ in range(3):
-        with pytest.raises(TypeError, match="make another one"):
+        with pytest.raises(TypeError, match="create a new one"):
             copy.deepcopy(holder)
         gc.collect()
     assert numbers_below(root) == before
