@@ -78,7 +78,10 @@ class Confined(Uncopied, AbstractFileSystem):  # type: ignore[misc]  # fsspec ha
 
     @contextmanager
     def _file(self, path: str) -> Iterator[None]:
-        """If the file is missing because it is a directory, raise `IsADirectoryError`; one more list, except for the root."""
+        """Raise `IsADirectoryError` if a name is missing as a file but is a directory, found by one more list.
+
+        The root needs no list.
+        """
         if path != "":
             try:
                 yield

@@ -25,7 +25,7 @@ def test_a_system_message_in_the_history_is_left_out_counted_and_told(
         assert history.withheld == 6 if last_n != 2 else history.withheld >= 1
     assert contents(conversation.load_history(1)) == ["b"]
     assert contents(conversation.iter_history()) == ["a", "b"]
-    told = "WARNING history.jsonl: 6 system messages were left out; ConversationMemory(system_messages=True) includes them"
+    told = "WARNING history.jsonl: 6 system messages were left out; ConversationMemory(system_messages=True) adds them"
     assert told in warnings(caplog)
 
 

@@ -172,7 +172,7 @@ def test_a_transaction_within_another_is_refused_and_saves_nothing(plain: FileSy
             with plain.transaction:
                 plain.pipe_file("inner", b"x")
 
-    with pytest.raises(ValueError, match="do not nest"):
+    with pytest.raises(ValueError, match="cannot be nested"):
         nested()
     assert plain.find("") == []
 

@@ -176,21 +176,21 @@ def test_base64_may_come_in_lines(private: AgentMemory) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("eA=", "no base64"),
-        ("e", "no base64"),
-        ("e-_=", "no base64"),
-        ("eA==eA==", "no base64"),
-        ("plain text!", "no base64"),
-        ("ü", "no base64"),
-        (encoded(b"\xff"), "no UTF-8 text"),
-        (encoded(b"\xed\xa0\x80"), "no UTF-8 text"),
+        ("eA=", "is not valid base64"),
+        ("e", "is not valid base64"),
+        ("e-_=", "is not valid base64"),
+        ("eA==eA==", "is not valid base64"),
+        ("plain text!", "is not valid base64"),
+        ("ü", "is not valid base64"),
+        (encoded(b"\xff"), "does not hold UTF-8 text"),
+        (encoded(b"\xed\xa0\x80"), "does not hold UTF-8 text"),
     ],
 )
 @pytest.mark.parametrize(("tool", "name"), [(WRITE, "content_base64"), (APPEND, "content_to_append_base64")])
 def test_what_is_no_text_in_base64_is_refused(private: AgentMemory, tool: str, name: str, text: str, why: str) -> None:
     private.write("a.md", "old")
     output = refused(AgentMemoryTools(private).call(tool, {"file_path": "a.md", name: text}))
-    assert output == f"Error: the parameter `{name}` {'is' if 'base64' in why else 'holds'} {why}"
+    assert output == f"Error: the parameter `{name}` {why}"
     assert everything(private) == {"a.md": b"old"}
 
 

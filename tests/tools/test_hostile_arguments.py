@@ -162,7 +162,7 @@ def test_a_tool_that_does_not_exist_is_an_error(
     for name in names:
         result = AgentMemoryTools(stored).call(name, {"file_path": "a.md"})
         assert_refused(result, tmp_path)
-        assert "there are read_agent_memory_file" in result.output
+        assert "the tools are read_agent_memory_file" in result.output
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
