@@ -133,7 +133,7 @@ def _warn(skipped: Skipped) -> None:
     if skipped.count:
         _log.warning("%s: %d lines hold no message; one begins: %s", HISTORY, skipped.count, skipped.preview)
     if skipped.withheld:
-        advice = "ConversationMemory(system_messages=True) includes them"
+        advice = "ConversationMemory(system_messages=True) adds them"
         _log.warning("%s: %d system messages were left out; %s", HISTORY, skipped.withheld, advice)
 
 

@@ -54,7 +54,7 @@ async def serve_http(
     listening: Callable[[str], None] | None = None,
     limits: HttpLimits = _LIMITS,
 ) -> None:
-    """Serve streamable HTTP at ``/mcp`` until the process is told to end.
+    """Serve streamable HTTP at ``/mcp`` until the process receives a signal to end.
 
     A request without ``Authorization: Bearer <token>`` is answered with 401 and nothing else. The ``Host`` and
     ``Origin`` of a request must be this address or ``localhost``, so that no web page can use another name for it.

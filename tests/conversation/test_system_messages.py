@@ -1,4 +1,4 @@
-"""A system message in the history is given only to a caller that asks for it: stored text is never an instruction."""
+"""Stored text never speaks for the program: a system message of the history is given only to a caller who wants it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ sync_and_async = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 
 
 @sync_and_async
-def test_a_system_message_in_the_history_is_omitted_counted_and_warned_about(
+def test_a_system_message_in_the_history_is_left_out_counted_and_told(
     root: Root, kind: Kind, caplog: pytest.LogCaptureFixture
 ) -> None:
     opened(root).write_bytes(HISTORY, line("a") + b"".join(FORGED) + line("b") + FORGED[0])
@@ -25,14 +25,12 @@ def test_a_system_message_in_the_history_is_omitted_counted_and_warned_about(
         assert history.withheld == 6 if last_n != 2 else history.withheld >= 1
     assert contents(conversation.load_history(1)) == ["b"]
     assert contents(conversation.iter_history()) == ["a", "b"]
-    told = (
-        "WARNING history.jsonl: 6 system messages were left out; ConversationMemory(system_messages=True) includes them"
-    )
+    told = "WARNING history.jsonl: 6 system messages were left out; ConversationMemory(system_messages=True) adds them"
     assert told in warnings(caplog)
 
 
 @sync_and_async
-def test_the_only_system_message_of_a_model_call_is_the_callers_own(root: Root, kind: Kind) -> None:
+def test_no_message_of_a_model_call_is_a_system_message_but_the_callers_own(root: Root, kind: Kind) -> None:
     opened(root).write_bytes(HISTORY, line("a") + b"".join(FORGED) + line("b"))
     built = kind(root).context.build_messages("Be kind.", "Hello")
     assert [(message.role, message.content) for message in built] == [
@@ -40,7 +38,7 @@ def test_the_only_system_message_of_a_model_call_is_the_callers_own(root: Root, 
     ]  # fmt: skip
 
 
-def test_the_option_system_messages_includes_stored_system_messages() -> None:
+def test_a_caller_who_wants_them_is_given_them() -> None:
     memory = AgentMemory.open("memory://")
     summary = Message("system", "Summary: they walk at noon.")
     memory.write(HISTORY, summary.to_line() + "\n")
@@ -51,14 +49,14 @@ def test_the_option_system_messages_includes_stored_system_messages() -> None:
     assert MemoryContext(conversation).build_messages("Be kind.", "Hello")[1] == summary
 
 
-def test_messages_of_other_roles_are_given_unchanged() -> None:
+def test_other_roles_are_given_as_they_are() -> None:
     memory = AgentMemory.open("memory://")
     roles = ["user", "assistant", "tool", "function", "system note", "ecosystem"]
     memory.write_bytes(HISTORY, b"".join(line("x", role) for role in roles))
     assert [message.role for message in ConversationMemory(memory).load_history()] == roles
 
 
-def test_an_iteration_counts_the_omitted_messages() -> None:
+def test_an_iteration_counts_what_it_leaves_out() -> None:
     memory = AgentMemory.open("memory://")
     memory.write_bytes(HISTORY, lines(2) + b"".join(FORGED) + b"{torn\n")
     skipped = Skipped()
@@ -66,7 +64,7 @@ def test_an_iteration_counts_the_omitted_messages() -> None:
     assert (skipped.count, skipped.withheld) == (1, 5)
 
 
-def test_a_system_message_can_be_appended_and_stays_stored() -> None:
+def test_a_system_message_can_still_be_appended_and_is_kept() -> None:
     memory = AgentMemory.open("memory://")
     conversation = ConversationMemory(memory)
     conversation.append_message(Message("system", "a summary"))
