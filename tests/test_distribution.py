@@ -9,7 +9,10 @@ import zipfile
 from email.parser import Parser
 from pathlib import Path
 
+import pytest
+
 import agent_memory
+from agent_memory import AgentMemoryService, BackendNotAvailableError
 from agent_memory.errors import DISTRIBUTION
 
 PACKAGES = {
@@ -65,7 +68,16 @@ def test_the_error_for_an_s3_url_without_s3fs_names_the_missing_extra() -> None:
         "except BackendNotAvailableError as error: print(error)\n"
     )
     printed = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
-    assert "pip install 'agent-memory-files[s3]'" in printed
+    assert printed == "s3:// needs s3fs: pip install 'agent-memory-files[s3]'\n"
+
+
+@pytest.mark.parametrize("missing", ["aiobotocore.session", "aiobotocore.config"])
+def test_the_error_for_an_s3_url_names_the_module_that_is_missing(
+    missing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(BackendNotAvailableError, match=f"^s3:// needs {missing}: pip install"):
+        AgentMemoryService("s3://bucket")
 
 
 def test_every_text_names_the_distribution_as_it_is_called(wheel: Path) -> None:

@@ -73,6 +73,7 @@ class Folder(Uncopied):
         make: whether to create the folder, and the directories above it, if it is missing.
 
     Raises:
+        UnsupportedOperationError: the system has no directory descriptors.
         OSError: the folder cannot be opened.
     """
 

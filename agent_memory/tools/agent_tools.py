@@ -21,7 +21,7 @@ _ALL_HINTS: Final = ("YAML", "MARKDOWN", "TEXT", "UNKNOWN")
 _PATH: Final = Parameter("string", "The file, relative to your memory, for example notes/today.md.")
 MAX_READ_BYTES: Final = MAX_CHARACTERS * 3 // 4
 """The most bytes of a file in one answer; base64 encodes three bytes as four characters."""
-_PAST_ANY_FILE: Final = 2**62
+_MAX_OFFSET: Final = 2**62 - 1
 _TOOLS: Final[dict[str, tuple[str, Parameters]]] = {
     "read_agent_memory_file": (
         f"Read a file of your memory, {MAX_READ_BYTES:,} bytes at once. A longer file is truncated: "
@@ -104,8 +104,8 @@ class _Tools(Uncopied):
 
 def _range(values: Values) -> tuple[int, int]:
     offset, limit = values.get("offset", 0), values.get("limit", MAX_READ_BYTES)
-    if not isinstance(offset, int) or not 0 <= offset < _PAST_ANY_FILE:
-        raise Malformed("the parameter `offset` must be 0 or more")
+    if not isinstance(offset, int) or not 0 <= offset <= _MAX_OFFSET:
+        raise Malformed(f"the parameter `offset` must be 0 to {_MAX_OFFSET:,}")
     if not isinstance(limit, int) or not 1 <= limit <= MAX_READ_BYTES:
         raise Malformed(f"the parameter `limit` must be 1 to {MAX_READ_BYTES:,}")
     return offset, limit

@@ -186,7 +186,7 @@ class _Tool(Uncopied):
 
 
 def _left(result: TreeResult) -> str:
-    return f"; {result.skipped} names in it that no path can name were left" if result.skipped else ""
+    return f"; {result.skipped} names in it are not valid paths and were left there" if result.skipped else ""
 
 
 class MemoryTool(Uncopied):

@@ -45,7 +45,7 @@ def _open(url: str, options: Mapping[str, object]) -> S3Backend:
     try:
         return S3Backend(bucket, prefix, options)
     except ImportError as error:
-        raise BackendNotAvailableError(f"s3:// needs s3fs: {install_hint('s3')}") from error
+        raise BackendNotAvailableError(f"s3:// needs {error.name or 's3fs'}: {install_hint('s3')}") from error
     except (TypeError, ValueError):
         raise
     except Exception as error:  # for example, a configuration file that cannot be parsed

@@ -222,7 +222,7 @@ def test_forget_is_refused_by_a_backend_that_may_keep_earlier_content(tmp_path: 
     backend = FsspecBackend(LocalFileSystem(), str(tmp_path))
     with AgentMemoryService(backend) as service:
         service.write_memory_file("bob", "a.md", "x")
-        with pytest.raises(UnsupportedOperationError, match="nothing is kept"):
+        with pytest.raises(UnsupportedOperationError, match="keeps nothing of a deleted file"):
             service.forget_memory("bob")
         assert service.read_memory_file("bob", "a.md") == "x"
 

@@ -270,7 +270,7 @@ def test_files_that_no_path_can_name_are_kept_and_counted(tmp_path: Path, comman
         paths = (
             {"path": "/memories/d"} if command == "delete" else {"old_path": "/memories/d", "new_path": "/memories/e"}
         )
-        assert succeeded(call(command, **paths)).endswith("; 1 names in it that no path can name were left")
+        assert succeeded(call(command, **paths)).endswith("; 1 names in it are not valid paths and were left there")
     assert (tmp_path / "d" / "b:c?.md").read_text() == "an editor's"
 
 
