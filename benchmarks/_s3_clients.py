@@ -153,7 +153,7 @@ def our_name(number: int) -> str:
 def client_of(backend: S3Backend) -> Any:
     """Return the botocore client of a backend."""
     store: Any = backend._bucket.store
-    return store._fs._s3
+    return store._connection._client
 
 
 def new_name() -> str:

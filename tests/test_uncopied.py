@@ -53,7 +53,7 @@ OF_ONE_CALL = set(
     backend._deadline.deadline_scope backend._pages.PageBuilder backend._markers.Markers
     backend._try_later.trying_later core.tree.Call core.hooks.Report core.part_flows.Blocks key.patterns._Example
     agent_memory_obstore._answers.ObstoreRequest agent_memory_s3._answers.S3Request
-    agent_memory_s3._session._NoRedirects agent_memory_memory._StagedParts audit.verify.Verifier audit.verify._Chain
+    agent_memory_s3._connection._NoRedirects agent_memory_memory._StagedParts audit.verify.Verifier audit.verify._Chain
     conversation.search.HistorySearch conversation.stream.Batch filesystem._confined._OneTransaction
     filesystem._files._Unclosed mcp_server._http._Guarded mcp_server._stdio._Writer mcp_server._stdio._Client
     mcp_server._stdio._ClientLine mcp_server._connections.Connection mcp_server._sessions.Sessions

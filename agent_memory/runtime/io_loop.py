@@ -29,7 +29,7 @@ class SyncIORun(BlockingRun):
 
     async def call(self, primitive: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
         loop = io_loop()
-        if asyncio._get_running_loop() is loop:
+        if _running_loop() is loop:
             raise UnsupportedOperationError(
                 "a sync call on fsspec's own I/O loop would wait for itself; use AsyncAgentMemory"
             )
@@ -92,6 +92,13 @@ def io_loop() -> asyncio.AbstractEventLoop:
     """Return fsspec's event loop, which runs in its own thread."""
     loop: asyncio.AbstractEventLoop = fsspec.asyn.get_loop()
     return loop
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 async def _as_coroutine(awaitable: Awaitable[T]) -> T:

@@ -5,7 +5,8 @@ The logic is in `agent_memory.object_store`. ``storage_options`` are the options
 
 - this module: `S3Backend`, and opening of URLs
 - ``_client``: `S3Store`, one bucket; each call sends one request and is not retried
-- ``_session``: a session of aiobotocore that starts fast, and connections without resending or redirects
+- ``_connection``: a filesystem of s3fs with its client, without resending or redirects; all uses of private names
+- ``_session``: a session of aiobotocore that starts fast
 - ``_answers``: translation of the exceptions of s3fs, botocore and aiohttp
 - ``_replies``: checks that a reply answers the request
 - ``_numbers``: numbers and dates in replies
@@ -44,6 +45,8 @@ def _open(url: str, options: Mapping[str, object]) -> S3Backend:
     bucket, prefix = bucket_and_prefix(url)
     try:
         return S3Backend(bucket, prefix, options)
+    except BackendNotAvailableError:
+        raise
     except ImportError as error:
         raise BackendNotAvailableError(f"s3:// needs {error.name or 's3fs'}: {install_hint('s3')}") from error
     except (TypeError, ValueError):

@@ -27,8 +27,8 @@ from agent_memory.object_store import (
     Reachability,
     refusal_of,
 )
+from agent_memory_s3._connection import RedirectedError
 from agent_memory_s3._numbers import retry_after
-from agent_memory_s3._session import RedirectedError
 
 _CONDITIONS = {"IfMatch", "IfNoneMatch", "CopySourceIfMatch"}
 _NO_CREDENTIALS = (

@@ -32,13 +32,11 @@ from agent_memory.object_store import (
     UnknownOutcome,
     require_endpoint,
 )
-from agent_memory_s3 import _session
 from agent_memory_s3._answers import S3Request, has_directories
+from agent_memory_s3._connection import Connection, can_send_once
 from agent_memory_s3._numbers import posix_seconds
 from agent_memory_s3._replies import LISTING, UPLOADS, content_of, entries, length_of, next_of, require_listing
 
-_CONFIG = {"connect_timeout": 5, "read_timeout": 15, "max_pool_connections": 64}
-_ONE_TRY = {"retries": {"total_max_attempts": 1, "mode": "standard"}}
 _CONDITIONS = {"PutObject": {"IfMatch", "IfNoneMatch"}, "DeleteObject": {"IfMatch"}, "GetObject": {"IfMatch"},
                "UploadPartCopy": {"CopySourceIfMatch"},
                "CompleteMultipartUpload": {"IfMatch", "IfNoneMatch"}}  # fmt: skip
@@ -50,8 +48,6 @@ _CLOCKS_DIFFER = 5.0
 """The most seconds that this host's clock is assumed to be ahead of the store's before the first reply."""
 _CLOCK_ERROR = 1.0
 """The same after a reply: ``Date`` is never ahead, but two servers of a store may differ a little."""
-_of_parents: list[Any] = []
-"""Filesystems inherited from a parent process, kept until exit: closing one would take replies from the parent."""
 
 
 class S3Store(Uncopied):
@@ -60,7 +56,7 @@ class S3Store(Uncopied):
     Args:
         bucket: the name of the bucket.
         storage_options: the options of s3fs; ``max_pool_connections`` and the timeouts in ``config_kwargs`` have
-            defaults, and options for retries are ignored.
+            defaults; options for retries and ``cache_regions`` are ignored.
 
     Raises:
         ImportError: s3fs is not installed.
@@ -73,12 +69,13 @@ class S3Store(Uncopied):
         self.bare_etags = False
         self.most_listed = 1000
         self._bucket = bucket
-        self._options: dict[str, Any] = dict(storage_options)
-        _refuse_unknown(self._options)
-        _require_endpoint(self._options)
-        self.resends = not _session.can_send_once()
+        _refuse_unknown(storage_options)
+        _require_endpoint(storage_options)
+        self.resends = not can_send_once()
         self._clock = (0.0, 0.0)
-        self._open()
+        self._connection = Connection(storage_options)
+        finalize(self, self._connection.close_dropped)
+        self._client: Any = None
         self._contact = Reachability()
         self._heads_have_bodies = False
 
@@ -188,8 +185,7 @@ class S3Store(Uncopied):
         return _etag(await self._call("complete_multipart_upload", **where, **conditions))
 
     async def aclose(self) -> None:
-        if self._process == os.getpid():  # else the parent uses the connections and would miss replies
-            await _session.close(self._fs)
+        await self._connection.aclose()
 
     async def _call(self, method: str, **options: Any) -> Mapping[str, Any]:
         with S3Request(self._contact, options, sent=False):
@@ -206,38 +202,19 @@ class S3Store(Uncopied):
 
     async def _requested(self, method: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
         try:
-            reply: Mapping[str, Any] = await self._fs._call_s3(method, Bucket=self._bucket, **options)
+            return await self._connection.call(method, Bucket=self._bucket, **options)
         except OSError as cause:
             reply = getattr(cause.__cause__, "response", {})
             self._hear(reply)
-            if method == "head_object" and not _is_aws(self._fs._s3):
+            if method == "head_object" and not _is_aws(self._client):
                 self._heads_have_bodies |= _is_chunked(reply)
             raise
-        return reply
-
-    def _open(self) -> None:
-        from s3fs import S3FileSystem
-
-        options = dict(self._options)
-        options.setdefault("session", _session.session(options))
-        config = {**_CONFIG, **options.pop("config_kwargs", {}), **_ONE_TRY, **_session.sending_once()}
-        config |= _session.user_agent(options["session"], config)
-        options |= {"config_kwargs": config, "use_listings_cache": False, "skip_instance_cache": True}
-        self._fs: Any = S3FileSystem(**{**options, "asynchronous": True})  # else its finalizer closes it on any loop
-        self._fs.retries = 1
-        self._process = os.getpid()
-        self._connected = False
-        finalize(self, _session.close_dropped, self._fs, self._process)
 
     async def _connect(self) -> Any:
-        if self._process != os.getpid():  # a forked child must not use the parent's connections and loop
-            _of_parents.append(self._fs)
-            self._open()
-        client = await self._fs.set_session()
-        if not self._connected:
+        client = await self._connection.client()
+        if client is not self._client:
             _require_conditions(client)
-            _session.send_at_once(client)
-            self._connected = True
+            self._client = client
         return client
 
     def _hear(self, reply: Any) -> None:

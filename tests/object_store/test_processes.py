@@ -232,7 +232,7 @@ def test_a_dropped_backend_closes_its_connections_on_the_io_loop(ministack: S3Se
     backend = ministack.new_backend()
     memory = AgentMemory.open(backend)
     memory.write("a.md", "x")
-    connections = backend._bucket.store._fs._s3._endpoint.http_session
+    connections = backend._bucket.store._connection._client._endpoint.http_session
 
     async def drop() -> set[asyncio.Task[object]]:
         nonlocal backend, memory

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from agent_memory import AgentMemory, ReadError
-from agent_memory_s3 import _session
+from agent_memory_s3._connection import can_send_once
 from tests.object_store.listeners import listening, options, page
 from tests.object_store.test_wrong_endpoints import every_call, refused
 
@@ -32,7 +32,7 @@ def to(address: str, status: str, *headers: str) -> Callable[[bytes], bytes]:
 def test_a_redirect_raises_an_error_and_no_request_reaches_the_other_host(
     status: str, call: Callable[[AgentMemory], object], headers: tuple[str, ...]
 ) -> None:
-    assert _session.can_send_once()
+    assert can_send_once()
     with listening(lambda _: page(*OBJECT)) as other, listening(to(other.address, status, *headers)) as server:
         text = refused(call, options("s3fs", f"http://{server.address}", token="a-session-token"))
     assert "redirects to another address, which is not followed" in text

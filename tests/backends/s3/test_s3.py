@@ -57,14 +57,14 @@ async def _read(backend: S3Backend, key: Key, start: int | None, end: int | None
 def counting(backend: Any) -> Counter[str]:
     """Count the requests of a backend by S3 operation."""
     counts: Counter[str] = Counter()
-    fs = backend._bucket.store._fs
-    real = fs._call_s3
+    connection = backend._bucket.store._connection
+    real = connection.call
 
-    async def call(method: str, *args: Any, **kwargs: Any) -> Any:
+    async def call(method: str, **options: Any) -> Any:
         counts[method] += 1
-        return await real(method, *args, **kwargs)
+        return await real(method, **options)
 
-    fs._call_s3 = call
+    connection.call = call
     return counts
 
 
@@ -312,7 +312,7 @@ def test_every_error_reply_of_a_server_raises_an_agent_memory_error(status: int,
             {"Error": {"Code": "Some"}, "ResponseMetadata": {"HTTPStatusCode": status}}, method
         )
 
-    backend._bucket.store._fs._call_s3 = call
+    backend._bucket.store._connection.call = call
     memory = AgentMemory.open(backend, timeout=0.1)
     calls: dict[str, Any] = {
         "read": lambda: memory.read("a"),
@@ -383,7 +383,7 @@ def test_a_programming_error_is_raised_at_once_without_a_retry(moto: S3Server, c
         calls[method] += 1
         raise mistake
 
-    backend._bucket.store._fs._call_s3 = broken
+    backend._bucket.store._connection.call = broken
     with (
         AgentMemory.open(backend) as memory,
         pytest.raises(FileOperationError, match=rf"the storage client failed \({type(mistake).__name__}\)$") as failed,
@@ -403,7 +403,7 @@ def test_a_programming_error_before_the_first_request_is_raised_too(
     async def broken() -> Any:
         raise ImportError
 
-    monkeypatch.setattr(backend._bucket.store._fs, "set_session", broken)
+    monkeypatch.setattr(backend._bucket.store._connection, "client", broken)
     with AgentMemory.open(backend) as memory, pytest.raises(AppendError, match=r"client failed \(ImportError\)"):
         memory.append("a.md", "x")
 
