@@ -14,7 +14,8 @@ from typing import Any
 from fsspec.registry import available_protocols
 
 from agent_memory.backend import AnyBackend, Backend, BlockingBackend
-from agent_memory.core.hooks import Hooks, manager_with
+from agent_memory.core.hooks import Hooks
+from agent_memory.core.registration import manager_with
 from agent_memory.errors import BackendNotAvailableError
 from agent_memory.hookspecs import BackendFactory
 

@@ -58,9 +58,9 @@ OF_ONE_CALL = set(
     filesystem._files._Unclosed mcp_server._http._Guarded mcp_server._stdio._Writer mcp_server._stdio._Client
     mcp_server._stdio._ClientLine mcp_server._connections.Connection mcp_server._sessions.Sessions
     object_store.retry.Attempts object_store.bucket.KeyOperation object_store.erasing._Erasing
-    object_store.conditional_write.Write object_store.trial._ScratchObject object_store.upload.UploadInParts
+    object_store.conditional_write.Write object_store.scratch.ScratchObject object_store.upload.UploadInParts
     plugins.redaction._Decoded reading.reader.Reader reading.prefilter.SearchPrefilter runtime.threaded.ThreadedFlow
-    tools._toolset.Toolset tools.search._FileSearch
+    tools._toolset.Toolset tools._file_search.FileSearch
     """.split()  # noqa: SIM905
 )
 """Created and dropped within one call of this package; no other code sees them."""

@@ -6,11 +6,12 @@ the log and the checkpoints, an attacker can forge a whole log. `agent_memory.pl
 
 from __future__ import annotations
 
+from agent_memory.audit.findings import Finding, Line, Verdict
 from agent_memory.audit.journal import Journal, JournalEntry, Position
 from agent_memory.audit.log import Log, LogLocation, log_at, open_log
 from agent_memory.audit.record import encode, facts_of, head
 from agent_memory.audit.salts import Salts
-from agent_memory.audit.verify import Finding, Line, Verdict, Verifier, verify
+from agent_memory.audit.verify import Verifier, verify
 
 __all__ = [
     "Finding",

@@ -8,56 +8,17 @@ write access to the log can invent records of a writer without any checkpoint, u
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
+from agent_memory.audit.findings import Finding, FindingKind, Line, Verdict
 from agent_memory.audit.log import LogLocation
 from agent_memory.audit.record import START, Head, facts_of, head, torn_from
 from agent_memory.audit.salts import Salts
 from agent_memory.key.quoting import field
 
-FindingKind: TypeAlias = Literal[
-    "edited", "missing", "reordered", "duplicated", "truncated", "foreign", "salt", "torn", "unanchored"
-]
-HARMLESS: Final = ("torn", "unanchored")
-"""Findings that a crash or a missing checkpoint can cause too."""
 _LINKING = ("begin", "segment")
 _COMMITS, _FORGETS = b',"commitment":"', b',"salt":"destroyed"'
 """Bytes of a record about a salt; no other record contains them, because quotes in a JSON string are escaped."""
-
-
-class Line(NamedTuple):
-    """A line of a log: its file and its number, counted from 1; an empty ``part`` is the whole log."""
-
-    part: str
-    number: int
-
-    def __str__(self) -> str:
-        return f"{self.part}:{self.number}" if self.part else "the log"
-
-
-class Finding(NamedTuple):
-    """A line that is not as it was written, or that no checkpoint covers; ``last`` ends a range of lines."""
-
-    kind: FindingKind
-    line: Line
-    detail: str
-    last: Line | None = None
-
-    def __str__(self) -> str:
-        return f"{self.line}{f' to {self.last}' if self.last else ''}: {self.kind}: {self.detail}"
-
-
-class Verdict(NamedTuple):
-    """The result of a verification: the findings, and the numbers of records and writers."""
-
-    findings: tuple[Finding, ...]
-    records: int
-    writers: int
-
-    @property
-    def is_intact(self) -> bool:
-        """Whether a crash or a missing checkpoint can explain all findings."""
-        return all(finding.kind in HARMLESS for finding in self.findings)
 
 
 class _Chain:

@@ -6,7 +6,6 @@ observer is logged, unless its plugin is required.
 
 from __future__ import annotations
 
-import inspect
 import logging
 import threading
 import time
@@ -17,8 +16,8 @@ from weakref import WeakSet
 
 import pluggy
 
-from agent_memory import hookspecs
 from agent_memory.backend import Uncopied
+from agent_memory.core.registration import label, manager_with
 from agent_memory.errors import AgentMemoryError, InvalidPathError, OperationDenied, OutcomeUnknownError
 from agent_memory.hookspecs import AuditCheckpoint, BackendFactory, Operation, Outcome, Plugin
 
@@ -89,7 +88,7 @@ class Hooks(Uncopied):
         if self.need_content:
             raise OperationDenied(
                 f"{size:,} bytes are more than the limit for one call, so the plugin "
-                f"{_label(self.need_content[0])!r} cannot be given the content; nothing was written",
+                f"{label(self.need_content[0])!r} cannot be given the content; nothing was written",
                 path=operation.path,
             )
         _call_guards(self._size, {"operation": operation, "size": size})
@@ -165,7 +164,7 @@ def _method(plugin: object, name: str) -> Callable[..., Any]:
     """
     method = getattr(plugin, name, _nothing)
     if not callable(method):
-        raise pluggy.PluginValidationError(plugin, f"{_label(plugin)!r}: {name} must be a method, not {method!r}")
+        raise pluggy.PluginValidationError(plugin, f"{label(plugin)!r}: {name} must be a method, not {method!r}")
     return cast("Callable[..., Any]", method)
 
 
@@ -173,7 +172,7 @@ def _try(plugin: object, name: str) -> None:
     try:
         _method(plugin, name)()
     except Exception:  # noqa: BLE001 - a plugin may fail in any way
-        _log.exception("the plugin %r failed in %s()", _label(plugin), name)
+        _log.exception("the plugin %r failed in %s()", label(plugin), name)
 
 
 class _Implementation(NamedTuple):
@@ -190,7 +189,7 @@ class _Implementation(NamedTuple):
             return self.function(*(facts[name] for name in self.arguments))
         finally:
             if (took := time.perf_counter() - began) >= SLOW_SECONDS:
-                _log.warning("the plugin %r took %.1f s in %s", _label(self.plugin), took, self.hook)
+                _log.warning("the plugin %r took %.1f s in %s", label(self.plugin), took, self.hook)
 
 
 def _implementations(caller: pluggy.HookCaller) -> tuple[_Implementation, ...]:
@@ -248,15 +247,14 @@ class Report:
         try:
             for observer, failure in failures:
                 if failure is not interrupt:
-                    label = _label(observer.plugin)
-                    _log.error("the plugin %r failed in %s", label, observer.hook, exc_info=failure)
+                    _log.error("the plugin %r failed in %s", label(observer.plugin), observer.hook, exc_info=failure)
         finally:
             if missed or interrupt:
                 _raise(missed, interrupt)
 
 
 def _raise(missed: tuple[_Implementation, BaseException] | None, interrupt: BaseException | None) -> NoReturn:
-    name = _label(missed[0].plugin) if missed else ""
+    name = label(missed[0].plugin) if missed else ""
     if interrupt is not None:
         if missed:
             interrupt.add_note(f"the required plugin {name!r} could not report it")
@@ -267,82 +265,6 @@ def _raise(missed: tuple[_Implementation, BaseException] | None, interrupt: Base
 
 def _is_required(observer: _Implementation) -> bool:
     return bool(getattr(observer.plugin, "required", Plugin.required))
-
-
-def manager_with(plugins: Iterable[object]) -> pluggy.PluginManager:
-    """Return a plugin manager with these plugins, after it has validated them.
-
-    Raises:
-        pluggy.PluginValidationError: a plugin has no hook that would be called; or as `Hooks`.
-    """
-    manager = pluggy.PluginManager(hookspecs.PROJECT)
-    manager.add_hookspecs(hookspecs)
-    for plugin in plugins:
-        _refuse_unmarked(plugin)
-        _register(manager, plugin)
-        _refuse_hookless(manager, plugin)
-        _refuse_coroutines(manager, plugin)
-    return manager
-
-
-def _register(manager: pluggy.PluginManager, plugin: object) -> None:
-    """Register a plugin; error messages have the plugin's name, because pluggy shows only a number."""
-    if manager.is_registered(plugin):
-        raise ValueError(f"the plugin {_label(plugin)!r} is given twice")
-    try:
-        manager.register(plugin)
-    except pluggy.PluginValidationError as error:
-        said = " ".join(str(error).split("\n")[1:]) or str(error)
-        raise pluggy.PluginValidationError(plugin, f"the plugin {_label(plugin)!r}: {said}") from error
-    try:
-        manager.check_pending()
-    except pluggy.PluginValidationError as error:
-        said = str(error).partition(" in plugin ")[0]
-        raise pluggy.PluginValidationError(plugin, f"the plugin {_label(plugin)!r}: {said}") from error
-
-
-def _refuse_unmarked(plugin: object) -> None:
-    if inspect.isclass(plugin):
-        name = plugin.__name__
-        raise pluggy.PluginValidationError(plugin, f"{name!r} is a class; a plugin is an instance: {name}()")
-    for name in dir(plugin):
-        method = getattr(plugin, name, None) if name.startswith(f"{hookspecs.PROJECT}_") else None
-        if inspect.isroutine(method) and not hasattr(method, f"{hookspecs.PROJECT}_impl"):
-            raise pluggy.PluginValidationError(
-                plugin, f"the plugin {_label(plugin)!r} defines {name} without @hookimpl, so it would never be called"
-            )
-
-
-def _refuse_hookless(manager: pluggy.PluginManager, plugin: object) -> None:
-    callers = manager.get_hookcallers(plugin) or ()
-    if all(caller.name.startswith("_") for caller in callers):  # check_pending ignores such names: __func__
-        advice = "pass an object or a module whose functions are marked @hookimpl"
-        if isinstance(plugin, str):
-            advice += "; plugins_from() makes plugins from their names in a configuration"
-        message = f"{_label(plugin)!r} has no hook and would never be called: {advice}"
-        raise pluggy.PluginValidationError(plugin, message)
-
-
-def _label(plugin: object) -> str:
-    return str(getattr(plugin, "__name__", type(plugin).__name__))
-
-
-def _refuse_coroutines(manager: pluggy.PluginManager, plugin: object) -> None:
-    for caller in manager.get_hookcallers(plugin) or ():
-        for implementation in caller.get_hookimpls():
-            if implementation.plugin is plugin and (fault := _fault(implementation)):
-                message = f"the plugin {_label(plugin)!r} implements {caller.name} as {fault}"
-                raise pluggy.PluginValidationError(plugin, message)
-
-
-def _fault(implementation: Any) -> str | None:
-    if implementation.wrapper or implementation.hookwrapper:
-        return "a wrapper, which could change results; hooks only observe or refuse"
-    if inspect.iscoroutinefunction(implementation.function) or inspect.isasyncgenfunction(implementation.function):
-        return "async def, which is never awaited; write a plain function"
-    if inspect.isgeneratorfunction(implementation.function):
-        return "a generator, which is never run; write a plain function"
-    return None
 
 
 def _filtered(implementation: _Implementation, operation: Operation, content: bytes) -> bytes:

@@ -13,13 +13,17 @@ module                 content
 ``bucket``             `Bucket`: requests below the backend's prefix, with a deadline and this package's errors
 ``retry``              `Attempts`: the requests of one operation, with back-off, until its deadline
 ``conditional_write``  `Write`: one write, repeated until it is known whether it took effect
+``states``             the states that a write is conditional on, and the errors if the object is in another one
 ``write_log``          the records of recent writers in an object's metadata, which settle a lost answer
 ``recent_writes``      a cache of the versions that this process wrote, so that an append need not read them
 ``multipart``          `Composer`: an append to a large object, whose bytes the server copies
 ``upload``             `UploadInParts`: a new file of any size, as a multipart upload
 ``trial``              finds out on a scratch object which preconditions the server keeps
+``conditions``         `Conditions`: the results of a trial
+``scratch``            `ScratchObject`: the object of a trial
+``preconditions``      `Preconditions`: refuses changes that rely on preconditions which the server does not keep
 ``single_writer``      preconditions that are checked by the client, for a bucket with a single writer
-``directories``        keeps a name from being both a file and a directory
+``directories``        `Directories`: keeps a name from being both a file and a directory
 ``erasing``            deletes every version and every incomplete upload of a tree
 ``cleanup``            removes leftovers of a failed operation from the server
 =====================  ===========================================================================================

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import TracebackType
 
-from agent_memory.backend import Uncopied, not_found, refuse_larger, refuse_larger_read, taken_name
+from agent_memory.backend import Uncopied, not_found, refuse_larger, refuse_larger_read
 from agent_memory.errors import (
     AgentMemoryError,
     ConflictError,
@@ -32,7 +31,6 @@ from agent_memory.object_store.engine import (
 from agent_memory.object_store.retry import Attempts, OutOfTimeError
 
 _MAX_PREFIX_BYTES = 100
-_MAX_KEYS = 1000
 
 
 class Bucket(Uncopied):
@@ -67,35 +65,8 @@ class Bucket(Uncopied):
                 raise PermanentError("the server lists names outside the prefix of the request")
             return listing
 
-    async def directory_names(self, prefix: Key, top: str, listing: Listing) -> Sequence[str]:
-        """The directories of a listing that hold files."""
-        found = listing.prefixes
-        if listing.has_directories:
-            held = await asyncio.gather(*(self.holds_files(prefix, ReadError, name) for name in found))
-            found = [name for name, holds in zip(found, held, strict=True) if holds]
-        return [name[len(top) : -1] for name in found]
-
     async def holds_files(self, key: Key, error: type[FileOperationError], top: str) -> bool:
         return bool((await self.list(key, error, top, deep=True, limit=1)).objects)
-
-    async def freed(self, key: Key) -> bool:
-        """Free a name that a server keeps as an empty directory; return False if a file has the name now.
-
-        Raises:
-            FileAlreadyExistsError: there are files below the name.
-        """
-        if await self.is_file(key):
-            return False
-        if await self.is_directory(key):
-            raise taken_name(key)
-        await self._remove_directory(key, self.directory(key))
-        return True
-
-    async def _remove_directory(self, key: Key, top: str) -> None:
-        for below in (await self.list(key, WriteError, top, deep=False, limit=_MAX_KEYS)).prefixes:
-            await self._remove_directory(key, below)
-        with self.operation(key, WriteError) as attempts:
-            await attempts.until_answered(lambda: self.store.delete(top))  # the name ends in "/", so it is no file
 
     async def is_file(self, key: Key) -> bool:
         try:
@@ -107,11 +78,6 @@ class Bucket(Uncopied):
 
     async def is_directory(self, key: Key) -> bool:
         return await self.holds_files(key, WriteError, self.directory(key))
-
-    async def subdirectories(self, directory: Key) -> set[str]:
-        top = self.directory(directory)
-        listing = await self.list(directory, WriteError, top, deep=False, limit=_MAX_KEYS)
-        return {name[len(top) : -1] for name in listing.prefixes}
 
     def name(self, key: Key) -> str:
         return self.prefix + key.storage

@@ -1,13 +1,12 @@
-"""`Write`: one write of one object, repeated until it is known whether it took effect."""
+"""`Write`: one write of one object, repeated until it is known whether it took effect (docs/writes-on-s3.md)."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
-from typing import NamedTuple
 
+from agent_memory.backend import ANY
 from agent_memory.object_store.engine import (
     NoResponse,
     NotFound,
@@ -22,6 +21,7 @@ from agent_memory.object_store.engine import (
 )
 from agent_memory.object_store.multipart import TAIL_BYTES, Composer
 from agent_memory.object_store.retry import Attempts
+from agent_memory.object_store.states import Base, BeatenError, Content, State, Written
 from agent_memory.object_store.write_log import TrackedVersion, WriteLog, Writer, WriteRecord
 
 _SKEW_SECONDS = 5.0
@@ -33,44 +33,31 @@ _LINGER_SECONDS = 10.0
 _ABORTED = "the multipart upload no longer exists"
 
 
-class State(NamedTuple):
-    """One state of an object: the ETag that a write is conditional on, the log it continues, and the data if read.
-
-    An append to a large object reads only its end; ``before`` is the number of bytes before ``data``. ``modified`` is
-    when the object was last written, in POSIX seconds by the store's clock; infinity if unknown.
-    """
-
-    etag: str
-    table: WriteLog
-    data: bytes = b""
-    before: int = 0
-    modified: float = math.inf
-
-
-class BeatenError(Exception):
-    """The object is not in the state that the write was conditional on, and does not contain the write.
-
-    Attributes:
-        seen: the object's state now; None if there is no object, or only an empty directory that the server keeps.
-        certain: whether the write certainly never took effect. If False, it may have taken effect and have been
-            overwritten or deleted since.
-    """
-
-    def __init__(self, seen: State | None, certain: bool) -> None:
-        super().__init__()
-        self.seen = seen
-        self.certain = certain
-
-
 class Write:
     """One logical write. All its requests carry the same record, by which it is found if any of them took effect.
 
+    Args:
+        store: the engine.
+        composer: appends to large objects in parts.
+        name: the object.
+        writer: makes the record.
+        attempts: the requests of the operation.
+        most: the most bytes of the object to read.
+        free: makes the name free if the server keeps an empty directory there; returns False if there is an object.
+
     Attributes:
-        attempts: the requests of its operation.
+        known: the object's state after this process's last write, if it is remembered.
     """
 
     def __init__(
-        self, store: ObjectStore, composer: Composer, name: str, writer: Writer, attempts: Attempts, most: int
+        self,
+        store: ObjectStore,
+        composer: Composer,
+        name: str,
+        writer: Writer,
+        attempts: Attempts,
+        most: int,
+        free: Callable[[], Awaitable[bool]],
     ) -> None:
         self._store = store
         self._composer = composer
@@ -78,11 +65,10 @@ class Write:
         self._writer = writer
         self.attempts = attempts
         self._most = most
+        self._free = free
         self._stamp: WriteRecord | None = None
-
-    def carry(self, entry: WriteRecord) -> None:
-        """Use the record of the multipart upload that this write completes; it was sent when the upload began."""
-        self._stamp = entry
+        self._is_upload = False
+        self.known: State | None = None
 
     @property
     def _entry(self) -> WriteRecord:
@@ -94,83 +80,93 @@ class Write:
 
     async def overwrite(self, data: bytes) -> TrackedVersion:
         """Write without a condition; raises `OutOfTimeError`."""
-        while True:
-            table = WriteLog.new(self._store.now(), (self._entry,))  # each request begins a chain
-            try:
-                etag = await self.attempts.write_once(partial(self._store.put, self._name, data, table.metadata))
-                return TrackedVersion(etag, table)
-            except NoResponse as failure:
-                await self.attempts.back_off(failure)
-            except WriteConflict:
-                await self.attempts.lose()
 
-    async def send(self, data: bytes, base: State | None, *, whole: bool = False) -> TrackedVersion:
+        async def put(_: Base) -> TrackedVersion:
+            table = WriteLog.new(self._store.now(), (self._entry,))  # each request begins a chain
+            return await self._sent(partial(self._store.put, self._name, data, table.metadata), table)
+
+        return await self._until_known(put, ANY)
+
+    async def replace(self, content: Content, base: State | None, *, follow: bool = False) -> Written:
         """Write if the object is still in the state ``base``; None means that there is no object.
 
         Args:
-            data: the object's bytes after the first ``base.before``, which the server copies.
+            content: makes the bytes to store in the place of a state.
             base: the condition.
-            whole: if the object is in another state, read its data too, for `BeatenError.seen`.
+            follow: if the object is in another state, read it and write in its place instead.
 
         Raises:
-            BeatenError: the object is in another state.
+            BeatenError: the object is in another state; never with ``follow``.
             OutOfTimeError: the deadline is over; `Attempts.lost` tells whether the write may have taken effect.
         """
-        while True:
-            table = await self.stamped(base, self._entry)
-            try:
-                return TrackedVersion(await self._sent(data, table, base), table)
-            except NoResponse as failure:
-                await self.attempts.back_off(failure)
-            except (PreconditionFailed, WriteConflict, NotFound) as answer:
-                if found := await self._settled(answer, base, whole):
-                    return found
+
+        data, state = b"", base
+
+        async def put(base: Base) -> TrackedVersion:
+            nonlocal data, state
+            state = base if isinstance(base, State) else None
+            data = await content(state)
+            table = await self.stamped(state, self._entry)
+            if state is None or not state.before:
+                return await self._sent(partial(self._put, data, table, state), table)
+            new, size = data[len(state.data) :], state.before + len(state.data)
+            parts = self._composer.append(self._name, state.etag, size, new, table.metadata, self.attempts)
+            return TrackedVersion(await parts, table)
+
+        version = await self._until_known(put, base, follow)
+        return Written(version, state, data)
 
     async def complete(
-        self, request: Callable[[], Awaitable[str]], table: WriteLog, base: State | None
+        self, request: Callable[[], Awaitable[str]], entry: WriteRecord, table: WriteLog, base: Base
     ) -> TrackedVersion:
-        """Complete a multipart upload that carries this write's record, if the object is still in the state ``base``.
+        """Complete a multipart upload, if the object is still in the state ``base``.
+
+        ``entry`` and ``table`` are the record and the write log that the upload got when it began.
 
         Raises:
-            BeatenError, OutOfTimeError: as `send`.
+            BeatenError, OutOfTimeError: as `replace`.
             PermanentError: the upload was aborted.
         """
+        self._stamp, self._is_upload = entry, True
+        return await self._until_known(lambda _: self._sent(request, table), base)
+
+    async def _until_known(
+        self, send: Callable[[Base], Awaitable[TrackedVersion]], base: Base, follow: bool = False
+    ) -> TrackedVersion:
+        """The loop of every write: send a request until it is known whether one of them took effect."""
         while True:
             try:
-                return TrackedVersion(await self.attempts.write_once(request), table)
+                return await send(base)
             except NoResponse as failure:
                 await self.attempts.back_off(failure)
             except (PreconditionFailed, WriteConflict, NotFound) as answer:
-                if found := await self._settled(answer, base, whole=False):
+                found = await self._after_refusal(answer, base, follow)
+                if isinstance(found, TrackedVersion):
                     return found
-                if isinstance(answer, NotFound):
-                    raise PermanentError(_ABORTED) from answer
+                base = found
 
-    async def complete_over(self, request: Callable[[], Awaitable[str]], table: WriteLog) -> TrackedVersion:
-        """Complete such an upload without a condition; raises as `complete`, but no `BeatenError`."""
-        while True:
-            try:
-                return TrackedVersion(await self.attempts.write_once(request), table)
-            except NoResponse as failure:
-                await self.attempts.back_off(failure)
-            except WriteConflict:
-                await self.attempts.lose()
-            except NotFound as answer:  # the upload is complete already, or was aborted
-                seen = await self._look_again(whole=False)
-                if seen and seen.table.has(self._entry):
-                    return self._found(seen)
-                raise PermanentError(_ABORTED) from answer
-
-    async def _settled(self, answer: RequestError, base: State | None, whole: bool) -> TrackedVersion | None:
-        """The version of a refused write that took effect; None to send it again; raises `BeatenError` otherwise."""
-        seen = await self._look_again(whole)
+    async def _after_refusal(self, answer: RequestError, base: Base, follow: bool) -> TrackedVersion | Base:
+        """The version that an earlier request of this write made; or the condition of the next request."""
+        if base is ANY and isinstance(answer, WriteConflict):
+            await self.attempts.lose()
+            return base
+        seen = await self._look_again(whole=follow)
         if seen and seen.table.has(self._entry):
             return self._found(seen)
-        in_the_way = base is None and isinstance(answer, PreconditionFailed) and answer.has_directories
-        if not _same(seen, base) or in_the_way:
-            raise self._beaten(seen, base) from answer
-        await self.attempts.lose()  # the object is still in the base's state
-        return None
+        if self._is_upload and isinstance(answer, NotFound) and (base is ANY or _same(seen, base)):
+            raise PermanentError(_ABORTED) from answer
+        if base is ANY:
+            raise answer
+        is_directory = base is seen is None and isinstance(answer, PreconditionFailed) and answer.has_directories
+        if is_directory and await self._free():
+            return base
+        if _same(seen, base) and not is_directory:
+            await self.attempts.lose()
+            return base
+        beaten = self._beaten(seen, base)
+        if not follow:
+            raise beaten from answer
+        return beaten.seen
 
     async def delete(self, etag: str | None, *, conditional: bool) -> bool:
         """Delete the object, or only the version ``etag`` of it; return False if there is no object.
@@ -181,7 +177,7 @@ class Write:
 
         Raises:
             BeatenError: the object has another version.
-            OutOfTimeError: as `send`.
+            OutOfTimeError: as `replace`.
         """
         attempts, sent = self.attempts, None
         while (seen := await self.look(whole=False)) is not None:
@@ -232,11 +228,8 @@ class Write:
                     if found.size >= (self._composer.least or 0):
                         return found
 
-    async def _sent(self, data: bytes, table: WriteLog, base: State | None) -> str:
-        if base is None or not base.before:
-            return await self.attempts.write_once(partial(self._put, data, table, base))
-        new, size = data[len(base.data) :], base.before + len(base.data)
-        return await self._composer.append(self._name, base.etag, size, new, table.metadata, self.attempts)
+    async def _sent(self, request: Callable[[], Awaitable[str]], table: WriteLog) -> TrackedVersion:
+        return TrackedVersion(await self.attempts.write_once(request), table)
 
     async def _put(self, data: bytes, table: WriteLog, base: State | None) -> str:
         etag = base.etag if base else None

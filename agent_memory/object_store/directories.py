@@ -1,4 +1,4 @@
-"""Keeps a name from being both a file and a directory, on a store without directories.
+"""`Directories`: keeps a name from being both a file and a directory, on a store without directories.
 
 A process asks the storage when it first writes into a directory, and remembers the answer. So a name can still become
 both if two processes race, or if a process writes again into a directory that another one has changed. Both then stay
@@ -7,17 +7,21 @@ readable.
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import TypeAlias
 
 from agent_memory.backend import Uncopied, taken_name
-from agent_memory.errors import WriteError
+from agent_memory.errors import ReadError, WriteError
 from agent_memory.key import Key
 from agent_memory.object_store.bucket import Bucket
+from agent_memory.object_store.engine import Listing
 from agent_memory.runtime.queues import KeyedLocks
 
 _REMEMBERED = 1024
+_MAX_KEYS = 1000
 Directory: TypeAlias = tuple[str, str]
 """A directory: the base of its tree, and its path there."""
 
@@ -81,8 +85,8 @@ class KnownDirectories(Uncopied):
             self._children.popitem(last=False)
 
 
-class ClaimedDirectories(Uncopied):
-    """Checks that a name can be a file; asks the storage only about directories that are not known."""
+class Directories(Uncopied):
+    """The directories of one bucket; asks the storage only about those that are not known."""
 
     def __init__(self, bucket: Bucket, locks: KeyedLocks) -> None:
         self._bucket = bucket
@@ -117,9 +121,41 @@ class ClaimedDirectories(Uncopied):
                 self._known.add(place)
         children = self._known.children(places[-1])
         if children is None:
-            children = self._known.add_children(places[-1], await self._bucket.subdirectories(parents[-1]))
+            children = self._known.add_children(places[-1], await self._subdirectories(parents[-1]))
         self._known.add_to_parents(places)  # a concurrent claim may have forgotten them
         return children
+
+    async def free(self, key: Key) -> bool:
+        """Free a name that a server keeps as an empty directory; return False if a file has the name now.
+
+        Raises:
+            FileAlreadyExistsError: there are files below the name.
+        """
+        if await self._bucket.is_file(key):
+            return False
+        if await self._bucket.is_directory(key):
+            raise taken_name(key)
+        await self._remove_directory(key, self._bucket.directory(key))
+        return True
+
+    async def _remove_directory(self, key: Key, top: str) -> None:
+        for below in (await self._bucket.list(key, WriteError, top, deep=False, limit=_MAX_KEYS)).prefixes:
+            await self._remove_directory(key, below)
+        with self._bucket.operation(key, WriteError) as attempts:
+            await attempts.until_answered(lambda: self._bucket.store.delete(top))  # its name ends in "/": no file
+
+    async def names(self, prefix: Key, top: str, listing: Listing) -> Sequence[str]:
+        """The directories of a listing that hold files."""
+        found = listing.prefixes
+        if listing.has_directories:
+            held = await asyncio.gather(*(self._bucket.holds_files(prefix, ReadError, name) for name in found))
+            found = [name for name, holds in zip(found, held, strict=True) if holds]
+        return [name[len(top) : -1] for name in found]
+
+    async def _subdirectories(self, directory: Key) -> set[str]:
+        top = self._bucket.directory(directory)
+        listing = await self._bucket.list(directory, WriteError, top, deep=False, limit=_MAX_KEYS)
+        return {name[len(top) : -1] for name in listing.prefixes}
 
 
 def _parents(key: Key) -> list[Key]:

@@ -15,7 +15,7 @@ from typing import Final, cast
 
 from agent_memory.backend import Uncopied
 from agent_memory.object_store.cleanup import Cleanup
-from agent_memory.object_store.engine import NoResponse, ObjectStore, RetainedVersion, SupportsMultipart
+from agent_memory.object_store.engine import ObjectStore, RetainedVersion, SupportsMultipart
 from agent_memory.object_store.retry import Attempts
 from agent_memory.object_store.trial import Trial
 from agent_memory.runtime.tasks import gather_or_cancel
@@ -60,7 +60,7 @@ class Composer(Uncopied):
         """Append to the version ``etag`` of an object, which has ``size`` bytes; return the new ETag.
 
         Raises:
-            PreconditionFailed, WriteConflict: as a conditional PUT.
+            NoResponse, PreconditionFailed, WriteConflict: as a conditional PUT.
             NotFound: as a conditional PUT; or the upload was aborted.
             OutOfTimeError: as `Attempts`.
         """
@@ -69,11 +69,7 @@ class Composer(Uncopied):
             parts = await _copied(store, name, upload, etag, size, attempts)
             new = partial(store.put_part, name, upload, len(parts) + 1, data)
             parts.append(await attempts.until_answered(new))
-            while True:
-                try:
-                    return await attempts.write_once(partial(store.complete_upload, name, upload, parts, if_match=etag))
-                except NoResponse as failure:
-                    await attempts.back_off(failure)
+            return await attempts.write_once(partial(store.complete_upload, name, upload, parts, if_match=etag))
 
     @asynccontextmanager
     async def _upload(

@@ -6,7 +6,8 @@ from collections import OrderedDict
 from weakref import WeakValueDictionary
 
 from agent_memory.backend import Uncopied
-from agent_memory.object_store.conditional_write import State, Write
+from agent_memory.object_store.conditional_write import Write
+from agent_memory.object_store.states import State
 
 MOST_BYTES = 16 << 20
 _MOST_SHARED = 1024

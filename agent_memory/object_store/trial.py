@@ -10,18 +10,16 @@ from __future__ import annotations
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
-from enum import Enum
+from dataclasses import replace
 from functools import partial
 from typing import Literal
 
 from agent_memory.backend import Uncopied
 from agent_memory.errors import UnsupportedOperationError
-from agent_memory.key import TEMPORARY_SUFFIX
 from agent_memory.object_store.cleanup import Cleanup
+from agent_memory.object_store.conditions import Condition, Conditions
 from agent_memory.object_store.engine import (
     NO_ETAG,
-    NoResponse,
     NotFound,
     ObjectStore,
     PermanentError,
@@ -32,52 +30,7 @@ from agent_memory.object_store.engine import (
     WriteConflict,
 )
 from agent_memory.object_store.retry import Attempts
-
-ADVICE = "if only one process writes here, set the storage option allow_single_writer"
-
-
-class Condition(Enum):
-    """What a server does with one kind of precondition. The value, except of `KEPT`, is the text of the refusal."""
-
-    KEPT = ""
-    IGNORED = "this server ignores preconditions, so concurrent writers would lose each other's writes"
-    NEVER_MET = "this server refuses preconditions that hold, so no conditional write would succeed"
-    NOT_TAKEN = "this server does not take conditional requests"
-    NOT_SENT = "this engine has no conditional delete, and a delete without one may remove another writer's change"
-    NOT_TRIED = "this server's preconditions have not been tried yet"
-
-
-@dataclass(frozen=True)
-class Conditions:
-    """The results of a trial of a server.
-
-    Attributes:
-        create: a PUT with ``If-None-Match: *``.
-        swap: a PUT with ``If-Match``.
-        delete: a DELETE with ``If-Match``.
-        copy: the copy of a part with ``x-amz-copy-source-if-match``.
-        complete: the completion of a multipart upload of copied parts with ``If-Match``.
-        create_upload: the completion of a multipart upload of new parts with ``If-None-Match: *``.
-        swap_upload: the completion of a multipart upload of new parts with ``If-Match``.
-    """
-
-    create: Condition = Condition.NOT_TRIED
-    swap: Condition = Condition.NOT_TRIED
-    delete: Condition = Condition.NOT_TRIED
-    copy: Condition = Condition.NOT_TRIED
-    complete: Condition = Condition.NOT_TRIED
-    create_upload: Condition = Condition.NOT_TRIED
-    swap_upload: Condition = Condition.NOT_TRIED
-
-    @property
-    def keeps_uploads(self) -> bool:
-        """Whether a large object can be appended to in parts."""
-        return self.copy is self.complete is Condition.KEPT
-
-    @property
-    def may_keep_uploads(self) -> bool:
-        """Whether a large object can be appended to in parts, or this was not tried yet."""
-        return self.keeps_uploads or self.complete is Condition.NOT_TRIED
+from agent_memory.object_store.scratch import ScratchObject
 
 
 class Trial(Uncopied):
@@ -177,7 +130,7 @@ class Trial(Uncopied):
     async def _takes_completion(
         self,
         store: SupportsMultipart,
-        scratch: _ScratchObject,
+        scratch: ScratchObject,
         attempts: Attempts,
         *,
         if_match: str | None = None,
@@ -217,7 +170,7 @@ class Trial(Uncopied):
                 delete = Condition.NOT_TRIED
             return Conditions(create, swap, delete)
 
-    async def _tried_swap(self, scratch: _ScratchObject, first: str) -> Condition:
+    async def _tried_swap(self, scratch: ScratchObject, first: str) -> Condition:
         """Try ``If-Match`` with the ETag as the server sends it, then without its quotes, which Ceph RGW requires."""
         found = Condition.NEVER_MET
         for etag in (first, first.strip('"')):
@@ -228,7 +181,7 @@ class Trial(Uncopied):
                 break
         return found
 
-    async def _tried_delete(self, scratch: _ScratchObject, stale: str) -> Condition:
+    async def _tried_delete(self, scratch: ScratchObject, stale: str) -> Condition:
         if not self._store.conditional_delete:
             return Condition.NOT_SENT
         try:
@@ -257,8 +210,8 @@ class Trial(Uncopied):
                 return Condition.NOT_TAKEN, Condition.NOT_TAKEN
 
     @asynccontextmanager
-    async def _scratch(self, name: str, attempts: Attempts) -> AsyncIterator[_ScratchObject]:
-        scratch = _ScratchObject(self._store, name, attempts)
+    async def _scratch(self, name: str, attempts: Attempts) -> AsyncIterator[ScratchObject]:
+        scratch = ScratchObject(self._store, name, attempts)
         remove = scratch.remove
         async with self._cleanup.on_failure(remove, attempts):
             yield scratch
@@ -266,78 +219,8 @@ class Trial(Uncopied):
                 await self._cleanup.run(remove, attempts)  # without permission to delete, the object stays
 
 
-class _ScratchObject:
-    """An object with a random name, used by one trial only.
-
-    Attributes:
-        etag: the ETag of its current state; None if the object does not exist.
-        may_exist: whether a request that creates it may have reached the server.
-    """
-
-    def __init__(self, store: ObjectStore, beside: str, attempts: Attempts) -> None:
-        directory, slash, _ = beside.rpartition("/")
-        self.name = f"{directory}{slash}.{secrets.token_hex(8)}{TEMPORARY_SUFFIX}"
-        self.etag: str | None = None
-        self.may_exist = False
-        self._store = store
-        self._attempts = attempts
-
-    async def put(self, data: bytes, *, if_match: str | None = None, absent: bool = False) -> str:
-        return await self._store.put(self.name, data, {}, if_match=if_match, absent=absent)
-
-    async def delete(self, if_match: str | None) -> None:
-        await self._store.delete(self.name, if_match=if_match)
-
-    async def remove(self) -> None:
-        if self.may_exist:
-            await self._store.delete(self.name)
-
-    async def condition(
-        self, holds: Callable[[], Awaitable[str]], does_not_hold: Callable[[], Awaitable[str]]
-    ) -> Condition:
-        """Send a change whose precondition holds, then a change whose precondition does not hold."""
-        try:
-            if not await self.takes(holds):
-                return Condition.NEVER_MET
-            return Condition.IGNORED if await self.takes(does_not_hold) else Condition.KEPT
-        except UnsupportedOperationError:
-            return Condition.NOT_TAKEN
-
-    async def takes(self, change: Callable[[], Awaitable[str | None]]) -> bool:
-        """Send a change until the server makes it or refuses it; return whether it was made.
-
-        A refusal after an unanswered request may answer a repetition: then the state of the object decides.
-
-        Raises:
-            UnsupportedOperationError, PermanentError: as `ObjectStore`.
-            OutOfTimeError: as `Attempts`.
-        """
-        repeated = self._store.resends
-        while True:
-            existed, self.may_exist = self.may_exist, True
-            try:
-                self.etag = await self._attempts.once(change)
-            except NoResponse as failure:
-                repeated, self.may_exist = True, existed or failure.sent
-                await self._attempts.back_off(failure)
-            except WriteConflict:
-                await self._attempts.lose()
-            except (PreconditionFailed, NotFound):
-                return repeated and await self._has_changed()
-            else:
-                return True
-
-    async def _has_changed(self) -> bool:
-        before = self.etag
-        try:
-            self.etag = (await self._attempts.until_answered(partial(self._store.head, self.name))).etag
-        except NotFound:
-            self.etag = None
-        return self.etag != before
-
-
 async def _tried_parts(
-    store: SupportsMultipart, source: str, upload: str, scratch: _ScratchObject, attempts: Attempts
+    store: SupportsMultipart, source: str, upload: str, scratch: ScratchObject, attempts: Attempts
 ) -> tuple[Condition, Condition]:
     copy = partial(store.copy_part, scratch.name, upload, 1, source=source, span=(0, store.least_part - 1))
     while True:

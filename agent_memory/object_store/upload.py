@@ -7,10 +7,10 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from agent_memory.backend import ABSENT, ANY, Key, Uncopied, Version, WriteWhen
-from agent_memory.errors import ConflictError, FileAlreadyExistsError, OutcomeUnknownError, WriteError
-from agent_memory.object_store.bucket import Bucket, changed
+from agent_memory.errors import WriteError
+from agent_memory.object_store.bucket import Bucket
 from agent_memory.object_store.cleanup import Cleanup
-from agent_memory.object_store.conditional_write import BeatenError, State, Write
+from agent_memory.object_store.conditional_write import Write
 from agent_memory.object_store.engine import (
     NotFound,
     PermanentError,
@@ -20,6 +20,7 @@ from agent_memory.object_store.engine import (
     WriteConflict,
 )
 from agent_memory.object_store.multipart import Composer
+from agent_memory.object_store.states import Base, BeatenError, State, refused
 from agent_memory.object_store.write_log import TrackedVersion, WriteLog, WriteRecord
 
 UPLOAD_SECONDS: Final = 86_400.0
@@ -117,40 +118,15 @@ class UploadInParts(Uncopied):
         begun = self._begun
         if self._store.now() + write.attempts.seconds_left > begun.entry.until:
             raise PermanentError("the multipart upload took more than a day")
-        write.carry(begun.entry)
         complete = partial(self._store.complete_upload, self._name, begun.id, self._etags)
+        base: Base = begun.base
         if begun.when is ANY:
-            return await write.complete_over(complete, begun.table)
-        if begun.when is ABSENT:
-            return await self._created(write, partial(complete, absent=True))
+            base = ANY
+        elif begun.when is ABSENT:
+            complete = partial(complete, absent=True)
+        else:
+            complete = partial(complete, if_match=begun.when.token)
         try:
-            return await write.complete(partial(complete, if_match=begun.when.token), begun.table, begun.base)
+            return await write.complete(complete, begun.entry, begun.table, base)
         except BeatenError as beaten:
-            raise self._unless_unknown(beaten, changed(self._key)) from beaten
-
-    async def _created(self, write: Write, complete: Callable[[], Awaitable[str]]) -> TrackedVersion:
-        while True:
-            try:
-                return await write.complete(complete, self._begun.table, None)
-            except BeatenError as beaten:
-                if beaten.seen or not await self._bucket.freed(self._key):
-                    raise self._unless_unknown(beaten, exists(self._key)) from beaten
-
-    def _unless_unknown(
-        self, beaten: BeatenError, error: ConflictError | FileAlreadyExistsError
-    ) -> ConflictError | FileAlreadyExistsError | OutcomeUnknownError:
-        return error if beaten.certain else unknown(self._key)
-
-
-def exists(key: Key) -> FileAlreadyExistsError:
-    """The error for a create whose name is taken."""
-    return FileAlreadyExistsError("the file exists", path=key.path)
-
-
-def unknown(key: Key) -> OutcomeUnknownError:
-    """The error for a write without an answer that the object does not contain."""
-    return OutcomeUnknownError(
-        "an answer was lost, and the file does not contain this write now; "
-        "it could not be found out whether it did before",
-        path=key.path,
-    )
+            raise refused(self._key, begun.when, beaten) from beaten

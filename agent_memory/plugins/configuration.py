@@ -18,7 +18,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from agent_memory.core.hooks import manager_with
+from agent_memory.core.registration import manager_with
 from agent_memory.errors import AgentMemoryError
 
 GROUP: Final = "agent_memory.plugins"

@@ -18,7 +18,7 @@ from click.testing import Result
 from agent_memory import AgentMemoryService
 from agent_memory.cli.output import printable
 from agent_memory.tools import MemoryTool
-from agent_memory.tools.search import _is_shown as is_shown
+from agent_memory.tools._file_search import _is_shown as is_shown
 
 Run = Callable[..., Result]
 Spawn = Callable[..., subprocess.CompletedProcess[bytes]]

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from agent_memory.object_store import NoResponse, NotFound, PreconditionFailed, WriteConflict
-from agent_memory.object_store.conditional_write import BeatenError, Write
+from agent_memory.object_store.conditional_write import Write
 from agent_memory.object_store.multipart import Composer
 from agent_memory.object_store.retry import Attempts
-from agent_memory.object_store.write_log import TrackedVersion, WriteLog, WriteRecord
+from agent_memory.object_store.states import BeatenError
+from agent_memory.object_store.write_log import WriteLog, WriteRecord
 from agent_memory.testing.simulation import failures, run_schedule
 from agent_memory.testing.simulation._history import File, Step, explained
 
@@ -30,15 +30,11 @@ def test_the_same_seed_gives_the_same_schedule() -> None:
     assert str(run_schedule(17)) == str(run_schedule(17)) != str(run_schedule(18))
 
 
-async def a_refusal_is_a_conflict(self: Any, data: bytes, base: Any, *, whole: bool = False) -> TrackedVersion:
-    table = await self.stamped(base, self._entry)
-    while True:
-        try:
-            return TrackedVersion(await self.attempts.write_once(lambda: self._put(data, table, base)), table)
-        except NoResponse as failure:
-            await self.attempts.back_off(failure)
-        except (PreconditionFailed, WriteConflict, NotFound):
-            raise BeatenError(await self.look(whole=whole), True) from None
+async def a_refusal_is_a_conflict(self: Any, answer: Any, base: Any, follow: bool) -> Any:  # noqa: ARG001
+    seen = await self.look(whole=follow)
+    if follow:
+        return seen
+    raise BeatenError(seen, True)
 
 
 async def nothing_is_compared(self: Any, data: bytes, table: WriteLog, base: Any) -> Any:  # noqa: ARG001
@@ -97,7 +93,7 @@ async def an_upload_takes_the_place_of_whatever_is_there(
 
 
 DEFECTS: list[tuple[type, str, Any]] = [
-    (Write, "send", a_refusal_is_a_conflict),
+    (Write, "_after_refusal", a_refusal_is_a_conflict),
     (Write, "_put", nothing_is_compared),
     (Composer, "append", an_upload_takes_the_place_of_whatever_is_there),
     (WriteLog, "stamped", only_the_last_writer_is_kept),

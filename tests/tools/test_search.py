@@ -18,8 +18,7 @@ from agent_memory import AgentMemory, AsyncAgentMemory, InvalidPathError
 from agent_memory.reading import lines as lines_module
 from agent_memory.reading.lines import BLOCK, forwards
 from agent_memory.reading.reader import Reader
-from agent_memory.tools import AsyncMemorySearch, MemorySearch
-from agent_memory.tools import search as search_module
+from agent_memory.tools import AsyncMemorySearch, MemorySearch, _file_search
 from agent_memory.tools.search import LineMatch, SearchResult
 from tests.object_store.proxy import Proxy
 from tests.support.servers import Root, S3Server
@@ -67,7 +66,7 @@ def test_memory_search_finds_the_same_as_a_naive_search(case: tuple[bytes, str],
     memory = fill(AgentMemory.open("memory://"), {"a.md": data})
     expected = naive(data, query, context)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(search_module, "forwards", partial(forwards, block=block))
+        patch.setattr(_file_search, "forwards", partial(forwards, block=block))
         assert found(memory, query, context=context, max_results=200) == tuple(expected)
         for most in range(1, len(expected) + 1):
             result = MemorySearch(memory).search(query, context=context, max_results=most)
@@ -98,7 +97,7 @@ def test_the_first_match_after_a_block_has_all_its_preceding_lines() -> None:
 @pytest.fixture
 def _short_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines_module, "MAX_LINE", 64)
-    monkeypatch.setattr(search_module, "forwards", partial(forwards, block=16))
+    monkeypatch.setattr(_file_search, "forwards", partial(forwards, block=16))
 
 
 @pytest.mark.usefixtures("_short_lines")

@@ -1,0 +1,46 @@
+"""`Verdict`: the findings of a verification of an audit log."""
+
+from __future__ import annotations
+
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+FindingKind: TypeAlias = Literal[
+    "edited", "missing", "reordered", "duplicated", "truncated", "foreign", "salt", "torn", "unanchored"
+]
+HARMLESS: Final = ("torn", "unanchored")
+"""Findings that a crash or a missing checkpoint can cause too."""
+
+
+class Line(NamedTuple):
+    """A line of a log: its file and its number, counted from 1; an empty ``part`` is the whole log."""
+
+    part: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.part}:{self.number}" if self.part else "the log"
+
+
+class Finding(NamedTuple):
+    """A line that is not as it was written, or that no checkpoint covers; ``last`` ends a range of lines."""
+
+    kind: FindingKind
+    line: Line
+    detail: str
+    last: Line | None = None
+
+    def __str__(self) -> str:
+        return f"{self.line}{f' to {self.last}' if self.last else ''}: {self.kind}: {self.detail}"
+
+
+class Verdict(NamedTuple):
+    """The result of a verification: the findings, and the numbers of records and writers."""
+
+    findings: tuple[Finding, ...]
+    records: int
+    writers: int
+
+    @property
+    def is_intact(self) -> bool:
+        """Whether a crash or a missing checkpoint can explain all findings."""
+        return all(finding.kind in HARMLESS for finding in self.findings)
