@@ -98,6 +98,11 @@ class Call:
             )
         return self._operation
 
+    @property
+    def result(self) -> Effect:
+        """The effect; only after the operation succeeded."""
+        return cast(Effect, self.effect)
+
     def ask(self, hooks: Callable[[], T]) -> T:
         """Call hooks, unless the report has begun: a cancelled caller may have left them in the queue for a thread."""
         with self.lock:
@@ -155,8 +160,8 @@ class Scope(Uncopied):
         directory: bool = False,
         new_path: str | None = None,
         unseen: int | None = None,
-    ) -> Effect:
-        """Perform one operation.
+    ) -> Call:
+        """Perform one operation; return it with its keys and its result.
 
         Args:
             run: runs the flow and the hooks.
@@ -193,7 +198,7 @@ class Scope(Uncopied):
                 raise self._placed(raised, call)
         finally:
             failed = raised = None  # they refer to this frame: break the cycle
-        return cast(Effect, call.effect)
+        return call
 
     def _placed(self, error: BaseException, call: Call) -> BaseException:
         if isinstance(error, AgentMemoryError):

@@ -97,12 +97,12 @@ class Tree(Scope):
             await aclose_backend(self.backend)
 
     async def read(self, run: Run, path: str) -> bytes:
-        effect = await self.operate(run, "read", path, lambda c: flows.read(c.store, c.run, c.key))
-        return effect.data
+        call = await self.operate(run, "read", path, lambda c: flows.read(c.store, c.run, c.key))
+        return call.result.data
 
     async def read_text(self, run: Run, path: str) -> str:
-        effect = await self.operate(run, "read", path, lambda c: flows.read_text(c.store, c.run, c.key))
-        return effect.text
+        call = await self.operate(run, "read", path, lambda c: flows.read_text(c.store, c.run, c.key))
+        return call.result.text
 
     async def read_many(self, run: Run, paths: Iterable[str]) -> dict[str, str]:
         if isinstance(paths, str):
@@ -123,24 +123,24 @@ class Tree(Scope):
         return results[0]
 
     async def stat(self, run: Run, path: str) -> Entry:
-        effect = await self.operate(run, "stat", path, lambda c: flows.stat(c.store, c.run, c.key))
-        return self._seen(effect.entries)[0]
+        call = await self.operate(run, "stat", path, lambda c: flows.stat(c.store, c.run, c.key))
+        return self._seen(call.result.entries)[0]
 
     async def exists(self, run: Run, path: str) -> bool:
-        effect = await self.operate(run, "exists", path, lambda c: flows.exists(c.store, c.run, c.key))
-        return bool(effect.entries)
+        call = await self.operate(run, "exists", path, lambda c: flows.exists(c.store, c.run, c.key))
+        return bool(call.result.entries)
 
     async def list(self, run: Run, path: str, recursive: bool) -> tuple[Entry, ...]:
-        effect = await self.operate(
+        call = await self.operate(
             run, "list", path, lambda c: tree_flows.list_all(c.store, c.run, c.key, recursive), directory=True
         )
-        return self._seen(effect.entries)
+        return self._seen(call.result.entries)
 
     async def agent_ids(self, run: Run) -> tuple[str, ...]:
-        effect = await self.operate(
+        call = await self.operate(
             run, "agent_ids", "", lambda c: tree_flows.list_all(c.store, c.run, c.key, recursive=False), directory=True
         )
-        return tuple(entry.path for entry in effect.entries if entry.is_directory and is_agent_id(entry.path))
+        return tuple(entry.path for entry in call.result.entries if entry.is_directory and is_agent_id(entry.path))
 
     async def write(self, run: Run, path: str, content: Content, expected: str | None) -> WriteResult:
         return await self._write(
@@ -200,8 +200,8 @@ class Tree(Scope):
         return await self._remove(run, "forget", path, lambda c: tree_flows.forget(c.store, c.run, c.key))
 
     async def _remove(self, run: Run, kind: OperationKind, path: str, flow: Flow) -> TreeResult:
-        effect = await self.operate(run, kind, path, flow, directory=True)
-        return TreeResult(self._path(self.top.join_prefix(path)), effect.files or 0, effect.skipped)
+        call = await self.operate(run, kind, path, flow, directory=True)
+        return TreeResult(self._path(call.key), call.result.files or 0, call.result.skipped)
 
     async def rename(self, run: Run, path: str, new_path: str) -> TreeResult:
         return await self._transfer(run, "rename", path, new_path, tree_flows.rename)
@@ -215,8 +215,8 @@ class Tree(Scope):
         def flow(c: Call) -> Awaitable[Effect]:
             return transfer(c.store, c.run, c.key, cast(Key, c.target))
 
-        effect = await self.operate(run, kind, path, flow, new_path=new_path)
-        return TreeResult(self._path(self.top.join(new_path)), effect.files or 0, effect.skipped)
+        call = await self.operate(run, kind, path, flow, new_path=new_path)
+        return TreeResult(self._path(cast(Key, call.target)), call.result.files or 0, call.result.skipped)
 
     async def _write(
         self,
@@ -228,9 +228,8 @@ class Tree(Scope):
         *,
         unseen: int | None = None,
     ) -> WriteResult:
-        effect = await self.operate(run, kind, path, flow, content, unseen=unseen)
-        key = self.top.join(path)
-        return WriteResult(self._path(key) if self.top.path else key.path, effect.size or 0, effect.sha256 or "")
+        call = await self.operate(run, kind, path, flow, content, unseen=unseen)
+        return WriteResult(self._path(call.key), call.result.size or 0, call.result.sha256 or "")
 
     def _path(self, key: Key) -> str:
         return key.relative_to(self.top).path if self.top.path else key.path
