@@ -212,6 +212,7 @@ class PartialOperationError(FileOperationError):
         self.left = left
 
     def set_place(self, operation: str, agent: str | None, path: str | None, top: str) -> None:
+        """See `AgentMemoryError.set_place`."""
         if self.operation is None:
             self.done = tuple(without_top(each, top) for each in self.done)
             self.left = tuple(without_top(each, top) for each in self.left)

@@ -154,35 +154,45 @@ class AsyncAgentMemoryService(_Service[AsyncAgentMemory]):
     _memory = AsyncAgentMemory
 
     async def read_memory_file(self, agent_instance_id: str, relative_file_path: str) -> str:
+        """See `AgentMemoryService.read_memory_file`."""
         return await self.agent(agent_instance_id).read(relative_file_path)
 
     async def write_memory_file(self, agent_instance_id: str, relative_file_path: str, content: str) -> WriteResult:
+        """See `AgentMemoryService.write_memory_file`."""
         return await self.agent(agent_instance_id).write(relative_file_path, content)
 
     async def append_to_memory_file(self, agent_instance_id: str, relative_file_path: str, content: str) -> WriteResult:
+        """See `AgentMemoryService.append_to_memory_file`."""
         return await self.agent(agent_instance_id).append(relative_file_path, content)
 
     async def create_memory_file(self, agent_instance_id: str, relative_file_path: str, content: str) -> WriteResult:
+        """See `AgentMemoryService.create_memory_file`."""
         return await self.agent(agent_instance_id).create(relative_file_path, content)
 
     async def delete_memory_file(self, agent_instance_id: str, relative_file_path: str) -> None:
+        """See `AgentMemoryService.delete_memory_file`."""
         await self.agent(agent_instance_id).delete(relative_file_path)
 
     async def rename_memory_file(
         self, agent_instance_id: str, relative_file_path: str, new_relative_file_path: str
     ) -> TreeResult:
+        """See `AgentMemoryService.rename_memory_file`."""
         return await self.agent(agent_instance_id).rename(relative_file_path, new_relative_file_path)
 
     async def list_memory_files(self, agent_instance_id: str) -> tuple[Entry, ...]:
+        """See `AgentMemoryService.list_memory_files`."""
         return await self.agent(agent_instance_id).list()
 
     async def memory_file_exists(self, agent_instance_id: str, relative_file_path: str) -> bool:
+        """See `AgentMemoryService.memory_file_exists`."""
         return await self.agent(agent_instance_id).exists(relative_file_path)
 
     async def forget_memory(self, agent_instance_id: str, relative_path: str = "") -> TreeResult:
+        """See `AgentMemoryService.forget_memory`."""
         return await self.agent(agent_instance_id).forget(relative_path)
 
     async def agent_ids(self) -> tuple[str, ...]:
+        """See `AgentMemoryService.agent_ids`."""
         return await run_async(self._backend, self._agents.agent_ids)
 
     async def aclose(self) -> None:

@@ -228,19 +228,24 @@ class BlockingBackend(_Common):
     """
 
     @abstractmethod
-    def read(self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY) -> Snapshot: ...
+    def read(self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY) -> Snapshot:
+        """See `Backend.read`."""
 
     @abstractmethod
-    def stat(self, key: Key) -> Entry: ...
+    def stat(self, key: Key) -> Entry:
+        """See `Backend.stat`."""
 
     @abstractmethod
-    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version: ...
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
+        """See `Backend.write`."""
 
     @abstractmethod
-    def delete(self, key: Key, when: ReadWhen = ANY) -> None: ...
+    def delete(self, key: Key, when: ReadWhen = ANY) -> None:
+        """See `Backend.delete`."""
 
     @abstractmethod
-    def list(self, prefix: Key, *, recursive: bool = True, after: str | None = None, limit: int = 1000) -> Page: ...
+    def list(self, prefix: Key, *, recursive: bool = True, after: str | None = None, limit: int = 1000) -> Page:
+        """See `Backend.list`."""
 
     def close(self) -> None:
         """Release resources; the backend cannot be used afterwards."""

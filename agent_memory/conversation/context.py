@@ -42,6 +42,7 @@ class ContextMessages(list[Message]):
 
     @property
     def degraded(self) -> bool:
+        """Whether the memory could not be read."""
         return self.cause is not None
 
 
@@ -140,9 +141,11 @@ class AsyncMemoryContext(Uncopied):
         self._context = _Context(conversation.logic, last_n, owner)
 
     async def build_messages(self, system_prompt: str, user_message: str) -> ContextMessages:
+        """See `MemoryContext.build_messages`."""
         return await self._context.build(system_prompt, user_message)
 
     async def persist_exchange(
         self, user_message: str, reply: str, *, channel: str | None = None, sender_id: str | None = None
     ) -> bool:
+        """See `MemoryContext.persist_exchange`."""
         return await self._context.persist(_exchange(user_message, reply, channel, sender_id))

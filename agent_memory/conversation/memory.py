@@ -36,10 +36,12 @@ class Conversation(Uncopied):
         self._system = system_messages
 
     async def append_messages(self, messages: Iterable[Message]) -> WriteResult | None:
+        """See `ConversationMemory.append_messages`."""
         lines = "".join(message.to_line() + "\n" for message in messages)
         return await self.memory.append(HISTORY, lines, separator="\n") if lines else None
 
     async def load_history(self, last_n: int | None) -> History:
+        """See `ConversationMemory.load_history`."""
         if last_n is not None and last_n <= 0:
             return History()
         skipped = Skipped()
@@ -57,12 +59,14 @@ class Conversation(Uncopied):
         return History(messages, skipped.count, skipped.preview, skipped.withheld)
 
     async def search(self, search: HistorySearch) -> list[Match]:
+        """See `ConversationMemory.search`."""
         try:
             return await self.memory.scan(HISTORY, search.run)
         except AgentMemoryFileNotFoundError:
             return []
 
     async def batches(self, skipped: Skipped | None) -> AsyncIterator[Batch]:
+        """See `ConversationMemory.iter_history`."""
         last = Batch()
         skipped = skipped or Skipped()
         while batch := await next_batch(self.memory, HISTORY, last, skipped, system=self._system):
@@ -71,12 +75,14 @@ class Conversation(Uncopied):
         _warn(skipped)
 
     async def load_global_memory(self) -> str:
+        """See `ConversationMemory.load_global_memory`."""
         try:
             return await self.memory.read(MEMORY)
         except AgentMemoryFileNotFoundError:
             return ""
 
     async def load_cron_jobs(self) -> list[CronJob]:
+        """See `ConversationMemory.load_cron_jobs`."""
         try:
             return load_jobs(await self.memory.read_bytes(JOBS))
         except AgentMemoryFileNotFoundError:
@@ -86,6 +92,7 @@ class Conversation(Uncopied):
             return []
 
     async def save_cron_jobs(self, jobs: Iterable[CronJob]) -> WriteResult:
+        """See `ConversationMemory.save_cron_jobs`."""
         text = dump_jobs(jobs)
         with suppress(AgentMemoryFileNotFoundError):  # no old file, or it was just deleted
             await self._keep_if_damaged()
@@ -226,32 +233,41 @@ class AsyncConversationMemory(Uncopied):
         self.logic = Conversation(memory, system_messages)
 
     async def append_message(self, message: Message) -> None:
+        """See `ConversationMemory.append_message`."""
         await self.append_messages([message])
 
     async def append_messages(self, messages: Iterable[Message]) -> None:
+        """See `ConversationMemory.append_messages`."""
         await self.logic.append_messages(messages)
 
     async def load_history(self, last_n: int | None = None) -> History:
+        """See `ConversationMemory.load_history`."""
         return await self.logic.load_history(last_n)
 
     async def iter_history(self, skipped: Skipped | None = None) -> AsyncIterator[Message]:
+        """See `ConversationMemory.iter_history`."""
         async for batch in self.logic.batches(skipped):
             for message in batch.messages:
                 yield message
 
     async def search(self, query: str, *, since: float | None = None, max_results: int = 10) -> list[Match]:
+        """See `ConversationMemory.search`."""
         return await self.logic.search(HistorySearch(query, since=since, max_results=max_results))
 
     async def load_global_memory(self) -> str:
+        """See `ConversationMemory.load_global_memory`."""
         return await self.logic.load_global_memory()
 
     async def save_global_memory(self, content: str) -> WriteResult:
+        """See `ConversationMemory.save_global_memory`."""
         return await self.logic.memory.write(MEMORY, content)
 
     async def load_cron_jobs(self) -> list[CronJob]:
+        """See `ConversationMemory.load_cron_jobs`."""
         return await self.logic.load_cron_jobs()
 
     async def save_cron_jobs(self, jobs: Iterable[CronJob]) -> WriteResult:
+        """See `ConversationMemory.save_cron_jobs`."""
         return await self.logic.save_cron_jobs(jobs)
 
 

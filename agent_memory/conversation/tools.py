@@ -124,6 +124,7 @@ class AsyncSearchHistoryTool(Uncopied):
         self._conversation = conversation.logic
 
     async def call(self, arguments: Arguments) -> ToolResult:
+        """See `SearchHistoryTool.call`."""
         return await _search(self._conversation, arguments)
 
     tool_definition = staticmethod(SearchHistoryTool.tool_definition)
@@ -152,6 +153,7 @@ class AsyncMemoryWriteTool(Uncopied):
         self._conversation = conversation.logic
 
     async def call(self, arguments: Arguments) -> ToolResult:
+        """See `MemoryWriteTool.call`."""
         return await _write(self._conversation, arguments)
 
     tool_definition = staticmethod(MemoryWriteTool.tool_definition)

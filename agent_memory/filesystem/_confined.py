@@ -116,14 +116,14 @@ def is_a_directory(path: str) -> IsADirectoryError:
 
 
 def described(entry: Entry) -> dict[str, Any]:
-    """fsspec's description of an entry: size in bytes, ``mtime`` in POSIX seconds."""
+    """Fsspec's description of an entry: size in bytes, ``mtime`` in POSIX seconds."""
     if entry.is_directory:
         return directory(entry.path)
     return {"name": entry.path, "size": entry.size, "type": "file", "mtime": entry.modified}
 
 
 def directory(path: str) -> dict[str, Any]:
-    """fsspec's description of a directory."""
+    """Fsspec's description of a directory."""
     return {"name": path, "size": 0, "type": "directory"}
 
 

@@ -99,7 +99,6 @@ class Write:
             BeatenError: the object is in another state; never with ``follow``.
             OutOfTimeError: the deadline is over; `Attempts.lost` tells whether the write may have taken effect.
         """
-
         data, state = b"", base
 
         async def put(base: Base) -> TrackedVersion:

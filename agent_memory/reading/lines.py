@@ -1,6 +1,6 @@
-"""Whole lines of a file, forwards and backwards, in blocks of bounded size.
+r"""Whole lines of a file, forwards and backwards, in blocks of bounded size.
 
-A line ends at ``\\n``; the last line may end with the file. Lines longer than `MAX_LINE` are skipped.
+A line ends at ``\n``; the last line may end with the file. Lines longer than `MAX_LINE` are skipped.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""`SearchPrefilter`: offsets in a block of bytes where a case-insensitive query may match, without decoding the block.
+r"""`SearchPrefilter`: offsets in a block of bytes where a case-insensitive query may match, without decoding the block.
 
 There are no false negatives. A query matches a text if ``query.lower() in text.lower()``. In the bytes, a matching text
 may be spelled in another case, with a character whose lower case is a letter of the query (``K``, the Kelvin sign, is a
-``k``), or in JSON with an escape (``\\u006b``). So two things are searched for in the lowered bytes: the longest run
+``k``), or in JSON with an escape (``\u006b``). So two things are searched for in the lowered bytes: the longest run
 of the query that has only one spelling apart from ASCII case, and every other spelling of any character of that run.
 """
 

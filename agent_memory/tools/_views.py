@@ -21,9 +21,9 @@ def numbered(lines: Iterable[str], first: int = 1) -> list[str]:
 
 
 def file_view(text: str, view_range: Sequence[int] | None, limit: int, line_offset: int = 0) -> str:
-    """The lines of a text, or of a range of it, cut at ``limit`` characters with a hint how to continue.
+    r"""The lines of a text, or of a range of it, cut at ``limit`` characters with a hint how to continue.
 
-    Only ``\\n`` ends a line, so the text after the last ``\\n`` is a line too. A range is ``[start, end]``, both
+    Only ``\n`` ends a line, so the text after the last ``\n`` is a line too. A range is ``[start, end]``, both
     counted from 1 and included; ``-1`` is the end, and lines past the end are ignored. The first ``line_offset``
     characters of the first line are not shown.
     """

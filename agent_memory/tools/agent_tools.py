@@ -165,6 +165,7 @@ class AsyncAgentMemoryTools(Uncopied):
         self._tools = _Tools(for_tools(AsyncAgentMemory, memory, history))
 
     async def call(self, name: str, arguments: Arguments) -> ToolResult:
+        """See `AgentMemoryTools.call`."""
         return await self._tools.call(name, arguments)
 
     tool_definitions = staticmethod(AgentMemoryTools.tool_definitions)

@@ -125,7 +125,9 @@ class AsyncFileSystemManager(Uncopied):
         return cls(AsyncAgentMemory.open(root), suffixes=suffixes)
 
     async def handle_create(self, path: str, content: str) -> WriteResult:
+        """See `FileSystemManager.handle_create`."""
         return await self._manager.create(path, content)
 
     async def handle_append(self, path: str, content: str) -> WriteResult:
+        """See `FileSystemManager.handle_append`."""
         return await self._manager.append(path, content)

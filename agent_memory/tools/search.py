@@ -195,9 +195,9 @@ async def found_lines(memory: AsyncAgentMemory, query: str, room: int, **given: 
 
 
 class MemorySearch(Uncopied):
-    """Searches one memory's files for a literal text, ignoring case, line by line.
+    r"""Searches one memory's files for a literal text, ignoring case, line by line.
 
-    Lines end at ``\\n``. Files that are not UTF-8 are searched too, with their invalid bytes replaced. Files are read
+    Lines end at ``\n``. Files that are not UTF-8 are searched too, with their invalid bytes replaced. Files are read
     in blocks, in bounded memory; on remote storage, 16 files at once. Lines over 16 MiB are skipped.
 
     Args:
@@ -259,9 +259,11 @@ class AsyncMemorySearch(Uncopied):
         max_results: int = RESULTS,
         after: str | None = None,
     ) -> SearchResult:
+        """See `MemorySearch.search`."""
         return await self._search.search(query, path, glob, context, max_results, after)
 
     async def call(self, arguments: Arguments) -> ToolResult:
+        """See `MemorySearch.call`."""
         return await self._search.call(arguments)
 
     tool_definition = staticmethod(MemorySearch.tool_definition)

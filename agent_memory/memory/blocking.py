@@ -1,124 +1,26 @@
-"""`AgentMemory` and `AsyncAgentMemory`: one confined tree of text files.
-
-Both have the same methods; ``await`` is the only difference. The methods are documented once, on `AgentMemory`.
-"""
+"""`AgentMemory`: one confined tree of text files."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from agent_memory.backend import AnyBackend, BlockingBackend, Capabilities, Entry, Uncopied
-from agent_memory.core.actor import Actor
-from agent_memory.core.flows import raw_bytes, text_bytes
-from agent_memory.core.hooks import Hooks
+from agent_memory.backend import Entry
 from agent_memory.core.part_flows import Blocks
-from agent_memory.core.protected_names import ProtectedNames
-from agent_memory.core.tree import Tree, TreeResult, WriteResult, checked_timeout
-from agent_memory.core.tree_flows import AT_ONCE
-from agent_memory.key import Key
-from agent_memory.plugins.logging import LoggingPlugin
+from agent_memory.core.tree import Tree, TreeResult, WriteResult
+from agent_memory.memory.view import View, as_bytes, as_text
 from agent_memory.reading.reader import Reader
-from agent_memory.registry import open_backend
-from agent_memory.runtime.io_loop import AsyncIORun
-from agent_memory.runtime.run import Run, step
-from agent_memory.runtime.runners import run_async, sync_run
+from agent_memory.runtime.run import step
+from agent_memory.runtime.runners import sync_run
 
 if TYPE_CHECKING:
     from agent_memory.filesystem import AgentMemoryFileSystem
-
-__all__ = ["AgentMemory", "AsyncAgentMemory", "TreeResult", "WriteResult"]
 
 T = TypeVar("T")
 U = TypeVar("U")
 
 
-class _View(Uncopied):
-    """The base of the sync and the async class: the tree, and methods that make narrower views of it."""
-
-    def __init__(self, tree: Tree) -> None:
-        self._tree = tree
-
-    @classmethod
-    def open(
-        cls,
-        root: str | os.PathLike[str] | AnyBackend,
-        *,
-        storage_options: Mapping[str, object] | None = None,
-        plugins: Iterable[object] = (),
-        actor: str | None = None,
-        timeout: float | None = None,
-    ) -> Self:
-        """Open one tree without agents, for example a project's ``.claude/memories``.
-
-        Args:
-            root: a path, a URL or a backend; nothing is created before the first write.
-            storage_options: options of the URL's backend; an unknown option is refused.
-            plugins: guards and observers; the last plugin is called first. Logging is always on.
-            actor: the person or program that acts; hooks receive it.
-            timeout: see `with_timeout`.
-
-        Raises:
-            BackendNotAvailableError: no installed backend opens the URL.
-            TypeError: ``actor`` is neither a str nor None.
-            ValueError: ``timeout`` is not a positive number.
-        """
-        default_actor = Actor.of(actor)
-        hooks = Hooks([LoggingPlugin(), *plugins])
-        backend = open_backend(root, storage_options, hooks)
-        return cls(Tree(backend, hooks, Key.tree(), actor=default_actor, timeout=checked_timeout(timeout, backend)))
-
-    def subtree(self, path: str) -> Self:
-        """Return a view confined to a directory; its paths are relative to that directory."""
-        return type(self)(self._tree.subtree(path))
-
-    def read_only(self) -> Self:
-        """Return a view whose writing calls raise `OperationDenied`; views made from it are read-only too."""
-        return type(self)(replace(self._tree, writable=False))
-
-    def _protecting(self, names: Iterable[str], *, readable: bool) -> Self:
-        """Return a view that never changes these names and reads them only if ``readable``; see `ProtectedNames`."""
-        protected = ProtectedNames(map(self._tree.top.join, names), readable)
-        return type(self)(replace(self._tree, protected=(*self._tree.protected, protected)))
-
-    def acting_as(self, actor: str | None, tool_call_id: str | None = None) -> Self:
-        """Return a view with a fixed actor and tool call for the hooks; it overrides `agent_memory.acting_as`.
-
-        Raises:
-            TypeError: an argument is neither a str nor None.
-        """
-        return type(self)(replace(self._tree, actor=Actor.of(actor, tool_call_id), bound=True))
-
-    def with_timeout(self, seconds: float | None) -> Self:
-        """Return a view whose calls give up after ``seconds``, including retries and waits for other writers.
-
-        An operation on many files, or on ranges of a file, has this time for each file, each page of a listing and
-        each range. None is the backend's default: 60 seconds on S3. On local disk the default limits only the wait
-        for a lock, to 60 seconds.
-
-        Raises:
-            ValueError: ``seconds`` is not a positive number.
-        """
-        return type(self)(replace(self._tree, timeout=checked_timeout(seconds, self._tree.backend)))
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """The guarantees of the storage."""
-        return self._tree.backend.capabilities
-
-    @property
-    def _at_once(self) -> int:
-        """The number of files to work on concurrently."""
-        return 1 if isinstance(self._tree.backend, BlockingBackend) else AT_ONCE
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._tree.top.storage or '.'!r}>"
-
-
-class AgentMemory(_View):
+class AgentMemory(View):
     """One confined tree of text files.
 
     Text is UTF-8, stored byte for byte. Every path is relative to the tree and parsed by one grammar
@@ -186,11 +88,11 @@ class AgentMemory(_View):
             FileAlreadyExistsError: the name is a directory, or lies below a file.
             FileTooLargeError: more bytes than the backend's ``max_bytes``.
         """
-        return step(self._tree.write(self._run, path, _text(content), expected_sha256))
+        return step(self._tree.write(self._run, path, as_text(content), expected_sha256))
 
     def write_bytes(self, path: str, content: bytes, *, expected_sha256: str | None = None) -> WriteResult:
         """Replace or create a file with any bytes; otherwise as `write`."""
-        return step(self._tree.write(self._run, path, _bytes(content), expected_sha256))
+        return step(self._tree.write(self._run, path, as_bytes(content), expected_sha256))
 
     def write_blocks(self, path: str, blocks: Iterable[bytes], size: int, *, create: bool = False) -> WriteResult:
         """Replace or create a file of any size in one atomic step, in bounded memory; otherwise as `write`.
@@ -239,7 +141,7 @@ class AgentMemory(_View):
             ConflictError: the file has other content than expected, or other writers were faster until the timeout
                 (see `with_timeout`); nothing was written.
         """
-        flow = self._tree.append(self._run, path, _text(content), _text(separator), must_exist, expected_sha256)
+        flow = self._tree.append(self._run, path, as_text(content), as_text(separator), must_exist, expected_sha256)
         return step(flow)
 
     def append_bytes(
@@ -252,7 +154,7 @@ class AgentMemory(_View):
         expected_sha256: str | None = None,
     ) -> WriteResult:
         """Append any bytes to a file, or create the file; otherwise as `append`."""
-        flow = self._tree.append(self._run, path, _bytes(content), _bytes(separator), must_exist, expected_sha256)
+        flow = self._tree.append(self._run, path, as_bytes(content), as_bytes(separator), must_exist, expected_sha256)
         return step(flow)
 
     def create(self, path: str, content: str) -> WriteResult:
@@ -261,11 +163,11 @@ class AgentMemory(_View):
         Raises:
             FileAlreadyExistsError: the name is taken; nothing was written.
         """
-        return step(self._tree.create(self._run, path, _text(content)))
+        return step(self._tree.create(self._run, path, as_text(content)))
 
     def create_bytes(self, path: str, content: bytes) -> WriteResult:
         """Write a file with any bytes that does not exist yet; otherwise as `create`."""
-        return step(self._tree.create(self._run, path, _bytes(content)))
+        return step(self._tree.create(self._run, path, as_bytes(content)))
 
     def edit(self, path: str, change: Callable[[str], str], *, expected_sha256: str | None = None) -> WriteResult:
         """Replace a file's text by a function of it, without losing the changes of concurrent writers.
@@ -382,118 +284,3 @@ class AgentMemory(_View):
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()
-
-
-class AsyncAgentMemory(_View):
-    """`AgentMemory` for async callers: the same methods, awaited; no awaited call blocks the caller's event loop.
-
-    The methods that are not awaited (`open`, `subtree`) do no I/O, but they report a bad name to the hooks at once.
-    """
-
-    async def read(self, path: str) -> str:
-        return await self._do(lambda run: self._tree.read_text(run, path))
-
-    async def read_bytes(self, path: str) -> bytes:
-        return await self._do(lambda run: self._tree.read(run, path))
-
-    async def read_many(self, paths: Iterable[str]) -> dict[str, str]:
-        return await self._do(lambda run: self._tree.read_many(run, paths))
-
-    async def scan(self, path: str, work: Callable[[Reader], Awaitable[T]]) -> T:
-        return await self._do(lambda run: self._tree.scan(run, path, work))
-
-    async def write(self, path: str, content: str, *, expected_sha256: str | None = None) -> WriteResult:
-        return await self._do(lambda run: self._tree.write(run, path, _text(content), expected_sha256))
-
-    async def write_bytes(self, path: str, content: bytes, *, expected_sha256: str | None = None) -> WriteResult:
-        return await self._do(lambda run: self._tree.write(run, path, _bytes(content), expected_sha256))
-
-    async def write_blocks(self, path: str, blocks: Iterable[bytes], size: int, *, create: bool = False) -> WriteResult:
-        return await self._do(lambda run: self._tree.write_blocks(run, path, Blocks(blocks, size), create))
-
-    async def append(
-        self,
-        path: str,
-        content: str,
-        *,
-        separator: str = "",
-        must_exist: bool = False,
-        expected_sha256: str | None = None,
-    ) -> WriteResult:
-        return await self._do(
-            lambda run: self._tree.append(run, path, _text(content), _text(separator), must_exist, expected_sha256)
-        )
-
-    async def append_bytes(
-        self,
-        path: str,
-        content: bytes,
-        *,
-        separator: bytes = b"",
-        must_exist: bool = False,
-        expected_sha256: str | None = None,
-    ) -> WriteResult:
-        return await self._do(
-            lambda run: self._tree.append(run, path, _bytes(content), _bytes(separator), must_exist, expected_sha256)
-        )
-
-    async def create(self, path: str, content: str) -> WriteResult:
-        return await self._do(lambda run: self._tree.create(run, path, _text(content)))
-
-    async def create_bytes(self, path: str, content: bytes) -> WriteResult:
-        return await self._do(lambda run: self._tree.create(run, path, _bytes(content)))
-
-    async def edit(self, path: str, change: Callable[[str], str], *, expected_sha256: str | None = None) -> WriteResult:
-        return await self._do(lambda run: self._tree.edit(run, path, change, expected_sha256))
-
-    async def delete(self, path: str, *, expected_sha256: str | None = None) -> None:
-        await self._do(lambda run: self._tree.delete(run, path, expected_sha256))
-
-    async def delete_tree(self, path: str) -> TreeResult:
-        return await self._do(lambda run: self._tree.delete_tree(run, path))
-
-    async def forget(self, path: str) -> TreeResult:
-        return await self._do(lambda run: self._tree.forget(run, path))
-
-    async def rename(self, path: str, new_path: str) -> TreeResult:
-        return await self._do(lambda run: self._tree.rename(run, path, new_path))
-
-    async def copy(self, path: str, new_path: str) -> TreeResult:
-        return await self._do(lambda run: self._tree.copy(run, path, new_path))
-
-    async def list(self, path: str = "", *, recursive: bool = True) -> tuple[Entry, ...]:
-        return await self._do(lambda run: self._tree.list(run, path, recursive))
-
-    async def stat(self, path: str) -> Entry:
-        return await self._do(lambda run: self._tree.stat(run, path))
-
-    async def exists(self, path: str) -> bool:
-        return await self._do(lambda run: self._tree.exists(run, path))
-
-    def filesystem(self) -> AgentMemoryFileSystem:
-        """As `AgentMemory.filesystem`. Its calls block, so run them in a thread (`asyncio.to_thread`)."""
-        return AgentMemory(self._tree).filesystem()
-
-    async def aclose(self) -> None:
-        """See `AgentMemory.close`."""
-        await self._tree.aclose()
-
-    async def _map(self, function: Callable[[T], Coroutine[Any, Any, U]], items: Iterable[T]) -> Sequence[U]:
-        return await AsyncIORun().map(function, items, self._at_once)
-
-    def _do(self, start: Callable[[Run], Coroutine[Any, Any, T]]) -> Awaitable[T]:
-        return run_async(self._tree.backend, start)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *exc_info: object) -> None:
-        await self.aclose()
-
-
-def _text(content: str) -> Callable[[], bytes]:
-    return partial(text_bytes, content) if content != "" else bytes
-
-
-def _bytes(content: bytes) -> Callable[[], bytes]:
-    return partial(raw_bytes, content)

@@ -1,0 +1,151 @@
+"""`AsyncAgentMemory`: `AgentMemory` for async callers."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from agent_memory.backend import Entry
+from agent_memory.core.part_flows import Blocks
+from agent_memory.core.tree import TreeResult, WriteResult
+from agent_memory.memory.blocking import AgentMemory
+from agent_memory.memory.view import View, as_bytes, as_text
+from agent_memory.reading.reader import Reader
+from agent_memory.runtime.io_loop import AsyncIORun
+from agent_memory.runtime.run import Run
+from agent_memory.runtime.runners import run_async
+
+if TYPE_CHECKING:
+    from agent_memory.filesystem import AgentMemoryFileSystem
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+class AsyncAgentMemory(View):
+    """`AgentMemory` for async callers: the same methods, awaited; no awaited call blocks the caller's event loop.
+
+    The methods that are not awaited (`open`, `subtree`) do no I/O, but they report a bad name to the hooks at once.
+    """
+
+    async def read(self, path: str) -> str:
+        """See `AgentMemory.read`."""
+        return await self._do(lambda run: self._tree.read_text(run, path))
+
+    async def read_bytes(self, path: str) -> bytes:
+        """See `AgentMemory.read_bytes`."""
+        return await self._do(lambda run: self._tree.read(run, path))
+
+    async def read_many(self, paths: Iterable[str]) -> dict[str, str]:
+        """See `AgentMemory.read_many`."""
+        return await self._do(lambda run: self._tree.read_many(run, paths))
+
+    async def scan(self, path: str, work: Callable[[Reader], Awaitable[T]]) -> T:
+        """See `AgentMemory.scan`."""
+        return await self._do(lambda run: self._tree.scan(run, path, work))
+
+    async def write(self, path: str, content: str, *, expected_sha256: str | None = None) -> WriteResult:
+        """See `AgentMemory.write`."""
+        return await self._do(lambda run: self._tree.write(run, path, as_text(content), expected_sha256))
+
+    async def write_bytes(self, path: str, content: bytes, *, expected_sha256: str | None = None) -> WriteResult:
+        """See `AgentMemory.write_bytes`."""
+        return await self._do(lambda run: self._tree.write(run, path, as_bytes(content), expected_sha256))
+
+    async def write_blocks(self, path: str, blocks: Iterable[bytes], size: int, *, create: bool = False) -> WriteResult:
+        """See `AgentMemory.write_blocks`."""
+        return await self._do(lambda run: self._tree.write_blocks(run, path, Blocks(blocks, size), create))
+
+    async def append(
+        self,
+        path: str,
+        content: str,
+        *,
+        separator: str = "",
+        must_exist: bool = False,
+        expected_sha256: str | None = None,
+    ) -> WriteResult:
+        """See `AgentMemory.append`."""
+        return await self._do(
+            lambda run: self._tree.append(run, path, as_text(content), as_text(separator), must_exist, expected_sha256)
+        )
+
+    async def append_bytes(
+        self,
+        path: str,
+        content: bytes,
+        *,
+        separator: bytes = b"",
+        must_exist: bool = False,
+        expected_sha256: str | None = None,
+    ) -> WriteResult:
+        """See `AgentMemory.append_bytes`."""
+        return await self._do(
+            lambda run: self._tree.append(
+                run, path, as_bytes(content), as_bytes(separator), must_exist, expected_sha256
+            )
+        )
+
+    async def create(self, path: str, content: str) -> WriteResult:
+        """See `AgentMemory.create`."""
+        return await self._do(lambda run: self._tree.create(run, path, as_text(content)))
+
+    async def create_bytes(self, path: str, content: bytes) -> WriteResult:
+        """See `AgentMemory.create_bytes`."""
+        return await self._do(lambda run: self._tree.create(run, path, as_bytes(content)))
+
+    async def edit(self, path: str, change: Callable[[str], str], *, expected_sha256: str | None = None) -> WriteResult:
+        """See `AgentMemory.edit`."""
+        return await self._do(lambda run: self._tree.edit(run, path, change, expected_sha256))
+
+    async def delete(self, path: str, *, expected_sha256: str | None = None) -> None:
+        """See `AgentMemory.delete`."""
+        await self._do(lambda run: self._tree.delete(run, path, expected_sha256))
+
+    async def delete_tree(self, path: str) -> TreeResult:
+        """See `AgentMemory.delete_tree`."""
+        return await self._do(lambda run: self._tree.delete_tree(run, path))
+
+    async def forget(self, path: str) -> TreeResult:
+        """See `AgentMemory.forget`."""
+        return await self._do(lambda run: self._tree.forget(run, path))
+
+    async def rename(self, path: str, new_path: str) -> TreeResult:
+        """See `AgentMemory.rename`."""
+        return await self._do(lambda run: self._tree.rename(run, path, new_path))
+
+    async def copy(self, path: str, new_path: str) -> TreeResult:
+        """See `AgentMemory.copy`."""
+        return await self._do(lambda run: self._tree.copy(run, path, new_path))
+
+    async def list(self, path: str = "", *, recursive: bool = True) -> tuple[Entry, ...]:
+        """See `AgentMemory.list`."""
+        return await self._do(lambda run: self._tree.list(run, path, recursive))
+
+    async def stat(self, path: str) -> Entry:
+        """See `AgentMemory.stat`."""
+        return await self._do(lambda run: self._tree.stat(run, path))
+
+    async def exists(self, path: str) -> bool:
+        """See `AgentMemory.exists`."""
+        return await self._do(lambda run: self._tree.exists(run, path))
+
+    def filesystem(self) -> AgentMemoryFileSystem:
+        """As `AgentMemory.filesystem`. Its calls block, so run them in a thread (`asyncio.to_thread`)."""
+        return AgentMemory(self._tree).filesystem()
+
+    async def aclose(self) -> None:
+        """See `AgentMemory.close`."""
+        await self._tree.aclose()
+
+    async def _map(self, function: Callable[[T], Coroutine[Any, Any, U]], items: Iterable[T]) -> Sequence[U]:
+        return await AsyncIORun().map(function, items, self._at_once)
+
+    def _do(self, start: Callable[[Run], Coroutine[Any, Any, T]]) -> Awaitable[T]:
+        return run_async(self._tree.backend, start)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.aclose()
