@@ -35,14 +35,20 @@ pytest_plugins = ["pytester"]
 
 _SECONDS_TO_START = 60
 _SLOW = (
-    "tests/backends/local/test_locks.py",
-    "tests/backends/local/test_trees.py",
+    "tests/audit/test_interrupts.py",
+    "tests/audit/test_processes.py",
+    "tests/backends/",
+    "tests/cli/",
     "tests/examples/",
     "tests/faults/",
+    "tests/integrations/",
+    "tests/mcp_server/",
     "tests/object_store/",
+    "tests/other_filesystems/",
+    "tests/test_uncopied.py",
     "tests/testing/",
 )
-"""What the tests that --fast leaves out begin with, besides those that need a server."""
+"""The files and folders that --fast leaves out, besides the tests that need a server."""
 _is_fast = False
 _PAGES = ("tests/faults/", "tests/object_store/test_fault_matrix.py", "tests/cli/test_wrong_inputs.py")
 """The beginnings of the node ids of tests that write pages."""
@@ -50,7 +56,7 @@ _PAGES = ("tests/faults/", "tests/object_store/test_fault_matrix.py", "tests/cli
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="also run the long tests")
-    parser.addoption("--fast", action="store_true", help="run only tests that start no server and damage no filesystem")
+    parser.addoption("--fast", action="store_true", help="run only quick tests that start no server: scripts/check")
     parser.addoption(
         "--s3-faults-page", metavar="FILE", help="write what the run of tests/object_store found to a page"
     )
@@ -80,9 +86,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
     return Scheduling(config, log)
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    path = collection_path.relative_to(config.rootpath).as_posix() if _is_fast else ""
+    return True if f"{path}/".startswith(_SLOW) or path in _SLOW else None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if _is_fast:
-        items[:] = [item for item in items if not item.nodeid.startswith(_SLOW)]
     if not config.getoption("--long"):
         for item in items:
             if item.get_closest_marker("long"):

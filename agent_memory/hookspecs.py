@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Self, TypeAlias
+from typing import Final, Literal, Self, TypeAlias
 
 import pluggy
 
 from agent_memory.backend import PROJECT, BackendFactory, Version, hookimpl
 
 __all__ = [
-    "PROJECT", "AuditCheckpoint", "BackendFactory", "Operation", "OperationKind", "Outcome", "Plugin", "hookimpl",
-    "hookspec",
+    "PROJECT", "READING", "AuditCheckpoint", "BackendFactory", "Operation", "OperationKind", "Outcome", "Plugin",
+    "hookimpl", "hookspec",
 ]  # fmt: skip
 
 hookspec = pluggy.HookspecMarker(PROJECT)
@@ -26,6 +26,8 @@ OperationKind: TypeAlias = Literal[
     "read", "stat", "exists", "list", "agent_ids", "write", "create", "append", "edit", "delete", "delete_tree",
     "rename", "copy", "forget",
 ]  # fmt: skip
+READING: Final[frozenset[OperationKind]] = frozenset({"read", "stat", "exists", "list", "agent_ids"})
+"""The kinds of operations that change no file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,11 @@ class Operation:
     size: int | None = None
     actor: str | None = None
     tool_call_id: str | None = None
+
+    @property
+    def changes(self) -> bool:
+        """Whether an operation of this kind can change files."""
+        return self.kind not in READING
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +120,7 @@ class Plugin:
     def close(self) -> None:
         """Release all resources; called by the last service that is closed, unless the plugin is shared.
 
-        A second call does nothing.
+        An implementation must allow a second call.
         """
 
     def send_checkpoints_to(self, receiver: Callable[[AuditCheckpoint], None]) -> None:

@@ -123,7 +123,7 @@ class Capabilities:
     conditional_delete: bool
     """``delete(Version)`` never deletes another state than this version; renaming a file needs it."""
     durability: Literal["none", "process", "full"]
-    """A returned write survives no crash ("none"), a crash of this process, or a crash of the machine ("full")."""
+    """A returned write survives no crash ("none"), a crash of this process ("process"), or of the machine ("full")."""
     exclusive_names: bool
     """A name is never a file and a directory at once, even with concurrent writers."""
     case_sensitive: bool

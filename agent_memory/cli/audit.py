@@ -6,18 +6,18 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, get_args
 
 import click
 
 from agent_memory.audit import Finding, LogLocation, Salts, facts_of, head, log_at, verify
-from agent_memory.cli.auditing import CHANGING, log_of_store
+from agent_memory.cli.auditing import log_of_store
 from agent_memory.cli.output import Exit, counted, note, printable, show_json
 from agent_memory.cli.paths import memory_path
 from agent_memory.cli.presence import require_store
 from agent_memory.cli.settings import Group, Settings, pass_settings
 from agent_memory.core import flows
-from agent_memory.hookspecs import AuditCheckpoint
+from agent_memory.hookspecs import READING, AuditCheckpoint, OperationKind
 from agent_memory.key import Key
 from agent_memory.key.quoting import field
 from agent_memory.plugins.checkpoints import checkpoints_in
@@ -30,6 +30,7 @@ _NO_LOG: Final = (
 _EDITED: Final = "edited"
 _TEXTS: Final = ("event", "time", "id", "actor", "agent", "operation", "path", "target", "outcome", "error", "digest")
 _OF_THE_LOG: Final = ("begin", "segment")
+_CHANGING: Final = frozenset(get_args(OperationKind)) - READING
 _UNCHANGED: Final = ("error", "denied")
 
 
@@ -160,7 +161,7 @@ def blame(settings: Settings, target: str | None, path: str) -> None:
     wanted, name = settings.agent, Key.tree().join(path).path
     found: dict[str, Record] = {}
     for number, record in enumerate(_records(settings, target)):
-        if record.get("agent") == wanted and record.get("operation") in CHANGING and _touches(record, name):
+        if record.get("agent") == wanted and record.get("operation") in _CHANGING and _touches(record, name):
             identity = str(record.get("id", number))
             if record.get("outcome") in _UNCHANGED and record.get("error") != "partial_operation":
                 found.pop(identity, None)

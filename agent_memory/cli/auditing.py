@@ -17,7 +17,6 @@ from agent_memory.key import Key
 from agent_memory.plugins.audit import AuditPlugin
 from agent_memory.registry import open_backend
 
-CHANGING: Final = ("write", "create", "append", "edit", "delete", "delete_tree", "rename", "copy", "forget")
 """Kinds of operations that are recorded; reads are not."""
 _STORAGE_FAILED: Final = ("file_operation", "read", "write", "append")
 """Kinds of storage errors: nothing has changed, and writing a record would fail as well."""
@@ -49,7 +48,7 @@ class ChangeRecorder:
     @hookimpl
     def agent_memory_after_operation(self, operation: Operation, outcome: Outcome) -> None:
         """Record a change."""
-        if operation.kind in CHANGING and outcome.error not in _STORAGE_FAILED and (audit := self._opened()):
+        if operation.changes and outcome.error not in _STORAGE_FAILED and (audit := self._opened()):
             audit.agent_memory_after_operation(operation, outcome)
 
     @hookimpl

@@ -27,14 +27,13 @@ from agent_memory.errors import (
     OperationDenied,
     OutcomeUnknownError,
 )
-from agent_memory.hookspecs import Operation, OperationKind, Outcome
+from agent_memory.hookspecs import READING, Operation, OperationKind, Outcome
 from agent_memory.key import Key
 from agent_memory.runtime.fork import call_in_child
 from agent_memory.runtime.io_loop import AsyncIORun
 from agent_memory.runtime.run import Run
 from agent_memory.runtime.threaded import ThreadedRun
 
-_READING = frozenset({"read", "stat", "exists", "list", "agent_ids"})
 _OF_DIRECTORIES = frozenset({"delete_tree", "forget", "rename", "copy"})
 _sequence = itertools.count(1)
 _process = os.urandom(6).hex()
@@ -247,7 +246,7 @@ class Scope(Uncopied):
             )
 
     def _permit(self, call: Call) -> None:
-        changes = call.kind not in _READING
+        changes = call.kind not in READING
         if changes and not self.writable:
             raise OperationDenied(f"{call.kind}: this view is read-only")
         for names in self.protected:

@@ -8,7 +8,7 @@ import pytest
 
 from agent_memory.backend import ANY, PRESENT, Appends, AppendWhen
 from agent_memory.errors import AgentMemoryFileNotFoundError, FileAlreadyExistsError, UnsupportedOperationError
-from agent_memory.testing._store import ContractBase, ContractStore
+from agent_memory.testing._store import ContractBase, ContractStore, refused
 
 
 class AppendingContract(ContractBase):
@@ -21,7 +21,7 @@ class AppendingContract(ContractBase):
             return store
         store.write("refused", b"old")
         for name in ("refused", "missing"):
-            with pytest.raises(UnsupportedOperationError):
+            with refused("compare_and_swap"):
                 store.append(name, b"new")
         assert (store.holds("refused"), store.holds("missing")) == (b"old", None)
         pytest.skip("the backend states that it cannot append, and refuses to")

@@ -94,7 +94,8 @@ class ListingContract(ContractBase):
             store.write(name, b"x")
         whole = store.list(recursive=recursive)
         pages = list(store.pages(recursive=recursive, limit=limit))
-        assert all(len(page.entries) + len(page.directories) <= limit for page in pages)
+        too_long = [found for page in pages if (found := len(page.entries) + len(page.directories)) > limit]
+        assert too_long == [], f"pages have more than {limit} names"
         files = [entry.path for page in pages for entry in page.entries]
         directories = [found.path for page in pages for found in page.directories]
         assert Counter(files) == Counter(entry.path for entry in whole.entries)

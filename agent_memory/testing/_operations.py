@@ -15,11 +15,10 @@ from agent_memory.errors import (
     FileAlreadyExistsError,
     FileTooLargeError,
     ReadError,
-    UnsupportedOperationError,
 )
 from agent_memory.memory import AgentMemory, AsyncAgentMemory
 from agent_memory.service import AgentMemoryService
-from agent_memory.testing._store import ContractBase, ContractStore
+from agent_memory.testing._store import ContractBase, ContractStore, refused
 from agent_memory.testing.stateful import check_against_model
 
 _TEXT = "é メモ\r\n\0 \U0001f600"
@@ -77,7 +76,7 @@ class OperationsContract(ContractBase):
         memory.write("b", "2")
         if not self.deletes(creating):
             for source, target in (("a/one", "c/d/one"), ("a", "c")):
-                with pytest.raises(UnsupportedOperationError):
+                with refused("conditional_delete"):
                     memory.rename(source, target)
             assert creating.names() == ("a/one", "b")
             return

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import ClassVar, cast
 
 import pytest
@@ -22,7 +23,7 @@ from agent_memory.backend import (
 )
 from agent_memory.core import flows
 from agent_memory.core.blocking import BlockingStore
-from agent_memory.errors import AgentMemoryFileNotFoundError
+from agent_memory.errors import AgentMemoryFileNotFoundError, UnsupportedOperationError
 from agent_memory.key import Key
 from agent_memory.memory import AgentMemory
 
@@ -33,6 +34,16 @@ _WRITERS = 16
 def key(name: str | Key) -> Key:
     """The key of a name in the tree that is the whole root; a key is returned unchanged."""
     return name if isinstance(name, Key) else Key.tree().join_prefix(name)
+
+
+@contextmanager
+def refused(capability: str) -> Iterator[None]:
+    """Fail unless the block raises `UnsupportedOperationError`, because the backend does not state a capability."""
+    try:
+        yield
+    except UnsupportedOperationError:
+        return
+    pytest.fail(f"capabilities.{capability} is false, so this has to raise UnsupportedOperationError", pytrace=False)
 
 
 class ContractStore:
@@ -52,7 +63,9 @@ class ContractStore:
 
     def read(self, name: str | Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY) -> Snapshot:
         """`Backend.read`."""
-        return self.blocking.read(key(name), start, end, when)
+        found = self.blocking.read(key(name), start, end, when)
+        assert isinstance(found.data, bytes), f"read() returned {type(found.data).__name__} instead of bytes as data"
+        return found
 
     def stat(self, name: str | Key) -> Entry:
         """`Backend.stat`."""

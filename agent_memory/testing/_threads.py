@@ -47,6 +47,13 @@ def winners(outcomes: Sequence[object], *losing: type[AgentMemoryError]) -> list
     return [place for place, outcome in enumerate(outcomes) if not isinstance(outcome, AgentMemoryError)]
 
 
+def the_winner(outcomes: Sequence[object], *losing: type[AgentMemoryError]) -> int:
+    """The index of the only action that returned; the others as for `winners`."""
+    found = winners(outcomes, *losing)
+    assert len(found) == 1, f"{len(found)} of {len(outcomes)} racers succeeded; exactly one may"
+    return found[0]
+
+
 def watch(change: Callable[[], None], observe: Callable[[], object], watchers: int) -> None:
     """Call ``observe`` repeatedly in threads, from before ``change`` begins until after it has ended.
 

@@ -73,9 +73,13 @@ class Roots:
 
     def check(self) -> None:
         """Open a root and list it; raises if the store cannot be used at all."""
-        store = BlockingStore(self.open(self.new()))
+        url = self.new()
+        store = BlockingStore(self.open(url))
         try:
             store.list(Key.tree(), limit=1)
+        except FileOperationError as error:
+            place = url.removeprefix(self._url.rstrip("/"))
+            raise type(error)(f"a new store at the URL with {place!r} at its end: {error.args[0]}") from error
         finally:
             store.close()
 

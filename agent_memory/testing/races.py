@@ -19,7 +19,7 @@ from agent_memory.errors import (
     FileAlreadyExistsError,
 )
 from agent_memory.testing._store import ContractStore
-from agent_memory.testing._threads import race, winners
+from agent_memory.testing._threads import race, the_winner, winners
 from agent_memory.testing._watching import WatchingContract
 
 __all__ = ["RaceContract", "race"]
@@ -44,7 +44,7 @@ class RaceContract(WatchingContract):
             outcomes = race(
                 partial(racer.write, name, data, ABSENT) for racer, data in zip(racers, contents, strict=True)
             )
-            (winner,) = winners(outcomes, FileAlreadyExistsError)
+            winner = the_winner(outcomes, FileAlreadyExistsError)
             assert creating.read(name).data == contents[winner]
             assert creating.read(name).version == outcomes[winner]
 
@@ -57,7 +57,7 @@ class RaceContract(WatchingContract):
             outcomes = race(
                 partial(racer.write, "shared", data, version) for racer, data in zip(racers, contents, strict=True)
             )
-            (winner,) = winners(outcomes, ConflictError)
+            winner = the_winner(outcomes, ConflictError)
             assert comparing.read("shared").data == contents[winner]
             version = comparing.read("shared").version
             assert version == outcomes[winner]
@@ -176,7 +176,7 @@ class RaceContract(WatchingContract):
             names = (f"{number}/x", f"{number}/x/y", f"{number}/x/y/z")
             seats = (creating, other, creating)
             outcomes = race(partial(seat.write, name, b"x", ABSENT) for seat, name in zip(seats, names, strict=True))
-            (winner,) = winners(outcomes, FileAlreadyExistsError)
+            winner = the_winner(outcomes, FileAlreadyExistsError)
             assert creating.names(str(number)) == (names[winner],)
 
     def test_of_racing_renames_of_one_file_exactly_one_wins(
@@ -187,7 +187,7 @@ class RaceContract(WatchingContract):
             outcomes = race(
                 partial(racer.memory().rename, "from/file", f"to/{place}") for place, racer in enumerate(racers)
             )
-            (winner,) = winners(outcomes, AgentMemoryFileNotFoundError, ConflictError)
+            winner = the_winner(outcomes, AgentMemoryFileNotFoundError, ConflictError)
             assert deleting.names() == (f"to/{winner}",)
             assert deleting.holds(f"to/{winner}") == b"%d" % number
             deleting.delete(f"to/{winner}")
@@ -202,7 +202,7 @@ class RaceContract(WatchingContract):
             outcomes = race(
                 partial(racer.memory().rename, name, "to") for racer, name in zip(racers, sources, strict=True)
             )
-            (winner,) = winners(outcomes, FileAlreadyExistsError)
+            winner = the_winner(outcomes, FileAlreadyExistsError)
             assert deleting.holds("to") == sources[winner].encode()
             assert deleting.names() == (*(name for name in sources if name != sources[winner]), "to")
             deleting.memory().delete_tree("")

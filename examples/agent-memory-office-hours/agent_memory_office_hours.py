@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
 from agent_memory import Operation, OperationDenied, Outcome, hookimpl
-
-_READING = ("read", "stat", "exists", "list", "agent_ids")
 
 
 class OfficeHours:
@@ -30,6 +29,7 @@ class OfficeHours:
         self._opens, self._closes, self._zone = opens, closes, ZoneInfo(zone)
         self._always = frozenset(always)
         self.changes: Counter[str | None] = Counter()
+        self._lock = threading.Lock()  # hooks run in several threads
 
     @hookimpl
     def agent_memory_before_operation(self, operation: Operation) -> None:
@@ -40,5 +40,6 @@ class OfficeHours:
 
     @hookimpl
     def agent_memory_after_operation(self, operation: Operation, outcome: Outcome) -> None:
-        if outcome.status == "ok" and operation.kind not in _READING:
-            self.changes[operation.actor] += 1
+        if outcome.status == "ok" and operation.changes:
+            with self._lock:
+                self.changes[operation.actor] += 1

@@ -4,7 +4,6 @@ import pytest
 from agent_memory_office_hours import OfficeHours
 
 from agent_memory import AgentMemoryService, OperationDenied
-from agent_memory.core.hooks import Hooks
 from agent_memory.hookspecs import Operation
 
 
@@ -13,15 +12,15 @@ def asked_at(hour: int, kind: str = "delete", actor: str | None = None) -> Opera
 
 
 def test_deletes_are_for_office_hours() -> None:
-    hooks = Hooks([OfficeHours(9, 17, always=("ops",))])
-    hooks.before(asked_at(9))
-    hooks.before(asked_at(16))
-    hooks.before(asked_at(20, "write"))
-    hooks.before(asked_at(20, actor="ops"))
+    ask = OfficeHours(9, 17, always=("ops",)).agent_memory_before_operation
+    ask(asked_at(9))
+    ask(asked_at(16))
+    ask(asked_at(20, "write"))
+    ask(asked_at(20, actor="ops"))
     for hour in (8, 17, 23):
         for kind in ("delete", "delete_tree", "forget"):
             with pytest.raises(OperationDenied, match="only from 9 to 17"):
-                hooks.before(asked_at(hour, kind))
+                ask(asked_at(hour, kind))
 
 
 def test_changes_are_counted_by_actor() -> None:
