@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
 from agent_memory.testing import FunctionalContract
@@ -67,6 +68,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     global _is_fast
     _is_fast = config.getoption("--fast")
+    settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("any machine")
     if not config.getoption("--long"):
         FunctionalContract.rounds, FunctionalContract.model_examples = 20, 10
 
