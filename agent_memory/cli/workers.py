@@ -85,20 +85,21 @@ def killed_while_writing(url: str, options: Mapping[str, object], agent: str, pa
 
 
 def _replace(connection: Connection, url: str, options: Mapping[str, object], agent: str, path: str) -> None:
-    """The process to be killed. It reports each version after the write, but the version to be killed at before it."""
+    """The process to be killed. It reports each version after the write.
+
+    It reports the version to be killed at before the write, and writes it again and again until it is killed.
+    """
     try:
         with (
             AuditPlugin(url, required=True, storage_options=options) as audit,
             AgentMemoryService(url, storage_options=options, plugins=[audit], actor="killed-writer") as service,
         ):
-            number = 0
-            while True:
-                number += 1
-                if number > KILLED_AT:
-                    connection.send(number)
+            for number in range(1, KILLED_AT + 1):
                 service.write_memory_file(agent, path, version_of(number))
-                if number <= KILLED_AT:
-                    connection.send(number)
+                connection.send(number)
+            connection.send(KILLED_AT + 1)
+            while True:
+                service.write_memory_file(agent, path, version_of(KILLED_AT + 1))
     except Exception as error:  # noqa: BLE001 - the parent reports it
         connection.send(f"{type(error).__name__}: {error}")
 

@@ -7,7 +7,9 @@ import os
 import pty
 import subprocess
 import threading
+import time
 from collections.abc import Callable
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 import pytest
@@ -92,9 +94,18 @@ def _read(terminal: int) -> bytes:
         return b""  # Linux ends a terminal without a writer with EIO
 
 
-@pytest.mark.parametrize("attempt", range(3))
-def test_a_killed_writer_leaves_a_complete_file_and_no_lock(tmp_path: Path, attempt: int) -> None:
-    url = (tmp_path / f"store {attempt}").as_uri()
+@pytest.mark.parametrize("late", [0.0, 0.01, 1.0])
+def test_a_killed_writer_leaves_a_complete_file_and_no_lock(
+    tmp_path: Path, late: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kill = SpawnProcess.kill
+
+    def kill_late(self: SpawnProcess) -> None:
+        time.sleep(late)  # the parent gets no processor
+        kill(self)
+
+    monkeypatch.setattr(SpawnProcess, "kill", kill_late)
+    url = (tmp_path / "store").as_uri()
     done = killed_while_writing(url, {}, "demo", "report.md")
     with AgentMemoryService(url) as service:
         text = service.read_memory_file("demo", "report.md")
