@@ -76,7 +76,7 @@ class Salts(Uncopied):
             WriteError: the storage failed.
         """
         key = self._key(agent)
-        with self._guard:  # no other thread may read the salt again meanwhile
+        with self._guard:  # so no other thread reads the salt again before it is destroyed
             self._destroyed = time.time()
             try:
                 self._location.store.run(tree_flows.forget, key)

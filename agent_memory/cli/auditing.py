@@ -17,7 +17,6 @@ from agent_memory.key import Key
 from agent_memory.plugins.audit import AuditPlugin
 from agent_memory.registry import open_backend
 
-"""Kinds of operations that are recorded; reads are not."""
 _STORAGE_FAILED: Final = ("file_operation", "read", "write", "append")
 """Kinds of storage errors: nothing has changed, and writing a record would fail as well."""
 

@@ -24,8 +24,8 @@ _MOST_PLACES = 10
 def edit(settings: Settings, path: str, replace: tuple[str, str] | None) -> None:
     """Change a file in your editor ($VISUAL, $EDITOR), or with --replace.
 
-    If another writer changes the file meanwhile, --replace works on the new text, and the text from the editor is kept
-    in a temporary file; the path of that file is printed.
+    If another writer changes the file before the write, --replace works on the new text. The text from the editor is
+    kept in a temporary file, and the command prints the path of that file.
     """
     if replace and not replace[0]:
         raise click.UsageError("--replace: OLD is empty")

@@ -37,8 +37,8 @@ class RecentWrites(Uncopied):
     def keep(self, name: str, state: State, write: Write) -> None:
         """Remember the state after a write, unless its data is over a quarter of the limit.
 
-        If another write began meanwhile, without waiting for this one, nothing is remembered: the current state may be
-        that of either write, or of neither.
+        If another write began before this one ended, nothing is remembered: the current state may be that of either
+        write, or of neither.
         """
         self.forget(name)
         if self._begun.get(name) is not write:

@@ -83,7 +83,7 @@ class AgentUsage(Uncopied):
     def count(self, listed: Mapping[str, int], began: float) -> None:
         """Replace the sizes by those of a listing; ``began``: its start (`time.monotonic`).
 
-        A listing can miss a file that is renamed meanwhile, so a file in a transfer keeps at least its known size.
+        A listing can miss a file that is renamed during it, so a file in a transfer keeps at least its known size.
         """
         self._settle(began)
         sizes = dict(listed)
@@ -135,9 +135,10 @@ class AgentUsage(Uncopied):
         self._overlapping.discard(operation)
 
     def end(self, operation: str) -> bool:
-        """Remove an operation that ended; returns whether no other operation touched its files meanwhile.
+        """Remove an operation that ended; return whether it was the only one on its files from its begin to its end.
 
-        If another one did, their order is unknown, and the results count with their largest size until a listing.
+        If another operation touched them, the order is unknown, and until a listing the results count with their
+        largest size.
         """
         alone = operation not in self._overlapping
         change = self._under_way.get(operation)

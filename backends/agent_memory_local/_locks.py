@@ -49,7 +49,7 @@ class StalePath(Exception):
 
 
 def retry_while_locked(key: Key, error: type[FileOperationError], attempt: Callable[[], T]) -> T:
-    """Run a change, and retry it with back-off while a lock is taken or the path is stale; holds no lock meanwhile.
+    """Run a change, and retry it with back-off while a lock is taken or the path is stale; a wait holds no lock.
 
     Raises:
         FileOperationError: of the type ``error``: a lock was taken until the deadline, by default `LOCK_SECONDS`.

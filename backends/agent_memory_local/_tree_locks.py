@@ -33,7 +33,7 @@ class TreeLocks(Uncopied):
         Raises:
             AgentMemoryFileNotFoundError: there is no such tree, and ``make`` is false.
             Busy: another writer moves or deletes directories of the tree, or waits to do so.
-            StalePath: the directory was removed or replaced meanwhile.
+            StalePath: the directory was removed or replaced during the wait.
         """
         held = self._idle.pop(key.base, None)
         if held is None or not held.is_open():

@@ -46,7 +46,7 @@ class DirectoryTree(Uncopied):
     Raises:
         AgentMemoryFileNotFoundError: the tree has no directory yet.
         WriteError: the lock was taken until the deadline, by default `agent_memory_local._locks.LOCK_SECONDS`.
-        StalePath: the directory was removed or replaced meanwhile.
+        StalePath: the directory was removed or replaced after it was opened.
     """
 
     __slots__ = ("_directory", "_walker")

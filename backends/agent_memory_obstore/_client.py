@@ -162,7 +162,8 @@ class ObstoreStore(Uncopied):
             else:
                 reply = await self._sent_patiently(name, data, attributes=attributes, mode=mode)
         etag, answered = _etag(reply), time.time()
-        sent = min(sent, answered - (time.monotonic() - began))  # the clock may have been set back meanwhile
+        # The system may have set the clock back during the request.
+        sent = min(sent, answered - (time.monotonic() - began))
         self._own = _OwnWrite(name, etag, attributes, sent, answered)
         return etag
 
