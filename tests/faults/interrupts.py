@@ -5,10 +5,13 @@ loop iteration. A profile function is called at the first two, so its exception 
 inside or outside of the same ``with`` and ``try`` blocks. (A trace function would also raise where no signal can:
 between the end of a ``with`` block and the call of ``__exit__``.) An interrupt before a system call stands for a system
 call that a signal ended before it had an effect.
+
+The garbage collector is off while a call is traced, because it would also finalize what other tests have left.
 """
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -84,11 +87,13 @@ def _traced(
                 found.append(_place(frame, event, argument))
                 handler()
 
+    gc.disable()
     sys.setprofile(profile)
     try:
         call()
     finally:
         sys.setprofile(None)
+        gc.enable()
     return seen
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import logging
+import os
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
@@ -14,6 +15,7 @@ import pytest
 
 from agent_memory import AgentMemory, AgentMemoryError
 from agent_memory_local import _locks
+from agent_memory_local._descriptor import Descriptor
 from tests.faults import page
 from tests.faults.interrupts import Place as Where
 from tests.faults.interrupts import count_places, interrupted_where
@@ -54,6 +56,31 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def places(count: int, long: bool) -> range:
     return range(1, count + 1, 1 if long else _STEP)
+
+
+@pytest.fixture
+def eager_collector() -> Iterator[None]:
+    """A garbage collector that runs at the next allocation."""
+    thresholds = gc.get_threshold()
+    gc.set_threshold(1)
+    yield
+    gc.set_threshold(*thresholds)
+
+
+@pytest.mark.usefixtures("eager_collector")
+def test_garbage_of_another_test_has_no_places(tmp_path: Path) -> None:
+    kept: list[object] = []
+
+    def open_directory() -> Descriptor:
+        return Descriptor(os.open(tmp_path, os.O_RDONLY))
+
+    def leave_garbage_and_allocate() -> None:
+        cycle: list[object] = [open_directory()]
+        cycle.append(cycle)
+        del cycle
+        _ = [[] for _ in range(1_000)]
+
+    assert count_places(leave_garbage_and_allocate) == count_places(lambda: kept.append(open_directory()))
 
 
 @on_disk
