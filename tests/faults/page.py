@@ -89,9 +89,9 @@ class Results:
 
 
 PAGE = """\
-# What was killed, failed and switched off
+# Faults on local disk
 
-Every number is a try of one run; the page is written by that run and by nobody else:
+Every number counts tries of one run, which writes this page:
 
 ```sh
 {command}
@@ -99,71 +99,73 @@ Every number is a try of one run; the page is written by that run and by nobody 
 
 {facts}
 
-"34 of 34" is 34 tries that kept every promise: what is there is the old or the new state, never a torn one; what was
-acknowledged is there; nothing beside the root was touched; listings show no temporary file; the same operation works
-again, and so does the next. {failures}
+"34 of 34" means that 34 tries kept every promise. The files are in the old or the new state, never in a mixture. Every
+acknowledged change is stored. Nothing beside the root was touched. Listings show no temporary file. The same operation
+and a following one work. {failures}
 
 ## Processes killed
 
-`kill -9` before the 1st, 2nd, … call of an operation, and right after it acknowledged. The calls are those that reach
-the kernel: a seccomp filter hands each one to `tests/faults/shim.c`. They were counted first. *Half-way* is a kill when
-half of a write's bytes are written; an append's line may then be torn, and the next record still begins a new one. An
+The process gets `kill -9` before the 1st, 2nd, … system call of an operation, and right after the acknowledgement. A
+seccomp filter passes each system call to `tests/faults/shim.c`; they are counted first. *Half-way*: half of the bytes
+of a write are written. The last line of an append may then be torn, and the next append still begins a new line. An
 *older system* has no `openat2`, no `renameat2` and no nameless files (`O_TMPFILE`).
 
 {kills}
 
-*Audited* is the same with an `AuditPlugin(required=True, intent=True)`, its log's calls included: what was acknowledged
-has a record, what changed anything was announced by one, and the log verifies after the next process went on in it.
+*Audited* is the same with an `AuditPlugin(required=True, intent=True)`, including the system calls of its log. Each
+acknowledged operation has a record, and each change was announced by a record. The log verifies after the next process
+has continued it.
 
-*Audited, interrupted* is an exception at each place where Python can run a signal's handler: the log is intact, what
-changed anything has its record, and the next operation works.
+*Audited, interrupted*: an exception is raised at each place where Python can run the handler of a signal. The log is
+intact, each change has its record, and the next operation works.
 
-A process that goes on writing, killed at a random moment: each record that was acknowledged is there once, whole.
+In the next table a process writes without a pause until it is killed at a random moment. Each acknowledged record is
+stored once and whole.
 
 {loops}
 
 ## Interrupts
 
-An exception like that of a signal's handler (Ctrl-C), raised at every place of an operation where CPython can run such
-a handler: when a function of ours begins, before and after each call of C code. What is there is the old or the new
-state, no lock is left that the next call would wait for, and the same operation works again, in the same process.
+An exception like that of Ctrl-C is raised at every place of an operation where CPython can run the handler of a
+signal: at the beginning of each function of this package, and before and after each call of C code. The files are in
+the old or the new state, no lock is left, and the same operation works again in the same process.
 
 {interrupts}
 
-Python cannot promise that no descriptor stays open: between the system call that opens one and the statement that
-keeps its number, and at the beginning of the function that closes it, no `with` and no `finally` is in force.
-{descriptors} At every other place none stayed open.
+Python cannot promise that no descriptor stays open. Neither `with` nor `finally` protects the code between the system
+call that opens a descriptor and the statement that stores its number, or the beginning of the function that closes it.
+{descriptors} At all other places none stayed open.
 
 ## Calls that fail
 
-Each call of an operation failed with EIO, and those that need room also with ENOSPC and EDQUOT, also after half a
-write. An error is a `FileOperationError`, the old content is there (an `OutcomeUnknownError` may mean the new one), no
-temporary is left, and no message names a host path. *Short writes*: every write takes half of what it is given. *File
-size limit* is `RLIMIT_FSIZE`; *full* is a filesystem without a free byte.
+Each system call of an operation fails with EIO; calls that need space also fail with ENOSPC and EDQUOT, also after
+half of a write. The error is a `FileOperationError`, and the old content is stored; after `OutcomeUnknownError` it may
+be the new content. No temporary file is left, and no message contains a host path. *Short writes*: every write writes
+half of its bytes. *File size limit* is `RLIMIT_FSIZE`. *Full* is a filesystem without a free byte.
 
 {failing}
 
 ## Machines switched off
 
-A filesystem on a loop device, stopped by its shutdown ioctl without a flush of the journal, or with one (then what was
-renamed is on the disk and what was not synced may not be), mounted again and read. The moments: before each call that
-changes something, and right after the acknowledgement.
+A filesystem on a loop device is stopped by its shutdown ioctl, without or with a flush of the journal, then mounted
+again and read. After a flush, renames are on the disk, and unsynced content may be missing. The moments are before
+each system call that changes something, and right after the acknowledgement.
 
 {power}
 
-## Links put there while we work
+## Links exchanged during operations
 
-Another process exchanges a real directory, or the file itself, with a symbolic link to the outside as fast as it can,
-at four places on the way to a file, while an operation is tried again and again. An escape would be a byte of the
-outside read, a name of it listed, or anything in it changed. The controls resolve a path first and open it later: they
-have to be seen to escape.
+Another process exchanges a directory, or the file itself, with a symbolic link to the outside as fast as it can, at
+four places on the path of a file. Meanwhile an operation is repeated. An escape is a byte of the outside that was
+read, a name of it that was listed, or a change in it. The controls resolve a path first and open it later; the test
+must see them escape.
 
 {swaps}
 
-## What has to be found out
+## Controls
 
-Without this the numbers above would show nothing: plain code that does not keep the promises, under the same tests.
-"1 of 1" means that its loss was seen.
+Code that does not keep the promises runs under the same tests; otherwise the numbers above would prove nothing. "1 of
+1" means that the test detected its loss.
 
 {controls}
 """
@@ -173,7 +175,7 @@ def page(results: Results, command: str) -> str:
     """The page of one run."""
     facts = {"Kernel": f"{platform.system()} {platform.release()}", "Python": platform.python_version()}
     names = ("ext4", "XFS", "tmpfs")
-    failures = f"**{results.failures} tries did not; the run names them.**" if results.failures else "All did."
+    failures = f"**{results.failures} tries did not; the run names them.**" if results.failures else "All tries did."
     return PAGE.format(
         command=command,
         facts="\n".join(f"- {name}: {fact}" for name, fact in {**facts, **results.facts}.items()),

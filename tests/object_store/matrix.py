@@ -189,26 +189,26 @@ def _table(cells: Cells, engine: str, always: bool) -> str:
     return "\n".join([head, *rows])
 
 
-_PAGE = """# What a failing network does on S3
+_PAGE = """# Faults on S3
 
-Every cell is an operation of a run, through a proxy that injects the fault, and says how it ended, how many requests
-were sent, and how long it took. Afterwards the files were read past the proxy: what was reported is what is there. An
-operation that ends with an error other than `OutcomeUnknownError` changed nothing; a rename that failed may leave both
-names. The page is written by the run and by nobody else:
+Every cell is one operation through a proxy that injects the fault: its result, the number of requests, and the
+seconds. Afterwards the test reads the files without the proxy, and they agree with the result. An operation that ends
+with an error other than `OutcomeUnknownError` changed nothing; a failed rename may leave both names. One run writes
+this page:
 
 ```sh
 python -m pytest tests/object_store/test_fault_matrix.py --long --s3-faults-page docs/s3-faults.md
 ```
 
-"reset": the connection is cut before the request is forwarded; "reply lost": after; "hangs": no answer comes, for
-which the client is told to wait a second. A 409 does not befall an operation whose requests have no condition, nor a
-truncated body one that reads none.
+"reset": the connection is cut before the request is forwarded. "reply lost": it is cut after that. "hangs": there is
+no answer, and the client waits one second. A 409 has no effect on operations whose requests have no condition, and a
+truncated body has none on operations that read no body.
 
-## The first request of each kind meets the fault
+## The fault on the first request of each kind
 
 {s3fs_once}
 
-## Every request meets it, and the call has three seconds
+## The fault on every request, with a timeout of three seconds
 
 {s3fs_always}
 
@@ -222,8 +222,8 @@ truncated body one that reads none.
 
 ## Cancelled at every await
 
-An operation of an async caller is cancelled at its first await, another at its second, and so on to the end. Each
-leaves the old files or the new ones, no task and no turn to write, a limit that knows enough, and the next calls work.
+An async call is cancelled at its first await, another one at its second, and so on to the end. Afterwards the files
+are in the old or the new state, no task and no lock is left, no known size is too small, and the next calls work.
 
 {cancelled}
 """
