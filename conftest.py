@@ -172,7 +172,7 @@ def seaweedfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
         f"-s3.config={directory / 's3.json'}", f"-dir={directory}", *(f"-{port}={{port}}" for port in ports),
     ]  # fmt: skip
     command = [_script("weed"), "mini", *options]
-    yield from _serving("seaweedfs", command, directory, {"GOMEMLIMIT": "200MiB"})
+    yield from _serving("seaweedfs", command, directory)
 
 
 @pytest.fixture(scope="session")
