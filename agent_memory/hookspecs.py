@@ -146,7 +146,8 @@ def agent_memory_register_backends(register: Callable[[str, BackendFactory], Non
 def agent_memory_before_operation(operation: Operation) -> None:
     """Called after the names are parsed and before any I/O; raise `OperationDenied` to refuse the operation.
 
-    Any other exception refuses it too: guards fail closed.
+    Any other exception refuses it too: guards fail closed. Before an edit deletes its file, the hook is called again,
+    with the same ``id`` and the kind "delete"; the outcome of such an edit has no ``size`` and one file.
     """
 
 

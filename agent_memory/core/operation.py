@@ -10,7 +10,7 @@ import os
 import threading
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar, cast
 
@@ -258,6 +258,12 @@ class Scope(Uncopied):
         if self.hooks.see_content:
             return await call.run.offload(lambda: call.ask(lambda: self.hooks.apply_filters(call.operation, data)))
         return data
+
+    async def permit_delete(self, call: Call) -> None:
+        """Ask the guards whether an edit may delete its file: with the same id, and the kind "delete"."""
+        if self.hooks.guards:
+            operation = replace(call.operation, kind="delete")
+            await call.run.offload(lambda: call.ask(lambda: self.hooks.before(operation)))
 
     async def _tell(self, call: Call, failed: BaseException | None, raised: BaseException | None) -> None:
         """Call the remaining observers with the outcome; ``raised`` is the error that the caller will get."""

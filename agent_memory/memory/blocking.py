@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from agent_memory.backend import Entry
+from agent_memory.backend import ANY, Entry, ReadWhen
+from agent_memory.core.listed_part import ListedPart
 from agent_memory.core.part_flows import Blocks
+from agent_memory.core.precondition import Precondition
 from agent_memory.core.tree import Tree, TreeResult, WriteResult
-from agent_memory.memory.view import View, as_bytes, as_text
+from agent_memory.memory.view import View, as_bytes, as_text, of_bytes, of_text
 from agent_memory.reading.reader import Reader
 from agent_memory.runtime.run import step
 from agent_memory.runtime.runners import sync_run
@@ -30,7 +32,7 @@ class AgentMemory(View):
     Every method may raise `InvalidPathError` (a bad name), `OperationDenied` (a guard's veto), `FileOperationError`
     (the storage failed; `OutcomeUnknownError` if it is unknown whether a change took effect),
     `UnsupportedOperationError` (the backend does not promise the operation), `FileTooLargeError` (more bytes than the
-    backend's ``max_bytes``) and `InvalidContentError` (a malformed ``expected_sha256``). Apart from these, a method
+    backend's ``max_bytes``) and `InvalidContentError` (a malformed precondition). Apart from these, a method
     raises only the errors it lists.
     """
 
@@ -52,12 +54,37 @@ class AgentMemory(View):
         """Read a file's bytes; errors as `read`."""
         return step(self._tree.read(self._run, path))
 
-    def read_many(self, paths: Iterable[str]) -> dict[str, str]:
+    def read_many(self, paths: Iterable[str], *, missing_ok: bool = False) -> dict[str, str]:
         """Read several text files and return their texts by path; over a network 16 files concurrently.
 
         Each file is a separate operation. The first error ends the call and is raised; errors as `read`.
+
+        Args:
+            paths: the files.
+            missing_ok: whether a missing file is left out of the result instead of being an error.
         """
-        return step(self._tree.read_many(self._run, paths))
+        return step(self._tree.read_many(self._run, paths, self._tree.read_text, missing_ok))
+
+    def read_many_bytes(self, paths: Iterable[str], *, missing_ok: bool = False) -> dict[str, bytes]:
+        """Read the bytes of several files; otherwise as `read_many`."""
+        return step(self._tree.read_many(self._run, paths, self._tree.read, missing_ok))
+
+    def tail(self, path: str, lines: int) -> str:
+        r"""Read the last lines of a text file; on a large file only its end is read.
+
+        Args:
+            path: the file.
+            lines: how many lines, at least 1; a line ends at ``\n``, the last one may end with the file.
+
+        Raises:
+            FileTooLargeError: these lines have more bytes than the backend's ``max_bytes``, or one of them has more
+                than 16 MiB.
+            ConflictError: the file was rewritten during the call; appends are allowed.
+            ValueError: ``lines`` is not a positive whole number.
+
+        Other errors as `read`.
+        """
+        return step(self._tree.tail(self._run, path, lines))
 
     def scan(self, path: str, work: Callable[[Reader], Awaitable[T]]) -> T:
         """Read a file in ranges, in bounded memory, within one operation.
@@ -72,7 +99,9 @@ class AgentMemory(View):
         """
         return step(self._tree.scan(self._run, path, work))
 
-    def write(self, path: str, content: str, *, expected_sha256: str | None = None) -> WriteResult:
+    def write(
+        self, path: str, content: str, *, expected_sha256: str | None = None, expected_version: ReadWhen = ANY
+    ) -> WriteResult:
         """Replace or create a text file, and the directories above it, in one atomic step.
 
         The last writer wins. For files with several writers use `edit`, `append` or a precondition.
@@ -80,7 +109,10 @@ class AgentMemory(View):
         Args:
             path: the file.
             content: its whole new text.
-            expected_sha256: the SHA-256 of the content to replace.
+            expected_sha256: the SHA-256 of the content to replace; the file is read to compare it.
+            expected_version: the version to replace: `WriteResult.version`, or `Entry.version` where the storage has
+                versions (S3). No content is read. ``ANY`` is no precondition. A version of another file or another
+                storage is a `ConflictError`.
 
         Raises:
             InvalidContentError: ``content`` is not a str or not valid Unicode; raised before any I/O.
@@ -88,11 +120,15 @@ class AgentMemory(View):
             FileAlreadyExistsError: the name is a directory, or lies below a file.
             FileTooLargeError: more bytes than the backend's ``max_bytes``.
         """
-        return step(self._tree.write(self._run, path, as_text(content), expected_sha256))
+        expected = Precondition(expected_sha256, expected_version)
+        return step(self._tree.write(self._run, path, as_text(content), expected))
 
-    def write_bytes(self, path: str, content: bytes, *, expected_sha256: str | None = None) -> WriteResult:
+    def write_bytes(
+        self, path: str, content: bytes, *, expected_sha256: str | None = None, expected_version: ReadWhen = ANY
+    ) -> WriteResult:
         """Replace or create a file with any bytes; otherwise as `write`."""
-        return step(self._tree.write(self._run, path, as_bytes(content), expected_sha256))
+        expected = Precondition(expected_sha256, expected_version)
+        return step(self._tree.write(self._run, path, as_bytes(content), expected))
 
     def write_blocks(self, path: str, blocks: Iterable[bytes], size: int, *, create: bool = False) -> WriteResult:
         """Replace or create a file of any size in one atomic step, in bounded memory; otherwise as `write`.
@@ -122,6 +158,7 @@ class AgentMemory(View):
         separator: str = "",
         must_exist: bool = False,
         expected_sha256: str | None = None,
+        expected_version: ReadWhen = ANY,
     ) -> WriteResult:
         """Append text to a file, or create the file; concurrent appends all take effect, each whole.
 
@@ -132,6 +169,7 @@ class AgentMemory(View):
                 in the same atomic step. At most 64 bytes of UTF-8; plugins do not see it.
             must_exist: whether a missing file is an error; checked in the same atomic step.
             expected_sha256: the SHA-256 of the file's content before the append; with it the file is read.
+            expected_version: the file's version before the append, as in `write`; with it the file is read.
 
         The result's ``sha256`` is the digest of ``content``; other errors as `write`.
 
@@ -141,8 +179,8 @@ class AgentMemory(View):
             ConflictError: the file has other content than expected, or other writers were faster until the timeout
                 (see `with_timeout`); nothing was written.
         """
-        flow = self._tree.append(self._run, path, as_text(content), as_text(separator), must_exist, expected_sha256)
-        return step(flow)
+        expected = Precondition(expected_sha256, expected_version)
+        return step(self._tree.append(self._run, path, as_text(content), as_text(separator), must_exist, expected))
 
     def append_bytes(
         self,
@@ -152,10 +190,11 @@ class AgentMemory(View):
         separator: bytes = b"",
         must_exist: bool = False,
         expected_sha256: str | None = None,
+        expected_version: ReadWhen = ANY,
     ) -> WriteResult:
         """Append any bytes to a file, or create the file; otherwise as `append`."""
-        flow = self._tree.append(self._run, path, as_bytes(content), as_bytes(separator), must_exist, expected_sha256)
-        return step(flow)
+        expected = Precondition(expected_sha256, expected_version)
+        return step(self._tree.append(self._run, path, as_bytes(content), as_bytes(separator), must_exist, expected))
 
     def create(self, path: str, content: str) -> WriteResult:
         """Write a file that does not exist yet; exactly one of several concurrent creators succeeds.
@@ -169,30 +208,58 @@ class AgentMemory(View):
         """Write a file with any bytes that does not exist yet; otherwise as `create`."""
         return step(self._tree.create(self._run, path, as_bytes(content)))
 
-    def edit(self, path: str, change: Callable[[str], str], *, expected_sha256: str | None = None) -> WriteResult:
+    def edit(
+        self,
+        path: str,
+        change: Callable[[str], str | None],
+        *,
+        missing: str | None = None,
+        expected_sha256: str | None = None,
+        expected_version: ReadWhen = ANY,
+    ) -> WriteResult:
         """Replace a file's text by a function of it, without losing the changes of concurrent writers.
 
         Args:
             path: the file.
             change: a pure function from the old text to the new text. If another writer was faster, it is called
-                again with the newer text. If it returns equal text, nothing is written. Its exceptions propagate.
+                again with the newer text. If it returns equal text, nothing is written; if it returns None, the file
+                is deleted. Its exceptions propagate.
+            missing: the old text if there is no file; then the result of ``change`` creates the file.
             expected_sha256: the SHA-256 the content must have; with it, a conflict is not retried.
+            expected_version: the version the file must have, as in `write`; with it, a conflict is not retried.
 
         Raises:
-            AgentMemoryFileNotFoundError: no such file.
+            AgentMemoryFileNotFoundError: no such file, and ``missing`` is None or a state is expected.
+            FileAlreadyExistsError: the name is a directory, or lies below a file.
             ConflictError: the file has other content than expected, or other writers were faster until the timeout;
                 nothing was written.
         """
-        return step(self._tree.edit(self._run, path, change, expected_sha256))
+        old = None if missing is None else as_text(missing)
+        expected = Precondition(expected_sha256, expected_version)
+        return step(self._tree.edit(self._run, path, of_text(change), old, expected))
 
-    def delete(self, path: str, *, expected_sha256: str | None = None) -> None:
+    def edit_bytes(
+        self,
+        path: str,
+        change: Callable[[bytes], bytes | None],
+        *,
+        missing: bytes | None = None,
+        expected_sha256: str | None = None,
+        expected_version: ReadWhen = ANY,
+    ) -> WriteResult:
+        """Replace a file's bytes by a function of them; otherwise as `edit`."""
+        old = None if missing is None else as_bytes(missing)
+        expected = Precondition(expected_sha256, expected_version)
+        return step(self._tree.edit(self._run, path, of_bytes(change), old, expected))
+
+    def delete(self, path: str, *, expected_sha256: str | None = None, expected_version: ReadWhen = ANY) -> None:
         """Delete a file, and each directory that becomes empty.
 
         Raises:
             AgentMemoryFileNotFoundError: no such file.
             ConflictError: the file has other content than expected; nothing was deleted.
         """
-        step(self._tree.delete(self._run, path, expected_sha256))
+        step(self._tree.delete(self._run, path, Precondition(expected_sha256, expected_version)))
 
     def delete_tree(self, path: str) -> TreeResult:
         """Delete every file below a directory; ``""`` is the whole tree, which may be empty.
@@ -238,13 +305,32 @@ class AgentMemory(View):
         """Copy a file or a directory to a free name; never overwrites; errors as `rename`."""
         return step(self._tree.copy(self._run, path, new_path))
 
-    def list(self, path: str = "", *, recursive: bool = True) -> tuple[Entry, ...]:
+    def list(
+        self,
+        path: str = "",
+        *,
+        recursive: bool = True,
+        name_prefix: str = "",
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> tuple[Entry, ...]:
         """List the files below a directory, in the order of their paths' UTF-8 bytes; empty if there are none.
 
-        With ``recursive=False``: the files of this level, and its directories with ``is_directory`` set. Names in
-        storage that are not valid keys are skipped, and their number is logged.
+        Names in storage that are not valid keys are skipped, and their number is logged. The storage is asked for the
+        whole directory, also if only a part of the names is returned.
+
+        Args:
+            path: the directory.
+            recursive: if false, the files of this level, and its directories with ``is_directory`` set.
+            name_prefix: only names that begin with this text, without ``path``; not only whole segments.
+            after: only paths after this one, for example the last path of the previous call.
+            limit: the most entries.
+
+        Raises:
+            ValueError: ``limit`` is not a positive whole number.
         """
-        return step(self._tree.list(self._run, path, recursive))
+        part = ListedPart(name_prefix, after, limit).checked()
+        return step(self._tree.list(self._run, path, recursive, part))
 
     def stat(self, path: str) -> Entry:
         """Return a file's size in bytes and modification time in POSIX seconds.
@@ -257,6 +343,10 @@ class AgentMemory(View):
     def exists(self, path: str) -> bool:
         """Whether a file has this name; False for a directory."""
         return step(self._tree.exists(self._run, path))
+
+    def is_directory(self, path: str) -> bool:
+        """Whether there are files below this name; always True for ``""``, the whole tree."""
+        return step(self._tree.is_directory(self._run, path))
 
     def _map(self, function: Callable[[T], Coroutine[Any, Any, U]], items: Iterable[T]) -> Sequence[U]:
         """Run a function that never suspends on several files."""

@@ -6,11 +6,11 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from agent_memory.backend import AnyBackend, BlockingBackend, Capabilities, Uncopied
 from agent_memory.core.actor import Actor
-from agent_memory.core.flows import raw_bytes, text_bytes
+from agent_memory.core.flows import decode, raw_bytes, text_bytes
 from agent_memory.core.hooks import Hooks
 from agent_memory.core.protected_names import ProtectedNames
 from agent_memory.core.tree import Tree, checked_timeout
@@ -18,9 +18,6 @@ from agent_memory.core.tree_flows import AT_ONCE
 from agent_memory.key import Key
 from agent_memory.plugins.logging import LoggingPlugin
 from agent_memory.registry import open_backend
-
-if TYPE_CHECKING:
-    pass
 
 
 class View(Uncopied):
@@ -113,3 +110,23 @@ def as_text(content: str) -> Callable[[], bytes]:
 def as_bytes(content: bytes) -> Callable[[], bytes]:
     """Content of a file from bytes, checked when it is needed."""
     return partial(raw_bytes, content)
+
+
+def of_text(change: Callable[[str], str | None]) -> Callable[[Key, bytes], bytes | None]:
+    """A function of a file's text as a function of its bytes."""
+
+    def changed(key: Key, data: bytes) -> bytes | None:
+        text = change(decode(key, data))
+        return None if text is None else text_bytes(text)
+
+    return changed
+
+
+def of_bytes(change: Callable[[bytes], bytes | None]) -> Callable[[Key, bytes], bytes | None]:
+    """A function of a file's bytes; its result is checked."""
+
+    def changed(_: Key, data: bytes) -> bytes | None:
+        new = change(data)
+        return None if new is None else raw_bytes(new)
+
+    return changed

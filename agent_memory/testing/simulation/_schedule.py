@@ -13,6 +13,8 @@ from typing import Any, Final, ParamSpec, TypeVar
 
 from agent_memory.backend import Backend, Deadline, deadline_scope
 from agent_memory.core import flows
+from agent_memory.core.editing import EditHooks, edit
+from agent_memory.core.precondition import Precondition
 from agent_memory.errors import (
     AgentMemoryError,
     AgentMemoryFileNotFoundError,
@@ -180,21 +182,28 @@ class _SimulatedWriter:
         if kind == "append":
             await flows.append(store, run, _KEY, data)
         elif kind == "prepend":
-            await flows.edit(store, run, _KEY, lambda text: line + text, _passed, None)
+            await edit(store, run, _KEY, lambda old: data + old, _HOOKS)
         elif kind == "swap":
             old = "".join(f"{each}\n" for each in known or ()).encode()
-            await flows.write(store, run, _KEY, old + data, hashlib.sha256(old).hexdigest())
+            await flows.write(store, run, _KEY, old + data, Precondition(hashlib.sha256(old).hexdigest()))
         elif kind == "create":
             await flows.create(store, run, _KEY, data)
         elif kind == "write":
-            await flows.write(store, run, _KEY, data, None)
+            await flows.write(store, run, _KEY, data)
         else:
             return tuple((await flows.read(store, run, _KEY)).data.decode().split())
         return None
 
 
-async def _passed(data: bytes) -> bytes:
+async def _unfiltered(data: bytes) -> bytes:
     return data
+
+
+async def _permitted() -> None:
+    return
+
+
+_HOOKS = EditHooks(_unfiltered, _permitted)
 
 
 class _SimulatedRun:
