@@ -100,9 +100,12 @@ ON_A_TREE = {
     "read": case("read", "a.md"),
     "read_bytes": case("read", "a.md"),
     "read_many": replace(case("read", "a.md"), args=(["a.md"],)),
+    "read_many_bytes": replace(case("read", "a.md"), args=(["a.md"],)),
+    "tail": case("read", "a.md", 2),
     "scan": case("read", "a.md", in_two_reads),
     "stat": case("stat", "a.md"),
     "exists": case("exists", "a.md"),
+    "is_directory": case("exists", "dir"),
     "list": case("list", "dir"),
     "write": case("write", "a.md", "new", size=3, content=b"new"),
     "write_bytes": case("write", "a.md", b"\xff\0", size=2, content=b"\xff\0"),
@@ -112,6 +115,7 @@ ON_A_TREE = {
     "append": case("append", "a.md", "new", size=3, content=b"new"),
     "append_bytes": case("append", "a.md", b"\xff\0", size=2, content=b"\xff\0"),
     "edit": case("edit", "a.md", str.upper, content=b"OLD"),
+    "edit_bytes": case("edit", "a.md", bytes.upper, content=b"OLD"),
     "delete": case("delete", "a.md"),
     "delete_tree": case("delete_tree", "dir"),
     "forget": case("forget", "dir"),
@@ -493,6 +497,33 @@ def test_an_edit_is_checked_once_per_attempt_and_reported_once() -> None:
     assert contents == [b"mine!", b"theirs!", b"theirs!"]
     assert [operation.kind for operation in recorder.before] == ["write", "edit"]
     assert recorder.after[1][1].attempts == 3
+
+
+@sync_and_async
+def test_an_edit_that_deletes_its_file_asks_the_guards_once_more_and_is_reported_once(kind: Kind) -> None:
+    recorder = Recorder()
+    memory = opened(AsyncAgentMemory, kind(Counting()), recorder)
+    perform(memory, "edit", "a.md", lambda _: None)
+    edit, delete = recorder.before
+    assert (edit.kind, delete) == ("edit", replace(edit, kind="delete"))
+    assert [operation for operation, _ in recorder.after] == [edit]
+    outcome = recorder.outcome()
+    assert (outcome.status, outcome.files, outcome.size, outcome.sha256) == ("ok", 1, None, None)
+    assert recorder.checked == []
+
+
+@sync_and_async
+def test_a_guard_of_deletions_also_refuses_an_edit_that_deletes(kind: Kind) -> None:
+    class Keeps:
+        @hookimpl
+        def agent_memory_before_operation(self, operation: Operation) -> None:
+            if operation.kind == "delete":
+                raise OperationDenied("nothing is deleted here")
+
+    memory = opened(AgentMemory, kind(Counting()), Keeps())
+    with pytest.raises(OperationDenied, match="nothing is deleted here"):
+        perform(memory, "edit", "a.md", lambda _: None)
+    assert perform(memory, "read", "a.md")
 
 
 @pytest.mark.parametrize("method", ["write", "write_bytes", "create", "append", "edit"])

@@ -111,12 +111,12 @@ def test_the_calls_that_frameworks_need_cost_the_documented_requests(
         "PUT": 1,
     }
     assert cost(lambda: memory.edit("new.md", str.upper, missing="y")) == {"GET": 1, "PUT": 1}
-    version = memory.stat("a.md").version
-    assert version is not None
-    assert cost(lambda: memory.write("a.md", "y", expected_version=version)) == {"PUT": 1}
-    version = memory.write("a.md", "z").version
-    assert version is not None
-    assert cost(lambda: memory.write("a.md", "y", expected_version=version)) == {"PUT": 1}
+    seen = memory.stat("a.md").version
+    assert seen is not None
+    assert cost(lambda: memory.write("a.md", "y", expected_version=seen)) == {"PUT": 1}
+    written = memory.write("a.md", "z").version
+    assert written is not None
+    assert cost(lambda: memory.write("a.md", "y", expected_version=written)) == {"PUT": 1}
     listed = memory.list(name_prefix="a")[0].version
     assert listed is not None
     assert cost(lambda: memory.write("a.md", "z", expected_version=listed)) == {"HEAD": 1, "PUT": 1}
