@@ -5,8 +5,10 @@ Its methods are coroutines over a `Run`; `agent_memory.memory` runs them for syn
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple, TypeVar, cast
@@ -17,15 +19,23 @@ from agent_memory.core.flows import Effect
 from agent_memory.core.listed_part import WHOLE, ListedPart
 from agent_memory.core.operation import Call, Content, Flow, Scope
 from agent_memory.core.precondition import ANY_STATE, Precondition
-from agent_memory.errors import AgentMemoryFileNotFoundError, InvalidContentError, InvalidPathError
+from agent_memory.errors import (
+    AgentMemoryFileNotFoundError,
+    FileAlreadyExistsError,
+    InvalidContentError,
+    InvalidPathError,
+    ReadError,
+)
 from agent_memory.hookspecs import OperationKind
-from agent_memory.key import Key, is_agent_id
+from agent_memory.key import Key, decode_segment, encode_segment, is_agent_id, segments
 from agent_memory.reading.lines import last_lines
 from agent_memory.reading.reader import Reader
 from agent_memory.runtime.run import Run
 from agent_memory.runtime.runners import aclose_backend, close_backend
 from agent_memory.runtime.threads import in_thread
 
+_TEXTS = ".texts"
+"""The directory of the texts whose path segment contains only their digest."""
 _MOST_SEPARATOR = 64
 """The maximum bytes of a separator. The limit is low because the guards of content do not see separators."""
 T = TypeVar("T")
@@ -182,6 +192,25 @@ class Tree(Scope):
 
     async def create(self, run: Run, path: str, content: Content) -> WriteResult:
         return await self._write(run, "create", path, lambda c: flows.create(c.store, c.run, c.key, c.data), content)
+
+    async def record_segment(self, run: Run, text: str, suffix: str) -> str:
+        segment = encode_segment(text, suffix)
+        if digest := segments.hashed_digest(segment.removesuffix(suffix)):
+            with suppress(FileAlreadyExistsError):  # recorded before
+                await self.create(run, f"{_TEXTS}/{digest}", lambda: segments.to_bytes(text))
+        return segment
+
+    async def segment_text(self, run: Run, segment: str, suffix: str) -> str:
+        try:
+            return decode_segment(segment, suffix)
+        except InvalidPathError as error:
+            if error.rule != "hashed":
+                raise
+        digest = segments.hashed_digest(segment.removesuffix(suffix))
+        data = await self.read(run, f"{_TEXTS}/{digest}")
+        if hashlib.sha256(data).hexdigest() != digest:
+            raise ReadError("the record of a segment's text has been changed", path=f"{_TEXTS}/{digest}")
+        return segments.to_text(data)
 
     async def write_blocks(self, run: Run, path: str, blocks: part_flows.Blocks, create: bool) -> WriteResult:
         if not self._goes_in_parts(blocks.size):

@@ -161,6 +161,14 @@ class AsyncAgentMemory(View):
         """See `AgentMemory.copy`."""
         return await self._do(lambda run: self._tree.copy(run, path, new_path))
 
+    async def record_segment(self, text: str, suffix: str = "") -> str:
+        """See `AgentMemory.record_segment`."""
+        return await self._do(lambda run: self._tree.record_segment(run, text, suffix))
+
+    async def segment_text(self, segment: str, suffix: str = "") -> str:
+        """See `AgentMemory.segment_text`."""
+        return await self._do(lambda run: self._tree.segment_text(run, segment, suffix))
+
     async def list(
         self,
         path: str = "",

@@ -305,6 +305,22 @@ class AgentMemory(View):
         """Copy a file or a directory to a free name; never overwrites; errors as `rename`."""
         return step(self._tree.copy(self._run, path, new_path))
 
+    def record_segment(self, text: str, suffix: str = "") -> str:
+        """Encode any text as `encode_segment` does; if its segment is hashed, keep the text in a file of this tree.
+
+        The file is ``.texts/<SHA-256>``. It is created once, by one operation.
+        """
+        return step(self._tree.record_segment(self._run, text, suffix))
+
+    def segment_text(self, segment: str, suffix: str = "") -> str:
+        """Return the text of a segment that `encode_segment` or `record_segment` made.
+
+        Raises:
+            InvalidPathError: no text has this segment.
+            AgentMemoryFileNotFoundError: the segment is hashed, and its text is not recorded in this tree.
+        """
+        return step(self._tree.segment_text(self._run, segment, suffix))
+
     def list(
         self,
         path: str = "",

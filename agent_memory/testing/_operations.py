@@ -16,6 +16,7 @@ from agent_memory.errors import (
     FileTooLargeError,
     ReadError,
 )
+from agent_memory.key import encode_segment
 from agent_memory.memory import AgentMemory, AsyncAgentMemory, WriteResult
 from agent_memory.service import AgentMemoryService
 from agent_memory.testing._store import ContractBase, ContractStore, refused
@@ -136,6 +137,17 @@ class OperationsContract(ContractBase):
         assert memory.tail("log", 2) == "line 49999\nend"
         assert len(memory.tail("log", 20_000).splitlines()) == 20_000
         assert memory.tail("log", 60_000) == memory.read("log")
+
+    def test_any_text_names_a_file_and_is_found_again(self, creating: ContractStore) -> None:
+        memory = creating.memory()
+        for text in ("thread:1/ä", "記" * 200, "x" * 300):
+            segment = memory.record_segment(text, ".json")
+            memory.write(f"threads/{segment}", "x")
+            assert memory.segment_text(memory.record_segment(text)) == text
+        names = [entry.key.name for entry in memory.list("threads")]
+        assert {memory.segment_text(name, ".json") for name in names} == {"thread:1/ä", "記" * 200, "x" * 300}
+        with pytest.raises(AgentMemoryFileNotFoundError):
+            memory.segment_text(encode_segment("y" * 300))
 
     def test_a_condition_on_the_content_decides_about_a_delete(self, deleting: ContractStore) -> None:
         memory = deleting.memory()

@@ -37,6 +37,7 @@ from agent_memory import (
     OutcomeUnknownError,
     PathTraversalError,
     ReadError,
+    encode_segment,
     hookimpl,
     hookspecs,
 )
@@ -96,6 +97,9 @@ async def in_two_reads(reader: Reader) -> bytes:
     return await reader.read(0, 1) + await reader.read(1, 3)
 
 
+LONG = "x" * 241
+RECORD = f".texts/{hashlib.sha256(LONG.encode()).hexdigest()}"
+UNRECORDED = "y" * 241
 ON_A_TREE = {
     "read": case("read", "a.md"),
     "read_bytes": case("read", "a.md"),
@@ -111,6 +115,16 @@ ON_A_TREE = {
     "write_bytes": case("write", "a.md", b"\xff\0", size=2, content=b"\xff\0"),
     "write_blocks": case("write", "a.md", [b"\xff", b"\0"], 2, size=2, content=b"\xff\0"),
     "create": case("create", "new.md", "\u00e9", size=2, content="\u00e9".encode()),
+    "record_segment": replace(
+        case(
+            "create",
+            f".texts/{hashlib.sha256(UNRECORDED.encode()).hexdigest()}",
+            size=241,
+            content=UNRECORDED.encode(),
+        ),
+        args=(UNRECORDED,),
+    ),
+    "segment_text": replace(case("read", RECORD), args=(encode_segment(LONG),)),
     "create_bytes": case("create", "new.md", b"\xff", size=1, content=b"\xff"),
     "append": case("append", "a.md", "new", size=3, content=b"new"),
     "append_bytes": case("append", "a.md", b"\xff\0", size=2, content=b"\xff\0"),
@@ -265,6 +279,7 @@ def opened(cls: type[AnyView], backend: AnyBackend, *plugins: object) -> AnyView
     assert isinstance(store, Counting)
     for name in ("a.md", "dir/b.md"):
         store.write(top.join(name), b"old")
+    store.write(top.join(RECORD), LONG.encode())
     if issubclass(cls, AgentMemory | AsyncAgentMemory):
         return cls.open(backend, plugins=plugins)
     view = cls(backend, plugins=plugins)
