@@ -64,7 +64,8 @@ class Outcome:
     ``sha256`` is the digest of the written bytes (of an append: the appended bytes); ``before_sha256`` is the digest of
     the old content, only if the operation read it anyway. ``error`` is the error's ``kind``, None for a denied
     operation. ``files`` is the number of files of an operation on many; ``skipped`` is the number of names in storage
-    that are not valid keys.
+    that are not valid keys. ``replayed``: the operation changed nothing, because an earlier one with the same
+    idempotency key had made the change; then sizes, digests and ``version`` are None.
     """
 
     status: Literal["ok", "denied", "error", "unknown"]
@@ -77,6 +78,7 @@ class Outcome:
     files: int | None = None
     skipped: int = 0
     error: str | None = None
+    replayed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,6 +62,7 @@ class Effect:
     """The result of an operation; None if not known without extra cost. Sizes in bytes, digests hexadecimal SHA-256.
 
     ``before_sha256`` is the digest of the old content, if the operation read it; ``sha256`` of the written content.
+    ``replayed``: an earlier call with the same idempotency key had this result; this one changed nothing.
     """
 
     size: int | None = None
@@ -74,6 +75,7 @@ class Effect:
     entries: tuple[Entry, ...] = ()
     files: int | None = None
     skipped: int = 0
+    replayed: bool = False
 
 
 async def read(store: Backend, run: Run, key: Key) -> Effect:

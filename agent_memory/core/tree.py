@@ -16,9 +16,11 @@ from typing import NamedTuple, TypeVar, cast
 from agent_memory.backend import ABSENT, ANY, PRESENT, AnyBackend, AppendWhen, Entry, Version
 from agent_memory.core import editing, flows, part_flows, tree_flows
 from agent_memory.core.flows import Effect
+from agent_memory.core.idempotency import apply_once, forget_receipts
 from agent_memory.core.listed_part import WHOLE, ListedPart
 from agent_memory.core.operation import Call, Content, Flow, Scope
 from agent_memory.core.precondition import ANY_STATE, Precondition
+from agent_memory.core.receipts import IdempotencyKey
 from agent_memory.errors import (
     AgentMemoryFileNotFoundError,
     FileAlreadyExistsError,
@@ -80,10 +82,17 @@ def checked_timeout(seconds: float | None, backend: AnyBackend) -> float | None:
     Raises:
         ValueError: ``seconds`` is not a positive number.
     """
-    if seconds is None:
-        return backend.timeout
+    return backend.timeout if seconds is None else checked_seconds("timeout", seconds)
+
+
+def checked_seconds(name: str, seconds: float) -> float:
+    """Return a number of seconds.
+
+    Raises:
+        ValueError: ``seconds`` is not a positive number.
+    """
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
-        raise ValueError(f"timeout must be a positive number of seconds, not {seconds!r}")
+        raise ValueError(f"{name} must be a positive number of seconds, not {seconds!r}")
     return float(seconds)
 
 
@@ -185,13 +194,28 @@ class Tree(Scope):
         )
         return tuple(entry.path for entry in call.result.entries if entry.is_directory and is_agent_id(entry.path))
 
-    async def write(self, run: Run, path: str, content: Content, expected: Precondition = ANY_STATE) -> WriteResult:
-        return await self._write(
-            run, "write", path, lambda c: flows.write(c.store, c.run, c.key, c.data, expected.checked()), content
-        )
+    async def write(
+        self,
+        run: Run,
+        path: str,
+        content: Content,
+        expected: Precondition = ANY_STATE,
+        once: IdempotencyKey | None = None,
+    ) -> WriteResult:
+        def flow(c: Call) -> Awaitable[Effect]:
+            return flows.write(c.store, c.run, c.key, c.data, expected.checked())
 
-    async def create(self, run: Run, path: str, content: Content) -> WriteResult:
-        return await self._write(run, "create", path, lambda c: flows.create(c.store, c.run, c.key, c.data), content)
+        return await self._write(run, "write", path, self._once(flow, once), content)
+
+    async def create(self, run: Run, path: str, content: Content, once: IdempotencyKey | None = None) -> WriteResult:
+        def flow(c: Call) -> Awaitable[Effect]:
+            return flows.create(c.store, c.run, c.key, c.data)
+
+        return await self._write(run, "create", path, self._once(flow, once), content)
+
+    def _once(self, flow: Flow, once: IdempotencyKey | None) -> Flow:
+        """The flow of a call that may have an idempotency key."""
+        return flow if once is None else lambda c: apply_once(c, flow, once.checked(), self.window)
 
     async def record_segment(self, run: Run, text: str, suffix: str) -> str:
         segment = encode_segment(text, suffix)
@@ -236,6 +260,7 @@ class Tree(Scope):
         separator: Content,
         must_exist: bool,
         expected: Precondition = ANY_STATE,
+        once: IdempotencyKey | None = None,
     ) -> WriteResult:
         def flow(c: Call) -> Awaitable[Effect]:
             when: AppendWhen = PRESENT if must_exist else ANY
@@ -246,7 +271,7 @@ class Tree(Scope):
                 c.store, c.run, c.key, c.data, separator=between, when=when, expected=expected.checked()
             )
 
-        return await self._write(run, "append", path, flow, content)
+        return await self._write(run, "append", path, self._once(flow, once), content)
 
     async def edit(
         self,
@@ -255,16 +280,29 @@ class Tree(Scope):
         change: Callable[[Key, bytes], bytes | None],
         missing: Content | None = None,
         expected: Precondition = ANY_STATE,
+        once: IdempotencyKey | None = None,
     ) -> WriteResult:
         def flow(c: Call) -> Awaitable[Effect]:
+            def changed(data: bytes) -> bytes | None:
+                try:
+                    return change(c.key, data)
+                except Exception as error:
+                    c.raised_by_caller = error
+                    raise
+
             hooks = editing.EditHooks(partial(self.apply_filters, c), partial(self.permit_delete, c))
             of_none = None if missing is None else missing()
-            return editing.edit(c.store, c.run, c.key, partial(change, c.key), hooks, expected.checked(), of_none)
+            return editing.edit(c.store, c.run, c.key, changed, hooks, expected.checked(), of_none)
 
-        return await self._write(run, "edit", path, flow)
+        return await self._write(run, "edit", path, self._once(flow, once))
 
-    async def delete(self, run: Run, path: str, expected: Precondition = ANY_STATE) -> None:
-        await self.operate(run, "delete", path, lambda c: flows.delete(c.store, c.run, c.key, expected.checked()))
+    async def delete(
+        self, run: Run, path: str, expected: Precondition = ANY_STATE, once: IdempotencyKey | None = None
+    ) -> None:
+        def flow(c: Call) -> Awaitable[Effect]:
+            return flows.delete(c.store, c.run, c.key, expected.checked())
+
+        await self.operate(run, "delete", path, self._once(flow, once))
 
     async def delete_tree(self, run: Run, path: str) -> TreeResult:
         def flow(c: Call) -> Awaitable[Effect]:
@@ -273,7 +311,12 @@ class Tree(Scope):
         return await self._remove(run, "delete_tree", path, flow)
 
     async def forget(self, run: Run, path: str) -> TreeResult:
-        return await self._remove(run, "forget", path, lambda c: tree_flows.forget(c.store, c.run, c.key))
+        async def flow(c: Call) -> Effect:
+            effect = await tree_flows.forget(c.store, c.run, c.key)
+            await forget_receipts(c)
+            return effect
+
+        return await self._remove(run, "forget", path, flow)
 
     async def _remove(self, run: Run, kind: OperationKind, path: str, flow: Flow) -> TreeResult:
         call = await self.operate(run, kind, path, flow, directory=True)

@@ -11,7 +11,7 @@ from agent_memory.core.part_flows import Blocks
 from agent_memory.core.precondition import Precondition
 from agent_memory.core.tree import TreeResult, WriteResult
 from agent_memory.memory.blocking import AgentMemory
-from agent_memory.memory.view import View, as_bytes, as_text, of_bytes, of_text
+from agent_memory.memory.view import View, as_bytes, as_text, of_bytes, of_text, once_per
 from agent_memory.reading.reader import Reader
 from agent_memory.runtime.io_loop import AsyncIORun
 from agent_memory.runtime.run import Run
@@ -55,18 +55,34 @@ class AsyncAgentMemory(View):
         return await self._do(lambda run: self._tree.scan(run, path, work))
 
     async def write(
-        self, path: str, content: str, *, expected_sha256: str | None = None, expected_version: ReadWhen = ANY
+        self,
+        path: str,
+        content: str,
+        *,
+        expected_sha256: str | None = None,
+        expected_version: ReadWhen = ANY,
+        idempotency_key: str | None = None,
     ) -> WriteResult:
         """See `AgentMemory.write`."""
         expected = Precondition(expected_sha256, expected_version)
-        return await self._do(lambda run: self._tree.write(run, path, as_text(content), expected))
+        return await self._do(
+            lambda run: self._tree.write(run, path, as_text(content), expected, once_per(idempotency_key))
+        )
 
     async def write_bytes(
-        self, path: str, content: bytes, *, expected_sha256: str | None = None, expected_version: ReadWhen = ANY
+        self,
+        path: str,
+        content: bytes,
+        *,
+        expected_sha256: str | None = None,
+        expected_version: ReadWhen = ANY,
+        idempotency_key: str | None = None,
     ) -> WriteResult:
         """See `AgentMemory.write_bytes`."""
         expected = Precondition(expected_sha256, expected_version)
-        return await self._do(lambda run: self._tree.write(run, path, as_bytes(content), expected))
+        return await self._do(
+            lambda run: self._tree.write(run, path, as_bytes(content), expected, once_per(idempotency_key))
+        )
 
     async def write_blocks(self, path: str, blocks: Iterable[bytes], size: int, *, create: bool = False) -> WriteResult:
         """See `AgentMemory.write_blocks`."""
@@ -81,11 +97,14 @@ class AsyncAgentMemory(View):
         must_exist: bool = False,
         expected_sha256: str | None = None,
         expected_version: ReadWhen = ANY,
+        idempotency_key: str | None = None,
     ) -> WriteResult:
         """See `AgentMemory.append`."""
         expected = Precondition(expected_sha256, expected_version)
         return await self._do(
-            lambda run: self._tree.append(run, path, as_text(content), as_text(separator), must_exist, expected)
+            lambda run: self._tree.append(
+                run, path, as_text(content), as_text(separator), must_exist, expected, once_per(idempotency_key)
+            )
         )
 
     async def append_bytes(
@@ -97,20 +116,23 @@ class AsyncAgentMemory(View):
         must_exist: bool = False,
         expected_sha256: str | None = None,
         expected_version: ReadWhen = ANY,
+        idempotency_key: str | None = None,
     ) -> WriteResult:
         """See `AgentMemory.append_bytes`."""
         expected = Precondition(expected_sha256, expected_version)
         return await self._do(
-            lambda run: self._tree.append(run, path, as_bytes(content), as_bytes(separator), must_exist, expected)
+            lambda run: self._tree.append(
+                run, path, as_bytes(content), as_bytes(separator), must_exist, expected, once_per(idempotency_key)
+            )
         )
 
-    async def create(self, path: str, content: str) -> WriteResult:
+    async def create(self, path: str, content: str, *, idempotency_key: str | None = None) -> WriteResult:
         """See `AgentMemory.create`."""
-        return await self._do(lambda run: self._tree.create(run, path, as_text(content)))
+        return await self._do(lambda run: self._tree.create(run, path, as_text(content), once_per(idempotency_key)))
 
-    async def create_bytes(self, path: str, content: bytes) -> WriteResult:
+    async def create_bytes(self, path: str, content: bytes, *, idempotency_key: str | None = None) -> WriteResult:
         """See `AgentMemory.create_bytes`."""
-        return await self._do(lambda run: self._tree.create(run, path, as_bytes(content)))
+        return await self._do(lambda run: self._tree.create(run, path, as_bytes(content), once_per(idempotency_key)))
 
     async def edit(
         self,
@@ -120,11 +142,17 @@ class AsyncAgentMemory(View):
         missing: str | None = None,
         expected_sha256: str | None = None,
         expected_version: ReadWhen = ANY,
+        idempotency_key: str | None = None,
+        fingerprint: str = "",
     ) -> WriteResult:
         """See `AgentMemory.edit`."""
         old = None if missing is None else as_text(missing)
         expected = Precondition(expected_sha256, expected_version)
-        return await self._do(lambda run: self._tree.edit(run, path, of_text(change), old, expected))
+        return await self._do(
+            lambda run: self._tree.edit(
+                run, path, of_text(change), old, expected, once_per(idempotency_key, fingerprint)
+            )
+        )
 
     async def edit_bytes(
         self,
@@ -134,16 +162,30 @@ class AsyncAgentMemory(View):
         missing: bytes | None = None,
         expected_sha256: str | None = None,
         expected_version: ReadWhen = ANY,
+        idempotency_key: str | None = None,
+        fingerprint: str = "",
     ) -> WriteResult:
         """See `AgentMemory.edit_bytes`."""
         old = None if missing is None else as_bytes(missing)
         expected = Precondition(expected_sha256, expected_version)
-        return await self._do(lambda run: self._tree.edit(run, path, of_bytes(change), old, expected))
+        return await self._do(
+            lambda run: self._tree.edit(
+                run, path, of_bytes(change), old, expected, once_per(idempotency_key, fingerprint)
+            )
+        )
 
-    async def delete(self, path: str, *, expected_sha256: str | None = None, expected_version: ReadWhen = ANY) -> None:
+    async def delete(
+        self,
+        path: str,
+        *,
+        expected_sha256: str | None = None,
+        expected_version: ReadWhen = ANY,
+        idempotency_key: str | None = None,
+        fingerprint: str = "",
+    ) -> None:
         """See `AgentMemory.delete`."""
         expected = Precondition(expected_sha256, expected_version)
-        await self._do(lambda run: self._tree.delete(run, path, expected))
+        await self._do(lambda run: self._tree.delete(run, path, expected, once_per(idempotency_key, fingerprint)))
 
     async def delete_tree(self, path: str) -> TreeResult:
         """See `AgentMemory.delete_tree`."""

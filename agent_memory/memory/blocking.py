@@ -10,7 +10,7 @@ from agent_memory.core.listed_part import ListedPart
 from agent_memory.core.part_flows import Blocks
 from agent_memory.core.precondition import Precondition
 from agent_memory.core.tree import Tree, TreeResult, WriteResult
-from agent_memory.memory.view import View, as_bytes, as_text, of_bytes, of_text
+from agent_memory.memory.view import View, as_bytes, as_text, of_bytes, of_text, once_per
 from agent_memory.reading.reader import Reader
 from agent_memory.runtime.run import step
 from agent_memory.runtime.runners import sync_run
@@ -100,7 +100,13 @@ class AgentMemory(View):
         return step(self._tree.scan(self._run, path, work))
 
     def write(
-        self, path: str, content: str, *, expected_sha256: str | None = None, expected_version: ReadWhen = ANY
+        self,
+        path: str,
+        content: str,
+        *,
+        expected_sha256: str | None = None,
+        expected_version: ReadWhen = ANY,
+        idempotency_key: str | None = None,
     ) -> WriteResult:
         """Replace or create a text file, and the directories above it, in one atomic step.
 
@@ -113,22 +119,33 @@ class AgentMemory(View):
             expected_version: the version to replace: `WriteResult.version`, or `Entry.version` where the storage has
                 versions (S3). No content is read. ``ANY`` is no precondition. A version of another file or another
                 storage is a `ConflictError`.
+            idempotency_key: 1 to 128 characters that name this call, in this agent's tree: a call with the same key is
+                made at most once, also if other processes repeat it. The repeated call waits for the first one if
+                that is under way, and returns its result without ``version``. See `with_idempotency_window`.
 
         Raises:
             InvalidContentError: ``content`` is not a str or not valid Unicode; raised before any I/O.
-            ConflictError: the file has other content than expected, or is gone; nothing was written.
+            ConflictError: the file has other content than expected, or is gone; or the idempotency key belongs to
+                another call (kind, path or content are different); nothing was written.
+            OutcomeUnknownError: also if an earlier call with this idempotency key ended without telling how.
             FileAlreadyExistsError: the name is a directory, or lies below a file.
             FileTooLargeError: more bytes than the backend's ``max_bytes``.
         """
         expected = Precondition(expected_sha256, expected_version)
-        return step(self._tree.write(self._run, path, as_text(content), expected))
+        return step(self._tree.write(self._run, path, as_text(content), expected, once_per(idempotency_key)))
 
     def write_bytes(
-        self, path: str, content: bytes, *, expected_sha256: str | None = None, expected_version: ReadWhen = ANY
+        self,
+        path: str,
+        content: bytes,
+        *,
+        expected_sha256: str | None = None,
+        expected_version: ReadWhen = ANY,
+        idempotency_key: str | None = None,
     ) -> WriteResult:
         """Replace or create a file with any bytes; otherwise as `write`."""
         expected = Precondition(expected_sha256, expected_version)
-        return step(self._tree.write(self._run, path, as_bytes(content), expected))
+        return step(self._tree.write(self._run, path, as_bytes(content), expected, once_per(idempotency_key)))
 
     def write_blocks(self, path: str, blocks: Iterable[bytes], size: int, *, create: bool = False) -> WriteResult:
         """Replace or create a file of any size in one atomic step, in bounded memory; otherwise as `write`.
@@ -159,6 +176,7 @@ class AgentMemory(View):
         must_exist: bool = False,
         expected_sha256: str | None = None,
         expected_version: ReadWhen = ANY,
+        idempotency_key: str | None = None,
     ) -> WriteResult:
         """Append text to a file, or create the file; concurrent appends all take effect, each whole.
 
@@ -170,6 +188,7 @@ class AgentMemory(View):
             must_exist: whether a missing file is an error; checked in the same atomic step.
             expected_sha256: the SHA-256 of the file's content before the append; with it the file is read.
             expected_version: the file's version before the append, as in `write`; with it the file is read.
+            idempotency_key: as in `write`.
 
         The result's ``sha256`` is the digest of ``content``; other errors as `write`.
 
@@ -180,7 +199,11 @@ class AgentMemory(View):
                 (see `with_timeout`); nothing was written.
         """
         expected = Precondition(expected_sha256, expected_version)
-        return step(self._tree.append(self._run, path, as_text(content), as_text(separator), must_exist, expected))
+        return step(
+            self._tree.append(
+                self._run, path, as_text(content), as_text(separator), must_exist, expected, once_per(idempotency_key)
+            )
+        )
 
     def append_bytes(
         self,
@@ -191,22 +214,32 @@ class AgentMemory(View):
         must_exist: bool = False,
         expected_sha256: str | None = None,
         expected_version: ReadWhen = ANY,
+        idempotency_key: str | None = None,
     ) -> WriteResult:
         """Append any bytes to a file, or create the file; otherwise as `append`."""
         expected = Precondition(expected_sha256, expected_version)
-        return step(self._tree.append(self._run, path, as_bytes(content), as_bytes(separator), must_exist, expected))
+        return step(
+            self._tree.append(
+                self._run, path, as_bytes(content), as_bytes(separator), must_exist, expected, once_per(idempotency_key)
+            )
+        )
 
-    def create(self, path: str, content: str) -> WriteResult:
+    def create(self, path: str, content: str, *, idempotency_key: str | None = None) -> WriteResult:
         """Write a file that does not exist yet; exactly one of several concurrent creators succeeds.
+
+        Args:
+            path: the file.
+            content: its text.
+            idempotency_key: as in `write`.
 
         Raises:
             FileAlreadyExistsError: the name is taken; nothing was written.
         """
-        return step(self._tree.create(self._run, path, as_text(content)))
+        return step(self._tree.create(self._run, path, as_text(content), once_per(idempotency_key)))
 
-    def create_bytes(self, path: str, content: bytes) -> WriteResult:
+    def create_bytes(self, path: str, content: bytes, *, idempotency_key: str | None = None) -> WriteResult:
         """Write a file with any bytes that does not exist yet; otherwise as `create`."""
-        return step(self._tree.create(self._run, path, as_bytes(content)))
+        return step(self._tree.create(self._run, path, as_bytes(content), once_per(idempotency_key)))
 
     def edit(
         self,
@@ -216,6 +249,8 @@ class AgentMemory(View):
         missing: str | None = None,
         expected_sha256: str | None = None,
         expected_version: ReadWhen = ANY,
+        idempotency_key: str | None = None,
+        fingerprint: str = "",
     ) -> WriteResult:
         """Replace a file's text by a function of it, without losing the changes of concurrent writers.
 
@@ -227,6 +262,8 @@ class AgentMemory(View):
             missing: the old text if there is no file; then the result of ``change`` creates the file.
             expected_sha256: the SHA-256 the content must have; with it, a conflict is not retried.
             expected_version: the version the file must have, as in `write`; with it, a conflict is not retried.
+            idempotency_key: as in `write`.
+            fingerprint: a text that tells different calls with this idempotency key apart, instead of the content.
 
         Raises:
             AgentMemoryFileNotFoundError: no such file, and ``missing`` is None or a state is expected.
@@ -236,7 +273,9 @@ class AgentMemory(View):
         """
         old = None if missing is None else as_text(missing)
         expected = Precondition(expected_sha256, expected_version)
-        return step(self._tree.edit(self._run, path, of_text(change), old, expected))
+        return step(
+            self._tree.edit(self._run, path, of_text(change), old, expected, once_per(idempotency_key, fingerprint))
+        )
 
     def edit_bytes(
         self,
@@ -246,20 +285,33 @@ class AgentMemory(View):
         missing: bytes | None = None,
         expected_sha256: str | None = None,
         expected_version: ReadWhen = ANY,
+        idempotency_key: str | None = None,
+        fingerprint: str = "",
     ) -> WriteResult:
         """Replace a file's bytes by a function of them; otherwise as `edit`."""
         old = None if missing is None else as_bytes(missing)
         expected = Precondition(expected_sha256, expected_version)
-        return step(self._tree.edit(self._run, path, of_bytes(change), old, expected))
+        return step(
+            self._tree.edit(self._run, path, of_bytes(change), old, expected, once_per(idempotency_key, fingerprint))
+        )
 
-    def delete(self, path: str, *, expected_sha256: str | None = None, expected_version: ReadWhen = ANY) -> None:
-        """Delete a file, and each directory that becomes empty.
+    def delete(
+        self,
+        path: str,
+        *,
+        expected_sha256: str | None = None,
+        expected_version: ReadWhen = ANY,
+        idempotency_key: str | None = None,
+        fingerprint: str = "",
+    ) -> None:
+        """Delete a file, and each directory that becomes empty; the arguments are those of `edit`.
 
         Raises:
             AgentMemoryFileNotFoundError: no such file.
             ConflictError: the file has other content than expected; nothing was deleted.
         """
-        step(self._tree.delete(self._run, path, Precondition(expected_sha256, expected_version)))
+        expected = Precondition(expected_sha256, expected_version)
+        step(self._tree.delete(self._run, path, expected, once_per(idempotency_key, fingerprint)))
 
     def delete_tree(self, path: str) -> TreeResult:
         """Delete every file below a directory; ``""`` is the whole tree, which may be empty.
@@ -277,8 +329,9 @@ class AgentMemory(View):
 
         On S3 this includes earlier versions, delete markers and incomplete uploads, also those of files deleted
         earlier; the result counts such files too. On local disk it includes the temporary files of crashed writers.
-        A missing file is no error. Audit logs keep only digests that can no longer be verified; see
-        ``docs/audit.md``. Names in storage that are not valid keys are not erased, only counted.
+        A missing file is no error. Receipts of idempotency keys that name the files are erased too. Audit logs keep
+        only digests that can no longer be verified; see ``docs/audit.md``. Names in storage that are not valid keys are
+        not erased, only counted.
 
         Raises:
             PartialOperationError: some files could not be deleted; call it again to continue.

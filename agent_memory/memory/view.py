@@ -13,7 +13,8 @@ from agent_memory.core.actor import Actor
 from agent_memory.core.flows import decode, raw_bytes, text_bytes
 from agent_memory.core.hooks import Hooks
 from agent_memory.core.protected_names import ProtectedNames
-from agent_memory.core.tree import Tree, checked_timeout
+from agent_memory.core.receipts import IdempotencyKey
+from agent_memory.core.tree import Tree, checked_seconds, checked_timeout
 from agent_memory.core.tree_flows import AT_ONCE
 from agent_memory.key import Key
 from agent_memory.plugins.logging import LoggingPlugin
@@ -88,6 +89,18 @@ class View(Uncopied):
         """
         return type(self)(replace(self._tree, timeout=checked_timeout(seconds, self._tree.backend)))
 
+    def with_idempotency_window(self, seconds: float) -> Self:
+        """Return a view whose calls with an ``idempotency_key`` keep that key used for ``seconds``; one day by default.
+
+        The time is measured by the clocks of the processes. After it the key may be used again, and a repeated call is
+        made again.
+
+        Raises:
+            ValueError: ``seconds`` is not a positive number.
+        """
+        window = replace(self._tree.window, seconds=checked_seconds("seconds", seconds))
+        return type(self)(replace(self._tree, window=window))
+
     @property
     def capabilities(self) -> Capabilities:
         """The guarantees of the storage."""
@@ -130,3 +143,10 @@ def of_bytes(change: Callable[[bytes], bytes | None]) -> Callable[[Key, bytes], 
         return None if new is None else raw_bytes(new)
 
     return changed
+
+
+def once_per(idempotency_key: str | None, fingerprint: str = "") -> IdempotencyKey | None:
+    """The idempotency key of a call; None if it has none."""
+    if idempotency_key is None:
+        return None if fingerprint == "" else IdempotencyKey("", fingerprint)  # a fingerprint needs a key
+    return IdempotencyKey(idempotency_key, fingerprint)
