@@ -150,12 +150,14 @@ class _Claim:
 
 async def forget_receipts(call: Call) -> None:
     """Erase the receipts of calls on a file, or on all files of a directory."""
-    directory = receipts_of(call.scope.agent)
-    listing = await tree_flows.list_all(call.store, call.run, directory)
-    for entry in listing.entries:
-        snapshot = await read_if_present(call.store, call.run, entry.key)
+    store, run, directory = call.store, call.run, receipts_of(call.scope.agent)
+    if not call.key.path:
+        await tree_flows.forget(store, run, directory)
+        return
+    for entry in (await tree_flows.list_all(store, run, directory)).entries:
+        snapshot = await read_if_present(store, run, entry.key)
         if snapshot and _is_at_or_below(Receipt.parse(entry.key, snapshot.data).path, call.key.path):
-            await tree_flows.forget(call.store, call.run, entry.key)
+            await tree_flows.forget(store, run, entry.key)
 
 
 def _is_at_or_below(path: str, directory: str) -> bool:
