@@ -224,10 +224,14 @@ class NoResponse(RequestError):
         sent: whether the request may have taken effect; False if it certainly did not.
         wait: seconds that the store asks to wait before the next request.
         lasting: whether a retry is useless if the server has never answered this process.
+        cut: whether the deadline ended the request so soon that it tells nothing about the server.
     """
 
-    def __init__(self, reason: str, *, sent: bool = True, wait: float = 0.0, lasting: bool = False) -> None:
+    def __init__(
+        self, reason: str, *, sent: bool = True, wait: float = 0.0, lasting: bool = False, cut: bool = False
+    ) -> None:
         super().__init__(reason)
+        self.cut = cut
         self.sent = sent
         self.wait = wait
         self.lasting = lasting

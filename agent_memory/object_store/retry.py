@@ -27,6 +27,8 @@ _UNREACHABLE_SECONDS = 5.0
 """How long an operation retries if the server never answered this process."""
 _MOST_CLOSED = 4
 """Failures at least before that, if requests may have been sent: a single one may take longer than that time."""
+_BRIEF_SECONDS = 1.0
+"""A request that the deadline ends within this time does not count as unanswered, if races were lost before."""
 _TOLD = 4
 """At this failure an operation logs a warning."""
 _log = logging.getLogger("agent_memory.object_store")
@@ -119,12 +121,13 @@ class Attempts:
     async def once(self, request: Callable[[], Awaitable[T]]) -> T:
         """Send a request once, and cancel it at the deadline; raises `NoResponse`. Every request is sent here."""
         self._requests += 1
-        self._first_request = min(self._first_request, self._loop.time())
+        began = self._loop.time()
+        self._first_request = min(self._first_request, began)
         try:
             async with asyncio.timeout_at(self.deadline.at):
                 return await request()
         except TimeoutError:
-            raise NoResponse("no answer in time") from None
+            raise NoResponse("no answer in time", cut=self._loop.time() - began < _BRIEF_SECONDS) from None
         except (RequestError, AgentMemoryError, MemoryError, RecursionError):
             raise
         except Exception as mistake:
@@ -142,6 +145,8 @@ class Attempts:
         self._garbled = self._garbled + 1 if isinstance(failure, InvalidResponse) else 0
         if self._garbled >= _MOST_GARBLED:
             raise PermanentError(f"{failure}, {self._garbled} times in a row") from failure
+        if failure.cut and self._races and not self._failures:
+            await self._wait(0.0, races=True)  # the lost races took the time
         self._last = str(failure)
         self._failures += 1
         self._look_at(failure)

@@ -12,12 +12,31 @@ from agent_memory.backend import Deadline, deadline_scope
 from agent_memory.errors import FileOperationError, OutcomeUnknownError
 from agent_memory.key import Key
 from agent_memory.object_store import ObjectStoreBackend
+from agent_memory.object_store.retry import Attempts, OutOfTimeError
+from agent_memory.testing.simulation._loop import VirtualLoop
 from tests.object_store.test_settling import Scene, Scripted, done, lost_after, never, then
 
 
 class Untrusted(Scripted):
     async def is_trusted(self) -> bool:
         return False
+
+
+@pytest.mark.parametrize(("in_flight", "races"), [(0.9, True), (1.1, False)])
+def test_a_request_that_the_deadline_ends_at_once_does_not_hide_the_lost_races(in_flight: float, races: bool) -> None:
+    async def play() -> OutOfTimeError:
+        loop = asyncio.get_running_loop()
+        with deadline_scope(Deadline(5.0, loop.time() + 5.0)):
+            attempts = Attempts(lambda: 1.0, "the store")
+            await attempts.lose()
+            await asyncio.sleep(attempts.seconds_left - in_flight)
+            with pytest.raises(OutOfTimeError) as ended:
+                await attempts.until_answered(lambda: asyncio.sleep(60))
+        return ended.value
+
+    error = VirtualLoop().run(play())  # type: ignore[abstract]  # the missing methods are never called
+    assert error.races is races
+    assert ("1 lost races" if races else "no answer in time") in str(error)
 
 
 Change = Callable[[ObjectStoreBackend, Key], Awaitable[object]]
