@@ -13,11 +13,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from agent_memory.backend import ABSENT, Uncopied, Version, WriteWhen, deadline_or_default
+from agent_memory.backend import (
+    ABSENT,
+    Deadline,
+    Uncopied,
+    Version,
+    WriteWhen,
+    deadline_or_default,
+    deadline_scope,
+)
 from agent_memory.core import tree_flows
 from agent_memory.core.flows import Effect, read_if_present
 from agent_memory.core.receipts import IdempotencyKey, Receipt, receipt_key, receipts_of
@@ -41,6 +49,9 @@ _SKEW_SECONDS: Final = 5.0
 """How far the clocks of two processes may differ; a larger difference only changes how long a call waits."""
 _FIRST_DELAY: Final = 0.01
 _LONGEST_DELAY: Final = 0.5
+_RESERVE: Final = 0.1
+_RESERVE_SECONDS: Final = 5.0
+"""The time of a call that is kept for its receipt: a tenth, at most 5 seconds."""
 _SWEEP_SECONDS: Final = 3600.0
 _SWEPT_PER_CALL: Final = 2
 
@@ -60,7 +71,8 @@ async def apply_once(
         return found.effect(given)
     await window.sweep.some(call)
     try:
-        effect = await flow(call)
+        with claim.time_for_the_change():
+            effect = await flow(call)
     except BaseException as error:
         if _changed_nothing(call, error):
             await claim.store(claim.mine.released())
@@ -134,6 +146,12 @@ class _Claim:
                 "an earlier call with this idempotency key did not tell its end: it may or may not have taken effect"
             )
         await run.sleep(min(delay * (0.5 + run.random() / 2), left))
+
+    def time_for_the_change(self) -> AbstractContextManager[None]:
+        """The call's deadline, without the time to store the result."""
+        seconds, at = self._deadline
+        reserve = min(_RESERVE_SECONDS, seconds * _RESERVE)
+        return deadline_scope(Deadline(seconds - reserve, at - reserve))
 
     async def store(self, receipt: Receipt) -> None:
         """Replace the receipt; a failure only means that a repeated call gets `OutcomeUnknownError`."""

@@ -149,13 +149,24 @@ ON_A_SERVICE = {
     "agent_ids": case("agent_ids"),
 }
 NO_OPERATIONS = {
-    AgentMemory: {"open", "subtree", "read_only", "acting_as", "with_timeout", "capabilities", "filesystem", "close"},
+    AgentMemory: {
+        "open",
+        "subtree",
+        "read_only",
+        "acting_as",
+        "with_timeout",
+        "with_idempotency_window",
+        "capabilities",
+        "filesystem",
+        "close",
+    },
     AsyncAgentMemory: {
         "open",
         "subtree",
         "read_only",
         "acting_as",
         "with_timeout",
+        "with_idempotency_window",
         "capabilities",
         "filesystem",
         "aclose",
