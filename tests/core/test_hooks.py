@@ -969,7 +969,8 @@ def test_the_fields_of_operation_and_outcome_are_the_documented_ones() -> None:
         *("id", "time", "kind", "agent", "path", "target", "size", "actor", "tool_call_id")
     ]
     assert [field.name for field in dataclasses.fields(Outcome)] == [
-        *("status", "duration", "size", "version", "sha256", "before_sha256", "attempts", "files", "skipped", "error")
+        *("status", "duration", "size", "version", "sha256", "before_sha256", "attempts", "files", "skipped", "error"),
+        "replayed",
     ]
 
 

@@ -88,8 +88,8 @@ def _in_parts(path: str, *, create: bool) -> Callable[[AgentMemory], object]:
 
 
 def _brief(memory: AgentMemory) -> AgentMemory:
-    """A view that waits for a killed call no longer than 0.3 seconds."""
-    return memory.with_timeout(0.3)
+    """A view that waits for a killed call no longer than 0.1 seconds."""
+    return memory.with_timeout(0.1)
 
 
 _BESIDE = {"other.md": OTHER}
