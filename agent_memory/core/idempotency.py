@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 from agent_memory.backend import (
     ABSENT,
     Deadline,
+    Snapshot,
     Uncopied,
     Version,
     WriteWhen,
@@ -34,6 +35,7 @@ from agent_memory.errors import (
     ConflictError,
     FileAlreadyExistsError,
     OutcomeUnknownError,
+    ReadError,
     UnsupportedOperationError,
 )
 from agent_memory.key import Key
@@ -108,7 +110,7 @@ class _Claim:
             return None
         delay = _FIRST_DELAY
         while True:
-            snapshot = await read_if_present(self._call.store, self._call.run, self._key)
+            snapshot = await self._read(is_again=delay > _FIRST_DELAY)
             if snapshot is None:
                 if await self._create(ABSENT):
                     return None
@@ -128,6 +130,14 @@ class _Claim:
                 await self._wait(found, delay)
                 delay = min(2 * delay, _LONGEST_DELAY)
 
+    async def _read(self, is_again: bool) -> Snapshot | None:
+        try:
+            return await read_if_present(self._call.store, self._call.run, self._key)
+        except ReadError as error:
+            if is_again and self._call.run.now() >= self._deadline.at:
+                raise _undecided() from error  # the time is over while another call is under way
+            raise
+
     async def _create(self, when: WriteWhen) -> bool:
         run, store = self._call.run, self._call.store
         try:
@@ -142,9 +152,7 @@ class _Claim:
         run = self._call.run
         left = min(found.until + _SKEW_SECONDS - self._now(), self._deadline.at - run.now())
         if left <= 0:
-            raise OutcomeUnknownError(
-                "an earlier call with this idempotency key did not tell its end: it may or may not have taken effect"
-            )
+            raise _undecided()
         await run.sleep(min(delay * (0.5 + run.random() / 2), left))
 
     def time_for_the_change(self) -> AbstractContextManager[None]:
@@ -188,6 +196,12 @@ class Window:
 
     seconds: float = RECEIPT_SECONDS
     sweep: Sweep = field(default_factory=lambda: Sweep())
+
+
+def _undecided() -> OutcomeUnknownError:
+    return OutcomeUnknownError(
+        "an earlier call with this idempotency key did not tell its end: it may or may not have taken effect"
+    )
 
 
 class Sweep(Uncopied):

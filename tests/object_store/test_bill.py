@@ -128,6 +128,17 @@ def test_the_calls_that_frameworks_need_cost_the_documented_requests(
         assert cost(lambda: memory.edit("b.md", lambda _: None)) == {"GET": 1, "HEAD": 1, "DELETE": 1}
 
 
+def test_a_call_with_an_idempotency_key_costs_two_requests_more(opened: Callable[[], AgentMemory], cost: Cost) -> None:
+    memory = opened()
+    memory.append("ready.md", "x", idempotency_key="ready")  # makes the first-time requests
+    assert cost(lambda: memory.append("ready.md", "y", idempotency_key="k")) == {"PUT": 3}
+    assert cost(lambda: memory.append("ready.md", "y", idempotency_key="k")) == {"PUT": 1, "HEAD": 1, "GET": 1}, (
+        "repeated"
+    )
+    assert cost(lambda: memory.write("ready.md", "z", idempotency_key="w")) == {"PUT": 3}
+    assert cost(lambda: memory.append("ready.md", "y")) == {"PUT": 1}, "without a key"
+
+
 def test_reading_the_tail_of_a_history_costs_one_ranged_request(opened: Callable[[], AgentMemory], cost: Cost) -> None:
     memory = opened()
     conversation = ConversationMemory(memory)

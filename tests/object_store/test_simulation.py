@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agent_memory.core import idempotency, receipts, tree
+from agent_memory.core import flows, idempotency, receipts, tree
 from agent_memory.core.flows import Effect
 from agent_memory.errors import AgentMemoryError
 from agent_memory.object_store.conditional_write import Write
@@ -160,7 +160,8 @@ async def a_call_that_ended_without_a_word_is_made_again(self: Any, found: Any, 
     run = self._call.run
     if found.until <= self._now() or run.now() + delay >= self._deadline.at:
         self.mine = dataclasses.replace(found, salt=self.mine.salt)
-        snapshot = await idempotency.read_if_present(self._call.store, run, self._key)
+        snapshot = await flows.read_if_present(self._call.store, run, self._key)
+        assert snapshot
         found = dataclasses.replace(found, expires=0.0)
         await run.call(self._call.store.write, self._key, found.to_bytes(), when=snapshot.version)
     await run.sleep(delay)
