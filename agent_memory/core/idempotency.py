@@ -205,23 +205,26 @@ def _undecided() -> OutcomeUnknownError:
 
 
 class Sweep(Uncopied):
-    """Deletes expired receipts of one tree: at most two in each call with an idempotency key.
+    """Deletes expired receipts: at most two in each call with an idempotency key.
 
-    They are found by a listing, at most once an hour. Where the storage has no conditional delete they stay.
+    They are found by a listing of the agent's receipts, at most once an hour. Where the storage has no conditional
+    delete they stay.
     """
 
     def __init__(self) -> None:
-        self._old: list[Key] = []
-        self._next = float("-inf")
+        self._listed_at: dict[str | None, float] = {}
+        self._old: dict[str | None, list[Key]] = {}
 
     async def some(self, call: Call) -> None:
         """Delete some expired receipts; errors are ignored, because a later call tries again."""
+        agent, now = call.scope.agent, call.run.now()
         with suppress(AgentMemoryError):
-            if not self._old and call.run.now() >= self._next:
-                self._next = call.run.now() + _SWEEP_SECONDS
-                self._old = await self._listed(call)
-            for _ in range(min(_SWEPT_PER_CALL, len(self._old))):
-                await self._delete_if_expired(call, self._old.pop())
+            if not self._old.get(agent) and now >= self._listed_at.get(agent, float("-inf")) + _SWEEP_SECONDS:
+                self._listed_at[agent] = now
+                self._old[agent] = await self._listed(call)
+            old = self._old.get(agent, [])
+            for _ in range(min(_SWEPT_PER_CALL, len(old))):
+                await self._delete_if_expired(call, old.pop())
 
     async def _listed(self, call: Call) -> list[Key]:
         listing = await tree_flows.list_all(call.store, call.run, receipts_of(call.scope.agent))
