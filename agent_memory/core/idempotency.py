@@ -15,10 +15,11 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol, TypeVar
 
 from agent_memory.backend import (
     ABSENT,
+    Backend,
     Deadline,
     Snapshot,
     Uncopied,
@@ -38,11 +39,10 @@ from agent_memory.errors import (
     ReadError,
     UnsupportedOperationError,
 )
+from agent_memory.hookspecs import OperationKind
 from agent_memory.key import Key
+from agent_memory.runtime.run import Run
 from agent_memory.runtime.threaded import ThreadedRun
-
-if TYPE_CHECKING:
-    from agent_memory.core.operation import Call
 
 _log = logging.getLogger("agent_memory")
 RECEIPT_SECONDS: Final = 24 * 60 * 60.0
@@ -58,9 +58,26 @@ _SWEEP_SECONDS: Final = 3600.0
 _SWEPT_PER_CALL: Final = 2
 
 
-async def apply_once(
-    call: Call, flow: Callable[[Call], Awaitable[Effect]], given: IdempotencyKey, window: Window
-) -> Effect:
+class Call(Protocol):
+    """The facts of a running operation that this module uses; see `agent_memory.core.operation.Call`."""
+
+    store: Backend
+    run: Run
+    kind: OperationKind
+    key: Key
+    content: bytes
+    time: float
+    started: float
+    raised_by_caller: Exception | None
+
+    @property
+    def agent(self) -> str | None: ...
+
+
+C = TypeVar("C", bound=Call)
+
+
+async def apply_once(call: C, flow: Callable[[C], Awaitable[Effect]], given: IdempotencyKey, window: Window) -> Effect:
     """Make a change unless a call with the same idempotency key has made it; then return that call's result.
 
     Raises:
@@ -71,7 +88,7 @@ async def apply_once(
     found = await claim.take()
     if found:
         return found.effect(given)
-    await window.sweep.some(call)
+    await window.sweep.some(call, window.seconds)
     try:
         with claim.time_for_the_change():
             effect = await flow(call)
@@ -97,7 +114,7 @@ class _Claim:
     def __init__(self, call: Call, given: IdempotencyKey, seconds: float) -> None:
         self._call = call
         self._given = given
-        self._key = receipt_key(call.scope.agent, given)
+        self._key = receipt_key(call.agent, given)
         self._facts = (call.kind, call.key.path, call.content)
         self._deadline = deadline_or_default(call.run.now())
         until = self._now() + self._deadline.at - call.run.now()
@@ -176,7 +193,7 @@ class _Claim:
 
 async def forget_receipts(call: Call) -> None:
     """Erase the receipts of calls on a file, or on all files of a directory."""
-    store, run, directory = call.store, call.run, receipts_of(call.scope.agent)
+    store, run, directory = call.store, call.run, receipts_of(call.agent)
     if not call.key.path:
         await tree_flows.forget(store, run, directory)
         return
@@ -215,20 +232,20 @@ class Sweep(Uncopied):
         self._listed_at: dict[str | None, float] = {}
         self._old: dict[str | None, list[Key]] = {}
 
-    async def some(self, call: Call) -> None:
+    async def some(self, call: Call, seconds: float) -> None:
         """Delete some expired receipts; errors are ignored, because a later call tries again."""
-        agent, now = call.scope.agent, call.run.now()
+        agent, now = call.agent, call.run.now()
         with suppress(AgentMemoryError):
             if not self._old.get(agent) and now >= self._listed_at.get(agent, float("-inf")) + _SWEEP_SECONDS:
                 self._listed_at[agent] = now
-                self._old[agent] = await self._listed(call)
+                self._old[agent] = await self._listed(call, seconds)
             old = self._old.get(agent, [])
             for _ in range(min(_SWEPT_PER_CALL, len(old))):
                 await self._delete_if_expired(call, old.pop())
 
-    async def _listed(self, call: Call) -> list[Key]:
-        listing = await tree_flows.list_all(call.store, call.run, receipts_of(call.scope.agent))
-        return [entry.key for entry in listing.entries if entry.modified + call.scope.window.seconds < call.time]
+    async def _listed(self, call: Call, seconds: float) -> list[Key]:
+        listing = await tree_flows.list_all(call.store, call.run, receipts_of(call.agent))
+        return [entry.key for entry in listing.entries if entry.modified + seconds < call.time]
 
     async def _delete_if_expired(self, call: Call, key: Key) -> None:
         snapshot = await read_if_present(call.store, call.run, key)

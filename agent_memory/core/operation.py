@@ -103,6 +103,11 @@ class Call:
         return self._operation
 
     @property
+    def agent(self) -> str | None:
+        """The agent's id; None for a tree without agents."""
+        return self.scope.agent
+
+    @property
     def result(self) -> Effect:
         """The effect; only after the operation succeeded."""
         return cast(Effect, self.effect)
