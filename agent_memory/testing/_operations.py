@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -137,6 +138,25 @@ class OperationsContract(ContractBase):
         assert memory.tail("log", 2) == "line 49999\nend"
         assert len(memory.tail("log", 20_000).splitlines()) == 20_000
         assert memory.tail("log", 60_000) == memory.read("log")
+
+    def test_a_call_with_an_idempotency_key_is_made_once(self, changing: ContractStore) -> None:
+        memory = changing.memory()
+        first = memory.append("log", "line\n", idempotency_key="append")
+        assert memory.append("log", "line\n", idempotency_key="append")[:3] == first[:3]
+        assert memory.edit("log", str.upper, idempotency_key="edit").size == 5
+        memory.write("log", "later")
+        memory.edit("log", str.upper, idempotency_key="edit")
+        with pytest.raises(ConflictError):
+            memory.append("log", "another line\n", idempotency_key="append")
+        assert memory.read("log") == "later"
+        assert [str(entry) for entry in memory.list()] == ["log"]
+
+    def test_of_racing_calls_with_one_idempotency_key_one_is_made(self, changing: ContractStore) -> None:
+        memory = changing.memory()
+        with ThreadPoolExecutor(4) as threads:
+            results = list(threads.map(lambda _: memory.append("log", "line\n", idempotency_key="k")[:3], range(8)))
+        assert results == [results[0]] * 8
+        assert memory.read("log") == "line\n"
 
     def test_any_text_names_a_file_and_is_found_again(self, creating: ContractStore) -> None:
         memory = creating.memory()
