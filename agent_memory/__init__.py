@@ -30,7 +30,7 @@ from agent_memory.errors import (
     WriteError,
 )
 from agent_memory.hookspecs import Operation, Outcome, hookimpl
-from agent_memory.key import agent_id, external_id
+from agent_memory.key import agent_id, decode_segment, encode_segment, external_id
 from agent_memory.memory import AgentMemory, AsyncAgentMemory, TreeResult, WriteResult
 from agent_memory.service import AgentMemoryService, AsyncAgentMemoryService
 
@@ -66,6 +66,8 @@ __all__ = [
     "WriteResult",
     "acting_as",
     "agent_id",
+    "decode_segment",
+    "encode_segment",
     "external_id",
     "hookimpl",
 ]

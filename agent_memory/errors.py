@@ -29,7 +29,7 @@ errors can be pickled.
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Literal, TypeAlias
 
 DISTRIBUTION: Final = "agent-memory-files"
 """The name on the package index, where another project has the name ``agentmemory``."""
@@ -136,10 +136,22 @@ class AgentMemoryFileNotFoundError(AgentMemoryError, FileNotFoundError):
     kind = "file_not_found"
 
 
+TakenBy: TypeAlias = Literal["file", "directory", "file_above", "other_case"]
+
+
 class FileAlreadyExistsError(AgentMemoryError, FileExistsError):
-    """The name is taken, by a file or by a directory; nothing was written."""
+    """The name is taken; nothing was written.
+
+    Attributes:
+        taken_by: "file": a file has the name; "directory": there are files below the name; "file_above": the name lies
+            below the name of a file; "other_case": the storage ignores case, and a name differs only by case.
+    """
 
     kind = "file_exists"
+
+    def __init__(self, message: str = "", taken_by: TakenBy = "file", *, path: str | None = None) -> None:
+        super().__init__(message, taken_by, path=path)
+        self.taken_by = taken_by
 
 
 class ConflictError(AgentMemoryError):

@@ -64,7 +64,8 @@ class Outcome:
     ``sha256`` is the digest of the written bytes (of an append: the appended bytes); ``before_sha256`` is the digest of
     the old content, only if the operation read it anyway. ``error`` is the error's ``kind``, None for a denied
     operation. ``files`` is the number of files of an operation on many; ``skipped`` is the number of names in storage
-    that are not valid keys.
+    that are not valid keys. ``replayed``: the operation changed nothing, because an earlier one with the same
+    idempotency key had made the change; then sizes, digests and ``version`` are None.
     """
 
     status: Literal["ok", "denied", "error", "unknown"]
@@ -77,6 +78,7 @@ class Outcome:
     files: int | None = None
     skipped: int = 0
     error: str | None = None
+    replayed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +148,8 @@ def agent_memory_register_backends(register: Callable[[str, BackendFactory], Non
 def agent_memory_before_operation(operation: Operation) -> None:
     """Called after the names are parsed and before any I/O; raise `OperationDenied` to refuse the operation.
 
-    Any other exception refuses it too: guards fail closed.
+    Any other exception refuses it too: guards fail closed. Before an edit deletes its file, the hook is called again,
+    with the same ``id`` and the kind "delete"; the outcome of such an edit has no ``size`` and one file.
     """
 
 

@@ -12,6 +12,7 @@ from typing import Generic, Self, TypeVar
 from agent_memory.backend import AnyBackend, BlockingBackend, Capabilities, Entry, Uncopied
 from agent_memory.core.actor import Actor, current_actor
 from agent_memory.core.hooks import Hooks
+from agent_memory.core.idempotency import Window
 from agent_memory.core.tree import Tree, TreeResult, WriteResult, checked_timeout
 from agent_memory.errors import AgentMemoryFileNotFoundError, FileOperationError, InvalidAgentIdError, InvalidPathError
 from agent_memory.key import AGENTS, Key
@@ -56,6 +57,7 @@ class _Service(Uncopied, Generic[M]):
         self._hooks = Hooks([LoggingPlugin(), *plugins])
         self._backend = open_backend(root, storage_options, self._hooks)
         self._timeout = checked_timeout(timeout, self._backend)
+        self._window = Window()
         _refuse_source_checkout(self._backend)
 
     def agent(self, agent_instance_id: str) -> M:
@@ -70,7 +72,8 @@ class _Service(Uncopied, Generic[M]):
             self._hooks.key_rejected(None, error, current_actor(self._actor).actor)
             raise
         agent = top.base.rpartition("/")[2]  # plain text: a str subclass could have another __str__
-        return self._memory(Tree(self._backend, self._hooks, top, agent, self._actor, timeout=self._timeout))
+        tree = Tree(self._backend, self._hooks, top, agent, self._actor, timeout=self._timeout, window=self._window)
+        return self._memory(tree)
 
     @property
     def capabilities(self) -> Capabilities:

@@ -40,7 +40,8 @@ def test_sync_and_async_have_the_same_methods_and_arguments(sync: type, asynchro
     for name in here.keys() - {"agent"}:
         assert here[name].parameters == there[name].parameters, name
     waits = {name for name in there if inspect.iscoroutinefunction(getattr(asynchronous, name))}
-    assert there.keys() - waits <= {"open", "agent", "subtree", "read_only", "acting_as", "with_timeout", "filesystem"}
+    of_views = {"subtree", "read_only", "acting_as", "with_timeout", "with_idempotency_window", "filesystem"}
+    assert there.keys() - waits <= {"open", "agent", *of_views}
 
 
 def test_the_async_service_behaves_like_the_sync_one(root: Root) -> None:

@@ -15,10 +15,17 @@ from agent_memory.errors import (
     FileOperationError,
     FileTooLargeError,
     PartialOperationError,
+    TakenBy,
 )
 from agent_memory.key import Key
 
 _CONTENT = "sha256:"
+_TAKEN: dict[TakenBy, str] = {
+    "file": "the file exists",
+    "directory": "the name is a directory",
+    "file_above": "the name lies below a file",
+    "other_case": "on a filesystem that ignores case, a name that differs only by case is taken",
+}
 
 
 class ContentVersion(Version):
@@ -113,7 +120,7 @@ def require(key: Key, state: Version | Callable[[], Version] | None, *conditions
     """
     for when in conditions:
         if when is ABSENT and state:
-            raise FileAlreadyExistsError("the file exists", path=key.path)
+            raise taken_name(key, "file")
         if when is PRESENT and not state:
             raise not_found(key)
         if isinstance(when, Version):
@@ -133,6 +140,6 @@ def not_found(key: Key) -> AgentMemoryFileNotFoundError:
     return AgentMemoryFileNotFoundError("no such file", path=key.path)
 
 
-def taken_name(key: Key) -> FileAlreadyExistsError:
-    """Return the error for a name that is a directory, or lies below a file."""
-    return FileAlreadyExistsError("the name is a directory, or lies below a file", path=key.path)
+def taken_name(key: Key, taken_by: TakenBy) -> FileAlreadyExistsError:
+    """Return the error for a name that is taken."""
+    return FileAlreadyExistsError(_TAKEN[taken_by], taken_by, path=key.path)

@@ -2,7 +2,7 @@
 
 A flow is an async function over a `Backend` and a `Run`. It awaits only its run, which calls the backend's
 primitives. So it can run without an event loop, and a simulator can interleave many flows at every primitive. A
-conflict with another writer is normal: `_until_won` is the only place that retries it, until the deadline.
+conflict with another writer is normal: `until_won` is the only place that retries it, until the deadline.
 """
 
 from __future__ import annotations
@@ -26,15 +26,18 @@ from agent_memory.backend import (
     Erases,
     MovesFiles,
     MovesTrees,
+    ReadWhen,
     Snapshot,
     Version,
     WritesInParts,
+    WriteWhen,
     content_sha256,
     deadline_or_default,
     joined,
     not_found,
     refuse_larger,
 )
+from agent_memory.core.precondition import ANY_STATE, Precondition
 from agent_memory.errors import (
     AgentMemoryError,
     AgentMemoryFileNotFoundError,
@@ -49,11 +52,9 @@ from agent_memory.key import Key
 from agent_memory.runtime.run import Run
 
 T = TypeVar("T")
-ApplyFilters = Callable[[bytes], Awaitable[bytes]]
 
 _FIRST_DELAY = 0.01
 _LONGEST_DELAY = 0.5
-_MOST_CLASHES = 2
 
 
 @dataclass(slots=True)  # not frozen: creation would take three times as long, and every operation makes one
@@ -61,6 +62,7 @@ class Effect:
     """The result of an operation; None if not known without extra cost. Sizes in bytes, digests hexadecimal SHA-256.
 
     ``before_sha256`` is the digest of the old content, if the operation read it; ``sha256`` of the written content.
+    ``replayed``: an earlier call with the same idempotency key had this result; this one changed nothing.
     """
 
     size: int | None = None
@@ -73,6 +75,7 @@ class Effect:
     entries: tuple[Entry, ...] = ()
     files: int | None = None
     skipped: int = 0
+    replayed: bool = False
 
 
 async def read(store: Backend, run: Run, key: Key) -> Effect:
@@ -84,7 +87,7 @@ async def read(store: Backend, run: Run, key: Key) -> Effect:
 async def read_text(store: Backend, run: Run, key: Key) -> Effect:
     """Read a whole file that must be UTF-8."""
     snapshot = await run.call(store.read, key)
-    return Effect(text=_decode(key, snapshot.data), size=snapshot.size)
+    return Effect(text=decode(key, snapshot.data), size=snapshot.size)
 
 
 async def stat(store: Backend, run: Run, key: Key) -> Effect:
@@ -101,15 +104,19 @@ async def exists(store: Backend, run: Run, key: Key) -> Effect:
         return Effect()
 
 
-async def write(store: Backend, run: Run, key: Key, data: bytes, expected: str | None) -> Effect:
-    """Replace or create a file; with ``expected``, only if its content has that SHA-256."""
+async def is_directory(store: Backend, run: Run, key: Key) -> bool:
+    """Whether there are files below a name."""
+    return bool((await run.call(store.list, key, limit=1)).entries)
+
+
+async def write(store: Backend, run: Run, key: Key, data: bytes, expected: Precondition = ANY_STATE) -> Effect:
+    """Replace or create a file, if it is in the expected state."""
     refuse_larger(key, len(data), store.max_bytes)
-    if expected is None:
-        version = await run.call(store.write, key, data)
-        return Effect(size=len(data), sha256=content_sha256(data, version), version=version)
-    snapshot = await _read_expected(store, run, key, expected, missing=ConflictError)
-    version = await run.call(store.write, key, data, when=snapshot.version)
-    return Effect(size=len(data), sha256=content_sha256(data, version), before_sha256=expected, version=version)
+    when: WriteWhen = expected.version
+    if expected.sha256 is not None:
+        when = (await read_expected(store, run, key, expected, missing=ConflictError)).version
+    version = await run.call(store.write, key, data, when=when)
+    return Effect(size=len(data), sha256=content_sha256(data, version), before_sha256=expected.sha256, version=version)
 
 
 async def create(store: Backend, run: Run, key: Key, data: bytes) -> Effect:
@@ -127,11 +134,11 @@ async def append(
     *,
     separator: bytes = b"",
     when: AppendWhen = ANY,
-    expected: str | None = None,
+    expected: Precondition = ANY_STATE,
 ) -> Effect:
     """Append to a file: in place if the backend supports it, otherwise by compare-and-swap."""
     refuse_larger(key, len(data), store.max_bytes)
-    if expected is not None:
+    if expected != ANY_STATE:
         return await _append_once(store, run, key, data, separator, expected)
     if appends(store):
         in_place = cast("Callable[..., Awaitable[Appended]]", store.append)  # quoted: else created on each call
@@ -182,26 +189,19 @@ def _supports(backend: Any, protocol: Any) -> bool:
 async def _append_by_swapping(
     store: Backend, run: Run, key: Key, data: bytes, separator: bytes, when: AppendWhen
 ) -> Effect:
-    clashes = 0
-
     async def attempt() -> Effect:
-        nonlocal clashes
-        before = await _read_if_present(store, run, key)
+        before = await read_if_present(store, run, key)
         if before is None and when is PRESENT:
             raise not_found(key)
-        try:
-            return await _write_appended(store, run, key, before, data, separator)
-        except FileAlreadyExistsError as error:  # another writer created the file, or the name is a directory
-            clashes += not (await exists(store, run, key)).entries
-            if clashes > _MOST_CLASHES:
-                raise
-            raise ConflictError("another writer created the file", path=key.path) from error
+        return await _write_appended(store, run, key, before, data, separator)
 
-    return await _until_won(store, run, key, attempt)
+    return await until_won(store, run, key, attempt)
 
 
-async def _append_once(store: Backend, run: Run, key: Key, data: bytes, separator: bytes, expected: str) -> Effect:
-    before = await _read_expected(store, run, key, expected, missing=ConflictError)
+async def _append_once(
+    store: Backend, run: Run, key: Key, data: bytes, separator: bytes, expected: Precondition
+) -> Effect:
+    before = await read_expected(store, run, key, expected, missing=ConflictError)
     return await _write_appended(store, run, key, before, data, separator)
 
 
@@ -211,7 +211,7 @@ async def _write_appended(
     old = before.data if before else b""
     whole = joined(old, separator, data)
     refuse_larger(key, len(whole), store.max_bytes)
-    version = await run.call(store.write, key, whole, when=before.version if before else ABSENT)
+    version = await write_in_place(store, run, key, whole, before)
     return Effect(
         size=len(whole),
         sha256=sha256(data),
@@ -220,52 +220,31 @@ async def _write_appended(
     )
 
 
-async def edit(
-    store: Backend, run: Run, key: Key, change: Callable[[str], str], apply_filters: ApplyFilters, expected: str | None
-) -> Effect:
-    """Replace a file's text by a pure function of it; retry with the new text if another writer was faster."""
+async def write_in_place(store: Backend, run: Run, key: Key, data: bytes, before: Snapshot | None) -> Version:
+    """Write a file in the place of the state that was read; None is the state without a file.
 
-    async def attempt() -> Effect:
-        before = await _read_expected(store, run, key, expected, missing=AgentMemoryFileNotFoundError)
-        digest = sha256(before.data)
-        text = _decode(key, before.data)
-        try:
-            changed = change(text)
-        except ConflictError as error:  # raised by the caller's function: not a conflict to retry
-            raise _ChangeRaisedError(error) from error
-        unchanged = Effect(size=before.size, sha256=digest, before_sha256=digest, version=before.version)
-        if changed == text:
-            return unchanged
-        data = await apply_filters(text_bytes(changed))
-        if data == before.data:
-            return unchanged
-        refuse_larger(key, len(data), store.max_bytes)
-        version = await run.call(store.write, key, data, when=before.version)
-        return Effect(size=len(data), sha256=content_sha256(data, version), before_sha256=digest, version=version)
-
+    Raises:
+        ConflictError: the file is in another state.
+        FileAlreadyExistsError: the name is a directory, or lies below a file.
+    """
     try:
-        return await (_until_won(store, run, key, attempt) if expected is None else attempt())
-    except _ChangeRaisedError as carrier:
-        raise carrier.error from None
+        return await run.call(store.write, key, data, when=before.version if before else ABSENT)
+    except FileAlreadyExistsError as error:
+        if error.taken_by != "file":
+            raise
+        raise ConflictError("another writer created the file", path=key.path) from error
 
 
-class _ChangeRaisedError(Exception):
-    def __init__(self, error: ConflictError) -> None:
-        super().__init__()
-        self.error = error
+async def delete(store: Backend, run: Run, key: Key, expected: Precondition = ANY_STATE) -> Effect:
+    """Delete a file, if it is in the expected state."""
+    when: ReadWhen = expected.version
+    if expected.sha256 is not None:
+        when = (await read_expected(store, run, key, expected, missing=AgentMemoryFileNotFoundError)).version
+    await run.call(store.delete, key, when=when)
+    return Effect(files=1, before_sha256=expected.sha256)
 
 
-async def delete(store: Backend, run: Run, key: Key, expected: str | None) -> Effect:
-    """Delete a file; with ``expected``, only if its content has that SHA-256."""
-    if expected is None:
-        await run.call(store.delete, key)
-        return Effect(files=1)
-    snapshot = await _read_expected(store, run, key, expected, missing=AgentMemoryFileNotFoundError)
-    await run.call(store.delete, key, when=snapshot.version)
-    return Effect(files=1, before_sha256=expected)
-
-
-async def _until_won(store: Backend, run: Run, key: Key, attempt: Callable[[], Awaitable[Effect]]) -> Effect:
+async def until_won(store: Backend, run: Run, key: Key, attempt: Callable[[], Awaitable[Effect]]) -> Effect:
     """Retry after each conflict, until the deadline; the back-off doubles up to its cap, with full jitter."""
     end = deadline_or_default(run.now()).at
     tries = 1
@@ -281,20 +260,28 @@ async def _until_won(store: Backend, run: Run, key: Key, attempt: Callable[[], A
             tries += 1
 
 
-async def _read_if_present(store: Backend, run: Run, key: Key) -> Snapshot | None:
+async def read_if_present(store: Backend, run: Run, key: Key) -> Snapshot | None:
+    """Read a file; None if there is none."""
     try:
         return await run.call(store.read, key)
     except AgentMemoryFileNotFoundError:
         return None
 
 
-async def _read_expected(
-    store: Backend, run: Run, key: Key, expected: str | None, missing: type[AgentMemoryError]
+async def read_expected(
+    store: Backend, run: Run, key: Key, expected: Precondition, missing: type[AgentMemoryError]
 ) -> Snapshot:
-    snapshot = await _read_if_present(store, run, key)
-    if snapshot is None:
-        raise missing("no such file", path=key.path)
-    if expected is not None and sha256(snapshot.data) != expected:
+    """Read a file that must exist and be in the expected state.
+
+    Raises:
+        ConflictError: the file is in another state.
+        AgentMemoryError: of the type ``missing``: no such file.
+    """
+    try:
+        snapshot = await run.call(store.read, key, when=expected.version)
+    except AgentMemoryFileNotFoundError:
+        raise missing("no such file", path=key.path) from None
+    if expected.sha256 not in (None, sha256(snapshot.data)):
         raise ConflictError("the content is not the expected content; nothing was written", path=key.path)
     return snapshot
 
@@ -320,7 +307,7 @@ def raw_bytes(content: object) -> bytes:
     return bytes(content)
 
 
-def _decode(key: Key, data: bytes) -> str:
+def decode(key: Key, data: bytes) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as error:

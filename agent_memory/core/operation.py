@@ -10,7 +10,7 @@ import os
 import threading
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar, cast
 
@@ -19,6 +19,7 @@ from agent_memory.core import tree_flows
 from agent_memory.core.actor import NO_ACTOR, Actor, current_actor
 from agent_memory.core.flows import Effect
 from agent_memory.core.hooks import Hooks, Report
+from agent_memory.core.idempotency import Window
 from agent_memory.core.protected_names import ProtectedNames
 from agent_memory.errors import (
     AgentMemoryError,
@@ -54,11 +55,13 @@ class Call:
 
     Attributes:
         size: the bytes of the caller's content; None if there is none.
+        content: the caller's content, before the filters.
         data: the content to write, after the filters.
         time: the start, in POSIX seconds.
         started: the start, by the clock of ``run``.
         at_work: whether the storage may have been called.
         told: whether every observer was called.
+        raised_by_caller: the exception of a function that the caller gave, if it raised one.
     """
 
     scope: Scope
@@ -68,6 +71,7 @@ class Call:
     key: Key
     target: Key | None
     size: int | None
+    content: bytes
     data: bytes
     time: float
     started: float
@@ -75,6 +79,7 @@ class Call:
     effect: Effect | None = None
     report: Report | None = None
     told: bool = False
+    raised_by_caller: Exception | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
     is_reported: bool = False
     _operation: Operation | None = None
@@ -96,6 +101,11 @@ class Call:
                 tool_call_id=by.tool_call_id,
             )
         return self._operation
+
+    @property
+    def agent(self) -> str | None:
+        """The agent's id; None for a tree without agents."""
+        return self.scope.agent
 
     @property
     def result(self) -> Effect:
@@ -131,6 +141,7 @@ class Scope(Uncopied):
         writable: whether operations may change files.
         protected: names that the memory hides or does not change.
         timeout: seconds for each operation; None for no limit.
+        window: how long idempotency keys stay used.
     """
 
     backend: AnyBackend
@@ -142,6 +153,7 @@ class Scope(Uncopied):
     writable: bool = True
     protected: tuple[ProtectedNames, ...] = ()
     timeout: float | None = None
+    window: Window = field(default_factory=Window)
 
     @property
     def by(self) -> Actor:
@@ -177,7 +189,7 @@ class Scope(Uncopied):
         """
         keys = await self._keys(run, kind, path, directory, new_path)
         size, data, fault = _given(content, unseen)
-        call = Call(self, cast(Backend, self.backend), run, kind, *keys, size, data, time.time(), run.now())
+        call = Call(self, cast(Backend, self.backend), run, kind, *keys, size, data, data, time.time(), run.now())
         failed = raised = cast("BaseException | None", None)
         try:
             await self._perform(call, flow, fault, has_content=content is not None, unseen=unseen)
@@ -259,6 +271,12 @@ class Scope(Uncopied):
             return await call.run.offload(lambda: call.ask(lambda: self.hooks.apply_filters(call.operation, data)))
         return data
 
+    async def permit_delete(self, call: Call) -> None:
+        """Ask the guards whether an edit may delete its file: with the same id, and the kind "delete"."""
+        if self.hooks.guards:
+            operation = replace(call.operation, kind="delete")
+            await call.run.offload(lambda: call.ask(lambda: self.hooks.before(operation)))
+
     async def _tell(self, call: Call, failed: BaseException | None, raised: BaseException | None) -> None:
         """Call the remaining observers with the outcome; ``raised`` is the error that the caller will get."""
         if not self.hooks.observers or (
@@ -288,6 +306,8 @@ def _given(content: Content | None, unseen: int | None) -> tuple[int | None, byt
 
 
 def _succeeded(effect: Effect, duration: float) -> Outcome:
+    if effect.replayed:
+        return Outcome(status="ok", duration=duration, replayed=True)
     return Outcome(
         status="ok",
         duration=duration,

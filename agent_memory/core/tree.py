@@ -5,25 +5,39 @@ Its methods are coroutines over a `Run`; `agent_memory.memory` runs them for syn
 
 from __future__ import annotations
 
+import hashlib
 import math
-import re
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple, TypeVar, cast
 
-from agent_memory.backend import ABSENT, ANY, PRESENT, AnyBackend, AppendWhen, Entry
-from agent_memory.core import flows, part_flows, tree_flows
+from agent_memory.backend import ABSENT, ANY, PRESENT, AnyBackend, AppendWhen, Entry, Version
+from agent_memory.core import editing, flows, part_flows, tree_flows
 from agent_memory.core.flows import Effect
+from agent_memory.core.idempotency import apply_once, forget_receipts
+from agent_memory.core.listed_part import WHOLE, ListedPart
 from agent_memory.core.operation import Call, Content, Flow, Scope
-from agent_memory.errors import InvalidContentError, InvalidPathError
+from agent_memory.core.precondition import ANY_STATE, Precondition
+from agent_memory.core.receipts import IdempotencyKey
+from agent_memory.errors import (
+    AgentMemoryFileNotFoundError,
+    FileAlreadyExistsError,
+    InvalidContentError,
+    InvalidPathError,
+    ReadError,
+)
 from agent_memory.hookspecs import OperationKind
-from agent_memory.key import Key, is_agent_id
+from agent_memory.key import Key, decode_segment, encode_segment, is_agent_id, segments
+from agent_memory.reading.lines import last_lines
 from agent_memory.reading.reader import Reader
 from agent_memory.runtime.run import Run
 from agent_memory.runtime.runners import aclose_backend, close_backend
 from agent_memory.runtime.threads import in_thread
 
-_SHA256 = re.compile(r"[0-9a-f]{64}\Z")
+_TEXTS = ".texts"
+"""The directory of the texts whose path segment contains only their digest."""
 _MOST_SEPARATOR = 64
 """The maximum bytes of a separator. The limit is low because the guards of content do not see separators."""
 T = TypeVar("T")
@@ -35,12 +49,16 @@ class WriteResult(NamedTuple):
     Attributes:
         path: the file, relative to its tree.
         size: the file's new size in bytes.
-        sha256: the digest of the written bytes, hexadecimal: of the whole file, or of an append the appended bytes.
+        sha256: the digest of the written bytes, hexadecimal: of the whole file, or of an append the appended bytes;
+            "" if an edit deleted the file.
+        version: the file's new version, for ``expected_version``; None if the storage does not tell it, as local disk
+            after an append.
     """
 
     path: str
     size: int
     sha256: str
+    version: Version | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +82,17 @@ def checked_timeout(seconds: float | None, backend: AnyBackend) -> float | None:
     Raises:
         ValueError: ``seconds`` is not a positive number.
     """
-    if seconds is None:
-        return backend.timeout
+    return backend.timeout if seconds is None else checked_seconds("timeout", seconds)
+
+
+def checked_seconds(name: str, seconds: float) -> float:
+    """Return a number of seconds.
+
+    Raises:
+        ValueError: ``seconds`` is not a positive number.
+    """
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
-        raise ValueError(f"timeout must be a positive number of seconds, not {seconds!r}")
+        raise ValueError(f"{name} must be a positive number of seconds, not {seconds!r}")
     return float(seconds)
 
 
@@ -104,12 +129,22 @@ class Tree(Scope):
         call = await self.operate(run, "read", path, lambda c: flows.read_text(c.store, c.run, c.key))
         return call.result.text
 
-    async def read_many(self, run: Run, paths: Iterable[str]) -> dict[str, str]:
+    async def read_many(
+        self, run: Run, paths: Iterable[str], read: Callable[[Run, str], Awaitable[T]], missing_ok: bool
+    ) -> dict[str, T]:
         if isinstance(paths, str):
             raise TypeError("paths must be an iterable of paths, not a str")
-        each = tuple(dict.fromkeys(paths))
-        texts = await run.map(lambda path: self.read_text(run, path), each, tree_flows.AT_ONCE)
-        return dict(zip(each, texts, strict=True))
+
+        async def one(path: str) -> dict[str, T]:
+            try:
+                return {path: await read(run, path)}
+            except AgentMemoryFileNotFoundError:
+                if missing_ok:
+                    return {}
+                raise
+
+        found = await run.map(one, tuple(dict.fromkeys(paths)), tree_flows.AT_ONCE)
+        return {path: content for each in found for path, content in each.items()}
 
     async def scan(self, run: Run, path: str, work: Callable[[Reader], Awaitable[T]]) -> T:
         results: list[T] = []
@@ -122,6 +157,17 @@ class Tree(Scope):
         await self.operate(run, "read", path, flow)
         return results[0]
 
+    async def tail(self, run: Run, path: str, lines: int) -> str:
+        if isinstance(lines, bool) or not isinstance(lines, int) or lines < 1:
+            raise ValueError(f"lines must be a positive whole number, not {lines!r}")
+
+        async def flow(c: Call) -> Effect:
+            reader = Reader(c.store, c.run, c.key)
+            data = await last_lines(reader, lines, c.store.max_bytes)
+            return Effect(text=flows.decode(c.key, data), size=reader.size)
+
+        return (await self.operate(run, "read", path, flow)).result.text
+
     async def stat(self, run: Run, path: str) -> Entry:
         call = await self.operate(run, "stat", path, lambda c: flows.stat(c.store, c.run, c.key))
         return self._seen(call.result.entries)[0]
@@ -130,11 +176,17 @@ class Tree(Scope):
         call = await self.operate(run, "exists", path, lambda c: flows.exists(c.store, c.run, c.key))
         return bool(call.result.entries)
 
-    async def list(self, run: Run, path: str, recursive: bool) -> tuple[Entry, ...]:
+    async def is_directory(self, run: Run, path: str) -> bool:
+        async def flow(c: Call) -> Effect:
+            return Effect(files=int(c.key == self.top or await flows.is_directory(c.store, c.run, c.key)))
+
+        return bool((await self.operate(run, "exists", path, flow, directory=True)).result.files)
+
+    async def list(self, run: Run, path: str, recursive: bool, part: ListedPart = WHOLE) -> tuple[Entry, ...]:
         call = await self.operate(
             run, "list", path, lambda c: tree_flows.list_all(c.store, c.run, c.key, recursive), directory=True
         )
-        return self._seen(call.result.entries)
+        return part.of(self._seen(call.result.entries), self._path(call.key))
 
     async def agent_ids(self, run: Run) -> tuple[str, ...]:
         call = await self.operate(
@@ -142,18 +194,52 @@ class Tree(Scope):
         )
         return tuple(entry.path for entry in call.result.entries if entry.is_directory and is_agent_id(entry.path))
 
-    async def write(self, run: Run, path: str, content: Content, expected: str | None) -> WriteResult:
-        return await self._write(
-            run, "write", path, lambda c: flows.write(c.store, c.run, c.key, c.data, _digest(expected)), content
-        )
+    async def write(
+        self,
+        run: Run,
+        path: str,
+        content: Content,
+        expected: Precondition = ANY_STATE,
+        once: IdempotencyKey | None = None,
+    ) -> WriteResult:
+        def flow(c: Call) -> Awaitable[Effect]:
+            return flows.write(c.store, c.run, c.key, c.data, expected.checked())
 
-    async def create(self, run: Run, path: str, content: Content) -> WriteResult:
-        return await self._write(run, "create", path, lambda c: flows.create(c.store, c.run, c.key, c.data), content)
+        return await self._write(run, "write", path, self._once(flow, once), content)
+
+    async def create(self, run: Run, path: str, content: Content, once: IdempotencyKey | None = None) -> WriteResult:
+        def flow(c: Call) -> Awaitable[Effect]:
+            return flows.create(c.store, c.run, c.key, c.data)
+
+        return await self._write(run, "create", path, self._once(flow, once), content)
+
+    def _once(self, flow: Flow, once: IdempotencyKey | None) -> Flow:
+        """The flow of a call that may have an idempotency key."""
+        return flow if once is None else lambda c: apply_once(c, flow, once.checked(), self.window)
+
+    async def record_segment(self, run: Run, text: str, suffix: str) -> str:
+        segment = encode_segment(text, suffix)
+        if digest := segments.hashed_digest(segment.removesuffix(suffix)):
+            with suppress(FileAlreadyExistsError):  # recorded before
+                await self.create(run, f"{_TEXTS}/{digest}", lambda: segments.to_bytes(text))
+        return segment
+
+    async def segment_text(self, run: Run, segment: str, suffix: str) -> str:
+        try:
+            return decode_segment(segment, suffix)
+        except InvalidPathError as error:
+            if error.rule != "hashed":
+                raise
+        digest = segments.hashed_digest(segment.removesuffix(suffix))
+        data = await self.read(run, f"{_TEXTS}/{digest}")
+        if hashlib.sha256(data).hexdigest() != digest:
+            raise ReadError("the record of a segment's text has been changed", path=f"{_TEXTS}/{digest}")
+        return segments.to_text(data)
 
     async def write_blocks(self, run: Run, path: str, blocks: part_flows.Blocks, create: bool) -> WriteResult:
         if not self._goes_in_parts(blocks.size):
             content = await run.offload(lambda: _collected(blocks))
-            return await (self.create(run, path, content) if create else self.write(run, path, content, None))
+            return await (self.create(run, path, content) if create else self.write(run, path, content))
 
         def flow(c: Call) -> Awaitable[Effect]:
             return part_flows.write(c.store, c.run, c.key, blocks, ABSENT if create else ANY)
@@ -167,28 +253,56 @@ class Tree(Scope):
         return size > self.backend.part_bytes and not self.hooks.need_content and flows.writes_in_parts(self.backend)
 
     async def append(
-        self, run: Run, path: str, content: Content, separator: Content, must_exist: bool, expected: str | None
+        self,
+        run: Run,
+        path: str,
+        content: Content,
+        separator: Content,
+        must_exist: bool,
+        expected: Precondition = ANY_STATE,
+        once: IdempotencyKey | None = None,
     ) -> WriteResult:
         def flow(c: Call) -> Awaitable[Effect]:
             when: AppendWhen = PRESENT if must_exist else ANY
             between = separator()
             if len(between) > _MOST_SEPARATOR:
                 raise InvalidContentError(f"a separator can have at most {_MOST_SEPARATOR} bytes, not {len(between):,}")
-            return flows.append(c.store, c.run, c.key, c.data, separator=between, when=when, expected=_digest(expected))
+            return flows.append(
+                c.store, c.run, c.key, c.data, separator=between, when=when, expected=expected.checked()
+            )
 
-        return await self._write(run, "append", path, flow, content)
+        return await self._write(run, "append", path, self._once(flow, once), content)
 
-    async def edit(self, run: Run, path: str, change: Callable[[str], str], expected: str | None) -> WriteResult:
+    async def edit(
+        self,
+        run: Run,
+        path: str,
+        change: Callable[[Key, bytes], bytes | None],
+        missing: Content | None = None,
+        expected: Precondition = ANY_STATE,
+        once: IdempotencyKey | None = None,
+    ) -> WriteResult:
         def flow(c: Call) -> Awaitable[Effect]:
-            async def apply_filters(data: bytes) -> bytes:
-                return await self.apply_filters(c, data)
+            def changed(data: bytes) -> bytes | None:
+                try:
+                    return change(c.key, data)
+                except Exception as error:
+                    c.raised_by_caller = error
+                    raise
 
-            return flows.edit(c.store, c.run, c.key, change, apply_filters, _digest(expected))
+            hooks = editing.EditHooks(partial(self.apply_filters, c), partial(self.permit_delete, c))
+            of_none = None if missing is None else missing()
+            return editing.edit(c.store, c.run, c.key, changed, hooks, expected.checked(), of_none)
 
-        return await self._write(run, "edit", path, flow)
+        return await self._write(run, "edit", path, self._once(flow, once))
 
-    async def delete(self, run: Run, path: str, expected: str | None) -> None:
-        await self.operate(run, "delete", path, lambda c: flows.delete(c.store, c.run, c.key, _digest(expected)))
+    async def delete(
+        self, run: Run, path: str, expected: Precondition = ANY_STATE, once: IdempotencyKey | None = None
+    ) -> None:
+        def flow(c: Call) -> Awaitable[Effect]:
+            return flows.delete(c.store, c.run, c.key, expected.checked())
+
+        await self.operate(run, "delete", path, self._once(flow, once))
 
     async def delete_tree(self, run: Run, path: str) -> TreeResult:
         def flow(c: Call) -> Awaitable[Effect]:
@@ -197,7 +311,12 @@ class Tree(Scope):
         return await self._remove(run, "delete_tree", path, flow)
 
     async def forget(self, run: Run, path: str) -> TreeResult:
-        return await self._remove(run, "forget", path, lambda c: tree_flows.forget(c.store, c.run, c.key))
+        async def flow(c: Call) -> Effect:
+            effect = await tree_flows.forget(c.store, c.run, c.key)
+            await forget_receipts(c)
+            return effect
+
+        return await self._remove(run, "forget", path, flow)
 
     async def _remove(self, run: Run, kind: OperationKind, path: str, flow: Flow) -> TreeResult:
         call = await self.operate(run, kind, path, flow, directory=True)
@@ -229,7 +348,8 @@ class Tree(Scope):
         unseen: int | None = None,
     ) -> WriteResult:
         call = await self.operate(run, kind, path, flow, content, unseen=unseen)
-        return WriteResult(self._path(call.key), call.result.size or 0, call.result.sha256 or "")
+        result = call.result
+        return WriteResult(self._path(call.key), result.size or 0, result.sha256 or "", result.version)
 
     def _path(self, key: Key) -> str:
         return key.relative_to(self.top).path if self.top.path else key.path
@@ -254,9 +374,3 @@ def _collected(blocks: part_flows.Blocks) -> Content:
 
         return refuse
     return lambda: data
-
-
-def _digest(expected: str | None) -> str | None:
-    if expected is not None and not (isinstance(expected, str) and _SHA256.match(expected.lower())):
-        raise InvalidContentError("expected_sha256 must be the 64 hexadecimal digits of a SHA-256")
-    return expected and expected.lower()

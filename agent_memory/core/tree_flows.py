@@ -20,6 +20,7 @@ from agent_memory.backend import (
     not_found,
     raise_failures,
     renewed_deadline,
+    taken_name,
 )
 from agent_memory.core import part_flows
 from agent_memory.core.flows import (
@@ -27,6 +28,7 @@ from agent_memory.core.flows import (
     checks_capabilities,
     erases,
     exists,
+    is_directory,
     moves_files,
     moves_trees,
 )
@@ -34,7 +36,6 @@ from agent_memory.errors import (
     AgentMemoryError,
     AgentMemoryFileNotFoundError,
     ConflictError,
-    FileAlreadyExistsError,
     FileTooLargeError,
     InvalidPathError,
     UnsupportedOperationError,
@@ -159,9 +160,10 @@ async def _transfer_tree(store: Backend, run: Run, source: Key, target: Key, fil
 
 
 async def _refuse_taken(store: Backend, run: Run, target: Key) -> None:
-    taken = (await exists(store, run, target)).entries
-    if taken or (await run.call(store.list, target, limit=1)).entries:
-        raise FileAlreadyExistsError("the name is taken", path=target.path)
+    if (await exists(store, run, target)).entries:
+        raise taken_name(target, "file")
+    if await is_directory(store, run, target):
+        raise taken_name(target, "directory")
 
 
 async def _copy_file(store: Backend, run: Run, source: Key, target: Key) -> Effect:

@@ -36,6 +36,7 @@ class Memory(Protocol):
     def list(self, path: str, *, recursive: bool = True) -> tuple[Entry, ...]: ...
     def stat(self, path: str) -> Entry: ...
     def exists(self, path: str) -> bool: ...
+    def is_directory(self, path: str) -> bool: ...
     def subtree(self, path: str) -> object: ...
 
 
@@ -51,7 +52,7 @@ class _OneTransaction(Transaction):  # type: ignore[misc]  # fsspec has no types
 class Confined(Uncopied, AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
     """A filesystem over a memory, without its file operations."""
 
-    protocol = "agent-memory"
+    protocol = "agentmemory"
     cachable = False
     transaction_type = _OneTransaction
 

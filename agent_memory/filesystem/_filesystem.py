@@ -25,7 +25,7 @@ _TEXT_OPTIONS = ("encoding", "errors", "newline")
 class AgentMemoryFileSystem(Transfers):
     """The files of one memory, as an fsspec filesystem; created by `agent_memory.AgentMemory.filesystem`.
 
-    A path is ``a/b`` or ``/a/b``, which are the same, optionally after ``agent-memory://``; the root is ``""``. The key
+    A path is ``a/b`` or ``/a/b``, which are the same, optionally after ``agentmemory://``; the root is ``""``. The key
     grammar refuses every other path. Errors are those of `agent_memory.AgentMemory`, which are builtin errors too. If
     an operation needs a file and the name is a directory, it raises `IsADirectoryError`, after one more list. Two
     filesystems are never equal, no filesystem can be pickled, and listings are not cached.
@@ -56,9 +56,9 @@ class AgentMemoryFileSystem(Transfers):
         return path != "" and self._memory.exists(path)
 
     def isdir(self, path: str) -> bool:
-        """Whether there is a directory: one list; raises as `exists` does."""
+        """Whether there is a directory: one ``is_directory``; raises as `exists` does."""
         path = self._strip_protocol(path)
-        return path == "" or bool(self._memory.list(path, recursive=False))
+        return self._memory.is_directory(path)
 
     def ls(self, path: str, detail: bool = True, **kwargs: Any) -> list[Any]:
         """List a directory or a file: one list, and for a file one stat."""

@@ -7,14 +7,15 @@ path is never repaired: only ``//`` and ``./`` are normalised. Every refusal has
 
 from __future__ import annotations
 
-import re
 from functools import lru_cache
 from pathlib import PurePath
 from typing import Final, NoReturn
 
-from agent_memory.errors import InvalidAgentIdError, InvalidPathError, PathTraversalError
-from agent_memory.key import _grammar, _suggest
-from agent_memory.key._grammar import MAX_SEGMENTS, RESERVED, RULES, TEMPORARY_SUFFIX
+from agent_memory.errors import InvalidPathError, PathTraversalError
+from agent_memory.key import _grammar, _suggest, segments
+from agent_memory.key._agent_ids import agent_id, external_id, invalid_agent_id, is_agent_id
+from agent_memory.key._grammar import MAX_SEGMENT_BYTES, MAX_SEGMENTS, RESERVED, RULES, TEMPORARY_SUFFIX
+from agent_memory.key._suggest import shown
 
 __all__ = [
     "AGENTS",
@@ -24,13 +25,14 @@ __all__ = [
     "TEMPORARY_SUFFIX",
     "Key",
     "agent_id",
+    "decode_segment",
+    "encode_segment",
     "external_id",
     "is_agent_id",
 ]
 
 _AGENTS_DIRECTORY = "agent_memory"
 _FALLBACK_NAMES = ("untitled", "x")
-_SHOWN = 80
 
 
 class Key:
@@ -64,7 +66,7 @@ class Key:
                 letter or digit, contains ``..``, ends with a dot, or is a Windows device name.
         """
         if not is_agent_id(agent_instance_id):
-            raise _invalid_agent_id(agent_instance_id)
+            raise invalid_agent_id(agent_instance_id)
         return _make(f"{_AGENTS_DIRECTORY}/{str.__str__(agent_instance_id)}", "")
 
     @staticmethod
@@ -221,89 +223,49 @@ def _invalid_path(text: object, rule: str, below: str = "") -> InvalidPathError:
     written = text.as_posix() if isinstance(text, PurePath) else ""
     names = (written, _suggest.suggestion(raw, room, deep), *_FALLBACK_NAMES)
     suggestion = next((name for name in names if _judged(name, below)[1] is None), "")
-    shown = _shown(text)
+    refused = shown(text)
     advice = (
         f"{'pass' if written and suggestion == written else 'try'} {suggestion!r}"
         if suggestion
         else "this directory's path is so long that no file below it can have a name"
     )
-    return error(f"{shown} is refused: {RULES[rule]}; {advice}", rule, suggestion, shown)
+    return error(f"{refused} is refused: {RULES[rule]}; {advice}", rule, suggestion, refused)
 
 
-def _shown(text: object) -> str:
-    if not isinstance(text, str):
-        return f"a {type(text).__name__}"
-    return ascii(str.__str__(text)[:_SHOWN]) + ("..." if len(text) > _SHOWN else "")
+def encode_segment(text: str, suffix: str = "") -> str:
+    """Encode any text, of any length, as one segment of a path; `decode_segment` decodes it.
 
+    Letters, digits, spaces and ``. _ @ + -`` stay as they are. Each byte (UTF-8) of any other character becomes
+    ``=XX``, as in RFC 2045 quoted-printable. Different texts give different segments, on every Python and system the
+    same. If the segment would have more than 240 bytes, it is the beginning of the text, ``==`` and the text's
+    SHA-256. The text of such a segment is lost, unless `agent_memory.AgentMemory.record_segment` encodes it.
 
-def is_agent_id(text: object) -> bool:
-    """Whether a text is a valid agent id, without encoding."""
-    return isinstance(text, str) and _grammar.AGENT_ID.match(str.__str__(text)) is not None
-
-
-_MAX_ID = 128
-_PLAIN_ID_CHARACTER = re.compile(r"[^A-Za-z0-9._@+-]")
-_ENCODED_MARK = "0=="  # no escape looks like this: in an escape two hexadecimal digits follow "="
-
-
-def agent_id(text: str) -> str:
-    """Encode any external id (``slack:C0123``, ``auth0|5f``) as an agent id; `external_id` decodes it.
-
-    Each byte (UTF-8) of a character that agent ids do not allow, and of ``=`` itself, becomes ``=XX``, as in
-    RFC 2045 quoted-printable. If the result is still not a valid id, for example because of its first character, it
-    gets the prefix ``0==``. Different texts give different ids.
+    Args:
+        text: any str, also with lone surrogates.
+        suffix: the end of the segment, for example ``.json``.
 
     Raises:
-        InvalidAgentIdError: ``text`` is not a str, not valid Unicode, or longer than 128 characters once encoded.
+        InvalidPathError: ``text`` is not a str, or no segment can end with ``suffix``.
     """
-    if not isinstance(text, str) or len(text) > _MAX_ID:
-        raise _invalid_agent_id(text)
-    try:
-        encoded = _PLAIN_ID_CHARACTER.sub(_escaped, str.__str__(text))
-    except UnicodeEncodeError:
-        raise _invalid_agent_id(text) from None
-    encoded = re.sub(r"\.(?=\.)|\.\Z", "=2E", encoded)
-    if encoded.endswith(TEMPORARY_SUFFIX):
-        encoded = f"{encoded[:-1]}={ord(encoded[-1]):02X}"
-    if not _grammar.AGENT_ID.match(encoded):
-        encoded = _ENCODED_MARK + encoded
-    if not _grammar.AGENT_ID.match(encoded):
-        raise _invalid_agent_id(text)
-    return encoded
+    segment = segments.encoded(_plain(text))
+    room = MAX_SEGMENT_BYTES - len(_plain(suffix).encode(errors="replace"))
+    if len(segment.encode()) > room:
+        segment = segments.hashed(segment, _plain(text), room)
+    name = segment + suffix
+    if "/" in suffix:
+        raise _invalid_path(name, "segment")
+    return Key.tree().join(name).path
 
 
-def external_id(agent_instance_id: str) -> str:
-    """Return the text from which `agent_id` made this id.
+def decode_segment(segment: str, suffix: str = "") -> str:
+    """Return the text from which `encode_segment` made a segment.
 
     Raises:
-        InvalidAgentIdError: `agent_id` never returns this id.
+        InvalidPathError: `encode_segment` never returns this segment, or it contains only a digest of its text.
     """
-    try:
-        if len(agent_instance_id) > _MAX_ID:
-            raise ValueError
-        body = agent_instance_id.removeprefix(_ENCODED_MARK).encode("ascii")
-        text = re.sub(rb"=([0-9A-F]{2})", lambda m: bytes([int(m[1], 16)]), body).decode()
-        if agent_id(text) == agent_instance_id:
-            return text
-    except (AttributeError, TypeError, ValueError):
-        pass
-    raise InvalidAgentIdError(f"{_shown(agent_instance_id)} was not made by agent_id()", "agent-id", "default")
-
-
-def _escaped(match: re.Match[str]) -> str:
-    return "".join(f"={byte:02X}" for byte in match[0].encode())
-
-
-def _invalid_agent_id(text: object) -> InvalidAgentIdError:
-    shown, suggestion = _shown(text), _suggested_agent_id(text)
-    message = (
-        f"{shown} is not an agent id: {RULES['agent-id']}; "
-        f"agent_id(text) makes an id from any text, for example {suggestion!r}"
-    )
-    return InvalidAgentIdError(message, "agent-id", suggestion, shown)
-
-
-def _suggested_agent_id(text: object) -> str:
-    short = str.__str__(text)[:32].encode(errors="ignore").decode() if isinstance(text, str) else "default"
-    encoded = _PLAIN_ID_CHARACTER.sub(_escaped, short)
-    return agent_id(short) if len(encoded) < 100 else "default"
+    name = _plain(segment)
+    body = name.removesuffix(suffix)
+    if not name.endswith(suffix) or (text := segments.decoded(body)) is None:
+        rule = "hashed" if name.endswith(suffix) and segments.hashed_digest(body) else "not-encoded"
+        raise InvalidPathError(f"{shown(name)} is refused: {RULES[rule]}", rule, "", shown(name))
+    return text

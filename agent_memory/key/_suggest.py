@@ -14,6 +14,7 @@ from urllib.parse import unquote
 from agent_memory.key import _grammar
 
 _LOOKED_AT = 1024
+_SHOWN = 80
 _TOOL_ROOT = "memories"
 """A model's memory tool names the top of a tree ``/memories``."""
 _OVERLONG = {
@@ -25,6 +26,13 @@ _OVERLONG_PATTERN = re.compile("|".join(_OVERLONG), re.IGNORECASE)
 _PERCENT_U = re.compile(r"%u([0-9A-Fa-f]{4})", re.IGNORECASE)
 _UNSEEN = re.compile(f"{_grammar.INVISIBLE.pattern}|{_grammar.BLANK.pattern}|{_grammar.JOINER.pattern}| ")
 _BETWEEN_WORDS = re.compile(r"(?<=\w)" + _grammar.PUNCTUATION.pattern + r"(?=\w)")
+
+
+def shown(text: object) -> str:
+    """Return a refused text for a message: escaped to ASCII and cut to 80 characters."""
+    if not isinstance(text, str):
+        return f"a {type(text).__name__}"
+    return ascii(str.__str__(text)[:_SHOWN]) + ("..." if len(text) > _SHOWN else "")
 
 
 def is_escape(text: str) -> bool:

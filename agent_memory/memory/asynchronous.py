@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from agent_memory.backend import Entry
+from agent_memory.backend import ANY, Entry, ReadWhen
+from agent_memory.core.listed_part import ListedPart
 from agent_memory.core.part_flows import Blocks
+from agent_memory.core.precondition import Precondition
 from agent_memory.core.tree import TreeResult, WriteResult
 from agent_memory.memory.blocking import AgentMemory
-from agent_memory.memory.view import View, as_bytes, as_text
+from agent_memory.memory.view import View, as_bytes, as_text, of_bytes, of_text, once_per
 from agent_memory.reading.reader import Reader
 from agent_memory.runtime.io_loop import AsyncIORun
 from agent_memory.runtime.run import Run
@@ -36,21 +38,51 @@ class AsyncAgentMemory(View):
         """See `AgentMemory.read_bytes`."""
         return await self._do(lambda run: self._tree.read(run, path))
 
-    async def read_many(self, paths: Iterable[str]) -> dict[str, str]:
+    async def read_many(self, paths: Iterable[str], *, missing_ok: bool = False) -> dict[str, str]:
         """See `AgentMemory.read_many`."""
-        return await self._do(lambda run: self._tree.read_many(run, paths))
+        return await self._do(lambda run: self._tree.read_many(run, paths, self._tree.read_text, missing_ok))
+
+    async def read_many_bytes(self, paths: Iterable[str], *, missing_ok: bool = False) -> dict[str, bytes]:
+        """See `AgentMemory.read_many_bytes`."""
+        return await self._do(lambda run: self._tree.read_many(run, paths, self._tree.read, missing_ok))
+
+    async def tail(self, path: str, lines: int) -> str:
+        """See `AgentMemory.tail`."""
+        return await self._do(lambda run: self._tree.tail(run, path, lines))
 
     async def scan(self, path: str, work: Callable[[Reader], Awaitable[T]]) -> T:
         """See `AgentMemory.scan`."""
         return await self._do(lambda run: self._tree.scan(run, path, work))
 
-    async def write(self, path: str, content: str, *, expected_sha256: str | None = None) -> WriteResult:
+    async def write(
+        self,
+        path: str,
+        content: str,
+        *,
+        expected_sha256: str | None = None,
+        expected_version: ReadWhen = ANY,
+        idempotency_key: str | None = None,
+    ) -> WriteResult:
         """See `AgentMemory.write`."""
-        return await self._do(lambda run: self._tree.write(run, path, as_text(content), expected_sha256))
+        expected = Precondition(expected_sha256, expected_version)
+        return await self._do(
+            lambda run: self._tree.write(run, path, as_text(content), expected, once_per(idempotency_key))
+        )
 
-    async def write_bytes(self, path: str, content: bytes, *, expected_sha256: str | None = None) -> WriteResult:
+    async def write_bytes(
+        self,
+        path: str,
+        content: bytes,
+        *,
+        expected_sha256: str | None = None,
+        expected_version: ReadWhen = ANY,
+        idempotency_key: str | None = None,
+    ) -> WriteResult:
         """See `AgentMemory.write_bytes`."""
-        return await self._do(lambda run: self._tree.write(run, path, as_bytes(content), expected_sha256))
+        expected = Precondition(expected_sha256, expected_version)
+        return await self._do(
+            lambda run: self._tree.write(run, path, as_bytes(content), expected, once_per(idempotency_key))
+        )
 
     async def write_blocks(self, path: str, blocks: Iterable[bytes], size: int, *, create: bool = False) -> WriteResult:
         """See `AgentMemory.write_blocks`."""
@@ -64,10 +96,15 @@ class AsyncAgentMemory(View):
         separator: str = "",
         must_exist: bool = False,
         expected_sha256: str | None = None,
+        expected_version: ReadWhen = ANY,
+        idempotency_key: str | None = None,
     ) -> WriteResult:
         """See `AgentMemory.append`."""
+        expected = Precondition(expected_sha256, expected_version)
         return await self._do(
-            lambda run: self._tree.append(run, path, as_text(content), as_text(separator), must_exist, expected_sha256)
+            lambda run: self._tree.append(
+                run, path, as_text(content), as_text(separator), must_exist, expected, once_per(idempotency_key)
+            )
         )
 
     async def append_bytes(
@@ -78,29 +115,77 @@ class AsyncAgentMemory(View):
         separator: bytes = b"",
         must_exist: bool = False,
         expected_sha256: str | None = None,
+        expected_version: ReadWhen = ANY,
+        idempotency_key: str | None = None,
     ) -> WriteResult:
         """See `AgentMemory.append_bytes`."""
+        expected = Precondition(expected_sha256, expected_version)
         return await self._do(
             lambda run: self._tree.append(
-                run, path, as_bytes(content), as_bytes(separator), must_exist, expected_sha256
+                run, path, as_bytes(content), as_bytes(separator), must_exist, expected, once_per(idempotency_key)
             )
         )
 
-    async def create(self, path: str, content: str) -> WriteResult:
+    async def create(self, path: str, content: str, *, idempotency_key: str | None = None) -> WriteResult:
         """See `AgentMemory.create`."""
-        return await self._do(lambda run: self._tree.create(run, path, as_text(content)))
+        return await self._do(lambda run: self._tree.create(run, path, as_text(content), once_per(idempotency_key)))
 
-    async def create_bytes(self, path: str, content: bytes) -> WriteResult:
+    async def create_bytes(self, path: str, content: bytes, *, idempotency_key: str | None = None) -> WriteResult:
         """See `AgentMemory.create_bytes`."""
-        return await self._do(lambda run: self._tree.create(run, path, as_bytes(content)))
+        return await self._do(lambda run: self._tree.create(run, path, as_bytes(content), once_per(idempotency_key)))
 
-    async def edit(self, path: str, change: Callable[[str], str], *, expected_sha256: str | None = None) -> WriteResult:
+    async def edit(
+        self,
+        path: str,
+        change: Callable[[str], str | None],
+        *,
+        missing: str | None = None,
+        expected_sha256: str | None = None,
+        expected_version: ReadWhen = ANY,
+        idempotency_key: str | None = None,
+        fingerprint: str = "",
+    ) -> WriteResult:
         """See `AgentMemory.edit`."""
-        return await self._do(lambda run: self._tree.edit(run, path, change, expected_sha256))
+        old = None if missing is None else as_text(missing)
+        expected = Precondition(expected_sha256, expected_version)
+        return await self._do(
+            lambda run: self._tree.edit(
+                run, path, of_text(change), old, expected, once_per(idempotency_key, fingerprint)
+            )
+        )
 
-    async def delete(self, path: str, *, expected_sha256: str | None = None) -> None:
+    async def edit_bytes(
+        self,
+        path: str,
+        change: Callable[[bytes], bytes | None],
+        *,
+        missing: bytes | None = None,
+        expected_sha256: str | None = None,
+        expected_version: ReadWhen = ANY,
+        idempotency_key: str | None = None,
+        fingerprint: str = "",
+    ) -> WriteResult:
+        """See `AgentMemory.edit_bytes`."""
+        old = None if missing is None else as_bytes(missing)
+        expected = Precondition(expected_sha256, expected_version)
+        return await self._do(
+            lambda run: self._tree.edit(
+                run, path, of_bytes(change), old, expected, once_per(idempotency_key, fingerprint)
+            )
+        )
+
+    async def delete(
+        self,
+        path: str,
+        *,
+        expected_sha256: str | None = None,
+        expected_version: ReadWhen = ANY,
+        idempotency_key: str | None = None,
+        fingerprint: str = "",
+    ) -> None:
         """See `AgentMemory.delete`."""
-        await self._do(lambda run: self._tree.delete(run, path, expected_sha256))
+        expected = Precondition(expected_sha256, expected_version)
+        await self._do(lambda run: self._tree.delete(run, path, expected, once_per(idempotency_key, fingerprint)))
 
     async def delete_tree(self, path: str) -> TreeResult:
         """See `AgentMemory.delete_tree`."""
@@ -118,9 +203,26 @@ class AsyncAgentMemory(View):
         """See `AgentMemory.copy`."""
         return await self._do(lambda run: self._tree.copy(run, path, new_path))
 
-    async def list(self, path: str = "", *, recursive: bool = True) -> tuple[Entry, ...]:
+    async def record_segment(self, text: str, suffix: str = "") -> str:
+        """See `AgentMemory.record_segment`."""
+        return await self._do(lambda run: self._tree.record_segment(run, text, suffix))
+
+    async def segment_text(self, segment: str, suffix: str = "") -> str:
+        """See `AgentMemory.segment_text`."""
+        return await self._do(lambda run: self._tree.segment_text(run, segment, suffix))
+
+    async def list(
+        self,
+        path: str = "",
+        *,
+        recursive: bool = True,
+        name_prefix: str = "",
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> tuple[Entry, ...]:
         """See `AgentMemory.list`."""
-        return await self._do(lambda run: self._tree.list(run, path, recursive))
+        part = ListedPart(name_prefix, after, limit).checked()
+        return await self._do(lambda run: self._tree.list(run, path, recursive, part))
 
     async def stat(self, path: str) -> Entry:
         """See `AgentMemory.stat`."""
@@ -129,6 +231,10 @@ class AsyncAgentMemory(View):
     async def exists(self, path: str) -> bool:
         """See `AgentMemory.exists`."""
         return await self._do(lambda run: self._tree.exists(run, path))
+
+    async def is_directory(self, path: str) -> bool:
+        """See `AgentMemory.is_directory`."""
+        return await self._do(lambda run: self._tree.is_directory(run, path))
 
     def filesystem(self) -> AgentMemoryFileSystem:
         """As `AgentMemory.filesystem`. Its calls block, so run them in a thread (`asyncio.to_thread`)."""

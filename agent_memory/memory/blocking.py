@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Self, TypeVar
 
-from agent_memory.backend import Entry
+from agent_memory.backend import ANY, ReadWhen
 from agent_memory.core.part_flows import Blocks
-from agent_memory.core.tree import Tree, TreeResult, WriteResult
-from agent_memory.memory.view import View, as_bytes, as_text
-from agent_memory.reading.reader import Reader
+from agent_memory.core.precondition import Precondition
+from agent_memory.core.tree import TreeResult, WriteResult
+from agent_memory.memory.reading import ReadingCalls
+from agent_memory.memory.view import as_bytes, as_text, of_bytes, of_text, once_per
 from agent_memory.runtime.run import step
-from agent_memory.runtime.runners import sync_run
 
 if TYPE_CHECKING:
     from agent_memory.filesystem import AgentMemoryFileSystem
@@ -20,7 +20,7 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 
-class AgentMemory(View):
+class AgentMemory(ReadingCalls):
     """One confined tree of text files.
 
     Text is UTF-8, stored byte for byte. Every path is relative to the tree and parsed by one grammar
@@ -30,49 +30,19 @@ class AgentMemory(View):
     Every method may raise `InvalidPathError` (a bad name), `OperationDenied` (a guard's veto), `FileOperationError`
     (the storage failed; `OutcomeUnknownError` if it is unknown whether a change took effect),
     `UnsupportedOperationError` (the backend does not promise the operation), `FileTooLargeError` (more bytes than the
-    backend's ``max_bytes``) and `InvalidContentError` (a malformed ``expected_sha256``). Apart from these, a method
+    backend's ``max_bytes``) and `InvalidContentError` (a malformed precondition). Apart from these, a method
     raises only the errors it lists.
     """
 
-    def __init__(self, tree: Tree) -> None:
-        super().__init__(tree)
-        self._run = sync_run(tree.backend)
-
-    def read(self, path: str) -> str:
-        """Read a text file.
-
-        Raises:
-            AgentMemoryFileNotFoundError: no such file.
-            ReadError: the file is not UTF-8; `read_bytes` can read it.
-            FileTooLargeError: larger than the backend's ``max_bytes`` (50 MB by default); `scan` can read it.
-        """
-        return step(self._tree.read_text(self._run, path))
-
-    def read_bytes(self, path: str) -> bytes:
-        """Read a file's bytes; errors as `read`."""
-        return step(self._tree.read(self._run, path))
-
-    def read_many(self, paths: Iterable[str]) -> dict[str, str]:
-        """Read several text files and return their texts by path; over a network 16 files concurrently.
-
-        Each file is a separate operation. The first error ends the call and is raised; errors as `read`.
-        """
-        return step(self._tree.read_many(self._run, paths))
-
-    def scan(self, path: str, work: Callable[[Reader], Awaitable[T]]) -> T:
-        """Read a file in ranges, in bounded memory, within one operation.
-
-        Args:
-            path: the file.
-            work: an async function that awaits only its argument, the reader; its result is returned.
-
-        Raises:
-            AgentMemoryFileNotFoundError: no such file.
-            ConflictError: the file was rewritten during the scan; appends are allowed.
-        """
-        return step(self._tree.scan(self._run, path, work))
-
-    def write(self, path: str, content: str, *, expected_sha256: str | None = None) -> WriteResult:
+    def write(
+        self,
+        path: str,
+        content: str,
+        *,
+        expected_sha256: str | None = None,
+        expected_version: ReadWhen = ANY,
+        idempotency_key: str | None = None,
+    ) -> WriteResult:
         """Replace or create a text file, and the directories above it, in one atomic step.
 
         The last writer wins. For files with several writers use `edit`, `append` or a precondition.
@@ -80,19 +50,37 @@ class AgentMemory(View):
         Args:
             path: the file.
             content: its whole new text.
-            expected_sha256: the SHA-256 of the content to replace.
+            expected_sha256: the SHA-256 of the content to replace; the file is read to compare it.
+            expected_version: the version to replace: `WriteResult.version`, or `Entry.version` where the storage has
+                versions (S3). No content is read. ``ANY`` is no precondition. A version of another file or another
+                storage is a `ConflictError`.
+            idempotency_key: 1 to 128 characters that name this call, in this agent's tree: a call with the same key is
+                made at most once, also if other processes repeat it. The repeated call waits for the first one if
+                that is under way, and returns its result without ``version``. See `with_idempotency_window`.
 
         Raises:
             InvalidContentError: ``content`` is not a str or not valid Unicode; raised before any I/O.
-            ConflictError: the file has other content than expected, or is gone; nothing was written.
+            ConflictError: the file has other content than expected, or is gone; or the idempotency key belongs to
+                another call (kind, path or content are different); nothing was written.
+            OutcomeUnknownError: also if an earlier call with this idempotency key ended without telling how.
             FileAlreadyExistsError: the name is a directory, or lies below a file.
             FileTooLargeError: more bytes than the backend's ``max_bytes``.
         """
-        return step(self._tree.write(self._run, path, as_text(content), expected_sha256))
+        expected = Precondition(expected_sha256, expected_version)
+        return step(self._tree.write(self._run, path, as_text(content), expected, once_per(idempotency_key)))
 
-    def write_bytes(self, path: str, content: bytes, *, expected_sha256: str | None = None) -> WriteResult:
+    def write_bytes(
+        self,
+        path: str,
+        content: bytes,
+        *,
+        expected_sha256: str | None = None,
+        expected_version: ReadWhen = ANY,
+        idempotency_key: str | None = None,
+    ) -> WriteResult:
         """Replace or create a file with any bytes; otherwise as `write`."""
-        return step(self._tree.write(self._run, path, as_bytes(content), expected_sha256))
+        expected = Precondition(expected_sha256, expected_version)
+        return step(self._tree.write(self._run, path, as_bytes(content), expected, once_per(idempotency_key)))
 
     def write_blocks(self, path: str, blocks: Iterable[bytes], size: int, *, create: bool = False) -> WriteResult:
         """Replace or create a file of any size in one atomic step, in bounded memory; otherwise as `write`.
@@ -122,6 +110,8 @@ class AgentMemory(View):
         separator: str = "",
         must_exist: bool = False,
         expected_sha256: str | None = None,
+        expected_version: ReadWhen = ANY,
+        idempotency_key: str | None = None,
     ) -> WriteResult:
         """Append text to a file, or create the file; concurrent appends all take effect, each whole.
 
@@ -132,6 +122,8 @@ class AgentMemory(View):
                 in the same atomic step. At most 64 bytes of UTF-8; plugins do not see it.
             must_exist: whether a missing file is an error; checked in the same atomic step.
             expected_sha256: the SHA-256 of the file's content before the append; with it the file is read.
+            expected_version: the file's version before the append, as in `write`; with it the file is read.
+            idempotency_key: as in `write`.
 
         The result's ``sha256`` is the digest of ``content``; other errors as `write`.
 
@@ -141,8 +133,12 @@ class AgentMemory(View):
             ConflictError: the file has other content than expected, or other writers were faster until the timeout
                 (see `with_timeout`); nothing was written.
         """
-        flow = self._tree.append(self._run, path, as_text(content), as_text(separator), must_exist, expected_sha256)
-        return step(flow)
+        expected = Precondition(expected_sha256, expected_version)
+        return step(
+            self._tree.append(
+                self._run, path, as_text(content), as_text(separator), must_exist, expected, once_per(idempotency_key)
+            )
+        )
 
     def append_bytes(
         self,
@@ -152,47 +148,105 @@ class AgentMemory(View):
         separator: bytes = b"",
         must_exist: bool = False,
         expected_sha256: str | None = None,
+        expected_version: ReadWhen = ANY,
+        idempotency_key: str | None = None,
     ) -> WriteResult:
         """Append any bytes to a file, or create the file; otherwise as `append`."""
-        flow = self._tree.append(self._run, path, as_bytes(content), as_bytes(separator), must_exist, expected_sha256)
-        return step(flow)
+        expected = Precondition(expected_sha256, expected_version)
+        return step(
+            self._tree.append(
+                self._run, path, as_bytes(content), as_bytes(separator), must_exist, expected, once_per(idempotency_key)
+            )
+        )
 
-    def create(self, path: str, content: str) -> WriteResult:
+    def create(self, path: str, content: str, *, idempotency_key: str | None = None) -> WriteResult:
         """Write a file that does not exist yet; exactly one of several concurrent creators succeeds.
+
+        Args:
+            path: the file.
+            content: its text.
+            idempotency_key: as in `write`.
 
         Raises:
             FileAlreadyExistsError: the name is taken; nothing was written.
         """
-        return step(self._tree.create(self._run, path, as_text(content)))
+        return step(self._tree.create(self._run, path, as_text(content), once_per(idempotency_key)))
 
-    def create_bytes(self, path: str, content: bytes) -> WriteResult:
+    def create_bytes(self, path: str, content: bytes, *, idempotency_key: str | None = None) -> WriteResult:
         """Write a file with any bytes that does not exist yet; otherwise as `create`."""
-        return step(self._tree.create(self._run, path, as_bytes(content)))
+        return step(self._tree.create(self._run, path, as_bytes(content), once_per(idempotency_key)))
 
-    def edit(self, path: str, change: Callable[[str], str], *, expected_sha256: str | None = None) -> WriteResult:
+    def edit(
+        self,
+        path: str,
+        change: Callable[[str], str | None],
+        *,
+        missing: str | None = None,
+        expected_sha256: str | None = None,
+        expected_version: ReadWhen = ANY,
+        idempotency_key: str | None = None,
+        fingerprint: str = "",
+    ) -> WriteResult:
         """Replace a file's text by a function of it, without losing the changes of concurrent writers.
 
         Args:
             path: the file.
             change: a pure function from the old text to the new text. If another writer was faster, it is called
-                again with the newer text. If it returns equal text, nothing is written. Its exceptions propagate.
+                again with the newer text. If it returns equal text, nothing is written; if it returns None, the file
+                is deleted. Its exceptions propagate.
+            missing: the old text if there is no file; then the result of ``change`` creates the file.
             expected_sha256: the SHA-256 the content must have; with it, a conflict is not retried.
+            expected_version: the version the file must have, as in `write`; with it, a conflict is not retried.
+            idempotency_key: as in `write`.
+            fingerprint: a text that tells different calls with this idempotency key apart, instead of the content.
 
         Raises:
-            AgentMemoryFileNotFoundError: no such file.
+            AgentMemoryFileNotFoundError: no such file, and ``missing`` is None or a state is expected.
+            FileAlreadyExistsError: the name is a directory, or lies below a file.
             ConflictError: the file has other content than expected, or other writers were faster until the timeout;
                 nothing was written.
         """
-        return step(self._tree.edit(self._run, path, change, expected_sha256))
+        old = None if missing is None else as_text(missing)
+        expected = Precondition(expected_sha256, expected_version)
+        return step(
+            self._tree.edit(self._run, path, of_text(change), old, expected, once_per(idempotency_key, fingerprint))
+        )
 
-    def delete(self, path: str, *, expected_sha256: str | None = None) -> None:
-        """Delete a file, and each directory that becomes empty.
+    def edit_bytes(
+        self,
+        path: str,
+        change: Callable[[bytes], bytes | None],
+        *,
+        missing: bytes | None = None,
+        expected_sha256: str | None = None,
+        expected_version: ReadWhen = ANY,
+        idempotency_key: str | None = None,
+        fingerprint: str = "",
+    ) -> WriteResult:
+        """Replace a file's bytes by a function of them; otherwise as `edit`."""
+        old = None if missing is None else as_bytes(missing)
+        expected = Precondition(expected_sha256, expected_version)
+        return step(
+            self._tree.edit(self._run, path, of_bytes(change), old, expected, once_per(idempotency_key, fingerprint))
+        )
+
+    def delete(
+        self,
+        path: str,
+        *,
+        expected_sha256: str | None = None,
+        expected_version: ReadWhen = ANY,
+        idempotency_key: str | None = None,
+        fingerprint: str = "",
+    ) -> None:
+        """Delete a file, and each directory that becomes empty; the arguments are those of `edit`.
 
         Raises:
             AgentMemoryFileNotFoundError: no such file.
             ConflictError: the file has other content than expected; nothing was deleted.
         """
-        step(self._tree.delete(self._run, path, expected_sha256))
+        expected = Precondition(expected_sha256, expected_version)
+        step(self._tree.delete(self._run, path, expected, once_per(idempotency_key, fingerprint)))
 
     def delete_tree(self, path: str) -> TreeResult:
         """Delete every file below a directory; ``""`` is the whole tree, which may be empty.
@@ -210,8 +264,9 @@ class AgentMemory(View):
 
         On S3 this includes earlier versions, delete markers and incomplete uploads, also those of files deleted
         earlier; the result counts such files too. On local disk it includes the temporary files of crashed writers.
-        A missing file is no error. Audit logs keep only digests that can no longer be verified; see
-        ``docs/audit.md``. Names in storage that are not valid keys are not erased, only counted.
+        A missing file is no error. Receipts of idempotency keys that name the files are erased too. Audit logs keep
+        only digests that can no longer be verified; see ``docs/audit.md``. Names in storage that are not valid keys are
+        not erased, only counted.
 
         Raises:
             PartialOperationError: some files could not be deleted; call it again to continue.
@@ -238,29 +293,12 @@ class AgentMemory(View):
         """Copy a file or a directory to a free name; never overwrites; errors as `rename`."""
         return step(self._tree.copy(self._run, path, new_path))
 
-    def list(self, path: str = "", *, recursive: bool = True) -> tuple[Entry, ...]:
-        """List the files below a directory, in the order of their paths' UTF-8 bytes; empty if there are none.
+    def record_segment(self, text: str, suffix: str = "") -> str:
+        """Encode any text as `encode_segment` does; if its segment is hashed, keep the text in a file of this tree.
 
-        With ``recursive=False``: the files of this level, and its directories with ``is_directory`` set. Names in
-        storage that are not valid keys are skipped, and their number is logged.
+        The file is ``.texts/<SHA-256>``. It is created once, by one operation.
         """
-        return step(self._tree.list(self._run, path, recursive))
-
-    def stat(self, path: str) -> Entry:
-        """Return a file's size in bytes and modification time in POSIX seconds.
-
-        Raises:
-            AgentMemoryFileNotFoundError: no such file.
-        """
-        return step(self._tree.stat(self._run, path))
-
-    def exists(self, path: str) -> bool:
-        """Whether a file has this name; False for a directory."""
-        return step(self._tree.exists(self._run, path))
-
-    def _map(self, function: Callable[[T], Coroutine[Any, Any, U]], items: Iterable[T]) -> Sequence[U]:
-        """Run a function that never suspends on several files."""
-        return step(self._run.map(function, items, self._at_once))
+        return step(self._tree.record_segment(self._run, text, suffix))
 
     def filesystem(self) -> AgentMemoryFileSystem:
         """Return this view as an fsspec filesystem, confined to the same tree, for pandas and other users of fsspec.

@@ -6,21 +6,19 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from agent_memory.backend import AnyBackend, BlockingBackend, Capabilities, Uncopied
 from agent_memory.core.actor import Actor
-from agent_memory.core.flows import raw_bytes, text_bytes
+from agent_memory.core.flows import decode, raw_bytes, text_bytes
 from agent_memory.core.hooks import Hooks
 from agent_memory.core.protected_names import ProtectedNames
-from agent_memory.core.tree import Tree, checked_timeout
+from agent_memory.core.receipts import IdempotencyKey
+from agent_memory.core.tree import Tree, checked_seconds, checked_timeout
 from agent_memory.core.tree_flows import AT_ONCE
 from agent_memory.key import Key
 from agent_memory.plugins.logging import LoggingPlugin
 from agent_memory.registry import open_backend
-
-if TYPE_CHECKING:
-    pass
 
 
 class View(Uncopied):
@@ -91,6 +89,18 @@ class View(Uncopied):
         """
         return type(self)(replace(self._tree, timeout=checked_timeout(seconds, self._tree.backend)))
 
+    def with_idempotency_window(self, seconds: float) -> Self:
+        """Return a view whose calls with an ``idempotency_key`` keep that key used for ``seconds``; one day by default.
+
+        The time is measured by the clocks of the processes. After it the key may be used again, and a repeated call is
+        made again.
+
+        Raises:
+            ValueError: ``seconds`` is not a positive number.
+        """
+        window = replace(self._tree.window, seconds=checked_seconds("seconds", seconds))
+        return type(self)(replace(self._tree, window=window))
+
     @property
     def capabilities(self) -> Capabilities:
         """The guarantees of the storage."""
@@ -113,3 +123,30 @@ def as_text(content: str) -> Callable[[], bytes]:
 def as_bytes(content: bytes) -> Callable[[], bytes]:
     """Content of a file from bytes, checked when it is needed."""
     return partial(raw_bytes, content)
+
+
+def of_text(change: Callable[[str], str | None]) -> Callable[[Key, bytes], bytes | None]:
+    """A function of a file's text as a function of its bytes."""
+
+    def changed(key: Key, data: bytes) -> bytes | None:
+        text = change(decode(key, data))
+        return None if text is None else text_bytes(text)
+
+    return changed
+
+
+def of_bytes(change: Callable[[bytes], bytes | None]) -> Callable[[Key, bytes], bytes | None]:
+    """A function of a file's bytes; its result is checked."""
+
+    def changed(_: Key, data: bytes) -> bytes | None:
+        new = change(data)
+        return None if new is None else raw_bytes(new)
+
+    return changed
+
+
+def once_per(idempotency_key: str | None, fingerprint: str = "") -> IdempotencyKey | None:
+    """The idempotency key of a call; None if it has none."""
+    if idempotency_key is None:
+        return None if fingerprint == "" else IdempotencyKey("", fingerprint)  # a fingerprint needs a key
+    return IdempotencyKey(idempotency_key, fingerprint)

@@ -27,6 +27,7 @@ from agent_memory.backend import (
     joined,
     not_found,
     refuse_larger,
+    taken_name,
 )
 from agent_memory.errors import AppendError, FileOperationError, ReadError, UnsupportedOperationError, WriteError
 from agent_memory.key import Key
@@ -39,7 +40,7 @@ from agent_memory.object_store.erasing import erase
 from agent_memory.object_store.multipart import TAIL_BYTES, Composer
 from agent_memory.object_store.preconditions import Preconditions
 from agent_memory.object_store.recent_writes import RecentWrites
-from agent_memory.object_store.states import BeatenError, Content, State, exists, gone, refused
+from agent_memory.object_store.states import BeatenError, Content, State, gone, refused
 from agent_memory.object_store.trial import Trial
 from agent_memory.object_store.upload import MOST_PARTS, UPLOAD_SECONDS, BegunUpload, UploadInParts
 from agent_memory.object_store.write_log import ON_IO_LOOP, TrackedVersion, WriteLog, Writer
@@ -173,7 +174,7 @@ class ObjectStoreBackend(Backend):
         if isinstance(when, Version):
             return await self._state_of(key, Version(when.token), write)
         if when is ABSENT and await write.look(whole=False):
-            raise exists(key)
+            raise taken_name(key, "file")
         return None
 
     async def append(self, key: Key, data: bytes, *, separator: bytes = b"", when: AppendWhen = ANY) -> Appended:

@@ -108,7 +108,7 @@ class Directories(Uncopied):
                     children = await self._looked_up(key)
         if name in children:
             if await self._bucket.is_directory(key):
-                raise taken_name(key)
+                raise taken_name(key, "directory")
             self._known.forget((key.base, key.path))  # the directory has been emptied since
 
     async def _looked_up(self, key: Key) -> set[str]:
@@ -117,7 +117,7 @@ class Directories(Uncopied):
         for parent, place in zip(parents[1:], places[1:], strict=True):
             if place not in self._known:
                 if await self._bucket.is_file(parent):
-                    raise taken_name(key)
+                    raise taken_name(key, "file_above")
                 self._known.add(place)
         children = self._known.children(places[-1])
         if children is None:
@@ -134,7 +134,7 @@ class Directories(Uncopied):
         if await self._bucket.is_file(key):
             return False
         if await self._bucket.is_directory(key):
-            raise taken_name(key)
+            raise taken_name(key, "directory")
         await self._remove_directory(key, self._bucket.directory(key))
         return True
 

@@ -6,8 +6,8 @@ import math
 from collections.abc import Awaitable, Callable
 from typing import Literal, NamedTuple, TypeAlias
 
-from agent_memory.backend import ABSENT, When, WriteWhen
-from agent_memory.errors import AgentMemoryError, ConflictError, FileAlreadyExistsError, OutcomeUnknownError
+from agent_memory.backend import ABSENT, When, WriteWhen, taken_name
+from agent_memory.errors import AgentMemoryError, ConflictError, OutcomeUnknownError
 from agent_memory.key import Key
 from agent_memory.object_store.bucket import changed
 from agent_memory.object_store.write_log import TrackedVersion, WriteLog
@@ -61,18 +61,13 @@ def refused(key: Key, when: WriteWhen, beaten: BeatenError) -> AgentMemoryError:
     if not beaten.certain:
         return unknown(key)
     if when is ABSENT:
-        return exists(key)
+        return taken_name(key, "file")
     return changed(key) if beaten.seen else gone(key)
 
 
 def gone(key: Key) -> ConflictError:
     """The error for a write in the place of a version, if there is no file."""
     return ConflictError("the file is gone", path=key.path)
-
-
-def exists(key: Key) -> FileAlreadyExistsError:
-    """The error for a create whose name is taken."""
-    return FileAlreadyExistsError("the file exists", path=key.path)
 
 
 def unknown(key: Key) -> OutcomeUnknownError:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
@@ -41,8 +41,8 @@ class Known(NamedTuple):
 class SizeChange:
     """A change under way: the file gets this size, or grows by it if ``added``.
 
-    ``alone``: no other change of the file was under way at the same time. ``left``: when the caller gave up without a
-    known result (`time.monotonic`); None while the caller waits.
+    ``alone``: no other change or transfer of the file was under way at the same time. ``left``: when the caller gave up
+    without a known result (`time.monotonic`); None while the caller waits.
     """
 
     size: int
@@ -76,10 +76,14 @@ class FileSizes(Uncopied):
     def begin(self, operation: Operation) -> None:
         """Note an operation that is now under way."""
         with self._lock:
-            self._began[operation.id] = time.monotonic()
+            self._began.setdefault(operation.id, time.monotonic())  # an edit that deletes its file begins twice
             if operation.kind in _MOVING:
                 agent = operation.agent
-                self._transfers[operation.id] = (agent, operation.path), (agent, operation.target or "")
+                source, target = (agent, operation.path), (agent, operation.target or "")
+                for file, changes in self._changes.items():
+                    if _is_at_or_below(file, source) or _is_at_or_below(file, target):
+                        _set_not_alone(changes)
+                self._transfers[operation.id] = source, target
 
     def excess(self, operation: Operation, size: int) -> int | None:
         """The largest possible size after a change if it exceeds the limit; else None, and the change is under way."""
@@ -91,9 +95,11 @@ class FileSizes(Uncopied):
             most = size + (self._largest(file) if added else _sum_added(changes.values()))
             if most > self._limit:
                 return most
-            for other in changes.values():
-                other.alone = False
-            self._changes.setdefault(file, {})[operation.id] = SizeChange(size, added, alone=not changes)
+            _set_not_alone(changes)
+            alone = not changes and not any(
+                _is_at_or_below(file, name) for names in self._transfers.values() for name in names
+            )
+            self._changes.setdefault(file, {})[operation.id] = SizeChange(size, added, alone)
         return None
 
     def follow(self, operation: Operation, outcome: Outcome) -> None:
@@ -121,6 +127,7 @@ class FileSizes(Uncopied):
             return
         if outcome.status == "ok" and outcome.size is not None:
             whole = outcome.size if change.alone else self._after(file, change)
+            self._keep_for_transfers(file)
             self._learn(file, whole, time.monotonic())
         self._withdraw(file, operation)
 
@@ -141,7 +148,7 @@ class FileSizes(Uncopied):
     def _keep_for_transfers(self, file: File) -> None:
         """Save a bound before it falls: a transfer under way may have read the file while it was larger."""
         for name, (source, _) in self._transfers.items():
-            if file[0] == source[0] and f"{file[1]}/".startswith(f"{source[1]}/"):
+            if _is_at_or_below(file, source):
                 lowered = self._lowered.setdefault(name, {})
                 lowered[file] = max(self._largest(file), lowered.get(file, 0))
 
@@ -179,9 +186,13 @@ class FileSizes(Uncopied):
         return size if began > self._changed(file) else max(size, self._limit)
 
     def _images(self, source: File, target: File) -> list[tuple[File, File]]:
-        """The known files at and below a path, each with its path after a transfer."""
-        skip = len(source[1])
-        return [(file, (target[0], target[1] + file[1][skip:])) for file in self._at_or_below(*source)]
+        """The files that can be at and below a path, each with its path after a transfer."""
+        names = {*self._known, *self._changes}
+        for _ in self._transfers:  # each takes effect at most once, in any order
+            for old, new in self._transfers.values():
+                names |= {_image(file, old, new) for file in names if _is_at_or_below(file, old)}
+        names.add(source)
+        return [(file, _image(file, source, target)) for file in names if _is_at_or_below(file, source)]
 
     def _largest(self, file: File, seen: frozenset[File] = frozenset()) -> int:
         if file in seen:
@@ -193,9 +204,9 @@ class FileSizes(Uncopied):
 
     def _transferred(self, file: File, seen: frozenset[File]) -> Iterator[int]:
         """The sizes that transfers under way can give a file."""
-        for name, ((agent, source), (_, target)) in self._transfers.items():
-            if file[0] == agent and (file[1] + "/").startswith(target + "/"):
-                original = agent, source + file[1][len(target) :]
+        for name, (source, target) in self._transfers.items():
+            if _is_at_or_below(file, target):
+                original = _image(file, target, source)
                 size = max(self._largest(original, seen), self._lowered_by(name, original))
                 yield size if self._began.get(name, 0.0) > self._changed(original) else max(size, self._limit)
 
@@ -237,6 +248,20 @@ def unknown(outcome: Outcome) -> bool:
     is a kind in lower case.
     """
     return outcome.status == "unknown" or (outcome.status == "error" and not (outcome.error or "").islower())
+
+
+def _set_not_alone(changes: Mapping[str, SizeChange]) -> None:
+    for each in changes.values():
+        each.alone = False
+
+
+def _is_at_or_below(file: File, directory: File) -> bool:
+    return file[0] == directory[0] and f"{file[1]}/".startswith(f"{directory[1]}/")
+
+
+def _image(file: File, source: File, target: File) -> File:
+    """The name of a file at or below ``source`` after a transfer to ``target``."""
+    return target[0], target[1] + file[1][len(source[1]) :]
 
 
 def _is_missing(operation: Operation, outcome: Outcome) -> bool:

@@ -65,7 +65,11 @@ class Usage(Uncopied):
 
     def note(self, operation: Operation) -> None:
         """Note that a file is about to be deleted."""
-        self._with_agent(operation.agent, lambda agent: agent.begin(operation.id, PlannedChange(operation.path)))
+        self._with_agent(operation.agent, lambda agent: self._note(agent, operation))
+
+    def _note(self, agent: AgentUsage, operation: Operation) -> None:
+        agent.withdraw(operation.id)  # an earlier attempt of the same edit
+        agent.begin(operation.id, PlannedChange(operation.path))
 
     def follow(self, operation: Operation, outcome: Outcome) -> None:
         """Update the usage after an operation; if its effect is unknown, the next change causes a new count."""
@@ -88,7 +92,7 @@ class Usage(Uncopied):
         done = outcome.status == "ok"
         if operation.kind in _WRITING and done and outcome.size is not None:
             agent.put(operation.path, outcome.size)
-        elif operation.kind == "delete" and done:
+        elif operation.kind in ("delete", "edit") and done:
             agent.drop(operation.path)
         elif operation.kind == "rename" and done:
             agent.rename(operation.path, operation.target or "")

@@ -290,5 +290,6 @@ def _happened(outcome: Outcome) -> dict[str, object]:
         "files": outcome.files,
         "skipped": outcome.skipped or None,
         "attempts": outcome.attempts if outcome.attempts > 1 else None,
+        "replayed": outcome.replayed or None,
         "duration": round(outcome.duration, 6),
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 
 from agent_memory.backend import AnyBackend, Uncopied
 from agent_memory.errors import OperationDenied
@@ -101,6 +102,8 @@ class LimitsPlugin(Plugin, Uncopied):
     @hookimpl
     def agent_memory_after_operation(self, operation: Operation, outcome: Outcome) -> None:
         """Update the known sizes of files."""
+        if outcome.replayed:
+            outcome = replace(outcome, status="denied")  # nothing was changed
         if self._usage:
             self._usage.follow(operation, outcome)
         if self._sizes:

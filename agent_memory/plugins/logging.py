@@ -51,6 +51,7 @@ def _line(operation: Operation, outcome: Outcome) -> str:
         "files": outcome.files,
         "skipped": outcome.skipped or None,
         "attempts": outcome.attempts if outcome.attempts > 1 else None,
+        "replayed": outcome.replayed or None,
         "actor": None if operation.actor is None else ascii(operation.actor),
         "ms": f"{outcome.duration * 1000:.1f}",
         "outcome": outcome.status,

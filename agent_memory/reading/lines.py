@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Final, NamedTuple
 
+from agent_memory.errors import FileTooLargeError
 from agent_memory.reading.reader import Reader
 
 MAX_LINE: Final = 16 * 1024 * 1024
@@ -83,6 +84,36 @@ async def backwards(reader: Reader, end: int | None = None, block: int = TAIL) -
         yield found
         end = found.start
         size = min(2 * size, BLOCK)
+
+
+async def last_lines(reader: Reader, count: int, most: int) -> bytes:
+    """Return the last ``count`` lines of a file.
+
+    Raises:
+        FileTooLargeError: they have more than ``most`` bytes, or one of them has more than `MAX_LINE`.
+    """
+    found: list[bytes] = []
+    async for lines in backwards(reader):
+        if lines.too_long:
+            raise FileTooLargeError(f"a line has more than {MAX_LINE:,} bytes; scan() can read it")
+        data, seen = _cut_to_last(lines.data, count)
+        found.append(data)
+        count -= seen
+        most -= len(data)
+        if most < 0:
+            raise FileTooLargeError("these lines have more bytes than the limit for one call; ask for fewer lines")
+        if not count:
+            break
+    return b"".join(reversed(found))
+
+
+def _cut_to_last(data: bytes, count: int) -> tuple[bytes, int]:
+    """The last lines of a block, at most ``count``, and their number."""
+    start, seen = len(data), 0
+    while start and seen < count:
+        start = data.rfind(b"\n", 0, start - 1) + 1
+        seen += 1
+    return data[start:], seen
 
 
 async def _lines_before(reader: Reader, end: int | None, size: int) -> Lines | None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import cast
 
 from agent_memory.core.flows import text_bytes
 from agent_memory.errors import (
@@ -13,6 +14,7 @@ from agent_memory.errors import (
     InvalidContentError,
     InvalidPathError,
     ReadError,
+    TakenBy,
 )
 from agent_memory.key import Key
 from agent_memory.memory import TreeResult, WriteResult
@@ -59,10 +61,23 @@ class DictMemory:
         whole = self._put(path, self.files.get(path, b"") + data)
         return WriteResult(path, whole.size, sha256(data))
 
-    def edit(self, path: str, change: Callable[[str], str], *, expected_sha256: str | None = None) -> WriteResult:
-        path = _path(path)
-        self._expect(path, expected_sha256, missing=AgentMemoryFileNotFoundError)
-        return self._put(path, text_bytes(change(self.read(path))))
+    def edit(
+        self,
+        path: str,
+        change: Callable[[str], str | None],
+        *,
+        missing: str | None = None,
+        expected_sha256: str | None = None,
+    ) -> WriteResult:
+        path, digest = _path(path), _digest(expected_sha256)
+        text_bytes(missing or "")
+        if missing is None or digest is not None:
+            self._expect(path, expected_sha256, missing=AgentMemoryFileNotFoundError)
+        changed = change(self.read(path) if path in self.files else missing or "")
+        if changed is not None:
+            return self._put(path, text_bytes(changed))
+        self.files.pop(path, None)
+        return WriteResult(path, 0, "")
 
     def delete(self, path: str, *, expected_sha256: str | None = None) -> None:
         path = _path(path)
@@ -88,7 +103,21 @@ class DictMemory:
         self.files |= {new: self.files[name] for name, new in moved.items()}
         return TreeResult(_path(new_path), len(moved), 0)
 
-    def list(self, path: str = "", *, recursive: bool = True) -> tuple[tuple[str, int, bool], ...]:
+    def read_many(self, paths: Sequence[str], *, missing_ok: bool = False) -> dict[str, str]:
+        return {path: self.read(path) for path in paths if not missing_ok or _path(path) in self.files}
+
+    def tail(self, path: str, lines: int) -> str:
+        return "".join(self.read(path).splitlines(keepends=True)[-lines:])
+
+    def list(
+        self,
+        path: str = "",
+        *,
+        recursive: bool = True,
+        name_prefix: str = "",
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> tuple[tuple[str, int, bool], ...]:
         path = Key.tree().join_prefix(path).path
         depth = path.count("/") + 2 if path else 1
         found: dict[str, tuple[str, int, bool]] = {}
@@ -98,13 +127,19 @@ class DictMemory:
                 found[name] = (name, len(self.files[name]), False)
             else:
                 found[top] = (top, 0, True)
-        return tuple(found[name] for name in sorted(found, key=str.encode))
+        begin = f"{path}/{name_prefix}" if path else name_prefix
+        names = (name for name in found if name.startswith(begin) and (after is None or name > after))
+        return tuple(found[name] for name in sorted(names, key=str.encode))[:limit]
 
     def stat(self, path: str) -> tuple[str, int, bool]:
         return _path(path), len(self.read_bytes(path)), False
 
     def exists(self, path: str) -> bool:
         return _path(path) in self.files
+
+    def is_directory(self, path: str) -> bool:
+        path = Key.tree().join_prefix(path).path
+        return not path or bool(self._below(path))
 
     def _write(self, path: str, content: Callable[[], bytes], expected: str | None) -> WriteResult:
         path, data = _path(path), content()
@@ -132,9 +167,14 @@ class DictMemory:
 
     def _require_free(self, path: str) -> None:
         parts = path.split("/")
-        above = {"/".join(parts[:depth]) for depth in range(1, len(parts) + 1)}
-        if above & self.files.keys() or self._below(path):
-            raise FileAlreadyExistsError(path)
+        above = {"/".join(parts[:depth]) for depth in range(1, len(parts))}
+        for taken_by, is_taken in (
+            ("file", path in self.files),
+            ("directory", bool(self._below(path))),
+            ("file_above", bool(above & self.files.keys())),
+        ):
+            if is_taken:
+                raise FileAlreadyExistsError(path, cast(TakenBy, taken_by))
 
     def _below(self, path: str) -> tuple[str, ...]:
         return tuple(name for name in self.files if not path or name.startswith(path + "/"))

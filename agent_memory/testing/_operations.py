@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from agent_memory.backend import AnyBackend
+from agent_memory.backend import AnyBackend, Version
 from agent_memory.errors import (
     AgentMemoryFileNotFoundError,
     ConflictError,
@@ -16,12 +17,18 @@ from agent_memory.errors import (
     FileTooLargeError,
     ReadError,
 )
-from agent_memory.memory import AgentMemory, AsyncAgentMemory
+from agent_memory.key import encode_segment
+from agent_memory.memory import AgentMemory, AsyncAgentMemory, WriteResult
 from agent_memory.service import AgentMemoryService
 from agent_memory.testing._store import ContractBase, ContractStore, refused
 from agent_memory.testing.stateful import check_against_model
 
 _TEXT = "é メモ\r\n\0 \U0001f600"
+
+
+def _version(result: WriteResult) -> Version:
+    assert result.version is not None
+    return result.version
 
 
 def _sha256(text: str) -> str:
@@ -61,6 +68,106 @@ class OperationsContract(ContractBase):
             with pytest.raises(ConflictError):
                 call()
         assert memory.read("file") == "TWO+"
+
+    def test_a_version_decides(self, changing: ContractStore) -> None:
+        memory = changing.memory()
+        first = _version(memory.write("file", "one"))
+        second = _version(memory.write("file", "two", expected_version=first))
+        calls: list[Callable[[], object]] = [
+            lambda: memory.write("file", "lost", expected_version=first),
+            lambda: memory.append("file", "lost", expected_version=first),
+            lambda: memory.edit("file", str.upper, expected_version=first),
+            lambda: memory.write("file", "lost", expected_version=Version("of another storage")),
+            lambda: memory.write("missing", "lost", expected_version=second),
+        ]
+        for call in calls:
+            with pytest.raises(ConflictError):
+                call()
+        assert memory.read("file") == "two"
+        third = _version(memory.edit("file", str.upper, expected_version=second))
+        assert memory.append("file", "+", expected_version=third).size == 4
+
+    def test_a_version_decides_about_a_delete(self, deleting: ContractStore) -> None:
+        memory = deleting.memory()
+        first = _version(memory.write("file", "one"))
+        second = _version(memory.write("file", "two"))
+        with pytest.raises(ConflictError):
+            memory.delete("file", expected_version=first)
+        memory.delete("file", expected_version=second)
+        assert memory.list() == ()
+
+    def test_an_edit_creates_a_missing_file(self, creating: ContractStore) -> None:
+        memory = creating.memory()
+        result = memory.edit("a/new", lambda old: old + "x", missing="o")
+        assert (result.path, result.size, result.sha256) == ("a/new", 2, _sha256("ox"))
+        assert memory.edit_bytes("raw", lambda old: old + b"\xff", missing=b"").size == 1
+        assert memory.read_bytes("raw") == b"\xff"
+        with pytest.raises(FileAlreadyExistsError):
+            memory.edit("a", str.upper, missing="")
+        with pytest.raises(AgentMemoryFileNotFoundError):
+            memory.edit("other", str.upper)
+
+    def test_an_edit_whose_function_returns_none_deletes_the_file(self, deleting: ContractStore) -> None:
+        memory = deleting.memory()
+        memory.write("a/file", "x")
+        assert memory.edit("a/file", lambda _: None).sha256 == ""
+        assert memory.edit("a/file", lambda _: None, missing="").sha256 == ""
+        assert memory.list(recursive=False) == ()
+
+    def test_several_files_are_read_and_missing_ones_are_left_out(self, store: ContractStore) -> None:
+        memory = store.memory()
+        memory.write("a", "1")
+        memory.write_bytes("b", b"\xff")
+        assert memory.read_many_bytes(["b", "c", "a"], missing_ok=True) == {"b": b"\xff", "a": b"1"}
+        with pytest.raises(AgentMemoryFileNotFoundError):
+            memory.read_many(["a", "c"])
+
+    def test_a_part_of_a_listing_is_cut_from_the_whole(self, store: ContractStore) -> None:
+        memory = store.memory()
+        for name in ("a", "d/2024-a", "d/2024-b", "d/2025-a", "d/sub/x"):
+            memory.write(name, name)
+        assert [e.path for e in memory.list("d", name_prefix="2024-")] == ["d/2024-a", "d/2024-b"]
+        assert [e.path for e in memory.list(after="a", limit=2)] == ["d/2024-a", "d/2024-b"]
+        assert [e.path for e in memory.list("d", recursive=False, after="d/2025-a")] == ["d/sub"]
+        assert memory.is_directory("d")
+        assert not memory.is_directory("a")
+
+    def test_the_last_lines_of_a_file_are_read(self, store: ContractStore) -> None:
+        memory = store.memory()
+        memory.write("log", "".join(f"line {number}\n" for number in range(50_000)) + "end")
+        assert memory.tail("log", 2) == "line 49999\nend"
+        assert len(memory.tail("log", 20_000).splitlines()) == 20_000
+        assert memory.tail("log", 60_000) == memory.read("log")
+
+    def test_a_call_with_an_idempotency_key_is_made_once(self, changing: ContractStore) -> None:
+        memory = changing.memory()
+        first = memory.append("log", "line\n", idempotency_key="append")
+        assert memory.append("log", "line\n", idempotency_key="append")[:3] == first[:3]
+        assert memory.edit("log", str.upper, idempotency_key="edit").size == 5
+        memory.write("log", "later")
+        memory.edit("log", str.upper, idempotency_key="edit")
+        with pytest.raises(ConflictError):
+            memory.append("log", "another line\n", idempotency_key="append")
+        assert memory.read("log") == "later"
+        assert [str(entry) for entry in memory.list()] == ["log"]
+
+    def test_of_racing_calls_with_one_idempotency_key_one_is_made(self, changing: ContractStore) -> None:
+        memory = changing.memory()
+        with ThreadPoolExecutor(4) as threads:
+            results = list(threads.map(lambda _: memory.append("log", "line\n", idempotency_key="k")[:3], range(8)))
+        assert results == [results[0]] * 8
+        assert memory.read("log") == "line\n"
+
+    def test_any_text_names_a_file_and_is_found_again(self, creating: ContractStore) -> None:
+        memory = creating.memory()
+        for text in ("thread:1/ä", "記" * 200, "x" * 300):
+            segment = memory.record_segment(text, ".json")
+            memory.write(f"threads/{segment}", "x")
+            assert memory.segment_text(memory.record_segment(text)) == text
+        names = [entry.key.name for entry in memory.list("threads")]
+        assert {memory.segment_text(name, ".json") for name in names} == {"thread:1/ä", "記" * 200, "x" * 300}
+        with pytest.raises(AgentMemoryFileNotFoundError):
+            memory.segment_text(encode_segment("y" * 300))
 
     def test_a_condition_on_the_content_decides_about_a_delete(self, deleting: ContractStore) -> None:
         memory = deleting.memory()

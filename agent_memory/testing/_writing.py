@@ -118,15 +118,27 @@ class WritingContract(ContractBase):
             assert comparing.holds("file") == b"C"
 
     @pytest.mark.parametrize("when", [ANY, ABSENT], ids=["any", "absent"])
-    @pytest.mark.parametrize("name", ["dir", "dir/sub", "file/below", "file/far/below", "dir/file/below"])
-    def test_a_name_is_a_file_or_a_directory(self, store: ContractStore, name: str, when: WriteWhen) -> None:
+    @pytest.mark.parametrize(
+        ("name", "taken_by"),
+        [
+            ("dir", "directory"),
+            ("dir/sub", "directory"),
+            ("file/below", "file_above"),
+            ("file/far/below", "file_above"),
+            ("dir/file/below", "file_above"),
+        ],
+    )
+    def test_a_name_is_a_file_or_a_directory(
+        self, store: ContractStore, name: str, taken_by: str, when: WriteWhen
+    ) -> None:
         if when is ABSENT and not self.creates(store):
             pytest.skip("the backend states that it has no atomic create")
         store.write("file", b"1")
         store.write("dir/sub/file", b"2")
         store.write("dir/file", b"3")
-        with pytest.raises(FileAlreadyExistsError):
+        with pytest.raises(FileAlreadyExistsError) as taken:
             store.write(name, b"x", when)
+        assert taken.value.taken_by == taken_by
         assert store.names() == ("dir/file", "dir/sub/file", "file")
         assert [store.holds(name) for name in store.names()] == [b"3", b"2", b"1"]
 

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
 from agent_memory.backend import AnyBackend, Entry
-from agent_memory.errors import AgentMemoryError
-from agent_memory.memory import AgentMemory
+from agent_memory.errors import AgentMemoryError, FileAlreadyExistsError
+from agent_memory.memory import AgentMemory, WriteResult
 from agent_memory.runtime.runners import close_backend
 from agent_memory.service import AgentMemoryService
 from agent_memory.testing._model import DictMemory, sha256
@@ -27,7 +27,7 @@ from agent_memory.testing._model import DictMemory, sha256
 __all__ = ["DictMemory", "MemoryMachine", "check_against_model", "model_test"]
 
 Outcome: TypeAlias = object
-"""The result of a call, or the class of its error."""
+"""The result of a call, or the class of its error; with the reason, if the name is taken."""
 OpenBackend: TypeAlias = Callable[[], AnyBackend]
 
 # So few that they are used repeatedly, as a file at one time and as a directory at another.
@@ -38,7 +38,10 @@ _prefixes = st.sampled_from(["", "a/", *_PATHS])
 _texts = st.sampled_from(["", "x", "line\n", "one\r\ntwo", "\0", "é\U0001f600", "\ud800"]) | st.text(max_size=30)
 _bytes = st.sampled_from([b"", b"\xff", b"x", b"line\n"]) | st.binary(max_size=30)
 _digests = st.sampled_from(["none", "none", "right", "right", "RIGHT", "wrong", "malformed"])
-_changes = st.sampled_from(["same", "upper", "add", "empty", "surrogate", "fail"])
+_changes = st.sampled_from(["same", "upper", "add", "empty", "delete", "surrogate", "fail"])
+_missing = st.none() | st.sampled_from(["", "x", "\ud800"])
+_after = st.none() | st.sampled_from(["", *_PATHS])
+_limits = st.none() | st.integers(1, 3)
 
 
 class MemoryMachine(RuleBasedStateMachine):
@@ -84,10 +87,10 @@ class MemoryMachine(RuleBasedStateMachine):
         expected = self._digest(path, digest)
         self._same(lambda memory: memory.append(path, content, expected_sha256=expected))
 
-    @rule(path=_paths, change=_changes, digest=_digests)
-    def edit(self, path: str, change: str, digest: str) -> None:
+    @rule(path=_paths, change=_changes, missing=_missing, digest=_digests)
+    def edit(self, path: str, change: str, missing: str | None, digest: str) -> None:
         expected = self._digest(path, digest)
-        self._same(lambda memory: memory.edit(path, _CHANGES[change], expected_sha256=expected))
+        self._same(lambda memory: memory.edit(path, _CHANGES[change], missing=missing, expected_sha256=expected))
 
     @rule(path=_paths, digest=_digests)
     def delete(self, path: str, digest: str) -> None:
@@ -106,9 +109,18 @@ class MemoryMachine(RuleBasedStateMachine):
     def copy(self, path: str, new_path: str) -> None:
         self._same(lambda memory: memory.copy(path, new_path))
 
-    @rule(path=_prefixes, recursive=st.booleans())
-    def list(self, path: str, recursive: bool) -> None:
-        self._same(lambda memory: memory.list(path, recursive=recursive))
+    @rule(path=_prefixes, recursive=st.booleans(), name_prefix=_prefixes, after=_after, limit=_limits)
+    def list(self, path: str, recursive: bool, name_prefix: str, after: str | None, limit: int | None) -> None:
+        part = {"recursive": recursive, "name_prefix": name_prefix, "after": after, "limit": limit}
+        self._same(lambda memory: memory.list(path, **part))
+
+    @rule(paths=st.lists(_paths, max_size=3), missing_ok=st.booleans())
+    def read_many(self, paths: Sequence[str], missing_ok: bool) -> None:
+        self._same(lambda memory: memory.read_many(paths, missing_ok=missing_ok))
+
+    @rule(path=_paths, lines=st.integers(1, 3))
+    def tail(self, path: str, lines: int) -> None:
+        self._same(lambda memory: memory.tail(path, lines))
 
     @rule(path=_paths)
     def stat(self, path: str) -> None:
@@ -117,6 +129,10 @@ class MemoryMachine(RuleBasedStateMachine):
     @rule(path=_paths)
     def exists(self, path: str) -> None:
         self._same(lambda memory: memory.exists(path))
+
+    @rule(path=_prefixes)
+    def is_directory(self, path: str) -> None:
+        self._same(lambda memory: memory.is_directory(path))
 
     def teardown(self) -> None:
         """Compare all remaining files, then delete them."""
@@ -205,6 +221,8 @@ def _settings(examples: int, steps: int) -> settings:
 def _outcome(call: Callable[[Any], object], memory: AgentMemory | DictMemory) -> Outcome:
     try:
         return _comparable(call(memory))
+    except FileAlreadyExistsError as error:
+        return type(error), error.taken_by
     except (AgentMemoryError, _ChangeFailed) as error:
         return type(error)
 
@@ -212,6 +230,8 @@ def _outcome(call: Callable[[Any], object], memory: AgentMemory | DictMemory) ->
 def _comparable(result: object) -> object:
     if isinstance(result, Entry):
         return result.path, result.size, result.is_directory
+    if isinstance(result, WriteResult):
+        return result._replace(version=None)
     if isinstance(result, tuple):
         return tuple(_comparable(item) for item in result)
     return result
@@ -229,11 +249,16 @@ def _always(new: str) -> Callable[[str], str]:
     return lambda _: new
 
 
-_CHANGES: dict[str, Callable[[str], str]] = {
+def _delete(_: str) -> None:
+    return None
+
+
+_CHANGES: dict[str, Callable[[str], str | None]] = {
     "same": lambda text: text,
     "upper": str.upper,
     "add": lambda text: text + "+",
     "empty": _always(""),
+    "delete": _delete,
     "surrogate": _always("\ud800"),
     "fail": _fail,
 }

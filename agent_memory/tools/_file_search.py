@@ -1,10 +1,9 @@
-"""`FileSearch`: the lines of one file that contain a text, for `agent_memory.tools.search`."""
+"""`FileSearch`: the lines of one file that match a query, for `agent_memory.tools.search`."""
 
 from __future__ import annotations
 
 import json
 import unicodedata
-from bisect import bisect_right
 from collections import deque
 from dataclasses import asdict, dataclass, field
 from math import inf
@@ -12,8 +11,8 @@ from typing import Final
 
 from agent_memory.backend import Uncopied
 from agent_memory.reading.lines import Lines, forwards
-from agent_memory.reading.prefilter import SearchPrefilter
 from agent_memory.reading.reader import Reader
+from agent_memory.tools._line_queries import LineQuery
 
 MOST_SHOWN: Final = 300
 """The most characters of a line in an answer."""
@@ -23,7 +22,11 @@ _ALSO_SHOWN = "\t\u200c\u200d"  # tab, and two joiners that scripts and emoji ne
 
 @dataclass(frozen=True, slots=True)
 class LineMatch:
-    """A matching line, numbered from 1, and the lines around it; long lines are cut to 300 characters."""
+    """A matching line, numbered from 1, and the lines around it.
+
+    Lines are cut to 300 characters, and characters that a terminal would interpret are replaced, unless the search was
+    for whole lines.
+    """
 
     path: str
     line: int
@@ -50,18 +53,29 @@ class FileSearch(Uncopied):
 
     Args:
         path: the file's path, for the matches.
-        query: the text to find, in lower case.
+        query: what to find.
         context: how many lines to return around each match.
         limit: the most matches.
         room: stop when two matches or more exceed this many characters.
         line: ignore matches up to and including this line.
+        whole: return lines as they are.
     """
 
-    def __init__(self, path: str, query: str, context: int, limit: int, room: float = inf, line: int = 0) -> None:
+    def __init__(
+        self,
+        path: str,
+        query: LineQuery,
+        context: int,
+        limit: float,
+        room: float = inf,
+        line: int = 0,
+        *,
+        whole: bool = False,
+    ) -> None:
         self._path = path
         self._query = query
-        self._prefilter = SearchPrefilter(query, json=False)
         self._context = context
+        self._shown = _whole if whole else _shown
         self._limit = limit
         self._room = room
         self._passed = line
@@ -84,16 +98,16 @@ class FileSearch(Uncopied):
         around = data or lines.too_long
         for match in self.matches[-self._context - 1 :]:
             self._take_after(match, around, 0)
-        find = self._prefilter.finder(data)
+        find = self._query.finder(data)
         counted, found = 0, find(0)
         while found >= 0 and not self._is_enough():
             start = data.rfind(b"\n", 0, found) + 1
             end = data.find(b"\n", found) + 1 or len(data)
             self._line, counted = self._line + data.count(b"\n", counted, start), start
             text = _decoded(data[start:end])
-            if self._line > self._passed and (at := _place(text, self._query)) >= 0:
+            if self._line > self._passed and (at := self._query.place(text)) >= 0:
                 before = self._before(data, start)
-                match = LineMatch(self._path, self._line, _shown(text, at), before)
+                match = LineMatch(self._path, self._line, self._shown(text, at), before)
                 self._take_after(match, data, end)
                 self.matches.append(match)
                 self._room -= match.size
@@ -105,7 +119,7 @@ class FileSearch(Uncopied):
         found: deque[str] = deque(maxlen=self._context)
         while end > 0 and len(found) < self._context:
             start = data.rfind(b"\n", 0, end - 1) + 1
-            found.appendleft(_shown(_decoded(data[start:end])))
+            found.appendleft(self._shown(_decoded(data[start:end])))
             end = start
         return [*self._last, *found][-self._context :] if self._context else []
 
@@ -113,21 +127,17 @@ class FileSearch(Uncopied):
         after = match.after
         while len(after) < self._context and at < len(data):
             end = data.find(b"\n", at) + 1 or len(data)
-            after.append(_shown(_decoded(data[at:end])))
+            after.append(self._shown(_decoded(data[at:end])))
             at = end
-
-
-def _place(text: str, query: str) -> int:
-    """The position of a lower-case query in a text, ignoring case; -1 if it is absent."""
-    lowered = text.lower()
-    at = lowered.find(query)
-    if at < 0 or len(lowered) == len(text):
-        return at
-    return bisect_right(range(len(text)), at, key=lambda end: len(text[:end].lower())) - 1  # U+0130 becomes two
 
 
 def _decoded(line: bytes) -> str:
     return line.removesuffix(b"\n").decode(errors="replace")
+
+
+def _whole(text: str, at: int = 0) -> str:
+    del at
+    return text
 
 
 def _shown(text: str, at: int = 0) -> str:

@@ -65,13 +65,12 @@ class Toolset(Uncopied):
 
     async def _append(self, values: Values) -> ToolResult:
         path, name = await self._paths.named(values["path"])
-        is_directory = ToolRefusal(f"Error: {path} is a directory, or lies below a file")
         if not name:
-            raise is_directory
+            raise ToolRefusal(f"Error: {path}: the name is a directory")
         try:
             await self._memory.append(name, str(values["text"]), separator="\n")
-        except FileAlreadyExistsError:
-            raise is_directory from None
+        except FileAlreadyExistsError as error:
+            raise ToolRefusal(f"Error: {path}: {error.args[0]}") from None
         return ToolResult(f"The text was added to {path}.")
 
     async def _search(self, values: Values) -> ToolResult:

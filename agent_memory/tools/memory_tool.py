@@ -101,8 +101,8 @@ class _Tool(Uncopied):
         write = self._memory.write if self._overwrite else self._memory.create
         try:
             await write(name, str(values["file_text"]))
-        except FileAlreadyExistsError:
-            raise await self._taken(path, name, exists) from None
+        except FileAlreadyExistsError as error:
+            raise self._taken(path, error, exists) from None
         return self._strings.created.format(path=path)
 
     async def str_replace(self, values: Values) -> str:
@@ -158,8 +158,8 @@ class _Tool(Uncopied):
             result = await self._memory.rename(name, new_name)
         except AgentMemoryFileNotFoundError:
             raise ToolRefusal(self._strings.missing.format(path=path)) from None
-        except FileAlreadyExistsError:
-            raise await self._taken(new_path, new_name, taken) from None
+        except FileAlreadyExistsError as error:
+            raise self._taken(new_path, error, taken) from None
         return self._strings.renamed.format(path=path, new_path=new_path) + _left(result)
 
     async def _edit(self, path: str, name: str, change: Callable[[str], str]) -> None:
@@ -175,10 +175,10 @@ class _Tool(Uncopied):
         if error.__cause__ is None:  # the file is not UTF-8; an error of the storage has a cause
             raise ToolRefusal(self._strings.unsupported.format(path=path)) from error
 
-    async def _taken(self, path: str, name: str, exists: ToolRefusal) -> ToolRefusal:
-        if await self._memory.exists(name) or await self._memory.list(name, recursive=False):
+    def _taken(self, path: str, error: FileAlreadyExistsError, exists: ToolRefusal) -> ToolRefusal:
+        if error.taken_by in ("file", "directory"):
             return exists
-        return ToolRefusal(f"{self._strings.prefix}{path} lies below a file, or is a directory that cannot be shown")
+        return ToolRefusal(f"{self._strings.prefix}{path}: {error.args[0]}")
 
     async def _no_file(self, path: str, name: str, missing: str, directory: str) -> ToolRefusal:
         is_directory = not name or await self._memory.list(name, recursive=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
@@ -16,6 +17,7 @@ from agent_memory.errors import AgentMemoryFileNotFoundError, ConflictError
 from agent_memory.key.patterns import require_possible
 from agent_memory.memory import AgentMemory, AsyncAgentMemory
 from agent_memory.tools._file_search import MOST_SHOWN, FileSearch, LineMatch
+from agent_memory.tools._line_queries import line_query
 from agent_memory.tools._protected import for_tools
 from agent_memory.tools.arguments import Arguments, Parameter, Values, as_mapping, checked, object_schema
 from agent_memory.tools.results import MAX_CHARACTERS, Malformed, ToolResult, answered
@@ -125,40 +127,44 @@ class _Search(Uncopied):
         path: str,
         glob: str | None,
         context: int,
-        max_results: int,
+        max_results: int | None,
         after: str | None = None,
         room: float = inf,
+        *,
+        case_sensitive: bool = False,
+        regex: bool = False,
+        whole_lines: bool = False,
     ) -> SearchResult:
-        if not isinstance(query, str) or not query:
-            raise ValueError("query must be a text of one character or more")
+        look_for = line_query(query, case_sensitive=case_sensitive, regex=regex)
         if glob is not None:
             require_possible(glob, of_names="/" not in glob, called="glob")
         if not isinstance(context, int) or not 0 <= context <= MAX_CONTEXT:
             raise ValueError(f"context must be 0 to {MAX_CONTEXT}")
-        if not isinstance(max_results, int) or not 1 <= max_results <= MAX_RESULTS:
+        if max_results is not None and (not isinstance(max_results, int) or not 1 <= max_results <= MAX_RESULTS):
             raise ValueError(f"max_results must be 1 to {MAX_RESULTS}")
+        most = inf if max_results is None else max_results
         first, line = _position(after) if after is not None else ("", 0)
         files = (entry for entry in await self._files(path) if _matches(entry, glob))
         paths = [entry.path for entry in files if _is_after(entry, first)]
         found: list[LineMatch] = []
         for start in range(0, len(paths), self._at_once):
-            limit, left = max_results + 1 - len(found), room - sum(match.size for match in found)
-            scan = partial(
-                self._scan, query=query.lower(), context=context, limit=limit, room=left, after=(first, line)
-            )
+            limit, left = most + 1 - len(found), room - sum(match.size for match in found)
+
+            def search_in(path: str, limit: float = limit, left: float = left) -> FileSearch:
+                passed = line if path == first else 0
+                return FileSearch(path, look_for, context, limit, left, passed, whole=whole_lines)
+
+            scan = partial(self._scan, search_in=search_in)
             for matches in await self._memory._map(scan, paths[start : start + self._at_once]):
                 found += matches
-            if len(found) > max_results or (len(found) > 1 and sum(match.size for match in found) > room):
+            if len(found) > most or (len(found) > 1 and sum(match.size for match in found) > room):
                 break
-        return SearchResult(tuple(found[:max_results]), len(found) > max_results)
+        return SearchResult(tuple(found[:max_results]), len(found) > most)
 
-    async def _scan(
-        self, path: str, query: str, context: int, limit: int, room: float, after: tuple[str, int]
-    ) -> list[LineMatch]:
-        line = after[1] if path == after[0] else 0
+    async def _scan(self, path: str, search_in: Callable[[str], FileSearch]) -> list[LineMatch]:
         for last in (False, True):
             try:
-                return await self._memory.scan(path, FileSearch(path, query, context, limit, room, line).run)
+                return await self._memory.scan(path, search_in(path).run)
             except AgentMemoryFileNotFoundError:
                 break  # deleted after the listing
             except ConflictError:  # rewritten during the read: retry once with the new content
@@ -195,7 +201,7 @@ async def found_lines(memory: AsyncAgentMemory, query: str, room: int, **given: 
 
 
 class MemorySearch(Uncopied):
-    r"""Searches one memory's files for a literal text, ignoring case, line by line.
+    r"""Searches one memory's files line by line, for a text or a regular expression.
 
     Lines end at ``\n``. Files that are not UTF-8 are searched too, with their invalid bytes replaced. Files are read
     in blocks, in bounded memory; on remote storage, 16 files at once. Lines over 16 MiB are skipped.
@@ -215,23 +221,37 @@ class MemorySearch(Uncopied):
         *,
         glob: str | None = None,
         context: int = 0,
-        max_results: int = RESULTS,
+        max_results: int | None = RESULTS,
         after: str | None = None,
+        case_sensitive: bool = False,
+        regex: bool = False,
+        whole_lines: bool = False,
     ) -> SearchResult:
         """Find the matching lines of a file, or of all files below a directory, in the order of paths.
 
         Args:
-            query: the text.
+            query: the text, or the regular expression.
             path: a file or a directory; ``""`` is the whole memory.
             glob: an `fnmatch` pattern for a file's name, or with a ``/`` for its path: ``*.md``, ``notes/*``.
             context: how many lines to return around each match, 0 to 10.
-            max_results: the most matches, 1 to 200.
+            max_results: the most matches, 1 to 200; None for all.
             after: continue after this match, ``path:line``: `SearchResult.next` of the previous result.
+            case_sensitive: whether upper and lower case are different.
+            regex: whether ``query`` is a regular expression in the syntax of RE2, which has no backreferences and no
+                look-around, and takes linear time. Needs the package google-re2.
+            whole_lines: return lines as they are, instead of cut to 300 characters and without control characters.
 
         Raises:
-            ValueError: an argument is out of range, the query is empty, or no file can match ``glob``.
+            ValueError: an argument is out of range, the query is empty or no regular expression, or no file can match
+                ``glob``.
+            BackendNotAvailableError: ``regex``, and google-re2 is not installed.
         """
-        return step(self._search.search(query, path, glob, context, max_results, after))
+        return step(
+            self._search.search(
+                query, path, glob, context, max_results, after,
+                case_sensitive=case_sensitive, regex=regex, whole_lines=whole_lines,
+            )
+        )  # fmt: skip
 
     def call(self, arguments: Arguments) -> ToolResult:
         """Run a model's search; never raises for bad input from a model."""
@@ -256,11 +276,17 @@ class AsyncMemorySearch(Uncopied):
         *,
         glob: str | None = None,
         context: int = 0,
-        max_results: int = RESULTS,
+        max_results: int | None = RESULTS,
         after: str | None = None,
+        case_sensitive: bool = False,
+        regex: bool = False,
+        whole_lines: bool = False,
     ) -> SearchResult:
         """See `MemorySearch.search`."""
-        return await self._search.search(query, path, glob, context, max_results, after)
+        return await self._search.search(
+            query, path, glob, context, max_results, after,
+            case_sensitive=case_sensitive, regex=regex, whole_lines=whole_lines,
+        )  # fmt: skip
 
     async def call(self, arguments: Arguments) -> ToolResult:
         """See `MemorySearch.call`."""

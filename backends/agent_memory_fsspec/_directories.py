@@ -10,12 +10,10 @@ import fsspec
 import fsspec.asyn
 
 from agent_memory.backend import Uncopied, taken_name
-from agent_memory.errors import FileAlreadyExistsError
 from agent_memory.key import Key
 from agent_memory_fsspec._names import Names, is_missing
 
 _MOST_KNOWN = 1024
-_OTHER_CASE = "a name that differs only by case is taken, and this filesystem ignores case"
 
 
 class Directories(Uncopied):
@@ -36,7 +34,7 @@ class Directories(Uncopied):
         found = self._found(key, key.storage)
         if found == "directory":
             if self._file_in(self._names.path(key.storage)):
-                raise taken_name(key)
+                raise taken_name(key, "directory")
             self._remove_empty(key.storage)
         return found not in (None, "directory")
 
@@ -81,7 +79,7 @@ class Directories(Uncopied):
         if self._names.is_exact(storage):
             return kind
         if kind != "directory" or self._file_in(self._names.path(storage)):
-            raise FileAlreadyExistsError(_OTHER_CASE, path=key.path)
+            raise taken_name(key, "other_case")
         self._remove_empty(storage)
         return None
 
@@ -90,7 +88,7 @@ class Directories(Uncopied):
         for directory in _above(key):
             if found := self._found(key, directory):
                 if found != "directory":
-                    raise taken_name(key)
+                    raise taken_name(key, "file_above")
                 break  # the directories above an existing one exist too
             missing = True
         top = self._names.path(key.storage).rpartition("/")[0]

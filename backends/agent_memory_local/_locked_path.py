@@ -93,13 +93,16 @@ class LockedPath(Uncopied):
         return self.found
 
     def _walk_to_file(self, error: type[FileOperationError], must_exist: bool) -> int | None:
-        if not self.walker.taken_by_other_case(self.directory, self.name):
-            try:
-                return self.walker.file_to_change(self.directory, self.key, error)
-            except FileAlreadyExistsError:
-                if not must_exist and remove_if_empty(self.directory, self.name):
-                    raise StalePath from None  # the name was a directory without files, now removed
-        raise not_found(self.key) if must_exist else taken_name(self.key)
+        if self.walker.taken_by_other_case(self.directory, self.name):
+            raise not_found(self.key) if must_exist else taken_name(self.key, "other_case")
+        try:
+            return self.walker.file_to_change(self.directory, self.key, error)
+        except FileAlreadyExistsError:
+            if must_exist:
+                raise not_found(self.key) from None
+            if remove_if_empty(self.directory, self.name):
+                raise StalePath from None  # the name was a directory without files, now removed
+            raise
 
     @property
     def file(self) -> int:

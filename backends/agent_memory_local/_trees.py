@@ -24,7 +24,6 @@ from agent_memory.backend import (
 from agent_memory.errors import (
     AgentMemoryError,
     AgentMemoryFileNotFoundError,
-    FileAlreadyExistsError,
     OutcomeUnknownError,
     WriteError,
 )
@@ -156,7 +155,7 @@ def _renamed(old: int, source: Key, new: int, target: Key) -> bool:
     except FileNotFoundError:
         raise StalePath from None  # another program removed or moved the file
     except FileExistsError:
-        raise _exists(target) from None
+        raise taken_name(target, "file") from None
     except OSError as error:
         if error.errno in _ACROSS:
             return False
@@ -167,7 +166,7 @@ def _renamed(old: int, source: Key, new: int, target: Key) -> bool:
 def _require_free(walker: Walker, directory: int, key: Key) -> None:
     name = on_disk(key.name)
     if walker.taken_by_other_case(directory, name):
-        raise taken_name(key)
+        raise taken_name(key, "other_case")
     try:
         found = os.stat(name, dir_fd=directory, follow_symlinks=False)
     except FileNotFoundError:
@@ -175,13 +174,9 @@ def _require_free(walker: Walker, directory: int, key: Key) -> None:
     if stat.S_ISLNK(found.st_mode):
         raise symlink(key)
     if not stat.S_ISDIR(found.st_mode):
-        raise _exists(key)
+        raise taken_name(key, "file")
     if not remove_if_empty(directory, name):
-        raise taken_name(key)
-
-
-def _exists(key: Key) -> FileAlreadyExistsError:
-    return FileAlreadyExistsError("the file exists", path=key.path)
+        raise taken_name(key, "directory")
 
 
 def move_tree(walker: Walker, source: Key, target: Key, sync: bool) -> int | None:
@@ -195,7 +190,7 @@ def move_tree(walker: Walker, source: Key, target: Key, sync: bool) -> int | Non
         for entry in page.entries:
             target.join(entry.key.relative_to(source).path)  # raises an error for a name that would be too long
         try:
-            if not _move(tree, source, target, sync):
+            if not _move(walker, tree, source, target, sync):
                 return None
         except BaseException:
             remove_empty(walker, target.segments[:-1], target)  # under the lock: another move may have created it
@@ -220,7 +215,7 @@ def delete_tree(walker: Walker, prefix: Key, sync: bool) -> DeletedTree:
     return DeletedTree(len(page.entries), page.skipped)
 
 
-def _move(tree: DirectoryTree, source: Key, target: Key, sync: bool) -> bool:
+def _move(walker: Walker, tree: DirectoryTree, source: Key, target: Key, sync: bool) -> bool:
     """Move a directory; False if the two names are on different filesystems, or on different layers of one."""
     old = tree.open(source.parent)
     try:
@@ -229,8 +224,7 @@ def _move(tree: DirectoryTree, source: Key, target: Key, sync: bool) -> bool:
         close(old)
         raise
     try:
-        if not remove_if_empty(new, on_disk(target.name)):
-            raise taken_name(target)  # a free name stays free: other writers wait for the tree's lock
+        _require_free(walker, new, target)  # a free name stays free: other writers wait for the tree's lock
         try:
             os.rename(on_disk(source.name), on_disk(target.name), src_dir_fd=old, dst_dir_fd=new)
         except FileNotFoundError:

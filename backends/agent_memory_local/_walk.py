@@ -185,7 +185,7 @@ class Walker(Uncopied):
         except FileNotFoundError:
             return None
         except IsADirectoryError:
-            raise taken_name(key) from None
+            raise taken_name(key, "directory") from None
         except OSError as refused:
             if refused.errno == errno.ELOOP:
                 raise symlink(key) from None
@@ -226,7 +226,7 @@ class Walker(Uncopied):
     def _made_step(self, descriptor: int, segment: str, key: Key, sync: bool) -> int:
         try:
             if self.taken_by_other_case(descriptor, segment):
-                raise taken_name(key)
+                raise taken_name(key, "other_case")
             try:
                 return os.open(segment, _DIRECTORY, dir_fd=descriptor)
             except FileNotFoundError:
@@ -234,7 +234,7 @@ class Walker(Uncopied):
                 return os.open(segment, _DIRECTORY, dir_fd=descriptor)
         except NotADirectoryError:
             _refuse_symlink(descriptor, segment, key)
-            raise taken_name(key) from None
+            raise taken_name(key, "file_above") from None
 
 
 def again(directory: int) -> int:

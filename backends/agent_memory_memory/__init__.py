@@ -207,8 +207,8 @@ class MemoryBackend(BlockingBackend):
         if page.skipped:
             return None
         moved = [(entry.key, target.join(entry.key.relative_to(source).path)) for entry in page.entries]
-        if self._state(target) or self._below(target).whole_page(None).entries:
-            raise taken_name(target)
+        if self._state(target):
+            raise taken_name(target, "file")
         self._refuse_taken(target)
         self._move([(self._path(old), self._path(new)) for old, new in moved])
         return len(moved)
@@ -267,9 +267,9 @@ class MemoryBackend(BlockingBackend):
         above = len(self._root) - 1
         parents = [path[:end] for end in range(above + 1, len(path)) if path[end] == "/"]
         if any(parent in self._fs.store for parent in parents):
-            raise taken_name(key)
+            raise taken_name(key, "file_above")
         if path not in self._fs.store and any(other.startswith(path + "/") for other in self._fs.store):
-            raise taken_name(key)
+            raise taken_name(key, "directory")
 
 
 class _StagedParts(Uncopied):

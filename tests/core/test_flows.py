@@ -16,15 +16,12 @@ from agent_memory import (
 )
 from agent_memory.backend import PRESENT, Deadline, deadline_scope
 from agent_memory.core import flows
+from agent_memory.core.precondition import Precondition
 from agent_memory.key import Key
 from agent_memory_memory import MemoryBackend
 from tests.core.stepping import KEY, Contended, SteppedStore
 
-OTHER = flows.sha256(b"other")
-
-
-async def unfiltered(data: bytes) -> bytes:
-    return data
+OTHER = Precondition(flows.sha256(b"other"))
 
 
 def test_an_append_that_loses_races_is_tried_again_on_the_new_content() -> None:
@@ -76,7 +73,7 @@ def test_an_append_on_an_expected_content_is_tried_once() -> None:
         store.run(flows.append, KEY, b"!", expected=OTHER)
     backend.races = 1
     with pytest.raises(ConflictError, match="faster"):
-        store.run(flows.append, KEY, b"!", expected=flows.sha256(b"other and more"))
+        store.run(flows.append, KEY, b"!", expected=Precondition(flows.sha256(b"other and more")))
     assert store.clock.delays == []
 
 
@@ -88,40 +85,6 @@ def test_an_append_that_makes_the_file_too_large_writes_nothing() -> None:
     with pytest.raises(FileTooLargeError):
         store.run(flows.append, KEY, b"90!")
     assert store.read(KEY).data == b"12345678"
-
-
-def test_an_edit_gives_the_function_the_text_of_each_attempt() -> None:
-    store, texts = SteppedStore(Contended(races=2)), []
-    store.write(KEY, b"first")
-
-    def change(text: str) -> str:
-        texts.append(text)
-        return text.upper()
-
-    effect = store.run(flows.edit, KEY, change, unfiltered, None)
-    assert texts == ["first", "theirs 2\n", "theirs 3\n"]
-    assert store.read(KEY).data == b"THEIRS 3\n"
-    assert (effect.attempts, effect.before_sha256) == (3, flows.sha256(b"theirs 3\n"))
-
-
-def test_a_conflict_that_the_function_of_an_edit_raises_ends_it() -> None:
-    store = SteppedStore(Contended(races=0))
-    store.write(KEY, b"first")
-
-    def change(text: str) -> str:
-        raise ConflictError(f"not {text}")
-
-    with pytest.raises(ConflictError, match="not first"):
-        store.run(flows.edit, KEY, change, unfiltered, None)
-    assert store.clock.delays == []
-
-
-def test_an_edit_that_changes_nothing_writes_nothing() -> None:
-    backend = Contended(races=0)
-    store = SteppedStore(backend)
-    store.write(KEY, b"first")
-    effect = store.run(flows.edit, KEY, str.lower, unfiltered, None)
-    assert (backend.writes, effect.sha256) == (1, flows.sha256(b"first"))
 
 
 def test_an_expected_content_that_is_not_there_leaves_the_file_as_it_is() -> None:

@@ -37,6 +37,7 @@ from agent_memory import (
     OutcomeUnknownError,
     PathTraversalError,
     ReadError,
+    encode_segment,
     hookimpl,
     hookspecs,
 )
@@ -96,22 +97,39 @@ async def in_two_reads(reader: Reader) -> bytes:
     return await reader.read(0, 1) + await reader.read(1, 3)
 
 
+LONG = "x" * 241
+RECORD = f".texts/{hashlib.sha256(LONG.encode()).hexdigest()}"
+UNRECORDED = "y" * 241
 ON_A_TREE = {
     "read": case("read", "a.md"),
     "read_bytes": case("read", "a.md"),
     "read_many": replace(case("read", "a.md"), args=(["a.md"],)),
+    "read_many_bytes": replace(case("read", "a.md"), args=(["a.md"],)),
+    "tail": case("read", "a.md", 2),
     "scan": case("read", "a.md", in_two_reads),
     "stat": case("stat", "a.md"),
     "exists": case("exists", "a.md"),
+    "is_directory": case("exists", "dir"),
     "list": case("list", "dir"),
     "write": case("write", "a.md", "new", size=3, content=b"new"),
     "write_bytes": case("write", "a.md", b"\xff\0", size=2, content=b"\xff\0"),
     "write_blocks": case("write", "a.md", [b"\xff", b"\0"], 2, size=2, content=b"\xff\0"),
     "create": case("create", "new.md", "\u00e9", size=2, content="\u00e9".encode()),
+    "record_segment": replace(
+        case(
+            "create",
+            f".texts/{hashlib.sha256(UNRECORDED.encode()).hexdigest()}",
+            size=241,
+            content=UNRECORDED.encode(),
+        ),
+        args=(UNRECORDED,),
+    ),
+    "segment_text": replace(case("read", RECORD), args=(encode_segment(LONG),)),
     "create_bytes": case("create", "new.md", b"\xff", size=1, content=b"\xff"),
     "append": case("append", "a.md", "new", size=3, content=b"new"),
     "append_bytes": case("append", "a.md", b"\xff\0", size=2, content=b"\xff\0"),
     "edit": case("edit", "a.md", str.upper, content=b"OLD"),
+    "edit_bytes": case("edit", "a.md", bytes.upper, content=b"OLD"),
     "delete": case("delete", "a.md"),
     "delete_tree": case("delete_tree", "dir"),
     "forget": case("forget", "dir"),
@@ -131,13 +149,24 @@ ON_A_SERVICE = {
     "agent_ids": case("agent_ids"),
 }
 NO_OPERATIONS = {
-    AgentMemory: {"open", "subtree", "read_only", "acting_as", "with_timeout", "capabilities", "filesystem", "close"},
+    AgentMemory: {
+        "open",
+        "subtree",
+        "read_only",
+        "acting_as",
+        "with_timeout",
+        "with_idempotency_window",
+        "capabilities",
+        "filesystem",
+        "close",
+    },
     AsyncAgentMemory: {
         "open",
         "subtree",
         "read_only",
         "acting_as",
         "with_timeout",
+        "with_idempotency_window",
         "capabilities",
         "filesystem",
         "aclose",
@@ -261,6 +290,7 @@ def opened(cls: type[AnyView], backend: AnyBackend, *plugins: object) -> AnyView
     assert isinstance(store, Counting)
     for name in ("a.md", "dir/b.md"):
         store.write(top.join(name), b"old")
+    store.write(top.join(RECORD), LONG.encode())
     if issubclass(cls, AgentMemory | AsyncAgentMemory):
         return cls.open(backend, plugins=plugins)
     view = cls(backend, plugins=plugins)
@@ -493,6 +523,33 @@ def test_an_edit_is_checked_once_per_attempt_and_reported_once() -> None:
     assert contents == [b"mine!", b"theirs!", b"theirs!"]
     assert [operation.kind for operation in recorder.before] == ["write", "edit"]
     assert recorder.after[1][1].attempts == 3
+
+
+@sync_and_async
+def test_an_edit_that_deletes_its_file_asks_the_guards_once_more_and_is_reported_once(kind: Kind) -> None:
+    recorder = Recorder()
+    memory = opened(AsyncAgentMemory, kind(Counting()), recorder)
+    perform(memory, "edit", "a.md", lambda _: None)
+    edit, delete = recorder.before
+    assert (edit.kind, delete) == ("edit", replace(edit, kind="delete"))
+    assert [operation for operation, _ in recorder.after] == [edit]
+    outcome = recorder.outcome()
+    assert (outcome.status, outcome.files, outcome.size, outcome.sha256) == ("ok", 1, None, None)
+    assert recorder.checked == []
+
+
+@sync_and_async
+def test_a_guard_of_deletions_also_refuses_an_edit_that_deletes(kind: Kind) -> None:
+    class Keeps:
+        @hookimpl
+        def agent_memory_before_operation(self, operation: Operation) -> None:
+            if operation.kind == "delete":
+                raise OperationDenied("nothing is deleted here")
+
+    memory = opened(AgentMemory, kind(Counting()), Keeps())
+    with pytest.raises(OperationDenied, match="nothing is deleted here"):
+        perform(memory, "edit", "a.md", lambda _: None)
+    assert perform(memory, "read", "a.md")
 
 
 @pytest.mark.parametrize("method", ["write", "write_bytes", "create", "append", "edit"])
@@ -912,7 +969,8 @@ def test_the_fields_of_operation_and_outcome_are_the_documented_ones() -> None:
         *("id", "time", "kind", "agent", "path", "target", "size", "actor", "tool_call_id")
     ]
     assert [field.name for field in dataclasses.fields(Outcome)] == [
-        *("status", "duration", "size", "version", "sha256", "before_sha256", "attempts", "files", "skipped", "error")
+        *("status", "duration", "size", "version", "sha256", "before_sha256", "attempts", "files", "skipped", "error"),
+        "replayed",
     ]
 
 

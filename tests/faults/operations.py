@@ -35,6 +35,7 @@ class Operation:
         between: further allowed states if it is stopped before its end.
         again: the files after another run that starts from ``after``.
         appends: the file whose end may be torn by a kill during a write; the next append ends that line.
+        once: whether another run, also after a kill, changes nothing more: it may raise `OutcomeUnknownError`.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Operation:
     between: tuple[Tree, ...] = ()
     again: Tree | None = None
     appends: str | None = None
+    once: bool = False
 
     def __repr__(self) -> str:
         return f"<{self.name}>"
@@ -83,6 +85,11 @@ def _in_parts(path: str, *, create: bool) -> Callable[[AgentMemory], object]:
         memory.write_blocks(path, [NEW.encode()], len(NEW), create=create)
 
     return run
+
+
+def _brief(memory: AgentMemory) -> AgentMemory:
+    """A view that waits for a killed call no longer than 0.1 seconds."""
+    return memory.with_timeout(0.1)
 
 
 _BESIDE = {"other.md": OTHER}
@@ -138,6 +145,48 @@ OPERATIONS = {
             {**_BESIDE, "a.md": OLD},
             lambda m: m.edit("a.md", lambda text: text.replace("old", "edited")),
             {**_BESIDE, "a.md": OLD.replace("old", "edited")},
+        ),
+        Operation(
+            "edit, a new file",
+            _BESIDE,
+            lambda m: m.edit("n/a.md", lambda text: text + NEW, missing=""),
+            {**_BESIDE, "n/a.md": NEW},
+            again={**_BESIDE, "n/a.md": NEW + NEW},
+        ),
+        Operation(
+            "edit, deleting",
+            {**_BESIDE, "d/a.md": OLD},
+            lambda m: m.edit("d/a.md", lambda _: None, missing=""),
+            _BESIDE,
+        ),
+        Operation(
+            "write, idempotency key",
+            {**_BESIDE, "a.md": OLD},
+            lambda m: _brief(m).write("a.md", NEW, idempotency_key="k"),
+            {**_BESIDE, "a.md": NEW},
+            once=True,
+        ),
+        Operation(
+            "append, idempotency key",
+            {**_BESIDE, "log.md": OLD},
+            lambda m: _brief(m).append("log.md", RECORD, separator="\n", idempotency_key="k"),
+            {**_BESIDE, "log.md": OLD + RECORD},
+            appends="log.md",
+            once=True,
+        ),
+        Operation(
+            "edit, idempotency key",
+            {**_BESIDE, "a.md": OLD},
+            lambda m: _brief(m).edit("a.md", lambda text: text + "+", idempotency_key="k"),
+            {**_BESIDE, "a.md": OLD + "+"},
+            once=True,
+        ),
+        Operation(
+            "delete, idempotency key",
+            {**_BESIDE, "d/a.md": OLD},
+            lambda m: _brief(m).delete("d/a.md", idempotency_key="k"),
+            _BESIDE,
+            once=True,
         ),
         Operation("delete", {**_BESIDE, "a.md": OLD}, lambda m: m.delete("a.md"), _BESIDE),
         Operation(

@@ -133,6 +133,8 @@ def _moved(name: str) -> str:
 OPERATIONS = [
     Operation("read", lambda t: t.memory.read(t.file)),
     Operation("scan", _scan),
+    Operation("read_many", lambda t: tuple(t.memory.read_many([t.file, PLAIN], missing_ok=True).values())),
+    Operation("tail", lambda t: t.memory.tail(t.file, 3)),
     Operation("stat", lambda t: t.memory.stat(t.file)),
     Operation("exists", _exists),
     Operation("list", _list),
@@ -156,6 +158,12 @@ OPERATIONS = [
         finish=lambda t: t.take_back(f"m/d/{t.new}.md"),
     ),
     Operation("edit", _edit),
+    Operation(
+        "edit a new file",
+        lambda t: t.memory.edit(f"m/d/{t.new}.md", lambda _: INSIDE, missing=""),
+        finish=lambda t: t.take_back(f"m/d/{t.new}.md"),
+    ),
+    Operation("edit that deletes", lambda t: t.memory.edit(t.file, lambda _: None), prepare=lambda t: t.keep(FILE)),
     Operation("delete", _delete, prepare=lambda t: t.keep(FILE)),
     Operation("delete_tree", lambda t: t.memory.delete_tree(t.directory), prepare=lambda t: t.keep(FILE)),
     Operation(

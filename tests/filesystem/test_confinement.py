@@ -17,7 +17,7 @@ from tests.filesystem.kit import BIG, FileSystem, Recorder, contents
 
 HOSTILE = [
     "../x", "a/../../x", "a/..", "..", "//etc/passwd", "///x", "a\\b", "..\\x", "C:\\x", "~/x", "%2e%2e/x", "file:///etc/passwd",
-    "s3://bucket/x", "local::x", "agent-memory::x", "agent-memory:////x", "agent-memory://agent-memory://x", "memory://x",
+    "s3://bucket/x", "local::x", "agentmemory::x", "agentmemory:////x", "agentmemory://agentmemory://x", "memory://x",
     "．．/x", "a\0b", "a\nb", ".agent-memory/x", "CON", "x.", "a" * 800,
 ]  # fmt: skip
 VERBS: dict[str, Callable[[FileSystem, str], object]] = {
@@ -71,7 +71,7 @@ def test_every_call_refuses_a_hostile_name(tmp_path: Path, recorder: Recorder, n
 
 
 @pytest.mark.parametrize(
-    "name", ["a/b", "/a/b", "a/b/", "./a//b", "agent-memory://a/b", "agent-memory:///a/b", Path("a/b")]
+    "name", ["a/b", "/a/b", "a/b/", "./a//b", "agentmemory://a/b", "agentmemory:///a/b", Path("a/b")]
 )
 def test_all_spellings_of_a_name_are_one_file(scratch: FileSystem, name: Any) -> None:
     scratch.touch(name)

@@ -33,7 +33,10 @@ MISREAD = {"POSSESSIVE_REPEAT", "ATOMIC_GROUP"}
 A possessive repeat of a single character has nothing to backtrack over, and works in 3.11.2 too.
 """
 ONE_CHARACTER = {"LITERAL", "NOT_LITERAL", "IN", "ANY"}
-NOT_ABOUT_NAMES = {"agent-id", "root-too-long", "source-checkout", "into-itself", "symlink"}
+NOT_ABOUT_NAMES = {
+    *("agent-id", "root-too-long", "source-checkout", "into-itself", "symlink"),
+    *("not-encoded", "hashed", "segment"),
+}
 
 
 class Row(NamedTuple):

@@ -83,12 +83,33 @@ OPERATIONS = (
         lambda m: m.write_blocks("d/large ready.md", [LARGE.encode()], len(LARGE), create=True),
     ),
     Operation("edit", lambda m: m.edit("d/a.md", lambda text: text + NEW), _HAVE, {"d/a.md": OLD + NEW}),
+    Operation(
+        "edit, a new file",
+        lambda m: m.edit("d/b.md", lambda text: text + NEW, missing=""),
+        _HAVE,
+        {**_HAVE, "d/b.md": NEW},
+    ),
+    Operation("edit, deleting", lambda m: m.edit("d/a.md", lambda _: None), _HAVE, {}),
+    Operation(
+        "write, idempotency key",
+        lambda m: m.write("d/a.md", NEW, idempotency_key="k"),
+        _HAVE,
+        {"d/a.md": NEW},
+        lambda m: m.write("d/ready.md", NEW, idempotency_key="ready"),
+    ),
+    Operation(
+        "append, idempotency key",
+        lambda m: m.append("d/a.md", NEW, idempotency_key="k"),
+        _HAVE,
+        {"d/a.md": OLD + NEW},
+        lambda m: m.append("d/ready.md", NEW, idempotency_key="ready"),
+    ),
     Operation("delete", lambda m: m.delete("d/a.md"), _HAVE, {}),
     Operation("rename", lambda m: m.rename("d/a.md", "d/b.md"), _HAVE, {"d/b.md": OLD}),
 )
-_NOT_BY_OBSTORE = {"rename", "create, in parts"}
+_NOT_BY_OBSTORE = {"rename", "create, in parts", "edit, deleting"}
 ENGINES = {"s3fs": OPERATIONS, "obstore": [each for each in OPERATIONS if each.name not in _NOT_BY_OBSTORE]}
-"""The operations that each engine supports; obstore refuses to rename, and has no multipart uploads."""
+"""The operations that each engine supports; obstore refuses conditional deletes, and has no multipart uploads."""
 
 
 @contextmanager

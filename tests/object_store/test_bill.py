@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 
@@ -97,6 +98,45 @@ def test_every_operation_costs_the_documented_requests(
     if engine == "s3fs":  # obstore refuses
         assert cost(lambda: memory.rename("c.md", "moved.md")) == {"GET": 1, "PUT": 1, "HEAD": 1, "DELETE": 1}
     assert cost(lambda: memory.copy("d.md", "copied.md")) == {"GET": 1, "PUT": 1}
+
+
+def test_the_calls_that_frameworks_need_cost_the_documented_requests(
+    opened: Callable[[], AgentMemory], cost: Cost, engine: str
+) -> None:
+    memory = opened()
+    for name in ("a", "b", "d/c"):
+        memory.append(f"{name}.md", "x")
+    assert cost(lambda: memory.write("a.md", "y", expected_sha256=hashlib.sha256(b"x").hexdigest())) == {
+        "GET": 1,
+        "PUT": 1,
+    }
+    assert cost(lambda: memory.edit("new.md", str.upper, missing="y")) == {"GET": 1, "PUT": 1}
+    seen = memory.stat("a.md").version
+    assert seen is not None
+    assert cost(lambda: memory.write("a.md", "y", expected_version=seen)) == {"PUT": 1}
+    written = memory.write("a.md", "z").version
+    assert written is not None
+    assert cost(lambda: memory.write("a.md", "y", expected_version=written)) == {"PUT": 1}
+    listed = memory.list(name_prefix="a")[0].version
+    assert listed is not None
+    assert cost(lambda: memory.write("a.md", "z", expected_version=listed)) == {"HEAD": 1, "PUT": 1}
+    assert cost(lambda: memory.read_many_bytes(["a.md", "b.md", "none.md"], missing_ok=True)) == {"GET": 3}
+    assert cost(lambda: memory.list(name_prefix="a", limit=1)) == {"LIST": 1}
+    assert cost(lambda: memory.is_directory("d")) == {"LIST": 1}
+    assert cost(lambda: memory.tail("a.md", 10)) == {"GET": 1}
+    if engine == "s3fs":  # obstore refuses
+        assert cost(lambda: memory.edit("b.md", lambda _: None)) == {"GET": 1, "HEAD": 1, "DELETE": 1}
+
+
+def test_a_call_with_an_idempotency_key_costs_two_requests_more(opened: Callable[[], AgentMemory], cost: Cost) -> None:
+    memory = opened()
+    memory.append("ready.md", "x", idempotency_key="ready")  # makes the first-time requests
+    assert cost(lambda: memory.append("ready.md", "y", idempotency_key="k")) == {"PUT": 3}
+    assert cost(lambda: memory.append("ready.md", "y", idempotency_key="k")) == {"PUT": 1, "HEAD": 1, "GET": 1}, (
+        "repeated"
+    )
+    assert cost(lambda: memory.write("ready.md", "z", idempotency_key="w")) == {"PUT": 3}
+    assert cost(lambda: memory.append("ready.md", "y")) == {"PUT": 1}, "without a key"
 
 
 def test_reading_the_tail_of_a_history_costs_one_ranged_request(opened: Callable[[], AgentMemory], cost: Cost) -> None:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import re
 from itertools import islice
 from typing import Any
 
 import pytest
 
+from agent_memory.core import flows, idempotency, receipts, tree
+from agent_memory.core.flows import Effect
+from agent_memory.errors import AgentMemoryError
 from agent_memory.object_store.conditional_write import Write
 from agent_memory.object_store.multipart import Composer
 from agent_memory.object_store.retry import Attempts
 from agent_memory.object_store.states import BeatenError
 from agent_memory.object_store.write_log import WriteLog, WriteRecord
-from agent_memory.testing.simulation import failures, run_schedule
+from agent_memory.testing.simulation import failures, keyed_failures, run_schedule
 from agent_memory.testing.simulation._history import File, Step, explained
 
 SHORT, LONG, PLANTED = 2_000, 100_000, 1_000
@@ -113,6 +117,82 @@ def test_the_simulation_finds_a_planted_defect(
 ) -> None:
     monkeypatch.setattr(where, name, defect)
     found = next(failures(range(PLANTED)), None)
+    assert found, "1,000 schedules did not find it"
+    assert not re.search("TypeError|AttributeError", str(found)), "the defect is not planted right"
+
+
+# Calls with idempotency keys.
+
+
+def test_no_schedule_of_calls_with_idempotency_keys_fails(pytestconfig: pytest.Config) -> None:
+    seeds = 20_000 if pytestconfig.getoption("--long") else 500
+    found = list(islice(keyed_failures(range(seeds)), 3))
+    assert not found, "\n".join(map(str, found))
+
+
+async def the_receipt_is_finished_before_the_change(call: Any, flow: Any, given: Any, window: Any) -> Any:
+    claim = idempotency._Claim(call, given, window.seconds)
+    found = await claim.take()
+    if found:
+        return found.effect(given)
+    await claim.store(claim.mine.finished(given, Effect(size=1)))
+    return await flow(call)
+
+
+async def the_change_comes_before_the_receipt(call: Any, flow: Any, given: Any, window: Any) -> Any:
+    effect = await flow(call)
+    claim = idempotency._Claim(call, given, window.seconds)
+    found = await claim.take()
+    if found:
+        return found.effect(given)
+    await claim.store(claim.mine.finished(given, effect))
+    return effect
+
+
+_receipt_key = receipts.receipt_key
+
+
+def the_key_is_not_scoped(_: str | None, given: Any) -> Any:
+    return _receipt_key("all", given)
+
+
+async def a_call_that_ended_without_a_word_is_made_again(self: Any, found: Any, delay: float) -> None:
+    run = self._call.run
+    if found.until <= self._now() or run.now() + delay >= self._deadline.at:
+        self.mine = dataclasses.replace(found, salt=self.mine.salt)
+        snapshot = await flows.read_if_present(self._call.store, run, self._key)
+        assert snapshot
+        found = dataclasses.replace(found, expires=0.0)
+        await run.call(self._call.store.write, self._key, found.to_bytes(), when=snapshot.version)
+    await run.sleep(delay)
+
+
+def every_call_is_the_same(*_: Any) -> bool:
+    return True
+
+
+def a_lost_answer_is_a_refusal(_: Any, error: BaseException) -> bool:
+    return isinstance(error, AgentMemoryError)
+
+
+KEYED_DEFECTS: list[tuple[Any, str, Any]] = [
+    (tree, "apply_once", the_receipt_is_finished_before_the_change),
+    (tree, "apply_once", the_change_comes_before_the_receipt),
+    (idempotency, "receipt_key", the_key_is_not_scoped),
+    (idempotency._Claim, "_wait", a_call_that_ended_without_a_word_is_made_again),
+    (receipts.Receipt, "is_of", every_call_is_the_same),
+    (idempotency, "_changed_nothing", a_lost_answer_is_a_refusal),
+]
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "defect"), KEYED_DEFECTS, ids=[defect.__name__ for *_, defect in KEYED_DEFECTS]
+)
+def test_the_simulation_of_keys_finds_a_planted_defect(
+    where: Any, name: str, defect: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(where, name, defect)
+    found = next(keyed_failures(range(PLANTED)), None)
     assert found, "1,000 schedules did not find it"
     assert not re.search("TypeError|AttributeError", str(found)), "the defect is not planted right"
 

@@ -277,6 +277,15 @@ def test_an_agent_cannot_exceed_its_number_of_files(url: str, method: str) -> No
     assert [entry.path for entry in bob.list()] == ["b.md", "c.md"]
 
 
+def test_an_edit_that_deletes_its_file_frees_its_room(url: str) -> None:
+    bob = opened(url, max_files=1, max_bytes=5).agent("bob")
+    bob.write("a.md", "12345")
+    bob.edit("a.md", lambda _: None)
+    bob.edit("b.md", lambda text: text + "45", missing="123")
+    with pytest.raises(OperationDenied):
+        bob.edit("c.md", lambda text: text, missing="")
+
+
 def test_an_agent_cannot_exceed_its_number_of_bytes(url: str) -> None:
     bob = opened(url, max_bytes=10).agent("bob")
     bob.write("a.md", "12345")

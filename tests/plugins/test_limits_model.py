@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -22,8 +22,13 @@ from agent_memory_memory import MemoryBackend
 
 LIMIT, ALL, MOST = 20, 50, 4
 PATHS = ["a", "b", "d/x", "d/y", "e/x", "e/y"]
-KINDS: list[OperationKind] = ["write", "append", "append", "append", "read", "delete", "rename", "copy", "delete_tree"]
-SHORT, LONG = range(60), [pytest.param(each, marks=pytest.mark.long) for each in range(60, 2000)]
+KINDS: list[OperationKind] = [
+    "write", "append", "append", "append", "read", "delete", "rename", "copy", "delete_tree", "edit",
+]  # fmt: skip
+SHORT, LONG = (
+    [*range(60), 10282, 10435, 11473],
+    [pytest.param(each, marks=pytest.mark.long) for each in range(60, 2000)],
+)
 
 
 class World(MemoryBackend):
@@ -99,6 +104,10 @@ class Model:
             self.plugin.agent_memory_before_operation(facts)
             if facts.kind in ("write", "append"):
                 self.plugin.agent_memory_check_content(facts, b"x" * size)
+            if facts.kind == "edit":  # one that lost a race with content, and then deletes the file
+                if self.random.random() < 0.5:
+                    self.plugin.agent_memory_check_content(facts, b"x" * size)
+                self.plugin.agent_memory_before_operation(replace(facts, kind="delete"))
         except OperationDenied:
             self.report(facts, began, Outcome("denied", 0.0))
             return
@@ -145,7 +154,7 @@ class Model:
             return Outcome("error", 0.0, error="file_not_found")
         if facts.kind == "read":
             return Outcome("ok", 0.0, files[path])
-        if facts.kind in ("delete", "delete_tree"):
+        if facts.kind in ("delete", "delete_tree", "edit"):
             for name in below:
                 del files[name]
             return Outcome("ok", 0.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -14,7 +15,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from agent_memory import AgentMemory, AsyncAgentMemory, InvalidPathError
+from agent_memory import AgentMemory, AsyncAgentMemory, BackendNotAvailableError, InvalidPathError
 from agent_memory.reading import lines as lines_module
 from agent_memory.reading.lines import BLOCK, forwards
 from agent_memory.reading.reader import Reader
@@ -297,3 +298,81 @@ def test_remote_files_are_searched_concurrently_and_reported_in_order(ministack:
             assert [match.path for match in found(memory, "needle", max_results=200)] == paths
             assert memory.read_many(reversed(paths)) == {path: f"needle of {path}\n" for path in reversed(paths)}
     assert 4 <= proxy.most_at_once <= 16
+
+
+# Regular expressions, upper and lower case, whole lines, all matches.
+
+
+LINES = "Alpha beta\nalpha BETA\nGAMMA: 12\nétude 7\n"
+
+
+@pytest.mark.parametrize(
+    ("query", "given", "lines"),
+    [
+        ("alpha", {}, [1, 2]),
+        ("alpha", {"case_sensitive": True}, [2]),
+        ("Alpha", {"case_sensitive": True}, [1]),
+        ("É", {"case_sensitive": True}, []),
+        ("é", {"case_sensitive": True}, [4]),
+        ("a.*a$", {"regex": True}, [1, 2]),
+        ("a.*a$", {"regex": True, "case_sensitive": True}, [1]),
+        (r"\d+", {"regex": True}, [3, 4]),
+        (r"^\pL+:? \d+$", {"regex": True}, [3, 4]),
+        (r"\AGAMMA", {"regex": True}, [3]),
+        ("beta\\nalpha", {"regex": True}, []),
+        ("a.*a$", {}, []),
+        ("\ud800", {"case_sensitive": True}, []),
+        ("\ufffd", {"case_sensitive": True}, [5]),
+        ("\ufffd", {"regex": True}, [5]),
+    ],
+)
+def test_a_query_is_a_text_or_a_regular_expression(query: str, given: dict[str, Any], lines: list[int]) -> None:
+    memory = AgentMemory.open("memory://")
+    memory.write_bytes("a.md", LINES.encode() + b"torn \xff")
+    assert [match.line for match in MemorySearch(memory).search(query, **given).matches] == lines
+
+
+def test_a_regular_expression_takes_linear_time() -> None:
+    memory = AgentMemory.open("memory://")
+    memory.write("a.md", "a" * 1_000_000 + "!")
+    assert MemorySearch(memory).search("^(a+)+$", regex=True).matches == ()
+
+
+@pytest.mark.parametrize("pattern", ["(", "(?=a)", r"(a)\1", "a{1001}", "*", "a" * 10_001, "\ud800"])
+def test_what_is_no_regular_expression_is_refused_with_a_reason(pattern: str) -> None:
+    with pytest.raises(ValueError, match="regular expression"):
+        MemorySearch(AgentMemory.open("memory://")).search(pattern, regex=True)
+
+
+def test_without_the_engine_a_regular_expression_is_refused_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "re2", None)
+    with pytest.raises(BackendNotAvailableError, match=r"agent-memory-files\[search\]"):
+        MemorySearch(AgentMemory.open("memory://")).search("a", regex=True)
+
+
+def test_whole_lines_are_returned_as_they_are() -> None:
+    memory = AgentMemory.open("memory://")
+    line = "\x1b[31m" + "word " * 1_000 + "end"
+    memory.write("a.md", f"before{line}\n{line}\r\nafter{line}\n")
+    (match,) = MemorySearch(memory).search("end\r", whole_lines=True, context=1).matches
+    assert (match.before, match.text, match.after) == ([f"before{line}"], line + "\r", [f"after{line}"])
+    (cut,) = MemorySearch(memory).search("end\r").matches
+    assert len(cut.text) < 310
+
+
+def test_all_matches_are_returned_on_request() -> None:
+    memory = AgentMemory.open("memory://")
+    for number in range(30):
+        memory.write(f"{number:02}.md", "match\n" * 100)
+    found = MemorySearch(memory).search("match", max_results=None)
+    assert (len(found.matches), found.more, found.next) == (3_000, False, None)
+
+
+def test_a_search_by_an_async_caller_takes_the_same_arguments() -> None:
+    async def search() -> list[int]:
+        memory = AsyncAgentMemory.open("memory://")
+        await memory.write("a.md", LINES)
+        found = await AsyncMemorySearch(memory).search("^[aA]", regex=True, case_sensitive=True, max_results=None)
+        return [match.line for match in found.matches]
+
+    assert asyncio.run(search()) == [1, 2]

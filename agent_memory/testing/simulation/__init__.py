@@ -5,12 +5,16 @@ A random seed determines a **schedule**: up to six writers, some in one process,
 Afterwards the history of the file is checked: one order explains it (see `_history`), no acknowledged append is
 missing or duplicated, no operation was refused only because of other writers, and none outlived its deadline.
 
+In a schedule of the second kind (`run_keyed_schedule`) several callers repeat calls with idempotency keys, and some die
+amid a call: no call is made twice, and a call is made if any of its callers was told so.
+
     python -m agent_memory.testing.simulation --schedules 2000
     python -m agent_memory.testing.simulation --seed 1234
 
 prints the schedules that failed; the same seed gives the same schedule again.
 """
 
+from agent_memory.testing.simulation._keyed import keyed_failures, run_keyed_schedule
 from agent_memory.testing.simulation._network import ComposingClient, Faults, SimulatedClient, SimulatedStore
 from agent_memory.testing.simulation._schedule import Failure, Schedule, failures, run_schedule
 
@@ -22,5 +26,7 @@ __all__ = [
     "SimulatedClient",
     "SimulatedStore",
     "failures",
+    "keyed_failures",
+    "run_keyed_schedule",
     "run_schedule",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from agent_memory.testing.simulation import failures, run_schedule
+from agent_memory.testing.simulation import failures, keyed_failures, run_keyed_schedule, run_schedule
 
 
 def main() -> int:
@@ -14,13 +14,15 @@ def main() -> int:
         "--schedules", type=int, default=2000, metavar="N", help="the number of schedules, from the first seed on"
     )
     parser.add_argument("--first", type=int, default=0, metavar="SEED", help="the first seed")
+    parser.add_argument("--keyed", action="store_true", help="schedules of calls with idempotency keys")
     parser.add_argument("--seed", type=int, metavar="SEED", help="run and show only the schedule of this seed")
     given = parser.parse_args()
     if given.seed is not None:
-        schedule = run_schedule(given.seed)
+        schedule = (run_keyed_schedule if given.keyed else run_schedule)(given.seed)
         sys.stdout.write(f"{schedule}\n")
         return bool(schedule.faults)
-    found = list(failures(range(given.first, given.first + given.schedules)))
+    seeds = range(given.first, given.first + given.schedules)
+    found = list((keyed_failures if given.keyed else failures)(seeds))
     for failure in found:
         sys.stdout.write(f"{failure}\n")
     sys.stdout.write(f"{given.schedules} schedules, {len(found)} failed\n")

@@ -13,6 +13,8 @@ from typing import Any, Final, ParamSpec, TypeVar
 
 from agent_memory.backend import Backend, Deadline, deadline_scope
 from agent_memory.core import flows
+from agent_memory.core.editing import EditHooks, edit
+from agent_memory.core.precondition import Precondition
 from agent_memory.errors import (
     AgentMemoryError,
     AgentMemoryFileNotFoundError,
@@ -83,7 +85,7 @@ def run_schedule(seed: int) -> Schedule:
     schedule = Schedule(seed)
     loop = VirtualLoop()  # type: ignore[abstract]  # the missing methods are never called
     store = SimulatedStore()
-    faults = _mixture(random)
+    faults = mixture(random)
     loop.run(_play(random, schedule, store, faults))
     schedule.requests = store.requests
     _judge(schedule, store, faults.resent > 0)
@@ -91,8 +93,8 @@ def run_schedule(seed: int) -> Schedule:
     return schedule
 
 
-def _mixture(random: Random) -> Faults:
-    """Random faults: few in some schedules and many in others; in some, the client resends requests by itself."""
+def mixture(random: Random) -> Faults:
+    """Return random faults: few in some schedules, many in others; in some, the client resends requests by itself."""
     much = random.choice((0.0, 0.5, 1.0, 1.0, 2.0))
     resent = random.choice((0.0, 0.0, 0.1))
     return Faults(
@@ -114,7 +116,7 @@ async def _play(random: Random, schedule: Schedule, store: SimulatedStore, fault
             engine = random.choice((ComposingClient, ComposingClient, SimulatedClient))  # both kinds write one file
             client = engine(store, random, faults, resends=faults.resent > 0)
             backends.append(ObjectStoreBackend(client, writer=Writer(), jitter=random.random))
-        writer = _SimulatedWriter(f"w{number}", backends[-1], _SimulatedRun(random), schedule.history)
+        writer = _SimulatedWriter(f"w{number}", backends[-1], SimulatedRun(random), schedule.history)
         plan: list[tuple[Kind, str]] = [
             (random.choice(kinds), next(lines)) for _ in range(random.randint(1, 3 if wipes else 4))
         ]
@@ -136,7 +138,7 @@ async def _play(random: Random, schedule: Schedule, store: SimulatedStore, fault
 class _SimulatedWriter:
     name: str
     backend: Backend
-    run_: _SimulatedRun
+    run_: SimulatedRun
     history: list[Step]
 
     async def run(self, plan: list[tuple[Kind, str]], wait: float) -> None:
@@ -180,24 +182,31 @@ class _SimulatedWriter:
         if kind == "append":
             await flows.append(store, run, _KEY, data)
         elif kind == "prepend":
-            await flows.edit(store, run, _KEY, lambda text: line + text, _passed, None)
+            await edit(store, run, _KEY, lambda old: data + old, _HOOKS)
         elif kind == "swap":
             old = "".join(f"{each}\n" for each in known or ()).encode()
-            await flows.write(store, run, _KEY, old + data, hashlib.sha256(old).hexdigest())
+            await flows.write(store, run, _KEY, old + data, Precondition(hashlib.sha256(old).hexdigest()))
         elif kind == "create":
             await flows.create(store, run, _KEY, data)
         elif kind == "write":
-            await flows.write(store, run, _KEY, data, None)
+            await flows.write(store, run, _KEY, data)
         else:
             return tuple((await flows.read(store, run, _KEY)).data.decode().split())
         return None
 
 
-async def _passed(data: bytes) -> bytes:
+async def _unfiltered(data: bytes) -> bytes:
     return data
 
 
-class _SimulatedRun:
+async def _permitted() -> None:
+    return
+
+
+_HOOKS = EditHooks(_unfiltered, _permitted)
+
+
+class SimulatedRun:
     """The run of a flow in simulated time."""
 
     def __init__(self, random: Random) -> None:

@@ -1,0 +1,96 @@
+"""The flow of an edit: replace a file's content by a function of it, create the file, or delete it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple, TypeAlias
+
+from agent_memory.backend import Backend, Snapshot, content_sha256, refuse_larger
+from agent_memory.core.flows import Effect, read_expected, read_if_present, sha256, until_won, write_in_place
+from agent_memory.core.precondition import ANY_STATE, Precondition
+from agent_memory.errors import AgentMemoryFileNotFoundError, ConflictError
+from agent_memory.key import Key
+from agent_memory.runtime.run import Run
+
+Change: TypeAlias = Callable[[bytes], bytes | None]
+"""A pure function of a file's content: the new content, or None to delete the file."""
+
+
+class EditHooks(NamedTuple):
+    """The hooks of an edit: the filters of its new content, and the guards of a deletion."""
+
+    apply_filters: Callable[[bytes], Awaitable[bytes]]
+    permit_delete: Callable[[], Awaitable[None]]
+
+
+async def edit(
+    store: Backend,
+    run: Run,
+    key: Key,
+    change: Change,
+    hooks: EditHooks,
+    expected: Precondition = ANY_STATE,
+    missing: bytes | None = None,
+) -> Effect:
+    """Replace a file's content by a function of it; call the function again if another writer was faster.
+
+    If there is no file, the function gets ``missing``, and its result creates the file.
+    """
+
+    async def attempt() -> Effect:
+        before = await _read(store, run, key, expected, missing)
+        changed = _changed(change, before.data if before else missing or b"")
+        if changed is None:
+            return await _delete(store, run, key, before, hooks)
+        if before and changed == before.data:
+            return _unchanged(before)
+        return await _write(store, run, key, before, await hooks.apply_filters(changed))
+
+    try:
+        return await (until_won(store, run, key, attempt) if expected == ANY_STATE else attempt())
+    except _ChangeRaisedError as carrier:
+        raise carrier.error from None
+
+
+async def _read(store: Backend, run: Run, key: Key, expected: Precondition, missing: bytes | None) -> Snapshot | None:
+    if missing is None or expected != ANY_STATE:
+        return await read_expected(store, run, key, expected, missing=AgentMemoryFileNotFoundError)
+    return await read_if_present(store, run, key)
+
+
+def _changed(change: Change, data: bytes) -> bytes | None:
+    try:
+        return change(data)
+    except ConflictError as error:  # raised by the caller's function: not a conflict to retry
+        raise _ChangeRaisedError(error) from error
+
+
+class _ChangeRaisedError(Exception):
+    def __init__(self, error: ConflictError) -> None:
+        super().__init__()
+        self.error = error
+
+
+async def _write(store: Backend, run: Run, key: Key, before: Snapshot | None, data: bytes) -> Effect:
+    if before and data == before.data:
+        return _unchanged(before)
+    refuse_larger(key, len(data), store.max_bytes)
+    version = await write_in_place(store, run, key, data, before)
+    digest = sha256(before.data) if before else None
+    return Effect(size=len(data), sha256=content_sha256(data, version), before_sha256=digest, version=version)
+
+
+def _unchanged(before: Snapshot) -> Effect:
+    digest = sha256(before.data)
+    return Effect(size=before.size, sha256=digest, before_sha256=digest, version=before.version)
+
+
+async def _delete(store: Backend, run: Run, key: Key, before: Snapshot | None, hooks: EditHooks) -> Effect:
+    if before is None:
+        return Effect(files=0)
+    await hooks.permit_delete()
+    try:
+        await run.call(store.delete, key, when=before.version)
+    except AgentMemoryFileNotFoundError as error:
+        raise ConflictError("another writer deleted the file", path=key.path) from error
+    return Effect(files=1, before_sha256=sha256(before.data))

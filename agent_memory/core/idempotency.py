@@ -1,0 +1,254 @@
+"""The flow of a call with an idempotency key: it takes effect at most once, also if other processes repeat it.
+
+1. Claim the key: create its receipt. Exactly one of several calls succeeds; the others wait for its result.
+2. Make the change.
+3. Finish the receipt with the result, or release it if the change was refused.
+
+If the process ends between 1 and 3, the receipt does not tell whether the change took effect. No later call can find
+out: an equal content may be another writer's. So a later call gets `OutcomeUnknownError`, and never makes the change.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass, field
+from typing import Final, Protocol, TypeVar
+
+from agent_memory.backend import (
+    ABSENT,
+    Backend,
+    Deadline,
+    Snapshot,
+    Uncopied,
+    Version,
+    WriteWhen,
+    deadline_or_default,
+    deadline_scope,
+)
+from agent_memory.core import tree_flows
+from agent_memory.core.flows import Effect, read_if_present
+from agent_memory.core.receipts import IdempotencyKey, Receipt, receipt_key, receipts_of
+from agent_memory.errors import (
+    AgentMemoryError,
+    ConflictError,
+    FileAlreadyExistsError,
+    OutcomeUnknownError,
+    ReadError,
+    UnsupportedOperationError,
+)
+from agent_memory.hookspecs import OperationKind
+from agent_memory.key import Key
+from agent_memory.runtime.run import Run
+from agent_memory.runtime.threaded import ThreadedRun
+
+_log = logging.getLogger("agent_memory")
+RECEIPT_SECONDS: Final = 24 * 60 * 60.0
+"""How long an idempotency key stays used."""
+_SKEW_SECONDS: Final = 5.0
+"""How far the clocks of two processes may differ; a larger difference only changes how long a call waits."""
+_FIRST_DELAY: Final = 0.01
+_LONGEST_DELAY: Final = 0.5
+_RESERVE: Final = 0.1
+_RESERVE_SECONDS: Final = 5.0
+"""The time of a call that is kept for its receipt: a tenth, at most 5 seconds."""
+_SWEEP_SECONDS: Final = 3600.0
+_SWEPT_PER_CALL: Final = 2
+
+
+class Call(Protocol):
+    """The facts of a running operation that this module uses; see `agent_memory.core.operation.Call`."""
+
+    store: Backend
+    run: Run
+    kind: OperationKind
+    key: Key
+    content: bytes
+    time: float
+    started: float
+    raised_by_caller: Exception | None
+
+    @property
+    def agent(self) -> str | None: ...
+
+
+C = TypeVar("C", bound=Call)
+
+
+async def apply_once(call: C, flow: Callable[[C], Awaitable[Effect]], given: IdempotencyKey, window: Window) -> Effect:
+    """Make a change unless a call with the same idempotency key has made it; then return that call's result.
+
+    Raises:
+        ConflictError: the key belongs to another call: its kind, path, content or fingerprint is different.
+        OutcomeUnknownError: an earlier call with this key did not tell its end.
+    """
+    claim = _Claim(call, given, window.seconds)
+    found = await claim.take()
+    if found:
+        return found.effect(given)
+    await window.sweep.some(call, window.seconds)
+    try:
+        with claim.time_for_the_change():
+            effect = await flow(call)
+    except BaseException as error:
+        if _changed_nothing(call, error):
+            await claim.store(claim.mine.released())
+        raise
+    await claim.store(claim.mine.finished(given, effect))
+    return effect
+
+
+def _changed_nothing(call: Call, error: BaseException) -> bool:
+    if error is call.raised_by_caller:
+        return True
+    if isinstance(error, asyncio.CancelledError):
+        return isinstance(call.run, ThreadedRun)  # it is cancelled only while it waits to make the change
+    return isinstance(error, AgentMemoryError) and not isinstance(error, OutcomeUnknownError)
+
+
+class _Claim:
+    """The claim of one call on its idempotency key."""
+
+    def __init__(self, call: Call, given: IdempotencyKey, seconds: float) -> None:
+        self._call = call
+        self._given = given
+        self._key = receipt_key(call.agent, given)
+        self._facts = (call.kind, call.key.path, call.content)
+        self._deadline = deadline_or_default(call.run.now())
+        until = self._now() + self._deadline.at - call.run.now()
+        self.mine = Receipt.begun(given, *self._facts, until, self._now() + seconds)
+        self._version: Version | None = None
+
+    async def take(self) -> Receipt | None:
+        """Claim the key, or return the receipt of the call that has made the change; waits for a call under way."""
+        if await self._create(ABSENT):
+            return None
+        delay = _FIRST_DELAY
+        while True:
+            snapshot = await self._read(is_again=delay > _FIRST_DELAY)
+            if snapshot is None:
+                if await self._create(ABSENT):
+                    return None
+                continue
+            found = Receipt.parse(self._key, snapshot.data)
+            if found.expires <= self._now():
+                if await self._create(snapshot.version):
+                    return None
+            elif found.salt == self.mine.salt:  # the answer to the claim was lost
+                self._version = snapshot.version
+                return None
+            elif not found.is_of(self._given, *self._facts):
+                raise ConflictError("the idempotency key belongs to another call; nothing was changed")
+            elif found.done:
+                return found
+            else:
+                await self._wait(found, delay)
+                delay = min(2 * delay, _LONGEST_DELAY)
+
+    async def _read(self, is_again: bool) -> Snapshot | None:
+        try:
+            return await read_if_present(self._call.store, self._call.run, self._key)
+        except ReadError as error:
+            if is_again and self._call.run.now() >= self._deadline.at:
+                raise _undecided() from error  # the time is over while another call is under way
+            raise
+
+    async def _create(self, when: WriteWhen) -> bool:
+        run, store = self._call.run, self._call.store
+        try:
+            self._version = await run.call(store.write, self._key, self.mine.to_bytes(), when=when)
+        except (FileAlreadyExistsError, ConflictError, OutcomeUnknownError):
+            if run.now() >= self._deadline.at:
+                raise
+            return False
+        return True
+
+    async def _wait(self, found: Receipt, delay: float) -> None:
+        run = self._call.run
+        left = min(found.until + _SKEW_SECONDS - self._now(), self._deadline.at - run.now())
+        if left <= 0:
+            raise _undecided()
+        await run.sleep(min(delay * (0.5 + run.random() / 2), left))
+
+    def time_for_the_change(self) -> AbstractContextManager[None]:
+        """The call's deadline, without the time to store the result."""
+        seconds, at = self._deadline
+        reserve = min(_RESERVE_SECONDS, seconds * _RESERVE)
+        return deadline_scope(Deadline(seconds - reserve, at - reserve))
+
+    async def store(self, receipt: Receipt) -> None:
+        """Replace the receipt; a failure only means that a repeated call gets `OutcomeUnknownError`."""
+        run, store = self._call.run, self._call.store
+        assert self._version is not None  # noqa: S101 - the claim was taken
+        try:
+            await run.call(store.write, self._key, receipt.to_bytes(), when=self._version)
+        except AgentMemoryError as error:
+            _log.warning("%s %a: its idempotency key stays undecided: %s", *self._facts[:2], error)
+
+    def _now(self) -> float:
+        return self._call.time + self._call.run.now() - self._call.started
+
+
+async def forget_receipts(call: Call) -> None:
+    """Erase the receipts of calls on a file, or on all files of a directory."""
+    store, run, directory = call.store, call.run, receipts_of(call.agent)
+    if not call.key.path:
+        await tree_flows.forget(store, run, directory)
+        return
+    for entry in (await tree_flows.list_all(store, run, directory)).entries:
+        snapshot = await read_if_present(store, run, entry.key)
+        if snapshot and _is_at_or_below(Receipt.parse(entry.key, snapshot.data).path, call.key.path):
+            await tree_flows.forget(store, run, entry.key)
+
+
+def _is_at_or_below(path: str, directory: str) -> bool:
+    return not directory or f"{path}/".startswith(f"{directory}/")
+
+
+@dataclass(frozen=True)
+class Window:
+    """How long idempotency keys stay used, in seconds; and the sweep of the expired ones."""
+
+    seconds: float = RECEIPT_SECONDS
+    sweep: Sweep = field(default_factory=lambda: Sweep())
+
+
+def _undecided() -> OutcomeUnknownError:
+    return OutcomeUnknownError(
+        "an earlier call with this idempotency key did not tell its end: it may or may not have taken effect"
+    )
+
+
+class Sweep(Uncopied):
+    """Deletes expired receipts: at most two in each call with an idempotency key.
+
+    They are found by a listing of the agent's receipts, at most once an hour. Where the storage has no conditional
+    delete they stay.
+    """
+
+    def __init__(self) -> None:
+        self._listed_at: dict[str | None, float] = {}
+        self._old: dict[str | None, list[Key]] = {}
+
+    async def some(self, call: Call, seconds: float) -> None:
+        """Delete some expired receipts; errors are ignored, because a later call tries again."""
+        agent, now = call.agent, call.run.now()
+        with suppress(AgentMemoryError):
+            if not self._old.get(agent) and now >= self._listed_at.get(agent, float("-inf")) + _SWEEP_SECONDS:
+                self._listed_at[agent] = now
+                self._old[agent] = await self._listed(call, seconds)
+            old = self._old.get(agent, [])
+            for _ in range(min(_SWEPT_PER_CALL, len(old))):
+                await self._delete_if_expired(call, old.pop())
+
+    async def _listed(self, call: Call, seconds: float) -> list[Key]:
+        listing = await tree_flows.list_all(call.store, call.run, receipts_of(call.agent))
+        return [entry.key for entry in listing.entries if entry.modified + seconds < call.time]
+
+    async def _delete_if_expired(self, call: Call, key: Key) -> None:
+        snapshot = await read_if_present(call.store, call.run, key)
+        if snapshot and Receipt.parse(key, snapshot.data).expires <= call.time:
+            with suppress(UnsupportedOperationError):
+                await call.run.call(call.store.delete, key, when=snapshot.version)

@@ -1,0 +1,42 @@
+"""`ListedPart`: the part of a listing that a caller asks for."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Final, NamedTuple
+
+from agent_memory.backend import Entry
+
+
+class ListedPart(NamedTuple):
+    """The entries of a listing whose names begin with a text, that come after a path, and their maximum number."""
+
+    name_prefix: str = ""
+    after: str | None = None
+    limit: int | None = None
+
+    def checked(self) -> ListedPart:
+        """Return it.
+
+        Raises:
+            TypeError: a text is no str.
+            ValueError: ``limit`` is not a positive whole number.
+        """
+        for name, text in (("name_prefix", self.name_prefix), ("after", self.after or "")):
+            if not isinstance(text, str):
+                raise TypeError(f"{name} must be a str, not {type(text).__name__}")
+        limit = self.limit
+        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
+            raise ValueError(f"limit must be a positive whole number, not {limit!r}")
+        return self
+
+    def of(self, entries: tuple[Entry, ...], directory: str) -> tuple[Entry, ...]:
+        """Return this part of the entries below a directory; they are in the order of their paths."""
+        if self == WHOLE:
+            return entries
+        begin = f"{directory}/{self.name_prefix}" if directory else self.name_prefix
+        found = (e for e in entries if e.path.startswith(begin) and (self.after is None or e.path > self.after))
+        return tuple(islice(found, self.limit))
+
+
+WHOLE: Final = ListedPart()

@@ -1,0 +1,149 @@
+"""`Receipt`: the stored fact that a call with an idempotency key has begun or is done.
+
+A receipt contains no content and no digest that can be tested without the idempotency key, which is not stored: the
+file's name is a digest of the key, and the key keys the fingerprint and masks the result's digest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import secrets
+from dataclasses import asdict, dataclass, replace
+from typing import Final, NamedTuple
+
+from agent_memory.core.flows import Effect
+from agent_memory.errors import InvalidContentError, ReadError
+from agent_memory.key import Key
+
+DIRECTORY: Final = "receipts"
+_NO_AGENT: Final = "-"
+_MOST_CHARACTERS: Final = 128
+_MOST_FINGERPRINT: Final = 4096
+
+
+class IdempotencyKey(NamedTuple):
+    """The idempotency key of a call, and the caller's own fingerprint of it, for a call without content."""
+
+    key: str
+    fingerprint: str = ""
+
+    def checked(self) -> IdempotencyKey:
+        """Return it.
+
+        Raises:
+            InvalidContentError: the key does not have 1 to 128 characters, the fingerprint has more than 4,096, or one
+                of them is not valid Unicode.
+        """
+        for name, text, least, most in (
+            ("idempotency_key", self.key, 1, _MOST_CHARACTERS),
+            ("fingerprint", self.fingerprint, 0, _MOST_FINGERPRINT),
+        ):
+            if not isinstance(text, str) or not least <= len(text) <= most:
+                raise InvalidContentError(f"{name} must be a str of {least} to {most:,} characters")
+            if any("\ud800" <= character <= "\udfff" for character in text):
+                raise InvalidContentError(f"{name} must be valid Unicode, without lone surrogates")
+        return self
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """One receipt. Times are in POSIX seconds; salt and digests are hexadecimal.
+
+    Attributes:
+        kind: the kind of operation.
+        path: its file, in the agent's tree.
+        salt: random, new for every receipt.
+        fingerprint: the digest of the kind, the path, and the content or the caller's fingerprint.
+        until: when the call that wrote the receipt gives up.
+        expires: when the idempotency key may be used for another call.
+        done: whether the call is done; the other attributes are its result.
+    """
+
+    kind: str
+    path: str
+    salt: str
+    fingerprint: str
+    until: float
+    expires: float
+    done: bool = False
+    size: int | None = None
+    digest: str | None = None
+    files: int | None = None
+
+    @staticmethod
+    def begun(given: IdempotencyKey, kind: str, path: str, content: bytes, until: float, expires: float) -> Receipt:
+        """Return the receipt of a call that begins."""
+        salt = secrets.token_hex(16)
+        return Receipt(kind, path, salt, _fingerprint(given, salt, kind, path, content), until, expires)
+
+    def is_of(self, given: IdempotencyKey, kind: str, path: str, content: bytes) -> bool:
+        """Whether the receipt is of the same call."""
+        return hmac.compare_digest(self.fingerprint, _fingerprint(given, self.salt, kind, path, content))
+
+    def finished(self, given: IdempotencyKey, effect: Effect) -> Receipt:
+        """Return the receipt with the call's result."""
+        digest = self._masked(given, effect.sha256) if effect.sha256 else None
+        return replace(self, done=True, size=effect.size, digest=digest, files=effect.files)
+
+    def released(self) -> Receipt:
+        """Return the receipt of a call that changed nothing: expired, so that the key may be used again."""
+        return replace(self, expires=0.0)
+
+    def effect(self, given: IdempotencyKey) -> Effect:
+        """The result of the call, for a repeated call."""
+        sha256 = self._masked(given, self.digest) if self.digest else None
+        return Effect(size=self.size, sha256=sha256, files=self.files, replayed=True)
+
+    def _masked(self, given: IdempotencyKey, digest: str) -> str:
+        """Mask or unmask a SHA-256, by a pseudorandom value that only a holder of the idempotency key can compute."""
+        mask = hmac.digest(given.key.encode(), f"result {self.salt}".encode(), "sha256")
+        return bytes(a ^ b for a, b in zip(bytes.fromhex(digest), mask, strict=True)).hex()
+
+    def to_bytes(self) -> bytes:
+        """The stored form: one line of JSON."""
+        return json.dumps({"v": 1, **asdict(self)}, ensure_ascii=True).encode() + b"\n"
+
+    @staticmethod
+    def parse(key: Key, data: bytes) -> Receipt:
+        """Return a stored receipt.
+
+        Raises:
+            ReadError: the file is no receipt.
+        """
+        try:
+            fields = json.loads(data)
+            version = fields.pop("v")
+            receipt = Receipt(**fields)
+            if version != 1 or not _is_receipt(receipt):
+                raise ValueError
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            raise ReadError("the receipt of an idempotency key is damaged", path=key.path) from None
+        return receipt
+
+
+def _is_receipt(receipt: Receipt) -> bool:
+    digests = (receipt.salt, receipt.fingerprint, receipt.digest or "")
+    return (
+        all(isinstance(text, str) and len(bytes.fromhex(text)) in (0, 16, 32) for text in digests)
+        and all(isinstance(time, float) for time in (receipt.until, receipt.expires))
+        and all(number is None or type(number) is int for number in (receipt.size, receipt.files))
+        and isinstance(receipt.done, bool)
+    )
+
+
+def _fingerprint(given: IdempotencyKey, salt: str, kind: str, path: str, content: bytes) -> str:
+    facts = json.dumps([salt, kind, path, given.fingerprint, hashlib.sha256(content).hexdigest()])
+    return hmac.digest(given.key.encode(), facts.encode(), "sha256").hex()
+
+
+def receipts_of(agent: str | None) -> Key:
+    """The directory of the receipts of one agent's tree, or of a tree without agents."""
+    return Key.internal(f"{DIRECTORY}/{_NO_AGENT if agent is None else agent}")
+
+
+def receipt_key(agent: str | None, given: IdempotencyKey) -> Key:
+    """The name of the receipt of an idempotency key."""
+    name = hashlib.sha256(f"receipt {given.key}".encode()).hexdigest()
+    return receipts_of(agent).join(name)

@@ -1,0 +1,169 @@
+"""A memory as an fsspec filesystem that is opened by URL: ``agentmemory://notes/today.md``.
+
+fsspec finds it through the entry-point group ``fsspec.specs``, so pandas, pyarrow, polars, DuckDB, dask, zarr and
+``UPath`` open such URLs with their ``storage_options``::
+
+    pandas.read_csv("agentmemory://data/points.csv", storage_options={"root": "s3://bucket/prefix", "agent": "agent-1"})
+
+Everything else is as in `agent_memory.filesystem`.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import os
+import re
+import secrets
+import threading
+import weakref
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Any, Final, SupportsIndex, cast
+
+from fsspec.config import apply_config
+from fsspec.spec import AbstractFileSystem
+
+from agent_memory.filesystem import AgentMemoryFileSystem
+from agent_memory.memory import AgentMemory
+from agent_memory.plugins.configuration import close, made, plugins_from
+from agent_memory.service import AgentMemoryService
+
+__all__ = ["AgentMemoryURLFileSystem"]
+
+_PROCESS_KEY: Final = secrets.token_bytes(32)
+_OF_FSSPEC: Final = frozenset({"asynchronous", "loop"})
+"""Options of every filesystem of fsspec that a blocking one ignores; zarr sends them."""
+_SECRET: Final = re.compile(r"(?i)secret|token|passw|credential|connection_string|sas_|(^|_)key$")
+_ENVIRONMENT: Final = ("AWS_", "AGENT_MEMORY_")
+"""The beginnings of environment variables that decide how a root is opened."""
+
+
+class _OnePerOptions(type(AgentMemoryFileSystem)):  # type: ignore[misc]  # fsspec has no types
+    """Returns the same filesystem for equal options, in one thread of one process.
+
+    fsspec's own cache compares the text of the options, and keeps an unkeyed digest of their credentials.
+    """
+
+    def __call__(cls, **options: Any) -> Any:
+        options = {name: value for name, value in apply_config(cls, options).items() if name not in _OF_FSSPEC}
+        token = None if options.pop("skip_instance_cache", False) else _token(options)
+        if found := cls._opened.get(token):
+            return found
+        filesystem = super().__call__(**options)
+        if token is not None:
+            filesystem = cls._opened.setdefault(token, filesystem)
+        return filesystem
+
+
+class AgentMemoryURLFileSystem(AgentMemoryFileSystem, metaclass=_OnePerOptions):
+    """The files of one memory, as an fsspec filesystem that opens the memory itself.
+
+    Equal options give the same object in one thread; different ones never share one. It can be pickled, and so sent to
+    other processes, if its options are plain data without credentials: use a profile or the environment for those.
+
+    Args:
+        root: a path or a URL, as in `agent_memory.AgentMemoryService`.
+        agent: the agent; None for a tree without agents.
+        root_options: options of the URL's backend.
+        read_only: whether files can be changed.
+        actor: the person or program that acts; hooks receive it.
+        timeout: the seconds of each call; see `agent_memory.AgentMemory.with_timeout`.
+        plugins: the plugins by name with their options, as in a configuration; by default the plugins of the
+            configuration that the environment names.
+
+    Raises:
+        BackendNotAvailableError: no installed backend opens the URL.
+        InvalidAgentIdError: ``agent`` is not a valid agent id.
+        TypeError: ``root`` is neither a text nor a path, or an option is unknown.
+        ValueError: a plugin is not installed or does not take an option; ``timeout`` is not a positive number.
+    """
+
+    _opened: dict[str | None, Any] = {}  # noqa: RUF012 - shared by all instances
+
+    def __init__(
+        self,
+        *,
+        root: str | os.PathLike[str],
+        agent: str | None = None,
+        root_options: Mapping[str, object] | None = None,
+        read_only: bool = False,
+        actor: str | None = None,
+        timeout: float | None = None,
+        plugins: Mapping[str, Mapping[str, object]] | None = None,
+    ) -> None:
+        if not isinstance(root, str | os.PathLike):
+            raise TypeError(f"root must be a path or a URL, not {type(root).__name__}")
+        enabled = plugins_from() if plugins is None else _made(plugins)
+        try:
+            memory = _opened(root, agent, storage_options=root_options, plugins=enabled, actor=actor, timeout=timeout)
+        except BaseException:
+            close(enabled)
+            raise
+        super().__init__(memory.read_only() if read_only else memory)
+        self.close = weakref.finalize(self, memory.close)
+        """Flush and close the plugins, and release the storage; also called at the end of the process."""
+
+    @classmethod
+    def clear_instance_cache(cls) -> None:
+        """Forget all filesystems; each is closed when nothing uses it any more."""
+        cls._opened.clear()
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        options = self.storage_options
+        for name in _secrets(options):
+            raise TypeError(
+                f"this filesystem cannot be pickled, because its option {name!r} is a credential: use a profile or the "
+                "environment instead"
+            )
+        if _token(options) is None:
+            raise TypeError("this filesystem cannot be pickled, because an option is no plain data")
+        return _reopened, (options,)
+
+    def to_dict(self, **options: Any) -> Any:
+        """Fsspec's description of this filesystem; raises `TypeError` if it cannot be pickled."""
+        self.__reduce_ex__(2)
+        return AbstractFileSystem.to_dict(self, **options)
+
+    def to_json(self, **options: Any) -> Any:
+        """As `to_dict`, in JSON."""
+        self.__reduce_ex__(2)
+        return AbstractFileSystem.to_json(self, **options)
+
+
+def _reopened(options: dict[str, Any]) -> AgentMemoryURLFileSystem:
+    return AgentMemoryURLFileSystem(**options)
+
+
+def _opened(root: str | os.PathLike[str], agent: str | None, **options: Any) -> AgentMemory:
+    return AgentMemory.open(root, **options) if agent is None else AgentMemoryService(root, **options).agent(agent)
+
+
+def _made(tables: Mapping[str, Mapping[str, object]]) -> list[object]:
+    plugins: list[object] = []
+    try:
+        for name, options in tables.items():
+            plugins.append(made(name, options))
+    except BaseException:
+        close(plugins)
+        raise
+    return plugins
+
+
+def _token(options: Mapping[str, Any]) -> str | None:
+    """A digest of the options, keyed for this process; None if an option is no plain data."""
+    with suppress(TypeError, ValueError):
+        given = {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in options.items()}
+        around = {name: value for name, value in os.environ.items() if name.startswith(_ENVIRONMENT)}
+        facts = [os.getpid(), threading.get_ident(), given, around]
+        return hmac.digest(_PROCESS_KEY, json.dumps(facts, sort_keys=True).encode(), "sha256").hex()
+    return None
+
+
+def _secrets(options: Mapping[str, Any]) -> Iterator[str]:
+    """The names of options that are credentials, also inside other options."""
+    for name, value in options.items():
+        if isinstance(value, Mapping):
+            yield from _secrets(cast("Mapping[str, Any]", value))
+        elif value is not None and _SECRET.search(name):
+            yield name

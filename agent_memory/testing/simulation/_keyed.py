@@ -1,0 +1,154 @@
+"""One schedule of calls with idempotency keys: several callers repeat each call, and some die amid it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, Final
+
+from agent_memory.backend import Backend
+from agent_memory.core.hooks import Hooks
+from agent_memory.core.receipts import IdempotencyKey
+from agent_memory.core.tree import Tree, WriteResult
+from agent_memory.errors import AgentMemoryError, OutcomeUnknownError
+from agent_memory.key import Key
+from agent_memory.object_store import ObjectStoreBackend, Writer
+from agent_memory.testing.simulation._loop import VirtualLoop
+from agent_memory.testing.simulation._network import SimulatedClient, SimulatedStore
+from agent_memory.testing.simulation._schedule import SECONDS, Failure, Schedule, SimulatedRun, mixture
+
+_AFTERWARDS: Final = 300.0
+_AGENTS: Final = ("ann", "bob")
+_FILE: Final = "log.md"
+_FOREIGN: Final = "belongs to another call"
+
+
+@dataclass(frozen=True)
+class KeyedCall:
+    """One call; its line is unique, and its key may also belong to a call of another agent, or to an intruder's."""
+
+    agent: str
+    key: str
+    kind: str
+    line: str
+    intrudes: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.agent} {self.key} {self.kind} {self.line}{' (intruder)' if self.intrudes else ''}"
+
+
+@dataclass
+class _Told:
+    """What the callers of one call were told: the results, and the errors with a certain and an uncertain end."""
+
+    results: list[tuple[object, ...]] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+
+
+def keyed_failures(seeds: Iterable[int]) -> Iterator[Failure]:
+    """Run the schedules of many seeds, and yield those that fail."""
+    for seed in seeds:
+        schedule = run_keyed_schedule(seed)
+        if schedule.faults:
+            yield Failure(seed, tuple(schedule.faults), str(schedule))
+
+
+def run_keyed_schedule(seed: int) -> Schedule:
+    """Run and check the schedule of one seed: no call is made twice, and a call is made if a caller was told so."""
+    random = Random(seed)  # noqa: S311 - a seed must give the same schedule again
+    schedule, store, told = Schedule(seed), SimulatedStore(), dict[KeyedCall, _Told]()
+    loop = VirtualLoop()  # type: ignore[abstract]  # the missing methods are never called
+    loop.run(_play(random, schedule, store, told))
+    schedule.requests = store.requests
+    for call, answers in told.items():
+        has_rival = sum((other.agent, other.key) == (call.agent, call.key) for other in told) > 1
+        schedule.faults += [f"{call}: {fault}" for fault in _judged(call, answers, store, has_rival)]
+    schedule.faults += [f"an error that no task retrieved: {error!r}" for error in loop.errors]
+    return schedule
+
+
+async def _play(random: Random, schedule: Schedule, store: SimulatedStore, told: dict[KeyedCall, _Told]) -> None:
+    faults = mixture(random)
+    backends: list[Backend] = []
+    for _ in range(random.randint(1, 4)):
+        client = SimulatedClient(store, random, faults, resends=faults.resent > 0)
+        backends.append(ObjectStoreBackend(client, writer=Writer(), jitter=random.random))
+    tasks = []
+    for call in _calls(random):
+        told[call] = _Told()
+        for _ in range(1 if call.intrudes else random.randint(2, 4)):
+            caller = _Caller(call, random.choice(backends), SimulatedRun(random), told[call])
+            tasks.append(asyncio.create_task(caller.run(random)))
+            if random.random() < 0.3:
+                asyncio.get_running_loop().call_later(random.uniform(0, 3), tasks[-1].cancel)
+    for ended in await asyncio.gather(*tasks, return_exceptions=True):
+        if isinstance(ended, BaseException) and not isinstance(ended, asyncio.CancelledError):
+            schedule.faults.append(f"an error that is no AgentMemoryError: {ended!r}")
+    await asyncio.sleep(_AFTERWARDS)  # all requests in the network arrive
+
+
+def _calls(random: Random) -> Iterator[KeyedCall]:
+    lines = (f"line-{number}" for number in range(1000))
+    for number in range(random.randint(1, 3)):
+        kind = random.choice(("append", "append", "edit"))
+        for agent in _AGENTS[: random.randint(1, 2)]:
+            yield KeyedCall(agent, f"k{number}", kind, next(lines))
+            if random.random() < 0.2:
+                yield KeyedCall(agent, f"k{number}", kind, next(lines), intrudes=True)
+
+
+@dataclass
+class _Caller:
+    """A caller, which repeats its call after an error or for no reason, at most three times."""
+
+    call: KeyedCall
+    backend: Backend
+    run_: SimulatedRun
+    told: _Told
+
+    async def run(self, random: Random) -> None:
+        for _ in range(random.randint(1, 3)):
+            await asyncio.sleep(random.expovariate(1))
+            try:
+                result = await self._make()
+            except OutcomeUnknownError as error:
+                self.told.unknown.append(repr(error))
+            except AgentMemoryError as error:
+                self.told.refused.append(repr(error))
+            except asyncio.CancelledError:
+                self.told.unknown.append("cancelled")
+                raise
+            else:
+                self.told.results.append(result[:3])
+
+    async def _make(self) -> WriteResult:
+        call, run = self.call, self.run_
+        tree = Tree(self.backend, Hooks([]), Key.agent(call.agent), agent=call.agent, timeout=SECONDS)
+        line = f"{call.line}\n".encode()
+        once = IdempotencyKey(call.key, call.line if call.kind == "edit" else "")
+        if call.kind == "append":
+            return await tree.append(run, _FILE, lambda: line, bytes, must_exist=False, once=once)
+
+        def change(_: Key, content: bytes) -> bytes:
+            return line + content
+
+        return await tree.edit(run, _FILE, change, missing=bytes, once=once)
+
+
+def _judged(call: KeyedCall, told: _Told, store: SimulatedStore, has_rival: bool) -> Iterator[str]:
+    found: Any = store.objects.get(Key.agent(call.agent).join(_FILE).storage)
+    times = Counter(found.data.decode().split() if found else [])[call.line]
+    if times > 1:
+        yield f"was made {times} times"
+    if told.results and not times:
+        yield f"was told as done, {told.results}, and was not made"
+    if not told.results and not told.unknown and times:
+        yield f"was refused, {told.refused}, and was made"
+    if len(set(told.results)) > 1:
+        yield f"has different results: {set(told.results)}"
+    if any(_FOREIGN in why for why in told.refused) and not (has_rival and not told.results):
+        yield f"was taken for another call: {told.refused}"

@@ -1,0 +1,558 @@
+"""Calls with an idempotency key: made once, whichever process repeats them, on every backend."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_memory import (
+    AgentMemory,
+    AgentMemoryError,
+    AgentMemoryFileNotFoundError,
+    AgentMemoryService,
+    AsyncAgentMemory,
+    ConflictError,
+    FileAlreadyExistsError,
+    InvalidContentError,
+    Operation,
+    OperationDenied,
+    Outcome,
+    OutcomeUnknownError,
+    ReadError,
+    UnsupportedOperationError,
+    WriteError,
+    hookimpl,
+)
+from agent_memory.backend import ANY, Version, WriteWhen
+from agent_memory.core import idempotency
+from agent_memory.core.receipts import IdempotencyKey, Receipt, receipt_key
+from agent_memory.key import Key
+from agent_memory.plugins.limits import LimitsPlugin
+from agent_memory.plugins.redaction import RedactionPlugin
+from agent_memory.testing.recording import RecordingPlugin
+from agent_memory_memory import MemoryBackend
+from tests.support.processes import in_processes
+from tests.support.servers import Root
+
+OLD = "old\n"
+
+
+def plus(text: str) -> str:
+    return text + "+\n"
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call that changes ``file`` each time it is made, and its effect on the content."""
+
+    make: Callable[..., object]
+    other: Callable[..., object]
+    before: str | None
+    after: str | None
+
+
+CALLS = {
+    "write": Call(
+        lambda m, **k: m.write("file", "new\n", **k), lambda m, **k: m.write("file", "other\n", **k), OLD, "new\n"
+    ),
+    "append": Call(
+        lambda m, **k: m.append("file", "line\n", **k),
+        lambda m, **k: m.append("file", "other\n", **k),
+        OLD,
+        "old\nline\n",
+    ),
+    "create": Call(
+        lambda m, **k: m.create("file", "new\n", **k), lambda m, **k: m.create("file", "other\n", **k), None, "new\n"
+    ),
+    "edit": Call(
+        lambda m, **k: m.edit("file", plus, fingerprint="plus", **k),
+        lambda m, **k: m.edit("file", plus, fingerprint="other", **k),
+        OLD,
+        "old\n+\n",
+    ),
+    "edit that deletes": Call(
+        lambda m, **k: m.edit("file", lambda _: None, **k), lambda m, **k: m.edit("other", plus, **k), OLD, None
+    ),
+    "delete": Call(lambda m, **k: m.delete("file", **k), lambda m, **k: m.delete("other", **k), OLD, None),
+}
+every_call = pytest.mark.parametrize("name", CALLS)
+
+
+def content(memory: AgentMemory) -> str | None:
+    return memory.read("file") if memory.exists("file") else None
+
+
+def ready(root: Root, call: Call) -> AgentMemory:
+    memory = AgentMemory.open(root.url, storage_options=root.options)
+    if call.before is not None:
+        memory.write("file", call.before)
+    return memory
+
+
+def facts(result: object) -> object:
+    """A result without the version, which a repeated call does not return."""
+    return result[:3] if isinstance(result, tuple) else result
+
+
+@every_call
+def test_a_repeated_call_is_made_once_and_gets_the_first_result(root: Root, name: str) -> None:
+    call = CALLS[name]
+    with ready(root, call) as memory:
+        first = call.make(memory, idempotency_key="k")
+        assert content(memory) == call.after
+        assert [facts(call.make(memory, idempotency_key="k")) for _ in range(3)] == [facts(first)] * 3
+        assert content(memory) == call.after
+        assert [entry.path for entry in memory.list()] == (["file"] if call.after is not None else [])
+
+
+@every_call
+def test_a_repeated_call_changes_nothing_after_later_changes(root: Root, name: str) -> None:
+    call = CALLS[name]
+    with ready(root, call) as memory:
+        call.make(memory, idempotency_key="k")
+        memory.write("file", "later\n")
+        call.make(memory, idempotency_key="k")
+        assert memory.read("file") == "later\n"
+
+
+@every_call
+def test_another_key_is_another_call(root: Root, name: str) -> None:
+    call = CALLS[name]
+    with ready(root, call) as memory:
+        call.make(memory, idempotency_key="k1")
+        if call.before is not None:
+            memory.write("file", call.before)
+        else:
+            memory.delete("file")
+        call.make(memory, idempotency_key="k2")
+        assert content(memory) == call.after
+
+
+@every_call
+def test_the_key_of_another_call_is_refused_and_nothing_is_changed(root: Root, name: str) -> None:
+    call = CALLS[name]
+    with ready(root, call) as memory:
+        call.make(memory, idempotency_key="k")
+        for other in (call.other, *(each.make for key, each in CALLS.items() if key != name)):
+            if name.startswith("edit") and other in (CALLS["edit"].make, CALLS["edit that deletes"].make):
+                continue
+            with pytest.raises(ConflictError, match="belongs to another call"):
+                other(memory, idempotency_key="k")
+        assert content(memory) == call.after
+
+
+@every_call
+def test_an_expired_key_may_be_used_again(root: Root, name: str) -> None:
+    call = CALLS[name]
+    with ready(root, call) as memory:
+        short = memory.with_idempotency_window(1e-6)
+        call.make(short, idempotency_key="k")
+        if call.before is not None:
+            memory.write("file", call.before)
+        else:
+            memory.delete("file")
+        call.make(memory, idempotency_key="k")
+        assert content(memory) == call.after
+
+
+@every_call
+def test_a_refused_call_frees_its_key(root: Root, name: str) -> None:
+    call = CALLS[name]
+    with ready(root, call) as memory:
+        other = "y" if call.before is None else None
+        memory.write("file", "y") if other else memory.delete("file")
+        if name in ("write", "append"):
+            with pytest.raises(ConflictError):
+                call.make(memory, idempotency_key="k", expected_sha256="0" * 64)
+        else:
+            with pytest.raises((FileAlreadyExistsError, AgentMemoryFileNotFoundError)):
+                call.make(memory, idempotency_key="k")
+        memory.delete("file") if call.before is None else memory.write("file", call.before)
+        call.make(memory, idempotency_key="k")
+        assert content(memory) == call.after
+
+
+def test_the_exception_of_an_edits_function_frees_its_key(root: Root) -> None:
+    def fail(text: str) -> str:
+        raise LookupError(text)
+
+    with ready(root, CALLS["edit"]) as memory:
+        with pytest.raises(LookupError):
+            memory.edit("file", fail, idempotency_key="k")
+        memory.edit("file", plus, idempotency_key="k")
+        assert memory.read("file") == "old\n+\n"
+
+
+def make_in_process(_: int, barrier: Any, root: Root, name: str, rounds: int) -> list[object]:
+    results = []
+    with AgentMemory.open(root.url, storage_options=root.options) as memory:
+        for turn in range(rounds):
+            barrier.wait(60)
+            view = memory.subtree(f"{turn}")
+            results.append(facts(CALLS[name].make(view, idempotency_key=f"k{turn}")))
+    return results
+
+
+@every_call
+def test_of_simultaneous_calls_of_many_processes_one_is_made(root: Root, name: str) -> None:
+    if root.url.startswith("memory:"):
+        pytest.skip("processes do not share it")
+    call, rounds = CALLS[name], 5
+    with AgentMemory.open(root.url, storage_options=root.options) as memory:
+        for turn in range(rounds if call.before is not None else 0):
+            memory.write(f"{turn}/file", OLD)
+        results = in_processes(4, make_in_process, root, name, rounds)
+        assert all(each == results[0] for each in results)
+        assert [content(memory.subtree(f"{turn}")) for turn in range(rounds)] == [call.after] * rounds
+
+
+@every_call
+def test_of_simultaneous_calls_of_many_threads_one_is_made(root: Root, name: str) -> None:
+    call, barrier = CALLS[name], threading.Barrier(8)
+    with ready(root, call) as memory, ThreadPoolExecutor(8) as threads:
+
+        def make(_: int) -> object:
+            barrier.wait(60)
+            return facts(call.make(memory, idempotency_key="k"))
+
+        results = list(threads.map(make, range(8)))
+        assert results == [results[0]] * 8
+        assert content(memory) == call.after
+
+
+def test_of_simultaneous_async_calls_one_is_made(root: Root) -> None:
+    async def race() -> str:
+        memory = AsyncAgentMemory.open(root.url, storage_options=root.options)
+        results = await asyncio.gather(*(memory.append("file", "x\n", idempotency_key="k") for _ in range(20)))
+        assert {facts(result) for result in results} == {facts(results[0])}
+        text = await memory.read("file")
+        await memory.aclose()
+        return text
+
+    assert asyncio.run(race()) == "x\n"
+
+
+# Calls that did not tell their end.
+
+
+def left_behind(memory: AgentMemory, until: float) -> None:
+    """The receipt of an append whose process was killed."""
+    given, backend = IdempotencyKey("k"), memory._tree.backend
+    receipt = Receipt.begun(given, "append", "file", b"x", until, 1e13)
+    assert isinstance(backend, MemoryBackend)
+    backend.write(receipt_key(None, given), receipt.to_bytes())
+
+
+def test_a_call_whose_process_was_killed_is_never_made_again() -> None:
+    memory = AgentMemory.open("memory://")
+    left_behind(memory, until=1.0)
+    for _ in range(2):
+        with pytest.raises(OutcomeUnknownError, match="may or may not"):
+            memory.append("file", "x", idempotency_key="k")
+    assert not memory.exists("file")
+
+
+def test_a_call_waits_for_another_one_no_longer_than_its_own_timeout() -> None:
+    memory = AgentMemory.open("memory://").with_timeout(0.2)
+    left_behind(memory, until=1e12)
+    with pytest.raises(OutcomeUnknownError):
+        memory.append("file", "x", idempotency_key="k")
+
+
+class Flaky(MemoryBackend):
+    """Fails writes of receipts and files as told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.faults: dict[str, list[AgentMemoryError]] = {"receipt": [], "file": []}
+        self.applies = True
+
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
+        faults = self.faults["receipt" if key.base == ".agent-memory" else "file"]
+        fault = faults.pop(0) if faults else None
+        if fault is None or (self.applies and isinstance(fault, OutcomeUnknownError)):
+            version = super().write(key, data, when)
+        if fault:
+            raise fault
+        return version
+
+
+def test_a_claim_whose_answer_was_lost_is_found_again() -> None:
+    for applies in (True, False):
+        backend = Flaky()
+        backend.applies = applies
+        backend.faults["receipt"] = [OutcomeUnknownError("lost")]
+        memory = AgentMemory.open(backend)
+        memory.write("file", "x", idempotency_key="k")
+        memory.write("file", "x", idempotency_key="k")
+        assert memory.read("file") == "x"
+
+
+def test_a_write_with_an_unknown_outcome_keeps_the_key() -> None:
+    backend = Flaky()
+    backend.faults["file"] = [OutcomeUnknownError("lost")]
+    memory = AgentMemory.open(backend).with_timeout(0.2)
+    with pytest.raises(OutcomeUnknownError, match="lost"):
+        memory.write("file", "x", idempotency_key="k")
+    with pytest.raises(OutcomeUnknownError, match="may or may not"):
+        memory.write("file", "x", idempotency_key="k")
+
+
+def test_a_failed_write_frees_the_key() -> None:
+    backend = Flaky()
+    backend.faults["file"] = [WriteError("the disk is full")]
+    memory = AgentMemory.open(backend)
+    with pytest.raises(WriteError):
+        memory.write("file", "x", idempotency_key="k")
+    memory.write("file", "x", idempotency_key="k")
+    assert memory.read("file") == "x"
+
+
+def test_a_claim_that_cannot_be_stored_makes_no_change() -> None:
+    backend = Flaky()
+    backend.faults["receipt"] = [WriteError("the disk is full")]
+    memory = AgentMemory.open(backend)
+    with pytest.raises(WriteError):
+        memory.write("file", "x", idempotency_key="k")
+    assert not memory.exists("file")
+
+
+def test_a_result_that_cannot_be_stored_is_returned_once_and_unknown_later(caplog: pytest.LogCaptureFixture) -> None:
+    class Ending(Flaky):
+        def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
+            if isinstance(when, Version) and key.base == ".agent-memory":
+                raise WriteError("the disk is full")
+            return super().write(key, data, when)
+
+    memory = AgentMemory.open(Ending()).with_timeout(0.2)
+    assert memory.append("file", "x", idempotency_key="k").size == 1
+    assert "stays undecided" in caplog.text
+    with pytest.raises(OutcomeUnknownError):
+        memory.append("file", "x", idempotency_key="k")
+    assert memory.read("file") == "x"
+
+
+def test_a_damaged_receipt_is_told_and_nothing_is_changed() -> None:
+    memory = AgentMemory.open("memory://")
+    backend = memory._tree.backend
+    assert isinstance(backend, MemoryBackend)
+    whole = Receipt.begun(IdempotencyKey("k"), "write", "file", b"x", 1.0, 1e12).to_bytes()
+    for data in (b"", whole[:40], b"[]", b'{"v":2}', whole.replace(b'"until": 1.0', b'"until": "x"')):
+        backend.write(receipt_key(None, IdempotencyKey("k")), data)
+        with pytest.raises(ReadError, match="receipt"):
+            memory.write("file", "x", idempotency_key="k")
+    assert not memory.exists("file")
+
+
+# Names, scope, privacy.
+
+
+@pytest.mark.parametrize("key", ["", "x" * 129, "\ud800", 7, b"k"])
+def test_a_malformed_key_is_refused(key: Any) -> None:
+    memory = AgentMemory.open("memory://")
+    with pytest.raises(InvalidContentError, match="idempotency_key"):
+        memory.write("file", "x", idempotency_key=key)
+    assert not memory.exists("file")
+
+
+@pytest.mark.parametrize("fingerprint", ["x" * 4097, "\ud800", 7])
+def test_a_malformed_fingerprint_is_refused(fingerprint: Any) -> None:
+    memory = AgentMemory.open("memory://")
+    memory.write("file", "x")
+    with pytest.raises(InvalidContentError, match="fingerprint"):
+        memory.delete("file", idempotency_key="k", fingerprint=fingerprint)
+    with pytest.raises(InvalidContentError, match="idempotency_key"):
+        memory.delete("file", fingerprint="x")
+
+
+@pytest.mark.parametrize("key", ["k", "../../x", "a/b", "メモ", "\0", " ", "x" * 128])
+def test_any_text_is_a_key(root: Root, key: str) -> None:
+    with AgentMemory.open(root.url, storage_options=root.options) as memory:
+        memory.append("file", "x", idempotency_key=key)
+        memory.append("file", "x", idempotency_key=key)
+        assert memory.read("file") == "x"
+
+
+def test_a_key_belongs_to_one_agent() -> None:
+    service = AgentMemoryService("memory://")
+    for agent in ("ann", "bob"):
+        service.agent(agent).append("file", "x", idempotency_key="k")
+        service.agent(agent).subtree("").append("file", "x", idempotency_key="k")
+        assert service.agent(agent).read("file") == "x"
+    assert service.agent_ids() == ("ann", "bob")
+
+
+def test_a_view_of_a_directory_shares_the_keys_of_its_tree() -> None:
+    memory = AgentMemory.open("memory://")
+    memory.append("d/file", "x", idempotency_key="k")
+    memory.subtree("d").append("file", "x", idempotency_key="k")
+    assert memory.read("d/file") == "x"
+    with pytest.raises(ConflictError):
+        memory.subtree("e").append("file", "x", idempotency_key="k")
+
+
+def test_a_receipt_contains_neither_the_key_nor_a_digest_of_the_content(tmp_path: Path) -> None:
+    with AgentMemory.open(tmp_path) as memory:
+        memory.append("file", "my secret", idempotency_key="run-7/call-3")
+        memory.edit("file", str.upper, idempotency_key="run-7/call-4")
+    (one, two) = sorted((tmp_path / ".agent-memory" / "receipts" / "-").iterdir())
+    stored = one.name + two.name + one.read_text() + two.read_text()
+    assert json.loads(one.read_text())["done"] is True
+    for text in ("my secret", "MY SECRET", "run-7/call-3", "run-7/call-4"):
+        assert text not in stored
+        assert hashlib.sha256(text.encode()).hexdigest() not in stored
+
+
+def test_without_a_key_nothing_is_stored(tmp_path: Path) -> None:
+    with AgentMemory.open(tmp_path) as memory:
+        memory.append("file", "x")
+        memory.delete("file")
+    assert not (tmp_path / ".agent-memory").exists()
+
+
+# Hooks.
+
+
+def test_a_repeated_call_passes_the_guards_and_is_observed_as_replayed() -> None:
+    recorder = RecordingPlugin()
+    memory = AgentMemory.open("memory://", plugins=[recorder])
+    for _ in range(2):
+        memory.append("file", "x", idempotency_key="k")
+    assert [operation.kind for operation in recorder.before] == ["append", "append"]
+    assert len(recorder.checked) == 2
+    outcomes = [outcome for _, outcome in recorder.after]
+    assert [(each.status, each.replayed, each.size) for each in outcomes] == [("ok", False, 1), ("ok", True, None)]
+
+
+def test_a_guard_refuses_a_repeated_call() -> None:
+    class Guard:
+        refuses = False
+
+        @hookimpl
+        def agent_memory_before_operation(self) -> None:
+            if self.refuses:
+                raise OperationDenied("not today")
+
+    guard = Guard()
+    memory = AgentMemory.open("memory://", plugins=[guard])
+    memory.append("file", "x", idempotency_key="k")
+    guard.refuses = True
+    with pytest.raises(OperationDenied):
+        memory.append("file", "x", idempotency_key="k")
+
+
+def test_the_content_before_the_filters_decides_whether_a_call_is_the_same() -> None:
+    backend = MemoryBackend()
+    token = "ghp_" + "a1B2" * 9
+    AgentMemory.open(backend, plugins=[RedactionPlugin()]).append("file", f"{token}\n", idempotency_key="k")
+    AgentMemory.open(backend).append("file", f"{token}\n", idempotency_key="k")
+    assert token not in AgentMemory.open(backend).read("file")
+
+
+def test_a_repeated_call_leaves_the_limits_of_an_agent_as_they_are() -> None:
+    backend = MemoryBackend()
+    limits = LimitsPlugin(10, max_files=2, max_bytes=10, root=backend)
+    memory = AgentMemory.open(backend, plugins=[limits])
+    memory.write("file", "1234", idempotency_key="k")
+    memory.append("file", "5678")
+    memory.write("file", "1234", idempotency_key="k")
+    with pytest.raises(OperationDenied):
+        memory.append("file", "90!")
+    memory.delete("file", idempotency_key="d")
+    memory.write("file", "12345678")
+    memory.delete("file", idempotency_key="d")
+    with pytest.raises(OperationDenied):
+        memory.append("file", "90!")
+
+
+# Sweeping and forgetting.
+
+
+def receipts(memory: AgentMemory, agent: str | None = None) -> int:
+    return len(memory._tree.backend.list(Key.internal(f"receipts/{agent or '-'}")).entries)  # type: ignore[union-attr]
+
+
+def test_expired_receipts_are_swept_at_most_two_in_a_call() -> None:
+    memory = AgentMemory.open("memory://").with_idempotency_window(1e-6)
+    backend = memory._tree.backend
+    assert isinstance(backend, MemoryBackend)
+    kept = receipt_key(None, IdempotencyKey("kept"))
+    for number in range(9):
+        given = IdempotencyKey(f"{number}" if number else "kept")
+        expires = 1.0 if number else 1e12
+        receipt = Receipt.begun(given, "write", "file", b"x", 1.0, expires)
+        backend.write(receipt_key(None, given), receipt.to_bytes())
+    counts = [receipts(memory)]
+    for number in range(5):
+        memory.append("file", "x", idempotency_key=f"new {number}")
+        counts.append(receipts(memory))
+    assert all(before - 1 <= after <= before + 1 for before, after in pairwise(counts)), "one more, at most two fewer"
+    assert counts[-1] == 1 + 5, "the eight expired ones are gone, and the five new ones were not listed"
+    assert backend.stat(kept)
+
+
+def test_without_conditional_deletes_expired_receipts_stay() -> None:
+    class Obstore(MemoryBackend):
+        def delete(self, key: Key, when: Any = ANY) -> None:
+            if when is not ANY:
+                raise UnsupportedOperationError("no conditional delete")
+            super().delete(key)
+
+    memory = AgentMemory.open(Obstore()).with_idempotency_window(1e-6)
+    for number in range(5):
+        memory.append("file", "x", idempotency_key=f"{number}")
+    assert receipts(memory) == 5
+
+
+def test_forgetting_erases_the_receipts_of_the_files(root: Root) -> None:
+    with AgentMemoryService(root.url, storage_options=root.options) as service:
+        ann, bob = service.agent("ann"), service.agent("bob")
+        for memory in (ann, bob):
+            for path in ("a", "a.md", "d/b", "d/c"):
+                memory.append(path, "x", idempotency_key=f"k {path}")
+        ann.forget("d/b")
+        ann.forget("a")
+        for path in ("a", "d/b"):
+            assert ann.append(path, "x", idempotency_key=f"k {path}").size == 1
+        for path in ("a.md", "d/c"):
+            ann.append(path, "x", idempotency_key=f"k {path}")
+            assert ann.read(path) == "x"
+        ann.forget("")
+        for path in ("a", "a.md", "d/b", "d/c"):
+            assert ann.append(path, "x", idempotency_key=f"k {path}").size == 1
+            bob.append(path, "x", idempotency_key=f"k {path}")
+            assert bob.read(path) == "x"
+
+
+def test_a_call_is_observed_by_its_outcome_even_if_it_only_waited() -> None:
+    seen: list[Outcome] = []
+
+    class Observer:
+        @hookimpl
+        def agent_memory_after_operation(self, operation: Operation, outcome: Outcome) -> None:
+            del operation
+            seen.append(outcome)
+
+    memory = AgentMemory.open("memory://", plugins=[Observer()])
+    left_behind(memory, until=1.0)
+    with pytest.raises(OutcomeUnknownError):
+        memory.append("file", "x", idempotency_key="k")
+    assert seen[-1].status == "unknown"
+
+
+def test_the_window_is_a_positive_number_of_seconds() -> None:
+    memory = AgentMemory.open("memory://")
+    for seconds in (0, -1, float("nan"), float("inf"), True, "1"):
+        with pytest.raises(ValueError, match="seconds"):
+            memory.with_idempotency_window(seconds)  # type: ignore[arg-type]
+    assert memory._tree.window.seconds == idempotency.RECEIPT_SECONDS == 86_400

@@ -1,0 +1,306 @@
+"""``agentmemory://``: libraries that use fsspec read and write a memory by URL, on disk and on S3, and hooks see it."""
+
+from __future__ import annotations
+
+import copy
+import json
+import multiprocessing
+import os
+import pickle
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import fsspec
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.dataset
+import pyarrow.fs
+import pytest
+import zarr
+from upath import UPath
+
+from agent_memory import AgentMemory, AgentMemoryService, BackendNotAvailableError, OperationDenied, PathTraversalError
+from agent_memory.audit import facts_of, log_at
+from agent_memory.integrations.fsspec import AgentMemoryURLFileSystem
+from agent_memory.integrations.upath import AgentMemoryPath
+from tests.support.servers import S3Server
+
+Options = dict[str, Any]
+AGENT = "agent-1"
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> Iterator[None]:
+    yield
+    AgentMemoryURLFileSystem.clear_instance_cache()
+
+
+@pytest.fixture(params=["local", "ministack"])
+def options(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Options:
+    """Storage options of an agent's memory with an audit log; credentials come from the environment."""
+    plugins = {"audit": {"target": str(tmp_path / "audit.jsonl")}}
+    if request.param == "local":
+        return {"root": str(tmp_path / "root"), "agent": AGENT, "plugins": plugins}
+    server: S3Server = request.getfixturevalue("ministack")
+    given = dict(server.options)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", str(given.pop("key")))
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", str(given.pop("secret")))
+    return {"root": server.new_url(), "agent": AGENT, "plugins": plugins, "root_options": given}
+
+
+@pytest.fixture
+def seen(options: Options) -> Callable[[], set[tuple[str, str]]]:
+    """The kinds and paths of all operations in the audit log."""
+
+    def look() -> set[tuple[str, str]]:
+        fsspec.filesystem("agentmemory", **options).close()
+        AgentMemoryURLFileSystem.clear_instance_cache()
+        location = log_at(Path(options["plugins"]["audit"]["target"]))
+        lines = b"".join(block for part in location.parts() for block in location.blocks(part)).splitlines()
+        facts = [facts_of(line) for line in lines]
+        assert {each["agent"] for each in facts if each["event"] == "operation"} <= {AGENT}
+        return {(str(each["operation"]), str(each["path"])) for each in facts if each["event"] == "operation"}
+
+    return look
+
+
+FRAME = pd.DataFrame({"x": [1, 2, 3], "name": ["a", "b", "é"]})
+
+
+def test_fsspec_opens_a_url(options: Options, seen: Callable[[], set[tuple[str, str]]]) -> None:
+    with fsspec.open("agentmemory://notes/today.md", "w", **options) as file:
+        file.write("learnt\n")
+    with fsspec.open("agentmemory://notes/today.md", **options) as file:
+        assert file.read() == b"learnt\n"
+    assert fsspec.filesystem("agentmemory", **options).ls("notes", detail=False) == ["notes/today.md"]
+    assert {("write", "notes/today.md"), ("read", "notes/today.md"), ("list", "notes")} <= seen()
+
+
+def test_pandas_reads_and_writes_by_url(options: Options, seen: Callable[[], set[tuple[str, str]]]) -> None:
+    FRAME.to_csv("agentmemory://d/points.csv", index=False, storage_options=options)
+    FRAME.to_parquet("agentmemory://d/points.parquet", storage_options=options)
+    FRAME.to_json("agentmemory://d/points.jsonl", orient="records", lines=True, storage_options=options)
+    for found in (
+        pd.read_csv("agentmemory://d/points.csv", storage_options=options),
+        pd.read_parquet("agentmemory://d/points.parquet", storage_options=options),
+        pd.read_json("agentmemory://d/points.jsonl", lines=True, storage_options=options),
+    ):
+        pd.testing.assert_frame_equal(found, FRAME, check_dtype=False)
+    assert {("write", "d/points.csv"), ("read", "d/points.parquet")} <= seen()
+
+
+def test_pyarrow_reads_and_writes_a_dataset(options: Options, seen: Callable[[], set[tuple[str, str]]]) -> None:
+    files = pa.fs.PyFileSystem(pa.fs.FSSpecHandler(fsspec.filesystem("agentmemory", **options)))
+    table = pa.table({"x": [1, 2, 3], "part": ["a", "a", "b"]})
+    pa.dataset.write_dataset(table, "set", filesystem=files, format="parquet", partitioning=["part"])
+    found = pa.dataset.dataset("set", filesystem=files, format="parquet", partitioning=["part"]).to_table()
+    assert sorted(found.column("x").to_pylist()) == [1, 2, 3]
+    assert {("write", "set/a/part-0.parquet"), ("read", "set/b/part-0.parquet")} <= seen()
+
+
+def test_polars_reads_and_writes_files_that_fsspec_opens(
+    options: Options, seen: Callable[[], set[tuple[str, str]]]
+) -> None:
+    frame = pl.DataFrame({"x": [1, 2, 3]})
+    with fsspec.open("agentmemory://d/points.parquet", "wb", **options) as file:
+        frame.write_parquet(file)
+    with fsspec.open("agentmemory://d/points.parquet", **options) as file:
+        assert pl.read_parquet(file).equals(frame)
+    assert {("write", "d/points.parquet"), ("read", "d/points.parquet")} <= seen()
+
+
+def test_duckdb_reads_and_writes_by_url(options: Options, seen: Callable[[], set[tuple[str, str]]]) -> None:
+    with duckdb.connect() as database:
+        database.register_filesystem(fsspec.filesystem("agentmemory", **options))
+        database.sql("copy (select 42 as x union all select 43) to 'agentmemory://d/points.csv'")
+        found = database.sql("select sum(x) from read_csv('agentmemory://d/*.csv')").fetchall()
+        assert found == [(85,)]
+    assert {("write", "d/points.csv"), ("read", "d/points.csv")} <= seen()
+
+
+def test_zarr_keeps_arrays(options: Options, seen: Callable[[], set[tuple[str, str]]]) -> None:
+    store = zarr.storage.FsspecStore.from_url("agentmemory://arrays/one", storage_options=options)
+    array = zarr.create_array(store, shape=(4, 4), chunks=(2, 2), dtype="i4")
+    array[:] = np.arange(16).reshape(4, 4)
+    again = zarr.storage.FsspecStore.from_url("agentmemory://arrays/one", storage_options=options, read_only=True)
+    assert zarr.open_array(again)[:].sum() == 120  # type: ignore[union-attr]
+    assert ("write", "arrays/one/zarr.json") in seen()
+
+
+def test_a_upath_is_a_path_in_the_memory(options: Options, seen: Callable[[], set[tuple[str, str]]]) -> None:
+    notes = UPath("agentmemory://notes", **options)
+    assert type(notes) is AgentMemoryPath
+    (notes / "today.md").write_text("learnt\n")
+    assert (notes / "today.md").read_text() == "learnt\n"
+    assert [str(path) for path in notes.iterdir()] == ["agentmemory://notes/today.md"]
+    (notes / "today.md").unlink()
+    assert not notes.exists()
+    with pytest.raises(PathTraversalError):
+        (notes / ".." / ".." / "x").read_text()
+    assert {("write", "notes/today.md"), ("delete", "notes/today.md")} <= seen()
+
+
+def in_another_process(pickled: bytes, sender: Any) -> None:
+    fs = pickle.loads(pickled)
+    fs.pipe_file(f"from-{os.getpid()}.md", b"x")
+    fs.close()
+    sender.send(fs.cat("a.md"))
+
+
+def test_a_filesystem_is_sent_to_another_process(options: Options, seen: Callable[[], set[tuple[str, str]]]) -> None:
+    fs = fsspec.filesystem("agentmemory", **options)
+    fs.pipe_file("a.md", b"1")
+    context = multiprocessing.get_context("spawn")
+    ours, its = context.Pipe()
+    process = context.Process(target=in_another_process, args=(pickle.dumps(fs), its))
+    process.start()
+    its.close()
+    assert ours.recv() == b"1"
+    process.join()
+    assert fs.exists(f"from-{process.pid}.md")
+    assert ("write", f"from-{process.pid}.md") in seen()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # dask's own, in other processes
+def test_dask_reads_and_writes_in_two_worker_processes(
+    options: Options, seen: Callable[[], set[tuple[str, str]]]
+) -> None:
+    import dask
+    import dask.dataframe as dd
+
+    with dask.config.set(scheduler="processes", num_workers=2):
+        frame = dd.from_pandas(FRAME, npartitions=3)  # type: ignore[no-untyped-call]
+        frame.to_csv("agentmemory://parts/*.csv", index=False, storage_options=options)
+        found = dd.read_csv("agentmemory://parts/*.csv", storage_options=options).compute()
+    assert sorted(found["x"]) == [1, 2, 3]
+    assert {("write", f"parts/{number}.csv") for number in range(3)} <= seen()
+
+
+# Identity.
+
+
+def opened(**options: Any) -> AgentMemoryURLFileSystem:
+    fs: AgentMemoryURLFileSystem = fsspec.filesystem("agentmemory", **options)
+    return fs
+
+
+def test_equal_options_share_a_filesystem_and_different_ones_never_do(tmp_path: Path) -> None:
+    limits = {"limits": {"max_file_bytes": 10}}
+    given: list[Options] = [
+        {},
+        {"agent": "a"},
+        {"agent": "b"},
+        {"read_only": True},
+        {"actor": "ann"},
+        {"timeout": 1},
+        {"timeout": 1.5},
+        {"plugins": {}},
+        {"plugins": limits},
+        {"root_options": {"durability": "process"}},
+        {"root_options": {"durability": "full"}},
+    ]
+    one = [opened(root=str(tmp_path), **options) for options in given]
+    other = [opened(root=str(tmp_path), **copy.deepcopy(options)) for options in given]
+    assert [a is b for a, b in zip(one, other, strict=True)] == [True] * len(given)
+    assert len({id(fs) for fs in one}) == len(given)
+    assert opened(root=str(tmp_path)) is opened(root=tmp_path)
+    assert opened(root=str(tmp_path), skip_instance_cache=True) is not one[0]
+
+
+def test_other_credentials_are_another_filesystem(monkeypatch: pytest.MonkeyPatch, ministack: S3Server) -> None:
+    url, given = ministack.new_url(), dict(ministack.options)
+    one = opened(root=url, root_options=given)
+    assert opened(root=url, root_options={**given, "key": "other"}) is not one
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "other")
+    assert opened(root=url, root_options=given) is not one
+    text = f"{one!r} {one._fs_token} {one._opened.keys()}"
+    assert str(given["secret"]) not in text
+
+
+def test_another_thread_gets_a_filesystem_of_its_own(tmp_path: Path) -> None:
+    found: list[AgentMemoryURLFileSystem] = []
+    thread = threading.Thread(target=lambda: found.append(opened(root=str(tmp_path))))
+    thread.start()
+    thread.join()
+    assert found[0] is not opened(root=str(tmp_path))
+
+
+def test_options_that_are_no_plain_data_are_not_shared_and_not_pickled() -> None:
+    url, session = "memory://plain", object()
+    with pytest.raises(TypeError):
+        opened(root=url, root_options={"session": session})  # and the backend takes no such option
+    fs = opened(root=url)
+    fs.storage_options = {"root": url, "root_options": {"session": session}}
+    with pytest.raises(TypeError, match="no plain data"):
+        pickle.dumps(fs)
+
+
+def test_a_copy_is_the_same_filesystem(tmp_path: Path) -> None:
+    fs = opened(root=str(tmp_path))
+    assert pickle.loads(pickle.dumps(fs)) is copy.copy(fs) is copy.deepcopy(fs) is fs
+
+
+def test_credentials_in_the_options_are_not_pickled(ministack: S3Server) -> None:
+    fs = opened(root=ministack.new_url(), root_options=ministack.options)
+    for do in (pickle.dumps, copy.deepcopy, lambda each: each.to_json(), lambda each: each.to_dict()):
+        with pytest.raises(TypeError, match=r"option '(key|secret)' is a credential") as refused:
+            do(fs)
+        assert str(ministack.options["secret"]) not in str(refused.value)
+
+
+def test_a_filesystem_is_described_without_credentials(tmp_path: Path) -> None:
+    fs = opened(root=str(tmp_path), agent="bob")
+    again = fsspec.AbstractFileSystem.from_json(fs.to_json())
+    assert again is fs
+    assert json.loads(fs.to_json())["agent"] == "bob"
+
+
+# What is opened.
+
+
+def test_the_files_are_those_of_the_memory(tmp_path: Path) -> None:
+    opened(root=str(tmp_path), agent="bob").pipe_file("a.md", b"1")
+    with AgentMemoryService(tmp_path) as service:
+        assert service.read_memory_file("bob", "a.md") == "1"
+    opened(root=str(tmp_path / "tree")).pipe_file("b.md", b"2")
+    with AgentMemory.open(tmp_path / "tree") as memory:
+        assert memory.read("b.md") == "2"
+
+
+def test_a_read_only_filesystem_changes_nothing(tmp_path: Path) -> None:
+    opened(root=str(tmp_path)).pipe_file("a.md", b"1")
+    fs = opened(root=str(tmp_path), read_only=True)
+    with pytest.raises(OperationDenied):
+        fs.rm("a.md")
+    assert fs.cat("a.md") == b"1"
+
+
+def test_the_plugins_of_the_environment_are_enabled_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGENT_MEMORY_PLUGINS", '{"limits": {"max_file_bytes": 1}}')
+    with pytest.raises(OperationDenied):
+        opened(root=str(tmp_path)).pipe_file("a.md", b"12")
+    opened(root=str(tmp_path), plugins={}).pipe_file("a.md", b"12")
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"root": 7}, TypeError),
+        ({}, TypeError),
+        ({"root": "memory://x", "agents": "a"}, TypeError),
+        ({"root": "memory://x", "agent": "../a"}, ValueError),
+        ({"root": "nothing://x"}, BackendNotAvailableError),
+        ({"root": "memory://x", "plugins": {"nothing": {}}}, ValueError),
+        ({"root": "memory://x", "plugins": {"limits": {"most": 1}}}, ValueError),
+        ({"root": "memory://x", "timeout": 0}, ValueError),
+        ({"root": "memory://x", "root_options": {"what": 1}}, TypeError),
+    ],
+)
+def test_a_wrong_option_is_refused(options: Options, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        opened(**options)

@@ -1,0 +1,125 @@
+"""Calls with an idempotency key on S3: killed before every request, and repeated behind a network that fails."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections import Counter
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+
+import pytest
+
+from agent_memory import AgentMemory, AgentMemoryService, OutcomeUnknownError
+from tests.object_store.proxy import Fault, Proxy, at_random
+from tests.object_store.test_faulty_network import FAULTS, SHARE
+from tests.support.processes import in_processes
+from tests.support.servers import Root, S3Server, by_both_engines
+
+os.environ.setdefault("AWS_DEFAULT_REGION", "us-east-1")  # the workers are other processes
+
+OLD = "old\n"
+CALLS: dict[str, tuple[Callable[[AgentMemory], object], str | None]] = {
+    "append": (lambda m: m.append("file", "line\n", idempotency_key="k"), "old\nline\n"),
+    "write": (lambda m: m.write("file", "new\n", idempotency_key="k"), "new\n"),
+    "edit": (lambda m: m.edit("file", lambda text: text + "+\n", idempotency_key="k"), "old\n+\n"),
+    "create": (lambda m: m.create("new", "new\n", idempotency_key="k"), OLD),
+    "delete": (lambda m: m.delete("file", idempotency_key="k"), None),
+}
+
+
+def call_when_told(parent: Connection, root: Root, name: str) -> None:
+    with AgentMemory.open(root.url, storage_options=root.options) as memory:
+        memory.append("ready", "x", idempotency_key="ready")  # makes the first-time requests
+        parent.send("ready")
+        parent.recv()
+        CALLS[name][0](memory.with_timeout(5))
+        parent.send("done")
+
+
+class Killed:
+    """A process that makes a call and is killed before its request number ``at``."""
+
+    def __init__(self, proxy: Proxy, root: Root, name: str, at: int) -> None:
+        context = multiprocessing.get_context("spawn")
+        ours, its = context.Pipe()
+        process = context.Process(target=call_when_told, args=(its, root, name))
+        process.start()
+        its.close()
+        try:
+            assert ours.recv() == "ready"
+            seen = 0
+
+            def choose(_: str) -> Fault | None:
+                nonlocal seen
+                seen += 1
+                if seen >= at:
+                    os.kill(process.pid or 0, signal.SIGKILL)
+                    return "reset"
+                return None
+
+            proxy.choose = choose
+            ours.send("go")
+            try:
+                self.is_done = ours.recv() == "done"
+            except EOFError:
+                self.is_done = False
+        finally:
+            process.kill()
+            process.join()
+            proxy.choose = lambda _: None
+
+
+@pytest.mark.parametrize(
+    "name", ["append", *(pytest.param(name, marks=pytest.mark.long) for name in CALLS if name != "append")]
+)
+def test_a_call_killed_before_any_request_is_made_once_or_its_end_is_unknown(ministack: S3Server, name: str) -> None:
+    call, after = CALLS[name]
+    ends: list[str] = []
+    with Proxy(ministack.endpoint) as proxy:
+        at = 0
+        while not ends or ends[-1] != "done":
+            at += 1
+            url = ministack.new_url()
+            with AgentMemory.open(url, storage_options=ministack.options) as memory:
+                memory.write("file", OLD)
+                killed = Killed(proxy, Root(url, ministack.through(proxy)), name, at)
+                before = content(memory)
+                try:
+                    call(memory.with_timeout(0.5))
+                except OutcomeUnknownError:
+                    assert content(memory) == before in (OLD, after)
+                    ends.append("unknown")
+                else:
+                    assert content(memory) == after
+                    ends.append("done" if killed.is_done else "repeated")
+    assert ends[0] == "repeated", "killed before its first request, the call is made by the other process"
+    assert "unknown" in ends
+    assert ends[-1] == "done"
+
+
+def content(memory: AgentMemory) -> str | None:
+    return memory.read("file") if memory.exists("file") else None
+
+
+def repeat_all(number: int, _: object, root: Root, calls: int) -> list[tuple[object, ...]]:
+    with AgentMemoryService(root.url, storage_options=root.options) as service:
+        memory = service.agent("team")
+        order = range(calls) if number % 2 else reversed(range(calls))
+        return sorted(memory.append("log.txt", f"{call}\n", idempotency_key=f"{call}")[:3] for call in order)
+
+
+@by_both_engines
+@pytest.mark.parametrize(("processes", "calls"), [(3, 8), pytest.param(8, 50, marks=pytest.mark.long)])
+def test_calls_that_many_processes_repeat_on_a_network_that_fails_are_made_once(
+    ministack: S3Server, engine: str, processes: int, calls: int
+) -> None:
+    url = ministack.new_url()
+    with Proxy(ministack.endpoint) as proxy:
+        proxy.choose = at_random(SHARE, 1, FAULTS)
+        results = in_processes(processes, repeat_all, Root(url, ministack.by(engine).through(proxy)), calls)
+    with AgentMemoryService(url, storage_options=ministack.options) as service:
+        lines = service.read_memory_file("team", "log.txt").splitlines()
+    assert Counter(lines) == Counter(f"{call}" for call in range(calls))
+    assert results == [results[0]] * processes
