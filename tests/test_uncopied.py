@@ -51,7 +51,8 @@ BACKENDS: dict[str, dict[str, object]] = {
 OF_ONE_CALL = set(
     """
     backend._deadline.deadline_scope backend._pages.PageBuilder backend._markers.Markers
-    backend._try_later.trying_later core.idempotency._Claim core.tree.Call core.hooks.Report core.part_flows.Blocks key.patterns._Example
+    backend._try_later.trying_later core.idempotency._Claim core.tree.Call core.hooks.Report core.part_flows.Blocks
+    key.patterns._Example
     agent_memory_obstore._answers.ObstoreRequest agent_memory_s3._answers.S3Request
     agent_memory_s3._connection._NoRedirects agent_memory_memory._StagedParts audit.verify.Verifier audit.verify._Chain
     conversation.search.HistorySearch conversation.stream.Batch filesystem._confined._OneTransaction
