@@ -137,28 +137,29 @@ class Interrupt(KeyboardInterrupt):
     pass
 
 def handler(number, frame):
+    global at_work
     signal.setitimer(signal.ITIMER_REAL, 0)
+    if not at_work:  # nothing would catch the exception
+        signal.setitimer(signal.ITIMER_REAL, 0.0003)
+        return
     next(interrupts)
     if does == "write":
         service.write_memory_file("bob", f"handler-{next(written)}.md", "x")
         signal.setitimer(signal.ITIMER_REAL, 0.0005 + (time.monotonic_ns() % 997) / 700_000)
     else:
         signal.setitimer(signal.ITIMER_REAL, 0.0003 + (time.monotonic_ns() % 997) / 300_000)
+        at_work = False
         raise Interrupt
 
-def work():
-    while time.monotonic() < end:
-        try:
-            service.write_memory_file("bob", f"{next(names)}.md", "x")
-        except Interrupt:
-            pass
-
+at_work = False
 end = time.monotonic() + float(seconds)
 signal.signal(signal.SIGALRM, handler)
 signal.setitimer(signal.ITIMER_REAL, 0.001)
 while time.monotonic() < end:
     try:
-        work()
+        at_work = True
+        service.write_memory_file("bob", f"{next(names)}.md", "x")
+        at_work = False
     except Interrupt:
         pass
 signal.signal(signal.SIGALRM, signal.SIG_IGN)

@@ -154,7 +154,7 @@ OPERATIONS = {
             again={**_BESIDE, "n/a.md": NEW + NEW},
         ),
         Operation(
-            "edit, deleting",
+            "delete by edit",
             {**_BESIDE, "d/a.md": OLD},
             lambda m: m.edit("d/a.md", lambda _: None, missing=""),
             _BESIDE,

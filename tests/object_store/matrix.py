@@ -89,7 +89,7 @@ OPERATIONS = (
         _HAVE,
         {**_HAVE, "d/b.md": NEW},
     ),
-    Operation("edit, deleting", lambda m: m.edit("d/a.md", lambda _: None), _HAVE, {}),
+    Operation("delete by edit", lambda m: m.edit("d/a.md", lambda _: None), _HAVE, {}),
     Operation(
         "write, idempotency key",
         lambda m: m.write("d/a.md", NEW, idempotency_key="k"),
@@ -107,7 +107,7 @@ OPERATIONS = (
     Operation("delete", lambda m: m.delete("d/a.md"), _HAVE, {}),
     Operation("rename", lambda m: m.rename("d/a.md", "d/b.md"), _HAVE, {"d/b.md": OLD}),
 )
-_NOT_BY_OBSTORE = {"rename", "create, in parts", "edit, deleting"}
+_NOT_BY_OBSTORE = {"rename", "create, in parts", "delete by edit"}
 ENGINES = {"s3fs": OPERATIONS, "obstore": [each for each in OPERATIONS if each.name not in _NOT_BY_OBSTORE]}
 """The operations that each engine supports; obstore refuses conditional deletes, and has no multipart uploads."""
 
