@@ -21,12 +21,14 @@ from agent_memory.backend import (
     ABSENT,
     Backend,
     Deadline,
+    Entry,
     Snapshot,
     Uncopied,
     Version,
     WriteWhen,
     deadline_or_default,
     deadline_scope,
+    renewed_deadline,
 )
 from agent_memory.core import tree_flows
 from agent_memory.core.flows import Effect, read_if_present
@@ -38,6 +40,7 @@ from agent_memory.errors import (
     OutcomeUnknownError,
     ReadError,
     UnsupportedOperationError,
+    WriteError,
 )
 from agent_memory.hookspecs import OperationKind
 from agent_memory.key import Key
@@ -84,11 +87,11 @@ async def apply_once(call: C, flow: Callable[[C], Awaitable[Effect]], given: Ide
         ConflictError: the key belongs to another call: its kind, path, content or fingerprint is different.
         OutcomeUnknownError: an earlier call with this key did not tell its end.
     """
+    await window.sweep.some(call, window.seconds)
     claim = _Claim(call, given, window.seconds)
     found = await claim.take()
     if found:
         return found.effect(given)
-    await window.sweep.some(call, window.seconds)
     try:
         with claim.time_for_the_change():
             effect = await flow(call)
@@ -125,15 +128,16 @@ class _Claim:
         """Claim the key, or return the receipt of the call that has made the change; waits for a call under way."""
         if await self._create(ABSENT):
             return None
-        delay = _FIRST_DELAY
+        delay, waited_for = _FIRST_DELAY, ""
         while True:
             snapshot = await self._read(is_again=delay > _FIRST_DELAY)
-            if snapshot is None:
+            if snapshot is None:  # swept or forgotten
                 if await self._create(ABSENT):
                     return None
+                await self._call.run.sleep(delay)
                 continue
             found = Receipt.parse(self._key, snapshot.data)
-            if found.expires <= self._now():
+            if found.salt != waited_for and self._is_expired(found):
                 if await self._create(snapshot.version):
                     return None
             elif found.salt == self.mine.salt:  # the answer to the claim was lost
@@ -145,7 +149,13 @@ class _Claim:
                 return found
             else:
                 await self._wait(found, delay)
+                waited_for = found.salt
                 delay = min(2 * delay, _LONGEST_DELAY)
+
+    def _is_expired(self, found: Receipt) -> bool:
+        """Whether the key may be used again; not while a call is under way that takes longer than the window."""
+        now = self._now()
+        return found.expires <= now and (found.done or found.until + _SKEW_SECONDS <= now)
 
     async def _read(self, is_again: bool) -> Snapshot | None:
         try:
@@ -159,9 +169,11 @@ class _Claim:
         run, store = self._call.run, self._call.store
         try:
             self._version = await run.call(store.write, self._key, self.mine.to_bytes(), when=when)
-        except (FileAlreadyExistsError, ConflictError, OutcomeUnknownError):
+        except (FileAlreadyExistsError, ConflictError, OutcomeUnknownError) as error:
+            if isinstance(error, FileAlreadyExistsError) and error.taken_by != "file":
+                raise WriteError("the receipt of the idempotency key has no free name", path=self._facts[1]) from error
             if run.now() >= self._deadline.at:
-                raise
+                raise _undecided() from error
             return False
         return True
 
@@ -197,10 +209,22 @@ async def forget_receipts(call: Call) -> None:
     if not call.key.path:
         await tree_flows.forget(store, run, directory)
         return
-    for entry in (await tree_flows.list_all(store, run, directory)).entries:
-        snapshot = await read_if_present(store, run, entry.key)
-        if snapshot and _is_at_or_below(Receipt.parse(entry.key, snapshot.data).path, call.key.path):
-            await tree_flows.forget(store, run, entry.key)
+
+    async def one(entry: Entry) -> None:
+        with renewed_deadline(run.now()):
+            snapshot = await read_if_present(store, run, entry.key)
+            if snapshot and _names(entry.key, snapshot.data, call.key.path):
+                await tree_flows.forget(store, run, entry.key)
+
+    await run.map(one, (await tree_flows.list_all(store, run, directory)).entries, tree_flows.AT_ONCE)
+
+
+def _names(key: Key, data: bytes, directory: str) -> bool:
+    """Whether a receipt names a file at or below a path; a damaged receipt may name any file."""
+    try:
+        return _is_at_or_below(Receipt.parse(key, data).path, directory)
+    except ReadError:
+        return True
 
 
 def _is_at_or_below(path: str, directory: str) -> bool:
@@ -240,8 +264,9 @@ class Sweep(Uncopied):
                 self._listed_at[agent] = now
                 self._old[agent] = await self._listed(call, seconds)
             old = self._old.get(agent, [])
-            for _ in range(min(_SWEPT_PER_CALL, len(old))):
-                await self._delete_if_expired(call, old.pop())
+            for _ in range(_SWEPT_PER_CALL):
+                if old:  # other calls take from it, too
+                    await self._delete_if_expired(call, old.pop())
 
     async def _listed(self, call: Call, seconds: float) -> list[Key]:
         listing = await tree_flows.list_all(call.store, call.run, receipts_of(call.agent))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import Final, NamedTuple
 
 from agent_memory.backend import Entry
@@ -22,7 +21,7 @@ class ListedPart(NamedTuple):
             TypeError: a text is no str.
             ValueError: ``limit`` is not a positive whole number.
         """
-        for name, text in (("name_prefix", self.name_prefix), ("after", self.after or "")):
+        for name, text in (("name_prefix", self.name_prefix), ("after", "" if self.after is None else self.after)):
             if not isinstance(text, str):
                 raise TypeError(f"{name} must be a str, not {type(text).__name__}")
         limit = self.limit
@@ -35,8 +34,8 @@ class ListedPart(NamedTuple):
         if self == WHOLE:
             return entries
         begin = f"{directory}/{self.name_prefix}" if directory else self.name_prefix
-        found = (e for e in entries if e.path.startswith(begin) and (self.after is None or e.path > self.after))
-        return tuple(islice(found, self.limit))
+        found = [e for e in entries if e.path.startswith(begin) and (self.after is None or e.path > self.after)]
+        return tuple(found[: self.limit])
 
 
 WHOLE: Final = ListedPart()

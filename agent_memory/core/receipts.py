@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import math
 import secrets
 from dataclasses import asdict, dataclass, replace
 from typing import Final, NamedTuple
@@ -89,7 +90,7 @@ class Receipt:
 
     def released(self) -> Receipt:
         """Return the receipt of a call that changed nothing: expired, so that the key may be used again."""
-        return replace(self, expires=0.0)
+        return replace(self, until=0.0, expires=0.0)
 
     def effect(self, given: IdempotencyKey) -> Effect:
         """The result of the call, for a repeated call."""
@@ -124,11 +125,13 @@ class Receipt:
 
 
 def _is_receipt(receipt: Receipt) -> bool:
-    digests = (receipt.salt, receipt.fingerprint, receipt.digest or "")
+    lengths = {receipt.salt: 16, receipt.fingerprint: 32, receipt.digest or "00" * 32: 32}
     return (
-        all(isinstance(text, str) and len(bytes.fromhex(text)) in (0, 16, 32) for text in digests)
-        and all(isinstance(time, float) for time in (receipt.until, receipt.expires))
-        and all(number is None or type(number) is int for number in (receipt.size, receipt.files))
+        isinstance(receipt.kind, str)
+        and isinstance(receipt.path, str)
+        and all(len(bytes.fromhex(text)) == length for text, length in lengths.items())
+        and all(isinstance(time, float) and math.isfinite(time) for time in (receipt.until, receipt.expires))
+        and all(number is None or (type(number) is int and number >= 0) for number in (receipt.size, receipt.files))
         and isinstance(receipt.done, bool)
     )
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple, TypeVar, cast
@@ -220,9 +219,18 @@ class Tree(Scope):
     async def record_segment(self, run: Run, text: str, suffix: str) -> str:
         segment = encode_segment(text, suffix)
         if digest := segments.hashed_digest(segment.removesuffix(suffix)):
-            with suppress(FileAlreadyExistsError):  # recorded before
-                await self.create(run, f"{_TEXTS}/{digest}", lambda: segments.to_bytes(text))
+            await self._record_text(run, text, digest)
         return segment
+
+    async def _record_text(self, run: Run, text: str, digest: str) -> None:
+        try:
+            result = await self.create(run, f"{_TEXTS}/{digest}", lambda: segments.to_bytes(text))
+        except FileAlreadyExistsError as error:
+            if error.taken_by != "file":  # else it was recorded before
+                raise
+        else:
+            if result.sha256 != digest:
+                raise InvalidContentError("a plugin changes this text, so its segment cannot be recorded")
 
     async def segment_text(self, run: Run, segment: str, suffix: str) -> str:
         try:

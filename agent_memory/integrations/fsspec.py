@@ -34,8 +34,12 @@ __all__ = ["AgentMemoryURLFileSystem"]
 _PROCESS_KEY: Final = secrets.token_bytes(32)
 _OF_FSSPEC: Final = frozenset({"asynchronous", "loop"})
 """Options of every filesystem of fsspec that a blocking one ignores; zarr sends them."""
-_SECRET: Final = re.compile(r"(?i)secret|token|passw|credential|connection_string|sas_|(^|_)key$")
-_ENVIRONMENT: Final = ("AWS_", "AGENT_MEMORY_")
+_SECRET: Final = re.compile(
+    r"(?i)secret|token|pass(w|phrase)|pwd|credential|connection_string|sas|signature|bearer|auth|headers|prox|"
+    r"(api|access|account|shared|private|^|_)_?keys?$"
+)
+_WITH_USER: Final = re.compile(r"://[^/\s@]*@")
+_ENVIRONMENT: Final = ("AWS_", "AZURE_", "GOOGLE_", "AGENT_MEMORY_")
 """The beginnings of environment variables that decide how a root is opened."""
 
 
@@ -48,11 +52,11 @@ class _OnePerOptions(type(AgentMemoryFileSystem)):  # type: ignore[misc]  # fssp
     def __call__(cls, **options: Any) -> Any:
         options = {name: value for name, value in apply_config(cls, options).items() if name not in _OF_FSSPEC}
         token = None if options.pop("skip_instance_cache", False) else _token(options)
-        if found := cls._opened.get(token):
+        if (found := cls._opened.get(token)) and found.close.alive:
             return found
         filesystem = super().__call__(**options)
         if token is not None:
-            filesystem = cls._opened.setdefault(token, filesystem)
+            cls._opened[token] = filesystem
         return filesystem
 
 
@@ -154,6 +158,8 @@ def _token(options: Mapping[str, Any]) -> str | None:
     """A digest of the options, keyed for this process; None if an option is no plain data."""
     with suppress(TypeError, ValueError):
         given = {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in options.items()}
+        if "://" not in given.get("root", "://"):
+            given["root"] = os.path.abspath(os.path.expanduser(given["root"]))  # noqa: PTH100, PTH111 - no link is followed
         around = {name: value for name, value in os.environ.items() if name.startswith(_ENVIRONMENT)}
         facts = [os.getpid(), threading.get_ident(), given, around]
         return hmac.digest(_PROCESS_KEY, json.dumps(facts, sort_keys=True).encode(), "sha256").hex()
@@ -161,9 +167,17 @@ def _token(options: Mapping[str, Any]) -> str | None:
 
 
 def _secrets(options: Mapping[str, Any]) -> Iterator[str]:
-    """The names of options that are credentials, also inside other options."""
+    """The names of options that are credentials or contain some, also inside other options."""
     for name, value in options.items():
-        if isinstance(value, Mapping):
+        if isinstance(value, Mapping) and not _SECRET.search(str(name)):
             yield from _secrets(cast("Mapping[str, Any]", value))
-        elif value is not None and _SECRET.search(name):
-            yield name
+        elif value is not None and (_SECRET.search(str(name)) or _has_secret(value)):
+            yield str(name)
+
+
+def _has_secret(value: object) -> bool:
+    if isinstance(value, Mapping):
+        return any(True for _ in _secrets(cast("Mapping[str, Any]", value)))
+    if isinstance(value, list | tuple):
+        return any(map(_has_secret, cast("list[object]", value)))
+    return isinstance(value, str) and _WITH_USER.search(value) is not None

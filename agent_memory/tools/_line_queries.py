@@ -89,6 +89,7 @@ class Expression:
         options = re2.Options()
         options.log_errors = False
         options.case_sensitive = case_sensitive
+        options.never_capture = True  # only the place of the whole match is used, and groups cost time
         try:
             self._pattern: Any = re2.compile(pattern, options)
         except (re2.error, UnicodeEncodeError) as error:

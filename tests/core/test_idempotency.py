@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import json
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -501,17 +502,96 @@ def test_expired_receipts_are_swept_at_most_two_in_a_call() -> None:
     assert backend.stat(kept)
 
 
+def planted(backend: MemoryBackend, count: int) -> None:
+    """Receipts of calls that expired long ago."""
+    for number in range(count):
+        given = IdempotencyKey(f"planted {number}")
+        receipt = Receipt.begun(given, "write", "file", b"x", 1.0, 1.0)
+        backend.write(receipt_key(None, given), receipt.to_bytes())
+
+
 def test_without_conditional_deletes_expired_receipts_stay() -> None:
     class Obstore(MemoryBackend):
+        refused = 0
+
         def delete(self, key: Key, when: Any = ANY) -> None:
             if when is not ANY:
+                self.refused += 1
                 raise UnsupportedOperationError("no conditional delete")
             super().delete(key)
 
-    memory = AgentMemory.open(Obstore()).with_idempotency_window(1e-6)
-    for number in range(5):
+    backend = Obstore()
+    memory = AgentMemory.open(backend).with_idempotency_window(1e-6)
+    planted(backend, 3)
+    for number in range(2):
         memory.append("file", "x", idempotency_key=f"{number}")
-    assert receipts(memory) == 5
+    assert (receipts(memory), backend.refused) == (5, 3)
+
+
+def test_simultaneous_calls_share_the_sweep() -> None:
+    backend = MemoryBackend()
+    memory = AgentMemory.open(backend).with_idempotency_window(1e-6)
+    planted(backend, 9)
+
+    async def race() -> None:
+        twin = AsyncAgentMemory(memory._tree)
+        await asyncio.gather(*(twin.append(f"{n}", "x", idempotency_key=f"{n}") for n in range(20)))
+
+    asyncio.run(race())
+    with ThreadPoolExecutor(12) as threads:
+        list(threads.map(lambda n: memory.append(f"{n}", "x", idempotency_key=f"thread {n}"), range(20)))
+    assert len(memory.list()) == 20
+
+
+def test_a_call_that_takes_longer_than_the_window_is_made_once() -> None:
+    memory = AgentMemory.open("memory://").with_idempotency_window(0.05)
+    begun = threading.Event()
+
+    def slow(text: str) -> str:
+        begun.set()
+        time.sleep(0.3)
+        return text + "x"
+
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(memory.edit, "file", slow, missing="", idempotency_key="k")
+        begun.wait(30)
+        time.sleep(0.1)
+        second = threads.submit(memory.edit, "file", slow, missing="", idempotency_key="k")
+        assert first.result()[:3] == second.result()[:3]
+    assert memory.read("file") == "x"
+
+
+@pytest.mark.parametrize("taken", ["receipts", "receipts/-", "name"])
+def test_a_receipt_without_a_free_name_refuses_the_call_at_once(tmp_path: Path, taken: str) -> None:
+    top = tmp_path / ".agent-memory"
+    if taken == "name":
+        directory = top / receipt_key(None, IdempotencyKey("k")).path
+        directory.mkdir(parents=True)
+        (directory / "file").write_text("x")
+    else:
+        (top / taken).parent.mkdir(parents=True, exist_ok=True)
+        (top / taken).write_text("x")
+    with AgentMemory.open(tmp_path) as memory:
+        with pytest.raises(WriteError, match="no free name"):
+            memory.write("file", "x", idempotency_key="k")
+        assert not memory.exists("file")
+
+
+def test_an_error_of_a_receipt_is_not_taken_for_one_of_the_file() -> None:
+    memory = AgentMemory.open("memory://")
+    memory.create("file", "x", idempotency_key="k")
+    with pytest.raises(OutcomeUnknownError):
+        memory.with_timeout(1e-9).create("file", "x", idempotency_key="k")
+
+
+def test_a_damaged_receipt_does_not_stop_a_forget() -> None:
+    memory = AgentMemory.open("memory://")
+    backend = memory._tree.backend
+    assert isinstance(backend, MemoryBackend)
+    memory.append("a", "x", idempotency_key="a")
+    backend.write(receipt_key(None, IdempotencyKey("damaged")), b"junk")
+    memory.forget("a")
+    assert receipts(memory) == 0
 
 
 def test_forgetting_erases_the_receipts_of_the_files(root: Root) -> None:

@@ -304,3 +304,40 @@ def test_the_plugins_of_the_environment_are_enabled_by_default(tmp_path: Path, m
 def test_a_wrong_option_is_refused(options: Options, error: type[Exception]) -> None:
     with pytest.raises(error):
         opened(**options)
+
+
+def test_a_relative_root_in_another_directory_is_another_filesystem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        opened(root="./memories").pipe_file("a.md", name.encode())
+    assert (tmp_path / "one" / "memories" / "a.md").read_text() == "one"
+
+
+def test_a_closed_filesystem_is_opened_again(tmp_path: Path) -> None:
+    fs = opened(root=str(tmp_path))
+    fs.close()
+    assert opened(root=str(tmp_path)) is not fs
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"password": "hidden"},
+        {"passphrase": "hidden"},
+        {"headers": {"Authorization": "hidden"}},
+        {"client_kwargs": {"aws_session_token": "hidden"}},
+        {"config_kwargs": {"proxies": {"http": "http://u:hidden@proxy"}}},
+        {"endpoint_url": "http://user:hidden@host"},
+        {"sas": "hidden"},
+        {"several": [{"apikey": "hidden"}]},
+        {"account_key": "hidden"},
+    ],
+)
+def test_a_credential_anywhere_in_the_options_is_not_pickled(options: Options, tmp_path: Path) -> None:
+    fs = opened(root=str(tmp_path), skip_instance_cache=True)
+    fs.storage_options = {"root": str(tmp_path), "root_options": options}
+    with pytest.raises(TypeError, match="is a credential"):
+        pickle.dumps(fs)

@@ -162,7 +162,7 @@ async def a_call_that_ended_without_a_word_is_made_again(self: Any, found: Any, 
         self.mine = dataclasses.replace(found, salt=self.mine.salt)
         snapshot = await flows.read_if_present(self._call.store, run, self._key)
         assert snapshot
-        found = dataclasses.replace(found, expires=0.0)
+        found = dataclasses.replace(found, salt="00" * 16, until=0.0, expires=0.0)
         await run.call(self._call.store.write, self._key, found.to_bytes(), when=snapshot.version)
     await run.sleep(delay)
 
