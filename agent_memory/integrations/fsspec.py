@@ -49,6 +49,8 @@ class _OnePerOptions(type(AgentMemoryFileSystem)):  # type: ignore[misc]  # fssp
     fsspec's own cache compares the text of the options, and keeps an unkeyed digest of their credentials.
     """
 
+    _opened: dict[str | None, Any]
+
     def __call__(cls, **options: Any) -> Any:
         options = {name: value for name, value in apply_config(cls, options).items() if name not in _OF_FSSPEC}
         token = None if options.pop("skip_instance_cache", False) else _token(options)

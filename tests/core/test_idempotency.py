@@ -281,8 +281,9 @@ class Flaky(MemoryBackend):
     def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
         faults = self.faults["receipt" if key.base == ".agent-memory" else "file"]
         fault = faults.pop(0) if faults else None
-        if fault is None or (self.applies and isinstance(fault, OutcomeUnknownError)):
-            version = super().write(key, data, when)
+        if fault and not (self.applies and isinstance(fault, OutcomeUnknownError)):
+            raise fault
+        version = super().write(key, data, when)
         if fault:
             raise fault
         return version

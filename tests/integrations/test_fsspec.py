@@ -18,11 +18,12 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
-import pyarrow.dataset
-import pyarrow.fs
 import pytest
 import zarr
+from pyarrow import dataset
+from pyarrow.fs import FSSpecHandler, PyFileSystem
 from upath import UPath
+from zarr.storage import FsspecStore
 
 from agent_memory import AgentMemory, AgentMemoryService, BackendNotAvailableError, OperationDenied, PathTraversalError
 from agent_memory.audit import facts_of, log_at
@@ -31,6 +32,7 @@ from agent_memory.integrations.upath import AgentMemoryPath
 from tests.support.servers import S3Server
 
 Options = dict[str, Any]
+open_url: Any = fsspec.open
 AGENT = "agent-1"
 
 
@@ -73,9 +75,9 @@ FRAME = pd.DataFrame({"x": [1, 2, 3], "name": ["a", "b", "é"]})
 
 
 def test_fsspec_opens_a_url(options: Options, seen: Callable[[], set[tuple[str, str]]]) -> None:
-    with fsspec.open("agentmemory://notes/today.md", "w", **options) as file:
+    with open_url("agentmemory://notes/today.md", "w", **options) as file:
         file.write("learnt\n")
-    with fsspec.open("agentmemory://notes/today.md", **options) as file:
+    with open_url("agentmemory://notes/today.md", **options) as file:
         assert file.read() == b"learnt\n"
     assert fsspec.filesystem("agentmemory", **options).ls("notes", detail=False) == ["notes/today.md"]
     assert {("write", "notes/today.md"), ("read", "notes/today.md"), ("list", "notes")} <= seen()
@@ -95,10 +97,10 @@ def test_pandas_reads_and_writes_by_url(options: Options, seen: Callable[[], set
 
 
 def test_pyarrow_reads_and_writes_a_dataset(options: Options, seen: Callable[[], set[tuple[str, str]]]) -> None:
-    files = pa.fs.PyFileSystem(pa.fs.FSSpecHandler(fsspec.filesystem("agentmemory", **options)))
+    files = PyFileSystem(FSSpecHandler(fsspec.filesystem("agentmemory", **options)))
     table = pa.table({"x": [1, 2, 3], "part": ["a", "a", "b"]})
-    pa.dataset.write_dataset(table, "set", filesystem=files, format="parquet", partitioning=["part"])
-    found = pa.dataset.dataset("set", filesystem=files, format="parquet", partitioning=["part"]).to_table()
+    dataset.write_dataset(table, "set", filesystem=files, format="parquet", partitioning=["part"])
+    found = dataset.dataset("set", filesystem=files, format="parquet", partitioning=["part"]).to_table()
     assert sorted(found.column("x").to_pylist()) == [1, 2, 3]
     assert {("write", "set/a/part-0.parquet"), ("read", "set/b/part-0.parquet")} <= seen()
 
@@ -107,9 +109,9 @@ def test_polars_reads_and_writes_files_that_fsspec_opens(
     options: Options, seen: Callable[[], set[tuple[str, str]]]
 ) -> None:
     frame = pl.DataFrame({"x": [1, 2, 3]})
-    with fsspec.open("agentmemory://d/points.parquet", "wb", **options) as file:
+    with open_url("agentmemory://d/points.parquet", "wb", **options) as file:
         frame.write_parquet(file)
-    with fsspec.open("agentmemory://d/points.parquet", **options) as file:
+    with open_url("agentmemory://d/points.parquet", **options) as file:
         assert pl.read_parquet(file).equals(frame)
     assert {("write", "d/points.parquet"), ("read", "d/points.parquet")} <= seen()
 
@@ -124,10 +126,10 @@ def test_duckdb_reads_and_writes_by_url(options: Options, seen: Callable[[], set
 
 
 def test_zarr_keeps_arrays(options: Options, seen: Callable[[], set[tuple[str, str]]]) -> None:
-    store = zarr.storage.FsspecStore.from_url("agentmemory://arrays/one", storage_options=options)
+    store = FsspecStore.from_url("agentmemory://arrays/one", storage_options=options)
     array = zarr.create_array(store, shape=(4, 4), chunks=(2, 2), dtype="i4")
     array[:] = np.arange(16).reshape(4, 4)
-    again = zarr.storage.FsspecStore.from_url("agentmemory://arrays/one", storage_options=options, read_only=True)
+    again = FsspecStore.from_url("agentmemory://arrays/one", storage_options=options, read_only=True)
     assert zarr.open_array(again)[:].sum() == 120  # type: ignore[union-attr]
     assert ("write", "arrays/one/zarr.json") in seen()
 
@@ -170,7 +172,7 @@ def test_a_filesystem_is_sent_to_another_process(options: Options, seen: Callabl
 def test_dask_reads_and_writes_in_two_worker_processes(
     options: Options, seen: Callable[[], set[tuple[str, str]]]
 ) -> None:
-    import dask
+    import dask.config
     import dask.dataframe as dd
 
     with dask.config.set(scheduler="processes", num_workers=2):
