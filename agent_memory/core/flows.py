@@ -281,7 +281,7 @@ async def read_expected(
         snapshot = await run.call(store.read, key, when=expected.version)
     except AgentMemoryFileNotFoundError:
         raise missing("no such file", path=key.path) from None
-    if expected.sha256 not in (None, sha256(snapshot.data)):
+    if expected.sha256 is not None and sha256(snapshot.data) != expected.sha256:
         raise ConflictError("the content is not the expected content; nothing was written", path=key.path)
     return snapshot
 
@@ -308,6 +308,7 @@ def raw_bytes(content: object) -> bytes:
 
 
 def decode(key: Key, data: bytes) -> str:
+    """Return a file's text; raises `ReadError` if it is not UTF-8."""
     try:
         return data.decode()
     except UnicodeDecodeError as error:

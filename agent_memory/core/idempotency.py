@@ -43,7 +43,7 @@ from agent_memory.errors import (
     WriteError,
 )
 from agent_memory.hookspecs import OperationKind
-from agent_memory.key import Key
+from agent_memory.key import Key, is_at_or_below
 from agent_memory.runtime.run import Run
 from agent_memory.runtime.threaded import ThreadedRun
 
@@ -222,21 +222,9 @@ async def forget_receipts(call: Call) -> None:
 def _names(key: Key, data: bytes, directory: str) -> bool:
     """Whether a receipt names a file at or below a path; a damaged receipt may name any file."""
     try:
-        return _is_at_or_below(Receipt.parse(key, data).path, directory)
+        return is_at_or_below(Receipt.parse(key, data).path, directory)
     except ReadError:
         return True
-
-
-def _is_at_or_below(path: str, directory: str) -> bool:
-    return not directory or f"{path}/".startswith(f"{directory}/")
-
-
-@dataclass(frozen=True)
-class Window:
-    """How long idempotency keys stay used, in seconds; and the sweep of the expired ones."""
-
-    seconds: float = RECEIPT_SECONDS
-    sweep: Sweep = field(default_factory=lambda: Sweep())
 
 
 def _undecided() -> OutcomeUnknownError:
@@ -277,3 +265,11 @@ class Sweep(Uncopied):
         if snapshot and Receipt.parse(key, snapshot.data).expires <= call.time:
             with suppress(UnsupportedOperationError):
                 await call.run.call(call.store.delete, key, when=snapshot.version)
+
+
+@dataclass(frozen=True)
+class Window:
+    """How long idempotency keys stay used, in seconds; and the sweep of the expired ones."""
+
+    seconds: float = RECEIPT_SECONDS
+    sweep: Sweep = field(default_factory=Sweep)

@@ -26,7 +26,7 @@ from fsspec.spec import AbstractFileSystem
 
 from agent_memory.filesystem import AgentMemoryFileSystem
 from agent_memory.memory import AgentMemory
-from agent_memory.plugins.configuration import close, made, plugins_from
+from agent_memory.plugins.configuration import close, plugins_from, plugins_of
 from agent_memory.service import AgentMemoryService
 
 __all__ = ["AgentMemoryURLFileSystem"]
@@ -100,7 +100,7 @@ class AgentMemoryURLFileSystem(AgentMemoryFileSystem, metaclass=_OnePerOptions):
     ) -> None:
         if not isinstance(root, str | os.PathLike):
             raise TypeError(f"root must be a path or a URL, not {type(root).__name__}")
-        enabled = plugins_from() if plugins is None else _made(plugins)
+        enabled = plugins_from() if plugins is None else plugins_of(plugins)
         try:
             memory = _opened(root, agent, storage_options=root_options, plugins=enabled, actor=actor, timeout=timeout)
         except BaseException:
@@ -143,17 +143,6 @@ def _reopened(options: dict[str, Any]) -> AgentMemoryURLFileSystem:
 
 def _opened(root: str | os.PathLike[str], agent: str | None, **options: Any) -> AgentMemory:
     return AgentMemory.open(root, **options) if agent is None else AgentMemoryService(root, **options).agent(agent)
-
-
-def _made(tables: Mapping[str, Mapping[str, object]]) -> list[object]:
-    plugins: list[object] = []
-    try:
-        for name, options in tables.items():
-            plugins.append(made(name, options))
-    except BaseException:
-        close(plugins)
-        raise
-    return plugins
 
 
 def _token(options: Mapping[str, Any]) -> str | None:

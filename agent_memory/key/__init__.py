@@ -29,6 +29,7 @@ __all__ = [
     "encode_segment",
     "external_id",
     "is_agent_id",
+    "is_at_or_below",
 ]
 
 _AGENTS_DIRECTORY = "agent_memory"
@@ -230,6 +231,11 @@ def _invalid_path(text: object, rule: str, below: str = "") -> InvalidPathError:
         else "this directory's path is so long that no file below it can have a name"
     )
     return error(f"{refused} is refused: {RULES[rule]}; {advice}", rule, suggestion, refused)
+
+
+def is_at_or_below(path: str, directory: str) -> bool:
+    """Whether a parsed path is ``directory`` or lies below it; every path lies below ``""``."""
+    return not directory or f"{path}/".startswith(f"{directory}/")
 
 
 def encode_segment(text: str, suffix: str = "") -> str:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from agent_memory.backend import Uncopied
+from agent_memory.key import is_at_or_below
 from agent_memory.plugins._sizes import LATE_SECONDS
 
 
@@ -52,7 +53,7 @@ class PlannedChange:
     def touches(self, other: PlannedChange) -> bool:
         """Whether both changes can affect the same file."""
         mine, others = ([name for name in (each.path, each.target) if name is not None] for each in (self, other))
-        return any(is_below(one, two) or is_below(two, one) for one in mine for two in others)
+        return any(is_at_or_below(one, two) or is_at_or_below(two, one) for one in mine for two in others)
 
 
 class AgentUsage(Uncopied):
@@ -88,7 +89,7 @@ class AgentUsage(Uncopied):
         self._settle(began)
         sizes = dict(listed)
         names = [name for each in self._transfers(self._under_way) for name in (each.path, each.target or "")]
-        moving = {path for path in self._sizes if any(is_below(path, name) for name in names)}
+        moving = {path for path in self._sizes if any(is_at_or_below(path, name) for name in names)}
         for path in moving:
             sizes[path] = max(self._sizes[path], sizes.get(path, 0))
         self._sizes, self._total, self._uncertain = sizes, sum(sizes.values()), moving
@@ -162,7 +163,7 @@ class AgentUsage(Uncopied):
 
     def rename(self, path: str, target: str) -> None:
         """Rename a file, or all files below a directory."""
-        for name in [name for name in self._sizes if is_below(name, path)]:
+        for name in [name for name in self._sizes if is_at_or_below(name, path)]:
             self.put(target + name[len(path) :], self._sizes[name])
             self.drop(name)
 
@@ -174,7 +175,7 @@ class AgentUsage(Uncopied):
                 by_path.setdefault(plan.path, []).append(plan)
         left_free = [each.path for each in self._transfers(changes) if not each.copies]
         for path, plans in by_path.items():
-            if any(is_below(path, source) for source in left_free):
+            if any(is_at_or_below(path, source) for source in left_free):
                 files += len(plans)
                 total += sum(plan.size for plan in plans)
             else:
@@ -197,21 +198,16 @@ class AgentUsage(Uncopied):
 
     def _below(self, source: str, changes: Iterable[PlannedChange]) -> dict[str, int]:
         """The files at and below a path, with the largest size that these changes can give them."""
-        plans: dict[str, list[Planned]] = {name: [] for name in self._sizes if is_below(name, source)}
+        plans: dict[str, list[Planned]] = {name: [] for name in self._sizes if is_at_or_below(name, source)}
         for change in changes:
             for plan in change.results():
-                if is_below(plan.path, source):
+                if is_at_or_below(plan.path, source):
                     plans.setdefault(plan.path, []).append(plan)
         return {path: _largest(self._sizes.get(path, 0), found) for path, found in plans.items()}
 
     @staticmethod
     def _transfers(changes: Mapping[str, PlannedChange]) -> Iterator[PlannedChange]:
         return (each for each in changes.values() if each.target is not None)
-
-
-def is_below(path: str, top: str) -> bool:
-    """Whether ``path`` is ``top`` or below it."""
-    return not top or f"{path}/".startswith(f"{top}/")
 
 
 def _largest(known: int, plans: Iterable[Planned]) -> int:

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from agent_memory.backend import Uncopied
 from agent_memory.hookspecs import Operation, Outcome
+from agent_memory.key import is_at_or_below
 
 LATE_SECONDS: Final = 60.0
 """The time in which a change can still take effect after its caller gave up: a sent request cannot be revoked."""
@@ -256,7 +257,7 @@ def _set_not_alone(changes: Mapping[str, SizeChange]) -> None:
 
 
 def _is_at_or_below(file: File, directory: File) -> bool:
-    return file[0] == directory[0] and f"{file[1]}/".startswith(f"{directory[1]}/")
+    return file[0] == directory[0] and is_at_or_below(file[1], directory[1])
 
 
 def _image(file: File, source: File, target: File) -> File:

@@ -67,9 +67,14 @@ def plugins_from(file: str | os.PathLike[str] | None = None) -> list[Any]:
         ValueError: as `configuration`; a plugin is not installed; a plugin does not take an option.
         BackendNotAvailableError: a package that a plugin needs is not installed.
     """
+    return plugins_of(configuration(file))
+
+
+def plugins_of(tables: Mapping[str, Mapping[str, Any]]) -> list[Any]:
+    """Make the plugins of a configuration's tables, in their order; errors as `plugins_from`."""
     plugins: list[Any] = []
     try:
-        for name, options in configuration(file).items():
+        for name, options in tables.items():
             plugins.append(made(name, options))
     except BaseException:
         close(plugins)

@@ -116,6 +116,15 @@ def _matches(entry: Entry, glob: str | None) -> bool:
     return glob is None or fnmatchcase(entry.path if "/" in glob else entry.key.name, glob)
 
 
+def _check(glob: str | None, context: int, max_results: int | None) -> None:
+    if glob is not None:
+        require_possible(glob, of_names="/" not in glob, called="glob")
+    if not isinstance(context, int) or not 0 <= context <= MAX_CONTEXT:
+        raise ValueError(f"context must be 0 to {MAX_CONTEXT}")
+    if max_results is not None and (not isinstance(max_results, int) or not 1 <= max_results <= MAX_RESULTS):
+        raise ValueError(f"max_results must be 1 to {MAX_RESULTS}")
+
+
 class _Search(Uncopied):
     def __init__(self, memory: AsyncAgentMemory, at_once: int) -> None:
         self._memory = memory
@@ -136,12 +145,7 @@ class _Search(Uncopied):
         whole_lines: bool = False,
     ) -> SearchResult:
         look_for = line_query(query, case_sensitive=case_sensitive, regex=regex)
-        if glob is not None:
-            require_possible(glob, of_names="/" not in glob, called="glob")
-        if not isinstance(context, int) or not 0 <= context <= MAX_CONTEXT:
-            raise ValueError(f"context must be 0 to {MAX_CONTEXT}")
-        if max_results is not None and (not isinstance(max_results, int) or not 1 <= max_results <= MAX_RESULTS):
-            raise ValueError(f"max_results must be 1 to {MAX_RESULTS}")
+        _check(glob, context, max_results)
         most = inf if max_results is None else max_results
         first, line = _position(after) if after is not None else ("", 0)
         files = (entry for entry in await self._files(path) if _matches(entry, glob))

@@ -148,29 +148,13 @@ ON_A_SERVICE = {
     "forget_memory": of_bob("forget", "a.md"),
     "agent_ids": case("agent_ids"),
 }
+OF_VIEWS = {
+    *("open", "subtree", "read_only", "acting_as", "with_timeout", "with_idempotency_window"),
+    *("capabilities", "filesystem"),
+}
 NO_OPERATIONS = {
-    AgentMemory: {
-        "open",
-        "subtree",
-        "read_only",
-        "acting_as",
-        "with_timeout",
-        "with_idempotency_window",
-        "capabilities",
-        "filesystem",
-        "close",
-    },
-    AsyncAgentMemory: {
-        "open",
-        "subtree",
-        "read_only",
-        "acting_as",
-        "with_timeout",
-        "with_idempotency_window",
-        "capabilities",
-        "filesystem",
-        "aclose",
-    },
+    AgentMemory: OF_VIEWS | {"close"},
+    AsyncAgentMemory: OF_VIEWS | {"aclose"},
     AgentMemoryService: {"agent", "capabilities", "close"},
     AsyncAgentMemoryService: {"agent", "capabilities", "aclose"},
 }

@@ -100,6 +100,11 @@ def ready(root: Root, call: Call) -> AgentMemory:
     return memory
 
 
+def restore(memory: AgentMemory, call: Call) -> None:
+    """Bring the file back to its content before the call."""
+    memory.delete("file") if call.before is None else memory.write("file", call.before)
+
+
 def facts(result: object) -> object:
     """A result without the version, which a repeated call does not return."""
     return result[:3] if isinstance(result, tuple) else result
@@ -131,10 +136,7 @@ def test_another_key_is_another_call(root: Root, name: str) -> None:
     call = CALLS[name]
     with ready(root, call) as memory:
         call.make(memory, idempotency_key="k1")
-        if call.before is not None:
-            memory.write("file", call.before)
-        else:
-            memory.delete("file")
+        restore(memory, call)
         call.make(memory, idempotency_key="k2")
         assert content(memory) == call.after
 
@@ -158,10 +160,7 @@ def test_an_expired_key_may_be_used_again(root: Root, name: str) -> None:
     with ready(root, call) as memory:
         short = memory.with_idempotency_window(1e-6)
         call.make(short, idempotency_key="k")
-        if call.before is not None:
-            memory.write("file", call.before)
-        else:
-            memory.delete("file")
+        restore(memory, call)
         call.make(memory, idempotency_key="k")
         assert content(memory) == call.after
 
@@ -178,7 +177,7 @@ def test_a_refused_call_frees_its_key(root: Root, name: str) -> None:
         else:
             with pytest.raises((FileAlreadyExistsError, AgentMemoryFileNotFoundError)):
                 call.make(memory, idempotency_key="k")
-        memory.delete("file") if call.before is None else memory.write("file", call.before)
+        restore(memory, call)
         call.make(memory, idempotency_key="k")
         assert content(memory) == call.after
 
