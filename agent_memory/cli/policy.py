@@ -15,6 +15,7 @@ import click
 
 from agent_memory.cli.output import show_json
 from agent_memory.cli.settings import Command, Settings, pass_settings
+from agent_memory.core.receipts import receipts_of
 from agent_memory.key import AGENTS, RESERVED, Key
 
 _ACTIONS: Final = ("s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload")
@@ -28,8 +29,9 @@ _SPECIAL: Final = re.compile(r"[*?$]")
 def s3_policy(settings: Settings) -> None:
     """Print the smallest IAM policy for --agent, or for all agents.
 
-    With --agent the policy allows the memory of that agent. Without it, the memories of all agents and this package's
-    own data: the audit log and the scratch files of doctor. The store is an s3:// URL; no request is sent to it.
+    With --agent the policy allows the memory of that agent, and its receipts of idempotency keys. Without it, the
+    memories of all agents and this package's own data: the audit log, all receipts and the scratch files of doctor.
+    The store is an s3:// URL; no request is sent to it.
     """
     bucket, prefix = _location(settings.url)
     trees = _trees(settings.chosen_agent)
@@ -53,7 +55,7 @@ def _location(url: str) -> tuple[str, str]:
 
 
 def _trees(agent: str | None) -> Sequence[str]:
-    return (AGENTS.storage, RESERVED) if agent is None else (Key.agent(agent).storage,)
+    return (AGENTS.storage, RESERVED) if agent is None else (Key.agent(agent).storage, receipts_of(agent).storage)
 
 
 def _policy(bucket: str, patterns: Sequence[str]) -> dict[str, Any]:

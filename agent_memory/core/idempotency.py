@@ -15,7 +15,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
-from typing import Final, Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from agent_memory.backend import (
     ABSENT,
@@ -59,6 +59,8 @@ _RESERVE_SECONDS: Final = 5.0
 """The time of a call that is kept for its receipt: a tenth, at most 5 seconds."""
 _SWEEP_SECONDS: Final = 3600.0
 _SWEPT_PER_CALL: Final = 2
+_MOST_AGENTS: Final = 1000
+"""How many agents a sweep remembers; when there are more, it begins anew, which only costs a listing more."""
 
 
 class Call(Protocol):
@@ -71,7 +73,7 @@ class Call(Protocol):
     content: bytes
     time: float
     started: float
-    raised_by_caller: Exception | None
+    raised_by_caller: BaseException | None
 
     @property
     def agent(self) -> str | None: ...
@@ -233,6 +235,13 @@ def _undecided() -> OutcomeUnknownError:
     )
 
 
+class _Expired(NamedTuple):
+    """An agent's receipts that a listing showed to be expired, and that are not deleted yet."""
+
+    listed_at: float
+    keys: list[Key]
+
+
 class Sweep(Uncopied):
     """Deletes expired receipts: at most two in each call with an idempotency key.
 
@@ -241,20 +250,21 @@ class Sweep(Uncopied):
     """
 
     def __init__(self) -> None:
-        self._listed_at: dict[str | None, float] = {}
-        self._old: dict[str | None, list[Key]] = {}
+        self._found: dict[str | None, _Expired] = {}
 
     async def some(self, call: Call, seconds: float) -> None:
         """Delete some expired receipts; errors are ignored, because a later call tries again."""
-        agent, now = call.agent, call.run.now()
+        now = call.run.now()
         with suppress(AgentMemoryError):
-            if not self._old.get(agent) and now >= self._listed_at.get(agent, float("-inf")) + _SWEEP_SECONDS:
-                self._listed_at[agent] = now
-                self._old[agent] = await self._listed(call, seconds)
-            old = self._old.get(agent, [])
+            found = self._found.get(call.agent)
+            if found is None or (not found.keys and now >= found.listed_at + _SWEEP_SECONDS):
+                if len(self._found) >= _MOST_AGENTS:
+                    self._found.clear()
+                self._found[call.agent] = found = _Expired(now, [])
+                found.keys.extend(await self._listed(call, seconds))
             for _ in range(_SWEPT_PER_CALL):
-                if old:  # other calls take from it, too
-                    await self._delete_if_expired(call, old.pop())
+                if found.keys:  # other calls take from it, too
+                    await self._delete_if_expired(call, found.keys.pop())
 
     async def _listed(self, call: Call, seconds: float) -> list[Key]:
         listing = await tree_flows.list_all(call.store, call.run, receipts_of(call.agent))

@@ -79,7 +79,7 @@ class Call:
     effect: Effect | None = None
     report: Report | None = None
     told: bool = False
-    raised_by_caller: Exception | None = None
+    raised_by_caller: BaseException | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
     is_reported: bool = False
     _operation: Operation | None = None

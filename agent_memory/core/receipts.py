@@ -142,8 +142,12 @@ def _fingerprint(given: IdempotencyKey, salt: str, kind: str, path: str, content
 
 
 def receipts_of(agent: str | None) -> Key:
-    """The directory of the receipts of one agent's tree, or of a tree without agents."""
-    return Key.internal(f"{DIRECTORY}/{_NO_AGENT if agent is None else agent}")
+    """The tree of the receipts of one agent, or of a tree without agents.
+
+    It is a tree of its own, so that no backend asks for the names above it, which an agent's credentials may not read.
+    """
+    directory = Key.internal(f"{DIRECTORY}/{_NO_AGENT if agent is None else agent}")
+    return directory.relative_to(directory)
 
 
 def receipt_key(agent: str | None, given: IdempotencyKey) -> Key:

@@ -1,6 +1,7 @@
 """`Tree`: the logic that `AgentMemory` and `AsyncAgentMemory` share.
 
-Its methods are coroutines over a `Run`; `agent_memory.memory` runs them for sync and for async callers.
+Its methods are coroutines over a `Run`; `agent_memory.memory` runs them for sync and for async callers, and documents
+them.
 """
 
 from __future__ import annotations
@@ -294,7 +295,7 @@ class Tree(Scope):
             def changed(data: bytes) -> bytes | None:
                 try:
                     return change(c.key, data)
-                except Exception as error:
+                except BaseException as error:
                     c.raised_by_caller = error
                     raise
 

@@ -81,7 +81,7 @@ class AgentMemoryURLFileSystem(AgentMemoryFileSystem, metaclass=_OnePerOptions):
     Raises:
         BackendNotAvailableError: no installed backend opens the URL.
         InvalidAgentIdError: ``agent`` is not a valid agent id.
-        TypeError: ``root`` is neither a text nor a path, or an option is unknown.
+        TypeError: an option has another type, or is unknown.
         ValueError: a plugin is not installed or does not take an option; ``timeout`` is not a positive number.
     """
 
@@ -98,8 +98,7 @@ class AgentMemoryURLFileSystem(AgentMemoryFileSystem, metaclass=_OnePerOptions):
         timeout: float | None = None,
         plugins: Mapping[str, Mapping[str, object]] | None = None,
     ) -> None:
-        if not isinstance(root, str | os.PathLike):
-            raise TypeError(f"root must be a path or a URL, not {type(root).__name__}")
+        _check(root, root_options, read_only, plugins)
         enabled = plugins_from() if plugins is None else plugins_of(plugins)
         try:
             memory = _opened(root, agent, storage_options=root_options, plugins=enabled, actor=actor, timeout=timeout)
@@ -135,6 +134,23 @@ class AgentMemoryURLFileSystem(AgentMemoryFileSystem, metaclass=_OnePerOptions):
         """As `to_dict`, in JSON."""
         self.__reduce_ex__(2)
         return AbstractFileSystem.to_json(self, **options)
+
+
+def _check(root: object, root_options: object, read_only: object, plugins: object) -> None:
+    if not isinstance(root, str | os.PathLike):
+        raise TypeError(f"root must be a path or a URL, not {type(root).__name__}")
+    if not isinstance(root_options, Mapping | None):
+        raise TypeError(f"root_options must be a mapping, not {type(root_options).__name__}")
+    if not isinstance(read_only, bool):
+        raise TypeError(f"read_only must be True or False, not {type(read_only).__name__}")
+    if plugins is not None and not _is_table_of_tables(plugins):
+        raise TypeError("plugins must be a mapping of the plugins' names to mappings of their options")
+
+
+def _is_table_of_tables(value: object) -> bool:
+    return isinstance(value, Mapping) and all(
+        isinstance(options, Mapping) for options in cast("Mapping[str, object]", value).values()
+    )
 
 
 def _reopened(options: dict[str, Any]) -> AgentMemoryURLFileSystem:

@@ -248,10 +248,11 @@ def encode_segment(text: str, suffix: str = "") -> str:
 
     Args:
         text: any str, also with lone surrogates.
-        suffix: the end of the segment, for example ``.json``.
+        suffix: the end of the segment, for example ``.json``. It is not encoded, so the segments of one directory
+            need the same suffix: the text ``a.md`` has the segment of the text ``a`` with the suffix ``.md``.
 
     Raises:
-        InvalidPathError: ``text`` is not a str, or no segment can end with ``suffix``.
+        InvalidPathError: ``text`` or ``suffix`` is not a str, or no segment can end with ``suffix``.
     """
     segment = segments.encoded(_plain(text))
     room = MAX_SEGMENT_BYTES - len(_plain(suffix).encode(errors="replace"))
@@ -269,9 +270,9 @@ def decode_segment(segment: str, suffix: str = "") -> str:
     Raises:
         InvalidPathError: `encode_segment` never returns this segment, or it contains only a digest of its text.
     """
-    name = _plain(segment)
-    body = name.removesuffix(suffix)
-    if not name.endswith(suffix) or (text := segments.decoded(body)) is None:
-        rule = "hashed" if name.endswith(suffix) and segments.hashed_digest(body) else "not-encoded"
+    name, end = _plain(segment), _plain(suffix)
+    body = name.removesuffix(end)
+    if not name.endswith(end) or (text := segments.decoded(body)) is None:
+        rule = "hashed" if name.endswith(end) and segments.hashed_digest(body) else "not-encoded"
         raise InvalidPathError(f"{shown(name)} is refused: {RULES[rule]}", rule, "", shown(name))
     return text

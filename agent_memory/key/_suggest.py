@@ -31,7 +31,7 @@ _BETWEEN_WORDS = re.compile(r"(?<=\w)" + _grammar.PUNCTUATION.pattern + r"(?=\w)
 def shown(text: object) -> str:
     """Return a refused text for a message: escaped to ASCII and cut to 80 characters."""
     if not isinstance(text, str):
-        return f"a {type(text).__name__}"
+        return f"a value of type {type(text).__name__}"
     return ascii(str.__str__(text)[:_SHOWN]) + ("..." if len(text) > _SHOWN else "")
 
 

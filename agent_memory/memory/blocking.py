@@ -53,7 +53,8 @@ class AgentMemory(ReadingCalls):
             expected_sha256: the SHA-256 of the content to replace; the file is read to compare it.
             expected_version: the version to replace: `WriteResult.version`, or `Entry.version` where the storage has
                 versions (S3). No content is read. ``ANY`` is no precondition. A version of another file or another
-                storage is a `ConflictError`.
+                storage is a `ConflictError`. Local disk and memory have no versions: there a version is the digest of
+                the content, so a file that was changed and changed back has the expected version.
             idempotency_key: 1 to 128 characters that name this call, in this agent's tree: a call with the same key is
                 made at most once, also if other processes repeat it. The repeated call waits for the first one if
                 that is under way, and returns its result without ``version``. See `with_idempotency_window`.

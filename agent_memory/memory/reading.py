@@ -132,7 +132,7 @@ class ReadingCalls(View):
         return step(self._tree.exists(self._run, path))
 
     def is_directory(self, path: str) -> bool:
-        """Whether there are files below this name; always True for ``""``, the whole tree."""
+        """Whether there are files below this name, also files that this view hides; True for ``""``, the whole tree."""
         return step(self._tree.is_directory(self._run, path))
 
     def _map(self, function: Callable[[T], Coroutine[Any, Any, U]], items: Iterable[T]) -> Sequence[U]:

@@ -106,7 +106,7 @@ def _is_after(entry: Entry, path: str) -> bool:
 
 
 def _position(after: str) -> tuple[str, int]:
-    path, _, line = after.rpartition(":")
+    path, _, line = after.rpartition(":") if isinstance(after, str) else ("", "", "")
     if not path or not line.isdecimal() or len(line) > _LONGEST_NUMBER:
         raise ValueError("after must be the position of a match as an answer gives it, path:line")
     return path, int(line)
@@ -118,10 +118,12 @@ def _matches(entry: Entry, glob: str | None) -> bool:
 
 def _check(glob: str | None, context: int, max_results: int | None) -> None:
     if glob is not None:
+        if not isinstance(glob, str):
+            raise ValueError(f"glob must be a str, not {type(glob).__name__}")
         require_possible(glob, of_names="/" not in glob, called="glob")
-    if not isinstance(context, int) or not 0 <= context <= MAX_CONTEXT:
+    if type(context) is not int or not 0 <= context <= MAX_CONTEXT:
         raise ValueError(f"context must be 0 to {MAX_CONTEXT}")
-    if max_results is not None and (not isinstance(max_results, int) or not 1 <= max_results <= MAX_RESULTS):
+    if max_results is not None and (type(max_results) is not int or not 1 <= max_results <= MAX_RESULTS):
         raise ValueError(f"max_results must be 1 to {MAX_RESULTS}")
 
 

@@ -33,13 +33,20 @@ def test_the_policy_of_an_agent_allows_its_objects_and_listings_of_its_prefix(ru
             {
                 "Effect": "Allow",
                 "Action": ["s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"],
-                "Resource": ["arn:aws:s3:::my-bucket/memories/agent_memory/agent-1/*"],
+                "Resource": [
+                    "arn:aws:s3:::my-bucket/memories/agent_memory/agent-1/*",
+                    "arn:aws:s3:::my-bucket/memories/.agent-memory/receipts/agent-1/*",
+                ],
             },
             {
                 "Effect": "Allow",
                 "Action": ["s3:ListBucket"],
                 "Resource": ["arn:aws:s3:::my-bucket"],
-                "Condition": {"StringLike": {"s3:prefix": ["memories/agent_memory/agent-1/*"]}},
+                "Condition": {
+                    "StringLike": {
+                        "s3:prefix": ["memories/agent_memory/agent-1/*", "memories/.agent-memory/receipts/agent-1/*"]
+                    }
+                },
             },
         ],
     }
@@ -52,13 +59,17 @@ def test_without_an_agent_the_policy_is_that_of_the_service(run: Run) -> None:
 
 
 def test_the_default_agents_policy_is_printed_only_if_the_agent_is_named(run: Run) -> None:
-    assert patterns(policy(run, "--url", URL, "--agent", "default"))[1] == ["memories/agent_memory/default/*"]
+    assert patterns(policy(run, "--url", URL, "--agent", "default"))[1] == [
+        "memories/agent_memory/default/*",
+        "memories/.agent-memory/receipts/default/*",
+    ]
 
 
 @pytest.mark.parametrize("url", ["s3://my-bucket", "s3://my-bucket/", "S3://my-bucket//"])
 def test_a_bucket_without_prefix_is_a_root(run: Run, url: str) -> None:
     resources, prefixes = patterns(policy(run, "--url", url, "--agent", "ann"))
-    assert (resources, prefixes) == (["arn:aws:s3:::my-bucket/agent_memory/ann/*"], ["agent_memory/ann/*"])
+    assert prefixes == ["agent_memory/ann/*", ".agent-memory/receipts/ann/*"]
+    assert resources == [f"arn:aws:s3:::my-bucket/{prefix}" for prefix in prefixes]
 
 
 def test_slashes_around_the_prefix_are_ignored(run: Run) -> None:
@@ -69,8 +80,8 @@ def test_slashes_around_the_prefix_are_ignored(run: Run) -> None:
 
 def test_iam_wildcards_and_variables_in_names_are_escaped(run: Run) -> None:
     resources, prefixes = patterns(policy(run, "--url", "s3://my-bucket/a*b/${aws:username}/$", "--agent", "ann"))
-    assert prefixes == ["a${*}b/${$}{aws:username}/${$}/agent_memory/ann/*"]
-    assert resources == [f"arn:aws:s3:::my-bucket/{prefixes[0]}" for _ in resources]
+    assert prefixes[0] == "a${*}b/${$}{aws:username}/${$}/agent_memory/ann/*"
+    assert resources == [f"arn:aws:s3:::my-bucket/{prefix}" for prefix in prefixes]
 
 
 def test_the_url_may_come_from_the_environment(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

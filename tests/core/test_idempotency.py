@@ -182,12 +182,13 @@ def test_a_refused_call_frees_its_key(root: Root, name: str) -> None:
         assert content(memory) == call.after
 
 
-def test_the_exception_of_an_edits_function_frees_its_key(root: Root) -> None:
+@pytest.mark.parametrize("error", [LookupError, KeyboardInterrupt, SystemExit])
+def test_the_exception_of_an_edits_function_frees_its_key(root: Root, error: type[BaseException]) -> None:
     def fail(text: str) -> str:
-        raise LookupError(text)
+        raise error(text)
 
     with ready(root, CALLS["edit"]) as memory:
-        with pytest.raises(LookupError):
+        with pytest.raises(error):
             memory.edit("file", fail, idempotency_key="k")
         memory.edit("file", plus, idempotency_key="k")
         assert memory.read("file") == "old\n+\n"
@@ -278,7 +279,7 @@ class Flaky(MemoryBackend):
         self.applies = True
 
     def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
-        faults = self.faults["receipt" if key.base == ".agent-memory" else "file"]
+        faults = self.faults["receipt" if key.base.startswith(".agent-memory") else "file"]
         fault = faults.pop(0) if faults else None
         if fault and not (self.applies and isinstance(fault, OutcomeUnknownError)):
             raise fault
@@ -331,7 +332,7 @@ def test_a_claim_that_cannot_be_stored_makes_no_change() -> None:
 def test_a_result_that_cannot_be_stored_is_returned_once_and_unknown_later(caplog: pytest.LogCaptureFixture) -> None:
     class Ending(Flaky):
         def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
-            if isinstance(when, Version) and key.base == ".agent-memory":
+            if isinstance(when, Version) and key.base.startswith(".agent-memory"):
                 raise WriteError("the disk is full")
             return super().write(key, data, when)
 
@@ -510,6 +511,17 @@ def planted(backend: MemoryBackend, count: int) -> None:
         backend.write(receipt_key(None, given), receipt.to_bytes())
 
 
+def test_a_sweep_remembers_a_bounded_number_of_agents(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agent_memory.core.idempotency._MOST_AGENTS", 3)
+    backend = MemoryBackend()
+    service = AgentMemoryService(backend)
+    for turn in range(2):
+        for number in range(10):
+            memory = service.agent(f"agent-{number}").with_idempotency_window(1e-6)
+            memory.append("file", "x", idempotency_key=f"{turn}")
+            assert len(memory._tree.window.sweep._found) <= 3
+
+
 def test_without_conditional_deletes_expired_receipts_stay() -> None:
     class Obstore(MemoryBackend):
         refused = 0
@@ -565,7 +577,7 @@ def test_a_call_that_takes_longer_than_the_window_is_made_once() -> None:
 def test_a_receipt_without_a_free_name_refuses_the_call_at_once(tmp_path: Path, taken: str) -> None:
     top = tmp_path / ".agent-memory"
     if taken == "name":
-        directory = top / receipt_key(None, IdempotencyKey("k")).path
+        directory = tmp_path / receipt_key(None, IdempotencyKey("k")).storage
         directory.mkdir(parents=True)
         (directory / "file").write_text("x")
     else:

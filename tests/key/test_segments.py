@@ -149,6 +149,7 @@ def test_a_name_that_encodes_no_text_is_refused(segment: str) -> None:
         decode_segment(segment)
 
 
-def test_a_name_without_the_suffix_is_refused() -> None:
+@pytest.mark.parametrize("suffix", [".json", 7, None])
+def test_a_name_without_the_suffix_is_refused(suffix: str) -> None:
     with pytest.raises(InvalidPathError):
-        decode_segment("a.md", ".json")
+        decode_segment("a.md", suffix)

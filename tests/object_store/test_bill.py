@@ -139,6 +139,21 @@ def test_a_call_with_an_idempotency_key_costs_two_requests_more(opened: Callable
     assert cost(lambda: memory.append("ready.md", "y")) == {"PUT": 1}, "without a key"
 
 
+@pytest.mark.parametrize("engine", ["s3fs"], indirect=True)
+def test_a_forget_costs_a_request_for_each_receipt(opened: Callable[[], AgentMemory], cost: Cost) -> None:
+    memory = opened()
+    for name in ("plain.md", "keyed.md"):
+        memory.write(name, "x")
+    memory.forget("nothing.md")  # makes the first-time requests
+    one = {"VERSIONS": 2, "UPLOADS": 1, "DELETE": 1}
+    assert cost(lambda: memory.forget("plain.md")) == one | {"LIST": 1}
+    for number in range(3):
+        memory.append("keyed.md", "x", idempotency_key=f"{number}")
+        memory.append("kept.md", "x", idempotency_key=f"kept {number}")
+    four = {request: 4 * count for request, count in one.items()}
+    assert cost(lambda: memory.forget("keyed.md")) == four | {"LIST": 1, "GET": 6}, "the file and its three receipts"
+
+
 def test_reading_the_tail_of_a_history_costs_one_ranged_request(opened: Callable[[], AgentMemory], cost: Cost) -> None:
     memory = opened()
     conversation = ConversationMemory(memory)

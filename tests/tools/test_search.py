@@ -236,6 +236,20 @@ def test_an_argument_out_of_bounds_is_refused(memory: AgentMemory, options: dict
     assert refused(MemorySearch(memory).call(arguments)) == f"Error: {message}"
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"context": True}, "context must be 0 to 10"),
+        ({"max_results": True}, "max_results must be 1 to 200"),
+        ({"glob": 5}, "glob must be a str, not int"),
+        ({"after": 5}, "after must be the position of a match"),
+    ],
+)
+def test_an_argument_of_another_type_is_refused(memory: AgentMemory, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        MemorySearch(memory).search("x", **options)
+
+
 @pytest.mark.parametrize("path", ["../other", "/etc", "notes/../..", "a:b/c"])
 def test_a_path_outside_the_memory_is_refused(memory: AgentMemory, path: str) -> None:
     with pytest.raises(InvalidPathError):

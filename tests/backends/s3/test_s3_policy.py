@@ -91,6 +91,11 @@ def use_every_operation(memory: AgentMemory) -> None:
     memory.delete_tree("moved")
     memory.create("moved", "SeaweedFS keeps an emptied directory, which the backend removes first")
     memory.delete("moved")
+    keyed = memory.with_idempotency_window(1e-6)
+    for number in range(2):
+        keyed.append("keyed.md", "x", idempotency_key=f"{number}")  # the second call deletes the receipt of the first
+    memory.delete("keyed.md", idempotency_key="delete")
+    memory.delete("keyed.md", idempotency_key="delete")
 
 
 def test_an_agent_can_do_everything_in_its_own_tree(world: World) -> None:
@@ -114,6 +119,7 @@ OPERATIONS: dict[str, Callable[[AgentMemory], object]] = {
     "copy": lambda memory: memory.copy(NOTES, "new.md"),
     "delete": lambda memory: memory.delete(NOTES),
     "delete a tree": lambda memory: memory.delete_tree("d"),
+    "append with a key": lambda memory: memory.append(NOTES, "x", idempotency_key="k"),
 }
 
 
@@ -151,6 +157,10 @@ REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
     "list an empty prefix": ("list_objects_v2", {"Prefix": ""}),
     "list no prefix": ("list_objects_v2", {}),
     "write the audit log": ("put_object", {"Key": "{root}/.agent-memory/audit/2026-01-01.jsonl", "Body": b"forged"}),
+    "read a receipt": ("get_object", {"Key": "{root}/.agent-memory/receipts/{agent}/" + "0" * 64}),
+    "forge a receipt": ("put_object", {"Key": "{root}/.agent-memory/receipts/{agent}/" + "0" * 64, "Body": b"x"}),
+    "list receipts": ("list_objects_v2", {"Prefix": "{root}/.agent-memory/receipts/{agent}/"}),
+    "list the receipts of all agents": ("list_objects_v2", {"Prefix": "{root}/.agent-memory/receipts/"}),
     "list the audit log": ("list_objects_v2", {"Prefix": "{root}/.agent-memory/"}),
     "list versions": ("list_object_versions", {"Prefix": "{other}"}),
 }
@@ -160,7 +170,7 @@ REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
 @pytest.mark.parametrize("request_", REQUESTS)
 def test_no_request_without_the_library_reaches_another_agent(world: World, agent: str, request_: str) -> None:
     method, options = REQUESTS[request_]
-    names = {"root": world.root, "own": world.tree("ann"), "other": world.tree(agent)}
+    names = {"root": world.root, "own": world.tree("ann"), "other": world.tree(agent), "agent": agent}
     given = {name: value.format(**names) if isinstance(value, str) else value for name, value in options.items()}
     before = world.files()
     with pytest.raises(world.bare.exceptions.ClientError) as denied:
