@@ -72,26 +72,37 @@ def test_an_append_to_a_large_file_costs_the_documented_requests(ministack: S3Se
     assert first == {"GET": 2, **second}
 
 
-def test_a_failed_append_leaves_no_upload(ministack: S3Server) -> None:
+@pytest.mark.parametrize(
+    ("operation", "fault", "error", "message"),
+    [
+        ("COMPLETE UPLOAD", "409", ConflictError, "lost races; nothing was written"),
+        ("PUT PART", "500", AppendError, "S3 answered InternalError"),
+        ("COPY PART", "hangs", AppendError, "no answer in time"),
+    ],
+)
+def test_a_failed_append_leaves_no_upload(
+    ministack: S3Server, operation: str, fault: Fault, error: type[Exception], message: str
+) -> None:
     url = ministack.new_url()
     before = put_large(ministack, url)
+    begun = 0
+
+    def choose(name: str) -> Fault | None:
+        nonlocal begun
+        begun += name == "BEGIN UPLOAD"
+        return fault if name == operation else None
+
     with Proxy(ministack.endpoint) as proxy:
-        with AgentMemory.open(url, storage_options=ministack.through(proxy)) as patient:
-            patient.append("log.md", LINE)  # makes the first-time requests before the short timeout
+        with AgentMemory.open(url, storage_options=ministack.through(proxy)) as memory:
+            memory.append("log.md", LINE)  # makes the first-time requests before the short timeout
             before += LINE.encode()
-            memory = patient.with_timeout(5)
-            proxy.choose = lambda operation: "409" if operation == "COMPLETE UPLOAD" else None
-            with pytest.raises(ConflictError, match="lost races; nothing was written"):
-                memory.append("log.md", LINE)
-            proxy.choose = lambda operation: "500" if operation == "PUT PART" else None
-            with pytest.raises(AppendError, match="S3 answered InternalError"):
-                memory.append("log.md", LINE)
-            proxy.choose = lambda operation: "hangs" if operation == "COPY PART" else None
-            with pytest.raises(AppendError, match="no answer in time"):
-                memory.append("log.md", LINE)  # the upload is aborted when the memory closes, at the latest
+            proxy.choose = choose
+            with pytest.raises(error, match=message):
+                memory.with_timeout(5).append("log.md", LINE)  # the upload is aborted at the close, at the latest
             proxy.choose = lambda _: None
             assert memory.read_bytes("log.md") == before
-    assert uploads(ministack, url) == 0
+    cut = begun > 1  # each lost race begins an upload, and the timeout may end the request that begins the last one
+    assert uploads(ministack, url) <= cut
 
 
 def test_an_upload_whose_completion_answer_is_lost_is_recognised_as_complete(ministack: S3Server) -> None:

@@ -109,7 +109,7 @@ def test_a_failed_write_leaves_no_file_and_no_upload(ministack: S3Server, proxy:
         for operation in ("PUT PART", "COMPLETE UPLOAD"):
             proxy.choose = lambda name, failing=operation: "503" if name == failing else None  # type: ignore[misc]
             with pytest.raises((WriteError, OutcomeUnknownError)):
-                write(memory.with_timeout(1), "large.bin")
+                write(memory.with_timeout(3), "large.bin")
         proxy.choose = lambda _: None
         with pytest.raises(OSError, match="the source is gone"):
             memory.write_blocks("large.bin", fails(), len(DATA))
