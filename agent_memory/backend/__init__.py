@@ -29,6 +29,7 @@ from agent_memory.backend._deadline import (
     deadline_scope,
     default_seconds,
     renewed_deadline,
+    restore_deadline,
 )
 from agent_memory.backend._helpers import (
     ContentVersion,
@@ -132,6 +133,7 @@ __all__ = [
     "refuse_larger_read",
     "renewed_deadline",
     "require",
+    "restore_deadline",
     "storage_failure",
     "taken_name",
     "translating",

@@ -26,6 +26,10 @@ _default = DEFAULT_SECONDS
 _current: ContextVar[Deadline | None] = ContextVar("agent_memory_deadline", default=None)
 
 
+restore_deadline = _current.set
+"""Set the deadline without a scope: after an error, to what it was before."""
+
+
 def current_deadline() -> Deadline | None:
     """Return the deadline of the current operation; None if it has none."""
     return _current.get()

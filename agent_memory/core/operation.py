@@ -14,7 +14,15 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar, cast
 
-from agent_memory.backend import AnyBackend, Backend, Deadline, Uncopied, deadline_scope
+from agent_memory.backend import (
+    AnyBackend,
+    Backend,
+    Deadline,
+    Uncopied,
+    current_deadline,
+    deadline_scope,
+    restore_deadline,
+)
 from agent_memory.core import tree_flows
 from agent_memory.core.actor import NO_ACTOR, Actor, current_actor
 from agent_memory.core.flows import Effect
@@ -243,7 +251,14 @@ class Scope(Uncopied):
         if unseen is not None:
             await call.run.offload(lambda: call.ask(lambda: self.hooks.call_size_guards(call.operation, unseen)))
         call.at_work = True
-        call.effect = await (flow(call) if self.timeout is None else self._in_time(self.timeout, flow, call))
+        before = current_deadline()
+        try:
+            call.effect = await (flow(call) if self.timeout is None else self._in_time(self.timeout, flow, call))
+        except GeneratorExit:
+            raise  # the coroutine was abandoned, and this may be another context
+        except BaseException:
+            restore_deadline(before)  # a signal may interrupt a scope before its block begins, or when it has ended
+            raise
 
     async def _in_time(self, seconds: float, flow: Flow, call: Call) -> Effect:
         with deadline_scope(Deadline(seconds, call.run.now() + seconds)):

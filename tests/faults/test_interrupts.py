@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from agent_memory import AgentMemory, AgentMemoryError
+from agent_memory.backend import current_deadline, restore_deadline
 from agent_memory_local import _locks
 from agent_memory_local._descriptor import Descriptor
 from tests.faults import page
@@ -105,6 +106,9 @@ def interrupted(operation: Operation, place: Place, at: int, results: Results) -
     memory = AgentMemory.open(place.root)
     where = interrupted_where(at, partial(operation.run, memory))
     faults = after_a_kill(place, operation, Report(0))  # uses another memory on the same root
+    if deadline := current_deadline():
+        restore_deadline(None)
+        faults.append(f"its deadline of {deadline.seconds} s applies to later calls")
     with suppress(AgentMemoryError):
         memory.exists("other.md")  # this memory must still work, too
     memory.close()
