@@ -30,8 +30,8 @@ class SqliteBackend(backend.BlockingBackend):
 
     def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
         with self._begun(key, errors.WriteError, when) as (db, _):
-            if db.execute(_TAKEN, {"top": key.storage + "/"}).fetchone():
-                raise backend.taken_name(key)
+            if taken := db.execute(_TAKEN, {"top": (top := key.storage + "/")}).fetchone():
+                raise backend.taken_name(key, "directory" if taken[0].startswith(top) else "file_above")
             return Version(str(db.execute(_WRITE, [key.storage, data]).lastrowid))
 
     def delete(self, key: Key, when: ReadWhen = ANY) -> None:
