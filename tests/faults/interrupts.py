@@ -12,6 +12,7 @@ The garbage collector is off while a call is traced, because it would also final
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -66,6 +67,17 @@ def interrupted_at(place: int, call: Callable[[], object]) -> bool:
 def handled_at(place: int, call: Callable[[], object], handler: Callable[[], object]) -> None:
     """Run a call, and at a place a handler that returns normally."""
     _traced(call, place, [], handler)
+
+
+def closed_below(directory: Path) -> list[str]:
+    """Close the files below a directory that this process has still open, and return their names."""
+    found = []
+    for path in list(Path("/proc/self/fd").iterdir()):
+        with suppress(FileNotFoundError):
+            if (target := path.readlink()).is_relative_to(directory):
+                found.append(str(target.relative_to(directory)))
+                os.close(int(path.name))
+    return found
 
 
 def _interrupting() -> None:

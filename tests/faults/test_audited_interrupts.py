@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from agent_memory import AgentMemory
 from agent_memory.audit import facts_of, log_at, verify
 from tests.faults import page
-from tests.faults.interrupts import count_places, interrupted_at
+from tests.faults.interrupts import closed_below, count_places, interrupted_at
 from tests.faults.judging import Place, audit
 from tests.faults.operations import CHANGES, Operation, Tree
 from tests.faults.page import Results
@@ -50,6 +51,8 @@ def tried(base: Path, operation: Operation, at: int) -> tuple[int, list[str]]:
     faults = [] if verdict.is_intact and verdict.writers == 1 else [f"place {at}: the log: {verdict}"]
     if changed and not told >= {"intent", "operation"}:
         faults.append(f"place {at}: changed something, and the log has {told}")
+    gc.collect()
+    closed_below(base)
     place.remove()
     return places, faults
 

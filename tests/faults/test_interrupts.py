@@ -19,7 +19,7 @@ from agent_memory_local import _locks
 from agent_memory_local._descriptor import Descriptor
 from tests.faults import page
 from tests.faults.interrupts import Place as Where
-from tests.faults.interrupts import count_places, interrupted_where
+from tests.faults.interrupts import closed_below, count_places, interrupted_where
 from tests.faults.judging import Place, after_a_kill, in_memory_after_a_kill
 from tests.faults.operations import OPERATIONS, Operation
 from tests.faults.page import Results
@@ -113,7 +113,7 @@ def interrupted(operation: Operation, place: Place, at: int, results: Results) -
         memory.exists("other.md")  # this memory must still work, too
     memory.close()
     gc.collect()
-    if left := opened_below(place.base):
+    if left := closed_below(place.base):
         results.opened.passed += 1
         faults += [] if where is not None and is_unpromised(where) else [f"open: {left}"]
     results.opened.tried += 1
@@ -125,16 +125,6 @@ def is_unpromised(where: Where) -> bool:
     """Whether no code of this package could close the descriptor at this place; see the page."""
     opens = where.called in ("open", "partial", "syscall") and where.event == "c_return"
     return opens or where.file == "_descriptor.py" or where.called == "close" or where.function == "close"
-
-
-def opened_below(directory: Path) -> list[str]:
-    """The files below a directory that this process has open."""
-    found = []
-    for path in Path("/proc/self/fd").iterdir():
-        with suppress(FileNotFoundError):
-            if (target := path.readlink()).is_relative_to(directory):
-                found.append(str(target.relative_to(directory)))
-    return found
 
 
 @pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)

@@ -36,6 +36,13 @@ asyncio.run(serve_stdio(server, max_line_bytes=int(sys.argv[1])))
 """
 
 
+def _is_ready(descriptor: int, event: int, seconds: float) -> bool:
+    """Whether a descriptor is ready in time; `select.select` takes no number above 1023."""
+    poll = select.poll()
+    poll.register(descriptor, event)
+    return bool(poll.poll(seconds * 1000))
+
+
 class Lines:
     """A server's stdin and stdout, line by line."""
 
@@ -54,13 +61,13 @@ class Lines:
 
     def can_send(self, seconds: float) -> bool:
         """Whether the server has read all sent bytes within the given seconds."""
-        return bool(select.select([], [self._in], [], seconds)[1])
+        return _is_ready(self._in, select.POLLOUT, seconds)
 
     def receive(self) -> dict[str, Any]:
         """The next message of the server; fails after a timeout."""
         deadline = time.monotonic() + _SECONDS
         while b"\n" not in self._rest:
-            assert select.select([self._out], [], [], max(0, deadline - time.monotonic()))[0], "there is no answer"
+            assert _is_ready(self._out, select.POLLIN, max(0, deadline - time.monotonic())), "there is no answer"
             block = os.read(self._out, 1 << 20)
             assert block, "the server ended"
             self._rest += block
