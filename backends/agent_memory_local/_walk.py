@@ -144,7 +144,10 @@ class Walker(Uncopied):
         return root
 
     def _walked(self, key: Key, walk: Callable[[int], int]) -> Descriptor:
-        base = Descriptor(os.open(self._base, _DIRECTORY))
+        try:
+            base = Descriptor(os.open(self._base, _DIRECTORY))
+        except NotADirectoryError:
+            raise NotADirectoryError(errno.ENOTDIR, "the root is not a directory") from None
         if not self._names:
             return base
         try:

@@ -21,6 +21,7 @@ from agent_memory import (
     AppendError,
     ConflictError,
     FileAlreadyExistsError,
+    FileOperationError,
     OutcomeUnknownError,
     ReadError,
     WriteError,
@@ -261,6 +262,15 @@ def test_durability_process_calls_no_fsync(root: Path, monkeypatch: pytest.Monke
     memory.create("a/c.md", "z")
     memory.delete("a/c.md")
     assert memory.read("a/b.md") == "xy"
+
+
+def test_a_root_that_is_a_file_is_told(tmp_path: Path) -> None:
+    (tmp_path / "root").write_text("a file")
+    with AgentMemory.open(tmp_path / "root") as memory:
+        for call in (lambda: memory.read("a.md"), lambda: memory.write("a.md", "x"), memory.list):
+            with pytest.raises(FileOperationError, match="the root is not a directory"):
+                call()
+    assert (tmp_path / "root").read_text() == "a file"
 
 
 def test_no_error_message_contains_a_host_path(root: Path) -> None:
