@@ -125,8 +125,10 @@ class LogLocation(NamedTuple):
         """Only the first part if one request can find it, else all parts."""
         if self.name is None:
             page = self.store.list(self.directory, limit=1)
-            if not page.entries or self.place(page.entries[0].key):
-                return [entry.key for entry in page.entries]
+            if page.entries and self.place(page.entries[0].key):
+                return [page.entries[0].key]
+            if not page.entries and page.next is None:
+                return []
         return self.parts()
 
     def blocks(self, part: Key, reader: Reader | None = None) -> Iterator[bytes]:

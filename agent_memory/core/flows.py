@@ -105,8 +105,14 @@ async def exists(store: Backend, run: Run, key: Key) -> Effect:
 
 
 async def is_directory(store: Backend, run: Run, key: Key) -> bool:
-    """Whether there are files below a name."""
-    return bool((await run.call(store.list, key, limit=1)).entries)
+    """Whether there are files below a name.
+
+    The first name may be no valid key, for example a temporary name of another process; then more names are read.
+    """
+    page = await run.call(store.list, key, limit=1)
+    while not page.entries and page.next is not None:
+        page = await run.call(store.list, key, after=page.next)
+    return bool(page.entries)
 
 
 async def write(store: Backend, run: Run, key: Key, data: bytes, expected: Precondition = ANY_STATE) -> Effect:

@@ -215,6 +215,17 @@ def test_records_on_s3_are_batched_until_the_service_is_closed(ministack: S3Serv
     assert intact(url, ministack).records == 21
 
 
+def test_a_log_on_s3_has_records_also_if_the_first_name_beside_them_is_no_key(ministack: S3Server) -> None:
+    url = ministack.new_url()
+    assert log_at(url, ministack.options).is_keyed() is None
+    with AuditPlugin(url, storage_options=ministack.options) as audit:
+        with AgentMemoryService("memory://", plugins=[audit]) as service:
+            service.append_to_memory_file("bob", "log.md", "x\n")
+    directory = objects(url, ministack)[0].rpartition("/")[0]
+    ministack.client("s3").put_object(Bucket="memories", Key=f"{directory}/.0.agent-memory-tmp", Body=b"")
+    assert log_at(url, ministack.options).is_keyed() is False
+
+
 def test_records_on_s3_are_written_by_a_timer(ministack: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit_module, "FLUSH_SECONDS", 0.05)
     url, flushed = ministack.new_url(), threading.Event()

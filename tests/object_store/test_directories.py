@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
+from agent_memory import AgentMemory
 from agent_memory.object_store.directories import KnownDirectories
+from tests.support.servers import S3Server, by_both_engines
 
 
 def test_an_emptied_directory_leaves_the_cache_with_everything_below_it() -> None:
@@ -28,3 +32,17 @@ def test_the_cache_keeps_only_the_most_recently_used_directories() -> None:
     assert known.children(("base", "used")) == set()
     assert ("base", "0") not in known
     assert ("base", "1999") in known
+
+
+@by_both_engines
+def test_a_directory_exists_also_if_its_first_name_is_no_key(ministack: S3Server, engine: str) -> None:
+    server, url = ministack.by(engine), ministack.new_url()
+    prefix = url.removeprefix("s3://memories/")
+    with AgentMemory.open(url, storage_options=server.options) as memory, closing(ministack.client("s3")) as s3:
+        memory.write("d/kept.md", "x")
+        for name in ("d/.0.agent-memory-tmp", "d/.1.agent-memory-tmp", "only/.0.agent-memory-tmp"):
+            s3.put_object(
+                Bucket="memories", Key=f"{prefix}/{name}", Body=b""
+            )  # as another process that tries the store
+        assert memory.is_directory("d")
+        assert not memory.is_directory("only")
