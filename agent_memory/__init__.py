@@ -31,7 +31,7 @@ from agent_memory.errors import (
 )
 from agent_memory.hookspecs import Operation, Outcome, hookimpl
 from agent_memory.key import agent_id, decode_segment, encode_segment, external_id
-from agent_memory.memory import AgentMemory, AsyncAgentMemory, TreeResult, WriteResult
+from agent_memory.memory import AgentMemory, AsyncAgentMemory, EditResult, TreeResult, WriteResult
 from agent_memory.service import AgentMemoryService, AsyncAgentMemoryService
 
 __all__ = [
@@ -46,6 +46,7 @@ __all__ = [
     "BackendNotAvailableError",
     "Capabilities",
     "ConflictError",
+    "EditResult",
     "Entry",
     "FileAlreadyExistsError",
     "FileOperationError",

@@ -13,7 +13,8 @@ from agent_memory.backend import AnyBackend, BlockingBackend, Capabilities, Entr
 from agent_memory.core.actor import Actor, current_actor
 from agent_memory.core.hooks import Hooks
 from agent_memory.core.idempotency import Window
-from agent_memory.core.tree import Tree, TreeResult, WriteResult, checked_timeout
+from agent_memory.core.results import TreeResult, WriteResult
+from agent_memory.core.tree import Tree, checked_timeout
 from agent_memory.errors import AgentMemoryFileNotFoundError, FileOperationError, InvalidAgentIdError, InvalidPathError
 from agent_memory.key import AGENTS, Key
 from agent_memory.memory import AgentMemory, AsyncAgentMemory

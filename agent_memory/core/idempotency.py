@@ -205,6 +205,22 @@ class _Claim:
         return self._call.time + self._call.run.now() - self._call.started
 
 
+async def receipt_of_edit(call: Call, given: IdempotencyKey) -> Receipt | None:
+    """Return the receipt of a finished edit with this idempotency key; None if no edit with it has finished.
+
+    Raises:
+        ConflictError: the key belongs to another call: its kind, fingerprint or directory is different.
+    """
+    key = receipt_key(call.agent, given)
+    snapshot = await read_if_present(call.store, call.run, key)
+    found = Receipt.parse(key, snapshot.data) if snapshot else None
+    if found is None or found.expires <= call.time:
+        return None
+    if not (found.is_of(given, "edit", found.path, b"") and is_at_or_below(found.path, call.key.path)):
+        raise ConflictError("the idempotency key belongs to another call")
+    return found if found.done else None
+
+
 async def forget_receipts(call: Call) -> None:
     """Erase the receipts of calls on a file, or on all files of a directory."""
     store, run, directory = call.store, call.run, receipts_of(call.agent)

@@ -60,6 +60,7 @@ class Receipt:
         until: when the call that wrote the receipt gives up.
         expires: when the idempotency key may be used for another call.
         done: whether the call is done; the other attributes are its result.
+        existed: whether an edit found its file; None for other calls.
     """
 
     kind: str
@@ -72,6 +73,7 @@ class Receipt:
     size: int | None = None
     digest: str | None = None
     files: int | None = None
+    existed: bool | None = None
 
     @staticmethod
     def begun(given: IdempotencyKey, kind: str, path: str, content: bytes, until: float, expires: float) -> Receipt:
@@ -86,7 +88,8 @@ class Receipt:
     def finished(self, given: IdempotencyKey, effect: Effect) -> Receipt:
         """Return the receipt with the call's result."""
         digest = self._masked(given, effect.sha256) if effect.sha256 else None
-        return replace(self, done=True, size=effect.size, digest=digest, files=effect.files)
+        existed = effect.before_sha256 is not None if self.kind == "edit" else None
+        return replace(self, done=True, size=effect.size, digest=digest, files=effect.files, existed=existed)
 
     def released(self) -> Receipt:
         """Return the receipt of a call that changed nothing: expired, so that the key may be used again."""
@@ -133,6 +136,7 @@ def _is_receipt(receipt: Receipt) -> bool:
         and all(isinstance(time, float) and math.isfinite(time) for time in (receipt.until, receipt.expires))
         and all(number is None or (type(number) is int and number >= 0) for number in (receipt.size, receipt.files))
         and isinstance(receipt.done, bool)
+        and isinstance(receipt.existed, bool | None)
     )
 
 

@@ -9,24 +9,26 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import NamedTuple, TypeVar, cast
+from typing import TypeVar, cast
 
-from agent_memory.backend import ABSENT, ANY, PRESENT, AnyBackend, AppendWhen, Entry, Version
+from agent_memory.backend import ABSENT, ANY, PRESENT, AnyBackend, AppendWhen, Entry
 from agent_memory.core import editing, flows, part_flows, tree_flows
 from agent_memory.core.flows import Effect
-from agent_memory.core.idempotency import apply_once, forget_receipts
+from agent_memory.core.idempotency import apply_once, forget_receipts, receipt_of_edit
 from agent_memory.core.listed_part import WHOLE, ListedPart
 from agent_memory.core.operation import Call, Content, Flow, Scope
 from agent_memory.core.precondition import ANY_STATE, Precondition
-from agent_memory.core.receipts import IdempotencyKey
+from agent_memory.core.receipts import IdempotencyKey, Receipt
+from agent_memory.core.results import EditResult, TreeResult, WriteResult
 from agent_memory.errors import (
     AgentMemoryFileNotFoundError,
     FileAlreadyExistsError,
     InvalidContentError,
     InvalidPathError,
     ReadError,
+    without_top,
 )
 from agent_memory.hookspecs import OperationKind
 from agent_memory.key import Key, decode_segment, encode_segment, is_agent_id, segments
@@ -41,39 +43,6 @@ _TEXTS = ".texts"
 _MOST_SEPARATOR = 64
 """The maximum bytes of a separator. The limit is low because the guards of content do not see separators."""
 T = TypeVar("T")
-
-
-class WriteResult(NamedTuple):
-    """The result of a writing call.
-
-    Attributes:
-        path: the file, relative to its tree.
-        size: the file's new size in bytes.
-        sha256: the digest of the written bytes, hexadecimal: of the whole file, or of an append the appended bytes;
-            "" if an edit deleted the file.
-        version: the file's new version, for ``expected_version``; None if the storage does not tell it, as local disk
-            after an append.
-    """
-
-    path: str
-    size: int
-    sha256: str
-    version: Version | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TreeResult:
-    """The result of an operation on one file, or on all files of a directory.
-
-    Attributes:
-        path: the file or directory, relative to its tree; for rename and copy the new name.
-        files: the number of files.
-        skipped: the number of names in storage that were left unchanged because they are not valid keys.
-    """
-
-    path: str
-    files: int
-    skipped: int
 
 
 def checked_timeout(seconds: float | None, backend: AnyBackend) -> float | None:
@@ -304,6 +273,23 @@ class Tree(Scope):
             return editing.edit(c.store, c.run, c.key, changed, hooks, expected.checked(), of_none)
 
         return await self._write(run, "edit", path, self._once(flow, once))
+
+    async def edit_result(self, run: Run, once: IdempotencyKey) -> EditResult | None:
+        results: list[EditResult | None] = []
+
+        async def flow(c: Call) -> Effect:
+            given = once.checked()
+            found = await receipt_of_edit(c, given)
+            results.append(self._edit_result(found, given) if found else None)
+            return Effect()
+
+        await self.operate(run, "stat", "", flow, directory=True)
+        return results[0]
+
+    def _edit_result(self, found: Receipt, given: IdempotencyKey) -> EditResult:
+        effect = found.effect(given)
+        path = without_top(found.path, self.top.path)
+        return EditResult(path, effect.size or 0, effect.sha256 or "", bool(found.existed))
 
     async def delete(
         self, run: Run, path: str, expected: Precondition = ANY_STATE, once: IdempotencyKey | None = None

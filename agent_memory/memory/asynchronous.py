@@ -9,7 +9,8 @@ from agent_memory.backend import ANY, Entry, ReadWhen
 from agent_memory.core.listed_part import ListedPart
 from agent_memory.core.part_flows import Blocks
 from agent_memory.core.precondition import Precondition
-from agent_memory.core.tree import TreeResult, WriteResult
+from agent_memory.core.receipts import IdempotencyKey
+from agent_memory.core.results import EditResult, TreeResult, WriteResult
 from agent_memory.memory.blocking import AgentMemory
 from agent_memory.memory.view import View, as_bytes, as_text, of_bytes, of_text, once_per
 from agent_memory.reading.reader import Reader
@@ -227,6 +228,11 @@ class AsyncAgentMemory(View):
     async def stat(self, path: str) -> Entry:
         """See `AgentMemory.stat`."""
         return await self._do(lambda run: self._tree.stat(run, path))
+
+    async def edit_result(self, idempotency_key: str, *, fingerprint: str = "") -> EditResult | None:
+        """See `AgentMemory.edit_result`."""
+        once = IdempotencyKey(idempotency_key, fingerprint)
+        return await self._do(lambda run: self._tree.edit_result(run, once))
 
     async def exists(self, path: str) -> bool:
         """See `AgentMemory.exists`."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from agent_memory.backend import ANY, ReadWhen
 from agent_memory.core.part_flows import Blocks
 from agent_memory.core.precondition import Precondition
-from agent_memory.core.tree import TreeResult, WriteResult
+from agent_memory.core.results import TreeResult, WriteResult
 from agent_memory.memory.reading import ReadingCalls
 from agent_memory.memory.view import as_bytes, as_text, of_bytes, of_text, once_per
 from agent_memory.runtime.run import step

@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 
 from agent_memory.backend import Entry
 from agent_memory.core.listed_part import ListedPart
+from agent_memory.core.receipts import IdempotencyKey
+from agent_memory.core.results import EditResult
 from agent_memory.core.tree import Tree
 from agent_memory.memory.view import View
 from agent_memory.reading.reader import Reader
@@ -126,6 +128,20 @@ class ReadingCalls(View):
             AgentMemoryFileNotFoundError: no such file.
         """
         return step(self._tree.stat(self._run, path))
+
+    def edit_result(self, idempotency_key: str, *, fingerprint: str = "") -> EditResult | None:
+        """Return the result of an earlier edit with an idempotency key; None if no edit with this key has finished.
+
+        A caller that repeats a run can ask before it reads the file again. `edit` with the key gives the same answer.
+
+        Args:
+            idempotency_key: the key that `AgentMemory.edit` or `AgentMemory.edit_bytes` was given.
+            fingerprint: the fingerprint that it was given.
+
+        Raises:
+            ConflictError: the key belongs to another call: not an edit in this view, or the fingerprint is different.
+        """
+        return step(self._tree.edit_result(self._run, IdempotencyKey(idempotency_key, fingerprint)))
 
     def exists(self, path: str) -> bool:
         """Whether a file has this name; False for a directory."""

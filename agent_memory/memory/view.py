@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from agent_memory.backend import AnyBackend, BlockingBackend, Capabilities, Uncopied
 from agent_memory.core.actor import Actor
@@ -19,6 +19,9 @@ from agent_memory.core.tree_flows import AT_ONCE
 from agent_memory.key import Key
 from agent_memory.plugins.logging import LoggingPlugin
 from agent_memory.registry import open_backend
+
+if TYPE_CHECKING:
+    from agent_memory.memory import AgentMemory, AsyncAgentMemory
 
 
 class View(Uncopied):
@@ -100,6 +103,18 @@ class View(Uncopied):
         """
         window = replace(self._tree.window, seconds=checked_seconds("seconds", seconds))
         return type(self)(replace(self._tree, window=window))
+
+    def as_sync(self) -> AgentMemory:
+        """Return the same view for sync callers; both are closed together."""
+        from agent_memory.memory.blocking import AgentMemory  # a class of this base
+
+        return AgentMemory(self._tree)
+
+    def as_async(self) -> AsyncAgentMemory:
+        """Return the same view for async callers; both are closed together."""
+        from agent_memory.memory.asynchronous import AsyncAgentMemory  # a class of this base
+
+        return AsyncAgentMemory(self._tree)
 
     @property
     def capabilities(self) -> Capabilities:

@@ -94,7 +94,7 @@ class Opened(NamedTuple):
 
     @property
     def twin(self) -> AsyncAgentMemory:
-        return AsyncAgentMemory(self.memory._tree)
+        return self.memory.as_async()
 
 
 @pytest.fixture
@@ -287,7 +287,7 @@ LINES: dict[str, list[str]] = {
 }  # fmt: skip
 BELOW = {"doctor", "demo", "audit"}
 """Commands that read the storage itself, or the audit log."""
-OTHERWISE = {"copy", "mcp", "plugins", "s3-policy"}
+OTHERWISE = {"connect", "copy", "mcp", "plugins", "s3-policy"}
 """Commands with two stores (below), with a server (above), or without a storage."""
 
 

@@ -108,6 +108,7 @@ ON_A_TREE = {
     "tail": case("read", "a.md", 2),
     "scan": case("read", "a.md", in_two_reads),
     "stat": case("stat", "a.md"),
+    "edit_result": replace(case("stat"), args=("a-key",)),
     "exists": case("exists", "a.md"),
     "is_directory": case("exists", "dir"),
     "list": case("list", "dir"),
@@ -150,7 +151,7 @@ ON_A_SERVICE = {
 }
 OF_VIEWS = {
     *("open", "subtree", "read_only", "acting_as", "with_timeout", "with_idempotency_window"),
-    *("capabilities", "filesystem"),
+    *("capabilities", "filesystem", "as_sync", "as_async"),
 }
 NO_OPERATIONS = {
     AgentMemory: OF_VIEWS | {"close"},

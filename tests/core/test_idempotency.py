@@ -546,7 +546,7 @@ def test_simultaneous_calls_share_the_sweep() -> None:
     planted(backend, 9)
 
     async def race() -> None:
-        twin = AsyncAgentMemory(memory._tree)
+        twin = memory.as_async()
         await asyncio.gather(*(twin.append(f"{n}", "x", idempotency_key=f"{n}") for n in range(20)))
 
     asyncio.run(race())

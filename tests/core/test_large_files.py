@@ -68,7 +68,7 @@ async def digest(memory: AsyncAgentMemory, path: str) -> str:
 
 def test_a_file_too_large_for_one_call_is_written_copied_and_renamed(backend: AnyBackend) -> None:
     with AgentMemory.open(backend) as memory:
-        twin = AsyncAgentMemory(memory._tree)
+        twin = memory.as_async()
         written = memory.write_blocks("d/large.bin", blocks(), len(DATA), create=True)
         assert (written.path, written.size, written.sha256) == ("d/large.bin", len(DATA), DIGEST)
         memory.copy("d/large.bin", "copied.bin")

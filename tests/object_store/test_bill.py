@@ -136,6 +136,7 @@ def test_a_call_with_an_idempotency_key_costs_two_requests_more(opened: Callable
         "repeated"
     )
     assert cost(lambda: memory.write("ready.md", "z", idempotency_key="w")) == {"PUT": 3}
+    assert cost(lambda: memory.edit_result("none")) == {"GET": 1}
     assert cost(lambda: memory.append("ready.md", "y")) == {"PUT": 1}, "without a key"
 
 

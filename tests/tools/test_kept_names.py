@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 from anthropic.tools import ToolError
 
-from agent_memory import AgentMemory, AsyncAgentMemory, OperationDenied, tools
+from agent_memory import AgentMemory, OperationDenied, tools
 from agent_memory.conversation import ConversationMemory, CronJob, MemoryContext, MemoryWriteTool, Message
 from agent_memory.integrations.anthropic import AgentMemoryTool, AsyncAgentMemoryTool
 from agent_memory.mcp_server import mcp_server
@@ -110,7 +110,7 @@ def of_server(server: Any, name: str) -> Callable[[dict[str, object]], str]:
 
 def all_tools(memory: AgentMemory, **options: Any) -> Iterator[Tool]:
     """Every tool of every public class, sync and async, including those of the Claude SDK and the MCP server."""
-    twin = AsyncAgentMemory(memory._tree)
+    twin = memory.as_async()
     schema: Any = MemoryTool.tool_definition("json_schema")["input_schema"]
     for cls, over in ((AgentMemoryTool, memory), (AsyncAgentMemoryTool, twin)):
         yield Tool(cls.__name__, schema["properties"], of_claude(cls(over, **options)))  # type: ignore[arg-type]
@@ -278,7 +278,7 @@ def test_a_refusal_names_the_conversations_file_and_is_reported_as_denied() -> N
 
 
 def test_the_resources_of_the_mcp_server_omit_the_files_of_a_conversation() -> None:
-    twin = AsyncAgentMemory(filled(AgentMemory.open("memory://"))._tree)
+    twin = filled(AgentMemory.open("memory://")).as_async()
 
     async def names(history: bool) -> set[str]:
         return {each.name for each in await mcp_server(twin, history=history).list_resources()}
@@ -302,7 +302,7 @@ def test_clearing_all_memory_keeps_the_files_of_a_conversation() -> None:
     AgentMemoryTool(memory, history=True).clear_all_memory()
     assert {entry.path: memory.read_bytes(entry.path) for entry in memory.list()} == before
     memory.write("notes/a.md", "x")
-    LOOP.run(AsyncAgentMemoryTool(AsyncAgentMemory(memory._tree)).clear_all_memory())
+    LOOP.run(AsyncAgentMemoryTool(memory.as_async()).clear_all_memory())
     assert kept(memory).keys() == {entry.path for entry in memory.list()} == KEPT | BELOW
 
 
@@ -374,7 +374,7 @@ def test_a_tool_above_a_conversations_subtree_cannot_read_forge_or_delete_it(
 def test_a_sync_tool_refuses_an_async_memory_and_the_other_way_round(name: str) -> None:
     cls: Any = getattr(tools, name)
     memory = AgentMemory.open("memory://")
-    twin = AsyncAgentMemory(memory._tree)
+    twin = memory.as_async()
     wrong = memory if inspect.iscoroutinefunction(cls.call) else twin
     with pytest.raises(TypeError, match=f"takes an .*AgentMemory, not {type(wrong).__name__}"):
         cls(wrong)

@@ -12,7 +12,8 @@ from typing import Any, Final
 from agent_memory.backend import Backend
 from agent_memory.core.hooks import Hooks
 from agent_memory.core.receipts import IdempotencyKey
-from agent_memory.core.tree import Tree, WriteResult
+from agent_memory.core.results import WriteResult
+from agent_memory.core.tree import Tree
 from agent_memory.errors import AgentMemoryError, OutcomeUnknownError
 from agent_memory.key import Key
 from agent_memory.object_store import ObjectStoreBackend, Writer

@@ -214,9 +214,9 @@ def test_the_tables_use_every_operation_of_a_memory() -> None:
         action(cast(AgentMemory, asked))
     no_operations = {
         "open", "subtree", "read_only", "acting_as", "with_timeout", "with_idempotency_window", "close",
-        "capabilities", "filesystem",
+        "capabilities", "filesystem", "as_sync", "as_async",
     }  # fmt: skip
-    made_of_create_and_read = {"record_segment", "segment_text"}
+    made_of_create_and_read = {"record_segment", "segment_text", "edit_result"}
     as_their_text_twins = {"append_bytes", "create_bytes", "write_bytes"}
     public = {name for name in dir(AgentMemory) if not name.startswith("_")}
     assert asked.names == public - no_operations - as_their_text_twins - made_of_create_and_read

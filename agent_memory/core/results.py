@@ -1,0 +1,57 @@
+"""The results of the calls that change files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from agent_memory.backend import Version
+
+
+class WriteResult(NamedTuple):
+    """The result of a writing call.
+
+    Attributes:
+        path: the file, relative to its tree.
+        size: the file's new size in bytes.
+        sha256: the digest of the written bytes, hexadecimal: of the whole file, or of an append the appended bytes;
+            "" if an edit deleted the file.
+        version: the file's new version, for ``expected_version``; None if the storage does not tell it, as local disk
+            after an append.
+    """
+
+    path: str
+    size: int
+    sha256: str
+    version: Version | None = None
+
+
+class EditResult(NamedTuple):
+    """The result of an earlier edit with an idempotency key.
+
+    Attributes:
+        path: the file, relative to the tree.
+        size: the size in bytes that the file had after the edit; 0 if the edit deleted it.
+        sha256: the digest that the content had after the edit, hexadecimal; "" if the edit deleted the file.
+        existed: whether the file existed before the edit.
+    """
+
+    path: str
+    size: int
+    sha256: str
+    existed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TreeResult:
+    """The result of an operation on one file, or on all files of a directory.
+
+    Attributes:
+        path: the file or directory, relative to its tree; for rename and copy the new name.
+        files: the number of files.
+        skipped: the number of names in storage that were left unchanged because they are not valid keys.
+    """
+
+    path: str
+    files: int
+    skipped: int
