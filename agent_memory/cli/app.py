@@ -13,6 +13,7 @@ import click
 
 from agent_memory.cli import doctor, files, listing, transfer, viewing
 from agent_memory.cli.audit import audit
+from agent_memory.cli.connect import connect
 from agent_memory.cli.demo import demo
 from agent_memory.cli.editing import edit
 from agent_memory.cli.forgetting import forget
@@ -119,6 +120,6 @@ def app(ctx: click.Context) -> None:
 for _command in (
     files.read, files.write, files.append, files.create, edit, listing.ls, listing.tree, files.rm, files.mv, files.cp,
     listing.agents, viewing.view, viewing.search, history, transfer.import_, transfer.export, transfer.copy,
-    doctor.doctor, audit, forget, plugins, s3_policy, mcp, demo,
+    doctor.doctor, audit, forget, plugins, s3_policy, mcp, connect, demo,
 ):  # fmt: skip
     app.add_command(_command)

@@ -8,14 +8,17 @@ import os
 import secrets
 import sys
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from agent_memory.backend import AnyBackend, default_seconds
 from agent_memory.cli.files import given_text
-from agent_memory.cli.output import Exit
+from agent_memory.cli.inspection import first_page
+from agent_memory.cli.output import Exit, printable
 from agent_memory.cli.paths import memory_path
 from agent_memory.cli.settings import Access, Command, Settings, open_store, pass_settings
+from agent_memory.key import Key
 from agent_memory.memory import AsyncAgentMemory
 from agent_memory.service import AsyncAgentMemoryService
 
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
     from mcp.server import MCPServer
 
     Serve = Callable[[MCPServer[Any]], Coroutine[Any, Any, None]]
+
+_SECONDS_TO_REACH: Final = 10.0
 
 
 @click.command(cls=Command)
@@ -62,7 +67,11 @@ def mcp(
         memory = memory.subtree(directory) if directory else memory
         return memory.read_only() if read_only else memory
 
-    _run(settings, serve, narrowed, history)
+    def ready(backend: AnyBackend) -> None:
+        _reach(backend, settings.agent, directory)
+        _tell(settings, f"{directory or 'all files'}{' (read-only)' if read_only else ''}", http)
+
+    _run(settings, serve, narrowed, history, ready)
 
 
 def _over_stdio() -> Serve:
@@ -97,8 +106,36 @@ def _token(variable: str | None, file: str | None) -> str | None:
     return variable and os.environ[variable]
 
 
+def _reach(backend: AnyBackend, agent: str, directory: str) -> None:
+    """Ask the storage for one name, so that a store out of reach ends the command, not the first call of a client.
+
+    Raises:
+        FileOperationError: the storage failed.
+    """
+    tree = Key.agent(agent)
+    with default_seconds(_SECONDS_TO_REACH):
+        first_page(backend, tree.join_prefix(directory) if directory else tree)
+
+
+def _tell(settings: Settings, files: str, http: bool) -> None:
+    """Say what is served, to a person at a terminal; the stderr of a server is otherwise the log of its client."""
+    if settings.json or sys.stderr is None or not sys.stderr.isatty():
+        return
+    text = f"Serving {files} of agent {settings.agent!r} in {settings.url!r}, and waiting for a client"
+    how = (
+        " over HTTP."
+        if http
+        else " on stdin and stdout; 'agent-memory connect' configures clients to start this command."
+    )
+    click.echo(printable(text + how), err=True)
+
+
 def _run(
-    settings: Settings, serve: Serve, narrowed: Callable[[AsyncAgentMemory], AsyncAgentMemory], history: bool
+    settings: Settings,
+    serve: Serve,
+    narrowed: Callable[[AsyncAgentMemory], AsyncAgentMemory],
+    history: bool,
+    ready: Callable[[AnyBackend], None],
 ) -> None:
     from agent_memory.mcp_server import mcp_server
 
@@ -109,6 +146,7 @@ def _run(
     ):
         service = AsyncAgentMemoryService(store.backend, plugins=plugins, actor=settings.actor)
         memory = narrowed(service.agent(settings.agent))
+        ready(store.backend)
         try:
             asyncio.run(serve(mcp_server(memory, actor=settings.actor, history=history)))
         except ValueError as error:

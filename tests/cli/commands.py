@@ -21,6 +21,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "audit blame": ("plan.md",),
     "audit show": (),
     "audit verify": (),
+    "connect": ("claude-code",),
     "copy": ("store", "other"),
     "cp": ("plan.md", "copy.md"),
     "create": ("new.md", "x"),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import re
 import signal
 import subprocess
@@ -195,6 +197,42 @@ def test_a_port_in_use_prints_one_line(script: str, spawn: Spawn) -> None:
         done = spawn("mcp", "--http", "--port", server.url.split(":")[2].removesuffix("/mcp"))
     assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (1, b"", 1)
     assert b"in use" in done.stderr
+
+
+@pytest.mark.parametrize(("options", "told"), [([], 1), (["--json"], 0)])
+def test_a_terminal_is_told_once_what_is_served_and_that_it_waits(script: str, options: list[str], told: int) -> None:
+    ours, theirs = pty.openpty()
+    command = [script, "--url", "root", "--agent", "ann", *options, "mcp", "--directory", "notes", "--read-only"]
+    done = subprocess.run(command, input=b"", stdout=subprocess.PIPE, stderr=theirs, check=False)
+    os.write(theirs, b"end")
+    os.close(theirs)
+    shown = os.read(ours, 10_000).decode()
+    os.close(ours)
+    assert (done.returncode, done.stdout) == (0, b"")
+    assert shown.count("Serving notes (read-only) of agent 'ann' in 'root', and waiting for a client") == told
+    assert shown.count("\n") == told
+
+
+@pytest.mark.parametrize(
+    ("store", "told"),
+    [
+        (["--url", "a-file"], b"Error: "),
+        (["--url", "a-file/below"], b"Error: "),
+        (["--url", "s3://memories/x", "-o", "endpoint_url=http://127.0.0.1:9", "-o", "key=k", "-o", "secret=s"],
+         b"Error: bucket 'memories': no reply from S3"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("way", [[], pytest.param(["--http"], marks=pytest.mark.long)])
+def test_a_store_that_cannot_be_reached_ends_the_server_at_once(
+    script: str, tmp_path: Path, store: list[str], told: bytes, way: list[str]
+) -> None:
+    (tmp_path / "a-file").write_text("x")
+    with started([script, *store, "mcp", *way]) as process:
+        process.wait(60)  # the client waits, too: stdin stays open
+        assert process.stdout
+        assert process.stderr
+        assert (process.returncode, process.stdout.read()) == (1, b"")
+        assert process.stderr.read().splitlines()[-1].startswith(told)
 
 
 def test_the_command_names_the_missing_extra() -> None:

@@ -16,6 +16,7 @@ from tests.support.servers import S3Server
 Run = Callable[..., Result]
 MAY_BE_THE_FIRST = {
     "append",
+    "connect",
     "create",
     "demo",
     "doctor",

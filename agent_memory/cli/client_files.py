@@ -1,0 +1,73 @@
+"""Replaces a file of another program in one step, and keeps the old one."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import secrets
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+from agent_memory.errors import ConflictError
+
+
+def replace_file(path: Path, old: bytes | None, new: bytes, *, private: bool) -> Path | None:
+    """Replace a file, or the file that a symbolic link leads to, in one step, and keep the old one beside it.
+
+    Args:
+        path: the file.
+        old: its content when it was read; None if it did not exist.
+        new: its new content.
+        private: whether a new file is readable only by its owner; an old file keeps its mode.
+
+    Returns:
+        The copy of the old file; None if there was none.
+
+    Raises:
+        ConflictError: the file has other content now; nothing was written.
+        OSError: the file cannot be replaced; nothing was written.
+    """
+    real = path.resolve()
+    real.parent.mkdir(parents=True, exist_ok=True)
+    state = real.stat() if old is not None and real.exists() else None
+    temporary = real.with_name(f".{real.name}.{secrets.token_hex(8)}.tmp")
+    try:
+        _write_new(temporary, new, state, 0o600 if private else 0o666)
+        if content(real) != old:
+            raise ConflictError(f"{str(path)!r} was changed by another program at this moment; nothing was written")
+        backup = None if old is None else _backed_up(real, old, state)
+        temporary.replace(real)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return backup
+
+
+def content(path: Path) -> bytes | None:
+    """The content of a file; None if it does not exist."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+
+
+def _write_new(path: Path, data: bytes, like: os.stat_result | None, mode: int = 0o600) -> None:
+    """Write a file that does not exist, with the mode and if possible the owner of another."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode if like is None else 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        if like is not None:
+            os.fchmod(descriptor, stat.S_IMODE(like.st_mode))
+            with suppress(OSError):
+                os.fchown(descriptor, like.st_uid, like.st_gid)
+        file.write(data)
+        file.flush()
+        os.fsync(descriptor)
+
+
+def _backed_up(path: Path, data: bytes, like: os.stat_result | None) -> Path:
+    for number in itertools.count(1):
+        backup = path.with_name(f"{path.name}.backup{'' if number == 1 else number}")
+        with suppress(FileExistsError):
+            _write_new(backup, data, like)
+            return backup
+    raise AssertionError
