@@ -7,7 +7,10 @@ import importlib
 import logging
 import pkgutil
 import types
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+
+from agent_memory import BackendNotAvailableError
 
 PACKAGES = (
     "agent_memory", "agent_memory_fsspec", "agent_memory_local", "agent_memory_memory", "agent_memory_obstore",
@@ -21,9 +24,16 @@ def our_classes() -> set[type]:
     found = set()
     for package in map(importlib.import_module, PACKAGES):
         names = (each.name for each in pkgutil.walk_packages(package.__path__, f"{package.__name__}."))
-        for module in [package, *(importlib.import_module(name) for name in names if "__main__" not in name)]:
+        for module in [package, *_modules(name for name in names if "__main__" not in name)]:
             found |= {value for value in vars(module).values() if isinstance(value, type)}
     return {cls for cls in found if cls.__module__.partition(".")[0] in PACKAGES and "[" not in cls.__name__}
+
+
+def _modules(names: Iterable[str]) -> Iterator[types.ModuleType]:
+    """Import modules, without the adapters of frameworks that are not installed."""
+    for name in names:
+        with suppress(BackendNotAvailableError):
+            yield importlib.import_module(name)
 
 
 def reached(*tops: object) -> list[object]:

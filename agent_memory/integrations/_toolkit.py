@@ -1,0 +1,198 @@
+"""The parts that the adapters of agent frameworks share: views of a memory, JSON records, JSON lines and errors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib import metadata
+from typing import Any, NoReturn, TypeAlias, TypeVar
+
+from agent_memory.core.sync_facade import step, sync_facade
+from agent_memory.errors import (
+    DISTRIBUTION,
+    AgentMemoryError,
+    AgentMemoryFileNotFoundError,
+    BackendNotAvailableError,
+    InvalidContentError,
+    install_hint,
+)
+from agent_memory.memory import AgentMemory, AsyncAgentMemory, WriteResult
+from agent_memory.reading.lines import MAX_LINE, backwards, forwards
+from agent_memory.reading.reader import Reader
+
+__all__ = [
+    "AnyMemory", "append_records", "async_view", "checked_id", "from_json", "last_records", "mapped_errors", "records",
+    "step", "sync_view", "to_json", "unusable",
+]  # fmt: skip
+
+AnyMemory: TypeAlias = AgentMemory | AsyncAgentMemory
+T = TypeVar("T")
+Parse: TypeAlias = Callable[[Any], T | None]
+"""A record of a JSON value; None if the value is no record."""
+
+
+def async_view(memory: AnyMemory) -> AsyncAgentMemory:
+    """Return a memory for the async methods of an adapter.
+
+    Raises:
+        TypeError: ``memory`` is no memory.
+    """
+    return _checked(memory).as_async()
+
+
+def sync_view(memory: AnyMemory) -> AsyncAgentMemory:
+    """Return a memory whose methods never suspend, so that `step` runs the logic of an adapter's sync methods.
+
+    Raises:
+        TypeError: ``memory`` is no memory.
+    """
+    return sync_facade(_checked(memory).as_sync())
+
+
+def _checked(memory: AnyMemory) -> AnyMemory:
+    if not isinstance(memory, AgentMemory | AsyncAgentMemory):
+        raise TypeError(f"an adapter takes an AgentMemory or an AsyncAgentMemory, not {type(memory).__name__}")
+    return memory
+
+
+def checked_id(name: str, text: str) -> str:
+    """Return an id that a caller gave.
+
+    Raises:
+        TypeError: it is not a str.
+    """
+    if not isinstance(text, str):
+        raise TypeError(f"{name} must be a str, not {type(text).__name__}")
+    return text
+
+
+def unusable(framework: str, extra: str, error: ImportError) -> BackendNotAvailableError:
+    """Return the error for a framework that is missing, or that does not have the names which an adapter imports.
+
+    Args:
+        framework: the framework's name on the package index.
+        extra: the extra that installs it.
+        error: the failed import.
+    """
+    try:
+        found = metadata.version(framework)
+    except metadata.PackageNotFoundError:
+        return BackendNotAvailableError(f"{framework} is missing: {install_hint(extra)}")
+    return BackendNotAvailableError(
+        f"{framework} {found} does not fit this adapter, which needs {_bounds(framework)} ({error.msg}): "
+        f"{install_hint(extra)}"
+    )
+
+
+def _bounds(framework: str) -> str:
+    """The versions that this distribution allows, as written in its metadata."""
+    requirements = (line.partition(";")[0].strip() for line in metadata.requires(DISTRIBUTION) or ())
+    return next((each for each in requirements if each.startswith(framework)), framework)
+
+
+def to_json(value: object) -> str:
+    """Return a value as one line of JSON, without the line's end.
+
+    Raises:
+        InvalidContentError: the value is not JSON: another type, NaN, nested too deeply, or lone surrogates.
+    """
+    try:
+        line = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        line.encode()
+    except (TypeError, ValueError, RecursionError) as error:  # UnicodeEncodeError is a ValueError
+        raise InvalidContentError(f"the record cannot be stored as JSON: {type(error).__name__}") from None
+    return line
+
+
+def from_json(data: str | bytes) -> Any:
+    """Return the value of a JSON text; None if it is damaged."""
+    try:
+        return json.loads(data, parse_constant=_refuse)
+    except (ValueError, RecursionError):  # UnicodeDecodeError is a ValueError
+        return None
+
+
+def _refuse(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+async def append_records(memory: AsyncAgentMemory, path: str, values: Iterable[object]) -> WriteResult | None:
+    """Append values to a file as JSON lines, in one append: all or none, with no others between them.
+
+    Raises:
+        InvalidContentError: a value is not JSON, or its line is longer than a read finds (16 MiB); nothing was written.
+    """
+    text = "".join(f"{_line(value)}\n" for value in values)
+    return await memory.append(path, text, separator="\n") if text else None
+
+
+def _line(value: object) -> str:
+    line = to_json(value)
+    if len(line) > MAX_LINE // 4 and len(line.encode()) > MAX_LINE:  # a character has at most 4 bytes
+        raise InvalidContentError(f"the record's line has more than {MAX_LINE:,} bytes")
+    return line
+
+
+async def records(memory: AsyncAgentMemory, path: str, parse: Parse[T]) -> list[T] | None:
+    """Return all records of a file of JSON lines, in order; lines without a record are skipped; None without a file."""
+
+    async def work(reader: Reader) -> list[T]:
+        return [record async for lines in forwards(reader) for record in _parsed(lines.data.split(b"\n"), parse)]
+
+    return await _scanned(memory, path, work)
+
+
+async def last_records(memory: AsyncAgentMemory, path: str, parse: Parse[T], count: int) -> list[T] | None:
+    """Return the last ``count`` records of a file of JSON lines, in order; otherwise as `records`.
+
+    Only the end of the file is read.
+    """
+    if count <= 0:
+        return []
+
+    async def work(reader: Reader) -> list[T]:
+        found: list[T] = []
+        async for record in _backwards(reader, parse):
+            found.append(record)
+            if len(found) == count:
+                break
+        return found[::-1]
+
+    return await _scanned(memory, path, work)
+
+
+async def _backwards(reader: Reader, parse: Parse[T]) -> AsyncIterator[T]:
+    async for lines in backwards(reader):
+        for record in _parsed(reversed(lines.data.split(b"\n")), parse):
+            yield record
+
+
+def _parsed(lines: Iterable[bytes], parse: Parse[T]) -> Iterator[T]:
+    for line in lines:
+        record = parse(from_json(line)) if line.strip() else None
+        if record is not None:
+            yield record
+
+
+async def _scanned(memory: AsyncAgentMemory, path: str, work: Callable[[Reader], Awaitable[list[T]]]) -> list[T] | None:
+    try:
+        return await memory.scan(path, work)
+    except AgentMemoryFileNotFoundError:
+        return None
+
+
+@contextmanager
+def mapped_errors(table: Mapping[type[AgentMemoryError], Callable[[AgentMemoryError], Exception]]) -> Iterator[None]:
+    """Raise the error that a framework expects instead of ours, which becomes its cause.
+
+    Args:
+        table: makes the framework's error from ours; the first entry whose type fits is used.
+    """
+    try:
+        yield
+    except AgentMemoryError as error:
+        for kind, make in table.items():
+            if isinstance(error, kind):
+                raise make(error) from error
+        raise

@@ -1,0 +1,131 @@
+"""LangChain's `BaseStore[str, bytes]` over a memory. Needs ``pip install 'agent-memory-files[langchain]'``."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AbstractContextManager, suppress
+
+from agent_memory.backend import Uncopied
+from agent_memory.errors import AgentMemoryFileNotFoundError, InvalidPathError
+from agent_memory.integrations._toolkit import (
+    AnyMemory,
+    async_view,
+    checked_id,
+    mapped_errors,
+    step,
+    sync_view,
+    unusable,
+)
+from agent_memory.key import decode_segment, encode_segment
+from agent_memory.memory import AsyncAgentMemory
+
+try:
+    from langchain_core.stores import BaseStore, InvalidKeyException
+except ImportError as error:
+    raise unusable("langchain-core", "langchain", error) from error
+
+__all__ = ["AgentMemoryByteStore"]
+
+
+class AgentMemoryByteStore(Uncopied, BaseStore[str, bytes]):
+    """A store of bytes by key, for LangChain's caches of embeddings, retrievers and others.
+
+    Each value is one file in the top directory of the memory, byte for byte. Its name is the key, encoded by
+    `agent_memory.encode_segment`; a key over 240 bytes is kept in ``.texts/``, also after its value is deleted.
+    A key may be any str. A plain file that another program puts there is a value too. The calls change several files
+    concurrently, not in one step: after an error some may be changed.
+
+    Args:
+        memory: the tree of the values.
+
+    Raises `InvalidKeyException` if the memory is a subtree with so long a path that there is no room for the key;
+    otherwise the errors of `AgentMemory`.
+    """
+
+    def __init__(self, memory: AnyMemory) -> None:
+        self._sync, self._async = sync_view(memory), async_view(memory)
+
+    def mget(self, keys: Sequence[str]) -> list[bytes | None]:
+        """See `BaseStore.mget`."""
+        return step(_get(self._sync, keys))
+
+    async def amget(self, keys: Sequence[str]) -> list[bytes | None]:
+        """See `BaseStore.mget`."""
+        return await _get(self._async, keys)
+
+    def mset(self, key_value_pairs: Sequence[tuple[str, bytes]]) -> None:
+        """See `BaseStore.mset`; the last value of a key wins."""
+        step(_set(self._sync, key_value_pairs))
+
+    async def amset(self, key_value_pairs: Sequence[tuple[str, bytes]]) -> None:
+        """See `BaseStore.mset`; the last value of a key wins."""
+        await _set(self._async, key_value_pairs)
+
+    def mdelete(self, keys: Sequence[str]) -> None:
+        """See `BaseStore.mdelete`; a missing key is no error."""
+        step(_delete(self._sync, keys))
+
+    async def amdelete(self, keys: Sequence[str]) -> None:
+        """See `BaseStore.mdelete`; a missing key is no error."""
+        await _delete(self._async, keys)
+
+    def yield_keys(self, *, prefix: str | None = None) -> Iterator[str]:
+        """See `BaseStore.yield_keys`; the keys come in the order of their files' names."""
+        yield from step(_keys(self._sync, prefix))
+
+    async def ayield_keys(self, *, prefix: str | None = None) -> AsyncIterator[str]:
+        """See `BaseStore.yield_keys`; the keys come in the order of their files' names."""
+        for key in await _keys(self._async, prefix):
+            yield key
+
+
+def _errors() -> AbstractContextManager[None]:
+    return mapped_errors({InvalidPathError: lambda error: InvalidKeyException(str(error))})
+
+
+def _paths(keys: Sequence[str]) -> list[str]:
+    return [encode_segment(checked_id("a key", key)) for key in keys]
+
+
+async def _get(memory: AsyncAgentMemory, keys: Sequence[str]) -> list[bytes | None]:
+    paths = _paths(keys)
+    with _errors():
+        found = await memory.read_many_bytes(paths, missing_ok=True)
+    return [found.get(path) for path in paths]
+
+
+async def _set(memory: AsyncAgentMemory, pairs: Sequence[tuple[str, bytes]]) -> None:
+    async def write(pair: tuple[str, bytes]) -> None:
+        await memory.write_bytes(await memory.record_segment(pair[0]), pair[1])
+
+    values = {checked_id("a key", key): value for key, value in pairs}
+    with _errors():
+        await memory._map(write, values.items())
+
+
+async def _delete(memory: AsyncAgentMemory, keys: Sequence[str]) -> None:
+    async def delete(path: str) -> None:
+        with suppress(AgentMemoryFileNotFoundError):
+            await memory.delete(path)
+
+    with _errors():
+        await memory._map(delete, dict.fromkeys(_paths(keys)))
+
+
+async def _keys(memory: AsyncAgentMemory, prefix: str | None) -> list[str]:
+    async def text(segment: str) -> str | None:
+        try:
+            return decode_segment(segment)
+        except InvalidPathError as error:
+            return await _recorded(memory, segment) if error.rule == "hashed" else None
+
+    files = [entry.path for entry in await memory.list(recursive=False) if not entry.is_directory]
+    return [key for key in await memory._map(text, files) if key is not None and key.startswith(prefix or "")]
+
+
+async def _recorded(memory: AsyncAgentMemory, segment: str) -> str | None:
+    """The text of a hashed segment; None if another program made the file."""
+    try:
+        return await memory.segment_text(segment)
+    except AgentMemoryFileNotFoundError:
+        return None

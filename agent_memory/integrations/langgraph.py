@@ -1,0 +1,228 @@
+"""LangGraph's `BaseStore` over a memory. Needs ``pip install 'agent-memory-files[langgraph]'``."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from itertools import takewhile
+from math import inf
+from typing import Any, TypedDict
+
+from agent_memory.backend import Uncopied
+from agent_memory.errors import AgentMemoryFileNotFoundError, InvalidPathError, ReadError
+from agent_memory.integrations._toolkit import (
+    AnyMemory,
+    async_view,
+    checked_id,
+    from_json,
+    mapped_errors,
+    step,
+    sync_view,
+    to_json,
+    unusable,
+)
+from agent_memory.key import encode_segment
+from agent_memory.memory import AsyncAgentMemory
+
+try:
+    from langgraph.store.base import (
+        BaseStore,
+        GetOp,
+        InvalidNamespaceError,
+        Item,
+        ListNamespacesOp,
+        Op,
+        PutOp,
+        Result,
+        SearchItem,
+        SearchOp,
+        validate_op_namespace,
+    )
+    from langgraph.store.memory import InMemoryStore
+except ImportError as error:
+    raise unusable("langgraph-checkpoint", "langgraph", error) from error
+
+__all__ = ["AgentMemoryStore"]
+
+_log = logging.getLogger(__name__)
+_SUFFIX = ".json"  # no label contains a dot, so no namespace's directory has this end
+_BLOCK = 64
+"""The most files that a search reads before it counts its matches."""
+
+
+class AgentMemoryStore(Uncopied, BaseStore):
+    """A store of items for graphs and agents, without vectors and without expiry.
+
+    An item is the file ``<label>/<label>/<key>.json`` with its value, ``created_at`` and ``updated_at``. Labels and
+    keys may be any str, encoded by `agent_memory.encode_segment`; one over 240 bytes is kept in ``.texts/``, also after
+    its items are deleted. A put keeps ``created_at``. A search returns items in the order of their paths, and ignores
+    ``query``. Other operations in a batch see the state before its puts; puts of several items are not one step.
+
+    Args:
+        memory: the tree of the items.
+
+    Raises `InvalidNamespaceError` also for an item whose path has over 768 bytes or 32 segments, `NotImplementedError`
+    for a ``ttl``, `InvalidContentError` (a ValueError) for a value that is not JSON, and the errors of `AgentMemory`. A
+    file that holds no item is skipped by a search, with a warning in the log; ``get`` raises `ReadError`, and ``put``
+    replaces it.
+    """
+
+    def __init__(self, memory: AnyMemory) -> None:
+        self._sync, self._async = sync_view(memory), async_view(memory)
+
+    def batch(self, ops: Iterable[Op]) -> list[Result]:
+        """See `BaseStore.batch`."""
+        return step(_batch(self._sync, ops))
+
+    async def abatch(self, ops: Iterable[Op]) -> list[Result]:
+        """See `BaseStore.batch`."""
+        return await _batch(self._async, ops)
+
+
+class _Record(TypedDict):
+    value: dict[str, Any]
+    created_at: datetime
+    updated_at: datetime
+
+
+async def _batch(memory: AsyncAgentMemory, ops: Iterable[Op]) -> list[Result]:
+    async def put(path: str) -> None:
+        await _put(memory, path, puts[path])
+
+    checked = [_checked(op) for op in ops]
+    gets = [_path(op) for op in checked if isinstance(op, GetOp)]
+    puts = {_path(op): op for op in checked if isinstance(op, PutOp)}
+    with mapped_errors({InvalidPathError: lambda error: InvalidNamespaceError(str(error))}):
+        found = await memory.read_many_bytes(gets, missing_ok=True)
+        results = [await _result(memory, op, found) for op in checked]
+        await memory._map(put, puts)
+    return results
+
+
+def _checked(op: Op) -> Op:
+    if not isinstance(op, GetOp | SearchOp | PutOp | ListNamespacesOp):
+        raise ValueError(f"Unknown operation type: {type(op)}")
+    validate_op_namespace(op)
+    if isinstance(op, PutOp) and op.value is not None:
+        if op.ttl is not None:
+            raise NotImplementedError("this store keeps an item until it is deleted: pass ttl=None")
+        to_json(dict(op.value))
+    return op
+
+
+def _path(op: GetOp | PutOp) -> str:
+    return f"{_directory(op.namespace)}/{encode_segment(checked_id('a key', op.key), _SUFFIX)}".removeprefix("/")
+
+
+def _directory(namespace: Sequence[str]) -> str:
+    if isinstance(namespace, str):
+        raise InvalidNamespaceError("a namespace is a tuple of labels, not a str")
+    return "/".join(map(encode_segment, namespace))
+
+
+async def _result(memory: AsyncAgentMemory, op: Op, found: Mapping[str, bytes]) -> Result:
+    if isinstance(op, GetOp):
+        return _item(op, found.get(_path(op)))
+    if isinstance(op, SearchOp):
+        return await _search(memory, op)
+    return await _namespaces(memory, op) if isinstance(op, ListNamespacesOp) else None
+
+
+def _item(op: GetOp, data: bytes | None) -> Item | None:
+    if data is None:
+        return None
+    record = _parsed(data)
+    if record is None:
+        raise ReadError("the file holds no item", path=_path(op))
+    return Item(key=op.key, namespace=tuple(op.namespace), **record)
+
+
+def _parsed(data: bytes) -> _Record | None:
+    """The record of a file; None if it holds none."""
+    record = from_json(data)
+    try:
+        value = record["value"]
+        times = [datetime.fromisoformat(record[name]) for name in ("created_at", "updated_at")]
+    except (KeyError, TypeError, ValueError):
+        return None
+    is_item = isinstance(value, dict) and all(time.tzinfo for time in times)
+    return _Record(value=value, created_at=times[0], updated_at=times[1]) if is_item else None
+
+
+async def _put(memory: AsyncAgentMemory, path: str, op: PutOp) -> None:
+    if op.value is None:
+        with suppress(AgentMemoryFileNotFoundError):
+            await memory.delete(path)
+        return
+    value = dict(op.value)
+
+    def replaced(old: bytes) -> bytes:
+        now, record = datetime.now(UTC), _parsed(old)
+        created_at = record["created_at"] if record else now
+        times = {"created_at": created_at.isoformat(), "updated_at": max(created_at, now).isoformat()}
+        return f"{to_json({'value': value, **times})}\n".encode()
+
+    for label in op.namespace:
+        await memory.record_segment(label)
+    await memory.record_segment(op.key, _SUFFIX)
+    await memory.edit_bytes(path, replaced, missing=b"")
+
+
+async def _search(memory: AsyncAgentMemory, op: SearchOp) -> list[SearchItem]:
+    paths, known, items = await _files(memory, op.namespace_prefix), dict[str, str | None](), list[SearchItem]()
+    stop = op.offset + op.limit if min(op.offset, op.limit) >= 0 else inf  # a slice counts negative bounds from the end
+    size = _BLOCK if op.filter else int(max(1, min(stop, _BLOCK)))
+    for start in range(0, len(paths), size):
+        if len(items) >= stop:
+            break
+        found = await memory.read_many_bytes(paths[start : start + size], missing_ok=True)
+        for path, record in _matching(found, op.filter):
+            if texts := await _texts(memory, path, known):
+                items.append(SearchItem(texts[:-1], texts[-1], **record))
+    return items[op.offset : op.offset + op.limit]
+
+
+def _matching(found: Mapping[str, bytes], wanted: dict[str, Any] | None) -> list[tuple[str, _Record]]:
+    """The records that a filter selects; LangGraph's own store applies it, so that it means the same here."""
+    parsed = {path: _parsed(data) for path, data in found.items()}
+    if damaged := [path for path, record in parsed.items() if record is None]:
+        _log.warning("%d files hold no item and are skipped; one is %s", len(damaged), damaged[0])
+    records = {path: record for path, record in parsed.items() if record is not None}
+    store = InMemoryStore()
+    store.batch([PutOp((), path, record["value"]) for path, record in records.items()])
+    return [(each.key, records[each.key]) for each in store.search((), filter=wanted, limit=len(records))]
+
+
+async def _namespaces(memory: AsyncAgentMemory, op: ListNamespacesOp) -> Result:
+    prefix = next((each.path for each in op.match_conditions or () if each.match_type == "prefix"), ())
+    files, known = await _files(memory, tuple(takewhile(lambda label: label != "*", prefix))), dict[str, str | None]()
+    found = [await _texts(memory, directory, known) for directory in {path.rpartition("/")[0] for path in files}]
+    store = InMemoryStore()
+    store.batch([PutOp(namespace, "", {}) for namespace in found if namespace is not None])
+    return store.batch([op])[0]
+
+
+async def _files(memory: AsyncAgentMemory, namespace: Sequence[str]) -> list[str]:
+    return [entry.path for entry in await memory.list(_directory(namespace)) if entry.path.endswith(_SUFFIX)]
+
+
+async def _texts(memory: AsyncAgentMemory, path: str, known: dict[str, str | None]) -> tuple[str, ...] | None:
+    """The labels and the key of a file, or the labels of a directory; None if this store never makes such a path."""
+    segments = path.split("/") if path else []
+    for segment in segments:
+        if segment not in known:
+            known[segment] = await _text(memory, segment)
+    texts = tuple(text for segment in segments if (text := known[segment]) is not None)
+    return texts if len(texts) == len(segments) else None
+
+
+async def _text(memory: AsyncAgentMemory, segment: str) -> str | None:
+    suffix = _SUFFIX if segment.endswith(_SUFFIX) else ""
+    try:
+        text = await memory.segment_text(segment, suffix)
+        validate_op_namespace(SearchOp(() if suffix else (text,)))
+    except (InvalidPathError, AgentMemoryFileNotFoundError, InvalidNamespaceError):
+        return None
+    return text

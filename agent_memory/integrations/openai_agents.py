@@ -1,0 +1,153 @@
+"""A `Session` of the OpenAI Agents SDK over a memory. Needs ``pip install 'agent-memory-files[openai-agents]'``."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, cast
+
+from agent_memory.backend import Uncopied
+from agent_memory.errors import AgentMemoryFileNotFoundError, ConflictError
+from agent_memory.integrations._toolkit import (
+    AnyMemory,
+    append_records,
+    async_view,
+    checked_id,
+    from_json,
+    last_records,
+    records,
+    unusable,
+)
+from agent_memory.key import encode_segment
+
+try:
+    from agents import TResponseInputItem
+    from agents.memory import Session, SessionSettings
+except ImportError as error:
+    raise unusable("openai-agents", "openai-agents", error) from error
+
+__all__ = ["AgentMemorySession"]
+
+_log = logging.getLogger("agent_memory")
+
+
+class AgentMemorySession(Uncopied, Session):
+    r"""The history of one session, for ``Runner.run(agent, input, session=...)``.
+
+    The history is one file at the top of the memory, named ``encode_segment(session_id, ".jsonl")``, with one item a
+    line. Any number of processes may use one session at once.
+
+    Args:
+        memory: the tree that holds the file.
+        session_id: any text.
+        session_settings: their ``limit`` is the default of `get_items`; may be changed later.
+
+    Lines that hold no JSON object are skipped, and counted in one logged warning. Methods raise the errors of
+    `agent_memory.AgentMemory`. A call that is cancelled takes effect whole or not at all.
+
+    Raises:
+        TypeError: ``memory`` is no memory, or ``session_id`` is no str.
+    """
+
+    def __init__(self, memory: AnyMemory, session_id: str, session_settings: SessionSettings | None = None) -> None:
+        self.session_id = checked_id("session_id", session_id)
+        self.session_settings = session_settings if session_settings is not None else SessionSettings()
+        self._memory = async_view(memory)
+        self._path = encode_segment(session_id, ".jsonl")
+
+    async def get_items(self, limit: int | None = None) -> list[TResponseInputItem]:
+        """Return the last ``limit`` items, oldest first; only the end of the file is read.
+
+        Args:
+            limit: the most items; 0 or less is none. None is the limit of the settings; if that is None too, all.
+        """
+        limit = SessionSettings().resolve(self.session_settings).limit if limit is None else limit
+        lines = _Lines()
+        try:
+            items = await self._scanned(lines, limit)
+        except ConflictError:  # another caller removed items during the scan: read one state of the file in one step
+            lines = _Lines()
+            items = await self._read(lines, limit)
+        if lines.skipped:
+            _log.warning("%s: %d lines hold no item of a session", self._path, lines.skipped)
+        return items
+
+    async def add_items(self, items: list[TResponseInputItem]) -> None:
+        """Add items in one append: all or none, with no others between them.
+
+        Raises:
+            TypeError: an item is no dict; nothing was written.
+            InvalidContentError: an item is not JSON, or its line has more than 16 MiB; nothing was written.
+        """
+        await append_records(self._memory, self._path, [_checked(item) for item in items])
+
+    async def pop_item(self) -> TResponseInputItem | None:
+        """Remove the last item and return it, None if there is none; each item is returned to one caller.
+
+        Lines without an item stay.
+
+        Raises:
+            FileTooLargeError: the history is larger than the backend's ``max_bytes`` (50 MB by default).
+            ConflictError: other callers were faster until the timeout; nothing was removed.
+            OutcomeUnknownError: the item may be removed, and no caller gets it.
+        """
+        item: TResponseInputItem | None = None
+
+        def without_last(data: bytes) -> bytes:
+            nonlocal item  # of the last call, which is the one that took effect
+            rest, item = _split(data)
+            return rest
+
+        try:
+            await self._memory.edit_bytes(self._path, without_last)
+        except AgentMemoryFileNotFoundError:
+            return None
+        return item
+
+    async def clear_session(self) -> None:
+        """Remove all items, and lines without an item, in one step; the file stays, empty."""
+        await self._memory.write(self._path, "")
+
+    async def _scanned(self, lines: _Lines, limit: int | None) -> list[TResponseInputItem]:
+        if limit is None:
+            return await records(self._memory, self._path, lines.parse) or []
+        return await last_records(self._memory, self._path, lines.parse, limit) or []
+
+    async def _read(self, lines: _Lines, limit: int | None) -> list[TResponseInputItem]:
+        files = await self._memory.read_many_bytes([self._path], missing_ok=True)
+        values = (from_json(line) for data in files.values() for line in data.split(b"\n") if line.strip())
+        items = [item for item in map(lines.parse, values) if item is not None]
+        return items[-limit:] if limit else items
+
+
+class _Lines:
+    """Parses the lines of a history, and counts the lines that hold no item."""
+
+    def __init__(self) -> None:
+        self.skipped = 0
+
+    def parse(self, value: Any) -> TResponseInputItem | None:
+        item = _item(value)
+        self.skipped += item is None
+        return item
+
+
+def _item(value: Any) -> TResponseInputItem | None:
+    return cast(TResponseInputItem, value) if isinstance(value, dict) else None
+
+
+def _checked(item: TResponseInputItem) -> TResponseInputItem:
+    if not isinstance(item, dict):
+        raise TypeError(f"an item of a session must be a dict, not {type(item).__name__}")
+    return item
+
+
+def _split(data: bytes) -> tuple[bytes, TResponseInputItem | None]:
+    """Return a history without its last item, and that item; lines without an item stay."""
+    end = len(data)
+    while end:
+        start = data.rfind(b"\n", 0, end - 1) + 1
+        item = _item(from_json(data[start:end]))
+        if item is not None:
+            return data[:start] + data[end:], item
+        end = start
+    return data, None
