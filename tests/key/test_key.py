@@ -9,7 +9,6 @@ import html.entities
 import importlib
 import itertools
 import pickle
-import pkgutil
 import re
 import sys
 import tracemalloc
@@ -25,6 +24,7 @@ from hypothesis import strategies as st
 
 from agent_memory import InvalidPathError, PathTraversalError
 from agent_memory.key import AGENTS, RESERVED, RULES, TEMPORARY_SUFFIX, Key, _grammar
+from tests.support.reaching import our_modules
 
 TREE = Key.tree()
 MISREAD = {"POSSESSIVE_REPEAT", "ATOMIC_GROUP"}
@@ -802,10 +802,7 @@ def test_no_pattern_uses_an_operation_that_older_pythons_misread() -> None:
     assert "POSSESSIVE_REPEAT" in _operations(parser.parse(r"(?:ab?c)?+"))
     assert _operations(parser.parse(r"a(?:b|(?=c(?:de){0,3}+))")) >= {"POSSESSIVE_REPEAT", "LITERAL"}
     assert "ATOMIC_GROUP" in _operations(parser.parse(r"a(?>b)"))
-    roots = {name.partition(".")[0] for name in sys.modules if name.startswith("agent_memory")}
-    found = [each for root in roots for each in pkgutil.walk_packages(sys.modules[root].__path__, f"{root}.")]
-    ours = [importlib.import_module(each.name) for each in found if not each.name.endswith("__main__")]
-    patterns = {each for module in ours for each in vars(module).values() if isinstance(each, re.Pattern)}
+    patterns = {each for module in our_modules() for each in vars(module).values() if isinstance(each, re.Pattern)}
     assert len(patterns) > 20
     for pattern in patterns:
         assert _operations(parser.parse(pattern.pattern, pattern.flags)).isdisjoint(MISREAD), pattern

@@ -7,7 +7,7 @@ import importlib
 import logging
 import pkgutil
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 
 from agent_memory import BackendNotAvailableError
@@ -19,21 +19,20 @@ PACKAGES = (
 _LEAVES = (str, bytes, int, float, type(None), type, types.ModuleType, types.BuiltinFunctionType, logging.Logger)
 
 
+def our_modules() -> Iterator[types.ModuleType]:
+    """The modules of this project's packages, without the adapters of frameworks that are not installed."""
+    for package in map(importlib.import_module, PACKAGES):
+        yield package
+        for each in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not each.name.endswith("__main__"):
+                with suppress(BackendNotAvailableError):
+                    yield importlib.import_module(each.name)
+
+
 def our_classes() -> set[type]:
     """The classes that the modules of this project's packages define."""
-    found = set()
-    for package in map(importlib.import_module, PACKAGES):
-        names = (each.name for each in pkgutil.walk_packages(package.__path__, f"{package.__name__}."))
-        for module in [package, *_modules(name for name in names if "__main__" not in name)]:
-            found |= {value for value in vars(module).values() if isinstance(value, type)}
+    found = {value for module in our_modules() for value in vars(module).values() if isinstance(value, type)}
     return {cls for cls in found if cls.__module__.partition(".")[0] in PACKAGES and "[" not in cls.__name__}
-
-
-def _modules(names: Iterable[str]) -> Iterator[types.ModuleType]:
-    """Import modules, without the adapters of frameworks that are not installed."""
-    for name in names:
-        with suppress(BackendNotAvailableError):
-            yield importlib.import_module(name)
 
 
 def reached(*tops: object) -> list[object]:
