@@ -12,11 +12,11 @@ from tests.object_store.proxy import FAULTS, Fault
 from tests.support.servers import S3Server, by_both_engines
 
 SECONDS = 3.0
-LATE = 3
-"""The bound of an operation's time, as a multiple of its deadline.
+LATE = 1.1
+"""No operation exceeds its deadline by more than a tenth.
 
-An operation that ignored its deadline would try for 60 seconds. On a busy machine, one that heeds it ends a little
-late. The simulation has its own clock, and checks the deadline itself in every run.
+Only the long run checks this by the wall clock, because other load on the machine counts there. The simulation has its
+own clock and checks it in every run.
 """
 
 faults = pytest.mark.parametrize(
