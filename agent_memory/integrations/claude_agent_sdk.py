@@ -133,7 +133,7 @@ async def _summary(memory: AsyncAgentMemory, key: SessionKey, entry: Entry) -> d
         if (found := distinct(value)) is not None:
             summary = fold_session_summary(summary, key, [found])
 
-    with suppress(AgentMemoryFileNotFoundError):  # the session is deleted meanwhile
+    with suppress(AgentMemoryFileNotFoundError):  # another caller deleted the session
         entry = await memory.stat(_path(key))  # entries that are added from now on will be summarised again
         await records(memory, _path(key), fold)
     with suppress(AgentMemoryError):  # a read-only memory has summaries too

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import pytest
@@ -55,6 +59,15 @@ def _call(_: int, barrier: Any, url: str, options: dict[str, object], call: Call
     with AgentMemory.open(url, storage_options=options) as memory:
         barrier.wait(120)
         return call(memory)
+
+
+def example_output(example: Path, root: str, environment: dict[str, str], *, silent: bool = False) -> str:
+    """Return the output of an example, which must end with code 0; if ``silent``, without output on standard error."""
+    command = [sys.executable, str(example), root]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **environment})
+    assert done.returncode == 0, done.stderr
+    assert not (silent and done.stderr), done.stderr
+    return done.stdout
 
 
 def rounds(long: int, short: int = 3) -> Callable[[Function], Function]:

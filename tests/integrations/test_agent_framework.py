@@ -36,7 +36,7 @@ from hypothesis import strategies as st  # noqa: E402
 from agent_memory import AgentMemory, AsyncAgentMemory, hookimpl  # noqa: E402
 from agent_memory.errors import OperationDenied  # noqa: E402
 from agent_memory.hookspecs import Operation  # noqa: E402
-from tests.integrations.kit import ADDITIONS, HOSTILE, IDS, PROCESSES, at_once, race, rounds  # noqa: E402
+from tests.integrations.kit import ADDITIONS, HOSTILE, IDS, PROCESSES, at_once, example_output, race, rounds  # noqa: E402
 from tests.support.servers import Root, S3Server  # noqa: E402
 
 with warnings.catch_warnings():
@@ -521,9 +521,7 @@ EXPECTED = (
 
 
 def run_example(root: str, **environment: str) -> str:
-    variables = {**os.environ, **environment}
-    done = subprocess.run([sys.executable, EXAMPLE, root], env=variables, capture_output=True, text=True, check=True)
-    return done.stdout
+    return example_output(EXAMPLE, root, environment)
 
 
 def test_the_example_remembers_on_disk(tmp_path: Path) -> None:

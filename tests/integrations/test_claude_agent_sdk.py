@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -46,7 +45,7 @@ from agent_memory import (  # noqa: E402
     hookimpl,
 )
 from agent_memory.integrations.claude_agent_sdk import AgentMemorySessionStore  # noqa: E402
-from tests.integrations.kit import ADDITIONS, HOSTILE, IDS, PROCESSES, at_once, race, rounds  # noqa: E402
+from tests.integrations.kit import ADDITIONS, HOSTILE, IDS, PROCESSES, at_once, example_output, race, rounds  # noqa: E402
 from tests.support.servers import Root, S3Server  # noqa: E402
 
 EXAMPLE: Final = Path(__file__).parents[2] / "examples" / "integrations" / "claude_session.py"
@@ -514,10 +513,7 @@ async def test_the_sdk_reports_a_refused_append_and_the_session_goes_on(memory: 
 
 
 def run_example(root: str, **environment: str) -> list[str]:
-    command = [sys.executable, str(EXAMPLE), root]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, **environment})
-    assert done.stderr == ""
-    return done.stdout.splitlines()
+    return example_output(EXAMPLE, root, environment, silent=True).splitlines()
 
 
 def test_the_example_remembers_on_disk(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ from agent_memory.integrations import deepagents as module  # noqa: E402
 from agent_memory.integrations.deepagents import AgentMemoryBackend  # noqa: E402
 from agent_memory.testing import RecordingPlugin  # noqa: E402
 from agent_memory_memory import MemoryBackend  # noqa: E402
-from tests.integrations.kit import ADDITIONS, HOSTILE, IDS, PROCESSES, at_once, race, rounds  # noqa: E402
+from tests.integrations.kit import ADDITIONS, HOSTILE, IDS, PROCESSES, at_once, example_output, race, rounds  # noqa: E402
 from tests.support.servers import Root, S3Server  # noqa: E402
 
 EXAMPLE: Final = Path(__file__).parents[2] / "examples" / "integrations" / "deep_agent.py"
@@ -801,10 +801,7 @@ def test_a_deep_agent_works_without_a_composite_backend(opened: AgentMemory) -> 
 
 
 def run_example(root: str, **environment: str) -> str:
-    environment = {**os.environ, **environment}
-    done = subprocess.run([sys.executable, EXAMPLE, root], capture_output=True, text=True, check=False, env=environment)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return example_output(EXAMPLE, root, environment)
 
 
 REMEMBERED: Final = "Ann likes green tea, and walks at noon.\n"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, Awaitable
@@ -39,7 +38,7 @@ from agent_memory.errors import ConflictError, FileAlreadyExistsError, Operation
 from agent_memory.hookspecs import Operation  # noqa: E402
 from agent_memory.integrations import google_adk  # noqa: E402
 from agent_memory.integrations.google_adk import AgentMemoryArtifactService, AgentMemoryMemoryService  # noqa: E402
-from tests.integrations.kit import ADDITIONS, HOSTILE, IDS, PROCESSES, at_once, race, rounds  # noqa: E402
+from tests.integrations.kit import ADDITIONS, HOSTILE, IDS, PROCESSES, at_once, example_output, race, rounds  # noqa: E402
 from tests.support.servers import Root, S3Server  # noqa: E402
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "integrations" / "adk_agent.py"
@@ -743,9 +742,7 @@ def test_the_error_names_the_extra() -> None:
 
 
 def run_example(root: str, **environment: str) -> str:
-    variables = {**os.environ, **environment}
-    done = subprocess.run([sys.executable, EXAMPLE, root], env=variables, capture_output=True, text=True, check=True)
-    return done.stdout
+    return example_output(EXAMPLE, root, environment)
 
 
 EXPECTED = (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import subprocess
 import sys
@@ -24,7 +23,7 @@ from langchain_tests.integration_tests import BaseStoreAsyncTests, BaseStoreSync
 from agent_memory import AgentMemory, AsyncAgentMemory, InvalidContentError, OperationDenied
 from agent_memory.integrations.langchain import AgentMemoryByteStore
 from agent_memory.testing import RecordingPlugin
-from tests.integrations.kit import ADDITIONS, HOSTILE, IDS, PROCESSES, race, rounds
+from tests.integrations.kit import ADDITIONS, HOSTILE, IDS, PROCESSES, example_output, race, rounds
 from tests.support.servers import Root, S3Server
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "integrations" / "langchain_bytes.py"
@@ -303,10 +302,7 @@ def test_the_error_says_which_version_fits(stub: str, text: str) -> None:
 
 
 def run_example(root: str, **environment: str) -> str:
-    environment = {**os.environ, **environment}
-    done = subprocess.run([sys.executable, EXAMPLE, root], capture_output=True, text=True, check=False, env=environment)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return example_output(EXAMPLE, root, environment)
 
 
 SHOWN = (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 import subprocess
 import sys
@@ -36,7 +35,7 @@ from langgraph.store.memory import InMemoryStore
 from agent_memory import AgentMemory, AsyncAgentMemory, InvalidContentError, OperationDenied, ReadError
 from agent_memory.integrations.langgraph import AgentMemoryStore
 from agent_memory.testing import RecordingPlugin
-from tests.integrations.kit import ADDITIONS, HOSTILE, IDS, PROCESSES, race, rounds
+from tests.integrations.kit import ADDITIONS, HOSTILE, IDS, PROCESSES, example_output, race, rounds
 from tests.support.servers import Root, S3Server
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "integrations" / "langgraph_store.py"
@@ -690,10 +689,7 @@ def test_the_error_says_which_version_fits(stub: str, text: str) -> None:
 
 
 def run_example(root: str, **environment: str) -> str:
-    environment = {**os.environ, **environment}
-    done = subprocess.run([sys.executable, EXAMPLE, root], capture_output=True, text=True, check=False, env=environment)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return example_output(EXAMPLE, root, environment)
 
 
 def test_the_example_remembers_in_a_second_session(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 import sqlite3
 import subprocess
 import sys
@@ -35,7 +34,7 @@ from agent_memory import (  # noqa: E402
 from agent_memory.integrations.openai_agents import AgentMemorySession  # noqa: E402
 from agent_memory.testing import RecordingPlugin  # noqa: E402
 from agent_memory_memory import MemoryBackend  # noqa: E402
-from tests.integrations.kit import ADDITIONS, HOSTILE, IDS, PROCESSES, at_once, race, rounds  # noqa: E402
+from tests.integrations.kit import ADDITIONS, HOSTILE, IDS, PROCESSES, at_once, example_output, race, rounds  # noqa: E402
 from tests.support.servers import Root, S3Server  # noqa: E402
 
 set_tracing_disabled(True)
@@ -547,10 +546,7 @@ def test_the_error_names_the_extra_if_the_sdk_does_not_fit(module: str) -> None:
 
 
 def run_example(root: str, **environment: str) -> list[str]:
-    command = [sys.executable, str(EXAMPLE), root]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, **environment})
-    assert done.stderr == ""
-    return done.stdout.splitlines()
+    return example_output(EXAMPLE, root, environment, silent=True).splitlines()
 
 
 def test_the_example_remembers_on_disk(tmp_path: Path) -> None:

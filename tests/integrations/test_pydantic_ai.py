@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import posixpath
 import re
 import subprocess
@@ -46,7 +45,7 @@ from pydantic_ai_harness.filesystem import FileSystem
 from agent_memory import AgentMemory, InvalidPathError, OperationDenied
 from agent_memory.integrations.pydantic_ai import DIRECTORY_FILE, AgentMemoryWorkspace
 from agent_memory.testing.recording import RecordingPlugin
-from tests.integrations.kit import ADDITIONS, HOSTILE, IDS, PROCESSES, at_once, race, rounds
+from tests.integrations.kit import ADDITIONS, HOSTILE, IDS, PROCESSES, at_once, example_output, race, rounds
 from tests.support.servers import Root, S3Server
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "integrations" / "pydantic_agent.py"
@@ -519,10 +518,7 @@ def test_the_error_names_the_missing_framework_and_its_extra() -> None:
 
 
 def run_example(root: str, **environment: str) -> str:
-    done = subprocess.run(
-        [sys.executable, EXAMPLE, root], capture_output=True, text=True, check=True, env={**os.environ, **environment}
-    )
-    return done.stdout
+    return example_output(EXAMPLE, root, environment)
 
 
 def test_the_example_remembers_on_disk(tmp_path: Path) -> None:

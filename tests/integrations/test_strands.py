@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, AsyncIterable, Callable
@@ -30,7 +29,7 @@ from agent_memory import AgentMemory, OperationDenied  # noqa: E402
 from agent_memory.integrations.strands import AgentMemoryStorage  # noqa: E402
 from agent_memory.testing import RecordingPlugin  # noqa: E402
 from agent_memory_memory import MemoryBackend  # noqa: E402
-from tests.integrations.kit import ADDITIONS, HOSTILE, IDS, PROCESSES, at_once, race, rounds  # noqa: E402
+from tests.integrations.kit import ADDITIONS, HOSTILE, IDS, PROCESSES, at_once, example_output, race, rounds  # noqa: E402
 from tests.support.servers import Root, S3Server  # noqa: E402
 
 AnyStorage: TypeAlias = Any
@@ -463,10 +462,7 @@ def test_the_error_names_the_extra_if_the_sdk_does_not_fit(module: str) -> None:
 
 
 def run_example(root: str, **environment: str) -> list[str]:
-    command = [sys.executable, str(EXAMPLE), root]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, **environment})
-    assert done.stderr == ""
-    return done.stdout.splitlines()
+    return example_output(EXAMPLE, root, environment, silent=True).splitlines()
 
 
 def test_the_example_remembers_on_disk(tmp_path: Path) -> None:

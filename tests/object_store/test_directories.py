@@ -40,9 +40,8 @@ def test_a_directory_exists_also_if_its_first_name_is_no_key(ministack: S3Server
     prefix = url.removeprefix("s3://memories/")
     with AgentMemory.open(url, storage_options=server.options) as memory, closing(ministack.client("s3")) as s3:
         memory.write("d/kept.md", "x")
+        # The names of scratch objects, with which other processes try the store.
         for name in ("d/.0.agent-memory-tmp", "d/.1.agent-memory-tmp", "only/.0.agent-memory-tmp"):
-            s3.put_object(
-                Bucket="memories", Key=f"{prefix}/{name}", Body=b""
-            )  # as another process that tries the store
+            s3.put_object(Bucket="memories", Key=f"{prefix}/{name}", Body=b"")
         assert memory.is_directory("d")
         assert not memory.is_directory("only")
