@@ -167,6 +167,13 @@ OPERATIONS = {
             once=True,
         ),
         Operation(
+            "create, idempotency key",
+            _BESIDE,
+            lambda m: _brief(m).create("a.md", NEW, idempotency_key="k"),
+            {**_BESIDE, "a.md": NEW},
+            once=True,
+        ),
+        Operation(
             "append, idempotency key",
             {**_BESIDE, "log.md": OLD},
             lambda m: _brief(m).append("log.md", RECORD, separator="\n", idempotency_key="k"),
