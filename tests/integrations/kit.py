@@ -13,6 +13,7 @@ import pytest
 from hypothesis import strategies as st
 
 from agent_memory import AgentMemory
+from agent_memory.testing import RecordingPlugin
 from tests.support.processes import in_processes
 from tests.support.servers import Root
 
@@ -68,6 +69,11 @@ def example_output(example: Path, root: str, environment: dict[str, str], *, sil
     assert done.returncode == 0, done.stderr
     assert not (silent and done.stderr), done.stderr
     return done.stdout
+
+
+def seen_by(recorder: RecordingPlugin) -> list[tuple[str, str]]:
+    """The kind and the path of each operation that a plugin saw, in order."""
+    return [(operation.kind, operation.path) for operation, _ in recorder.after]
 
 
 def rounds(long: int, short: int = 3) -> Callable[[Function], Function]:

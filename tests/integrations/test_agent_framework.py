@@ -33,10 +33,10 @@ from agent_framework import (  # noqa: E402
 from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
-from agent_memory import AgentMemory, AsyncAgentMemory, hookimpl  # noqa: E402
+from agent_memory import AgentMemory, AsyncAgentMemory  # noqa: E402
 from agent_memory.errors import OperationDenied  # noqa: E402
-from agent_memory.hookspecs import Operation  # noqa: E402
-from tests.integrations.kit import ADDITIONS, HOSTILE, IDS, PROCESSES, at_once, example_output, race, rounds  # noqa: E402
+from agent_memory.testing import RecordingPlugin  # noqa: E402
+from tests.integrations.kit import ADDITIONS, HOSTILE, IDS, PROCESSES, at_once, example_output, race, rounds, seen_by  # noqa: E402
 from tests.support.servers import Root, S3Server  # noqa: E402
 
 with warnings.catch_warnings():
@@ -244,14 +244,14 @@ async def test_a_search_reports_lines_that_can_be_edited(memory: AgentMemory) ->
 
 @pytest.mark.asyncio
 async def test_a_search_lists_once_and_reads_only_the_files_of_the_pattern() -> None:
-    observer = Observer()
+    observer = RecordingPlugin()
     with AgentMemory.open("memory://", plugins=[observer]) as memory:
         store = AgentMemoryFileStore(memory)
         for name in ("a.md", "d/b.md", "d/e/c.txt"):
             await store.write(name, "x")
-        observer.seen.clear()
+        observer.after.clear()
         await store.search("", "x", "*.txt", recursive=True)
-    assert observer.seen == [("list", ""), ("read", "d/e/c.txt")]
+    assert seen_by(observer) == [("list", ""), ("read", "d/e/c.txt")]
 
 
 @pytest.mark.asyncio
@@ -309,20 +309,9 @@ async def test_a_path_of_another_type_is_a_type_error(path: Any) -> None:
             await AgentMemoryFileStore(memory).write(path, "x")
 
 
-class Observer:
-    """Notes every operation."""
-
-    def __init__(self) -> None:
-        self.seen: list[tuple[str, str]] = []
-
-    @hookimpl
-    def agent_memory_after_operation(self, operation: Operation) -> None:
-        self.seen.append((operation.kind, operation.path))
-
-
 @pytest.mark.asyncio
 async def test_plugins_see_each_call_as_one_operation() -> None:
-    observer = Observer()
+    observer = RecordingPlugin()
     with AgentMemory.open("memory://", plugins=[observer]) as memory:
         store = AgentMemoryFileStore(memory)
         await store.create_directory("d")
@@ -333,7 +322,7 @@ async def test_plugins_see_each_call_as_one_operation() -> None:
         await store.list_children("d")
         await store.delete("d/a.md")
     kinds = ("create", "write", "read", "exists", "list", "delete")
-    assert observer.seen == [(kind, "d" if kind == "list" else "d/a.md") for kind in kinds]
+    assert seen_by(observer) == [(kind, "d" if kind == "list" else "d/a.md") for kind in kinds]
 
 
 @pytest.mark.asyncio

@@ -41,11 +41,11 @@ from agent_memory import (  # noqa: E402
     InvalidContentError,
     Operation,
     OperationDenied,
-    Outcome,
     hookimpl,
 )
 from agent_memory.integrations.claude_agent_sdk import AgentMemorySessionStore  # noqa: E402
-from tests.integrations.kit import ADDITIONS, HOSTILE, IDS, PROCESSES, at_once, example_output, race, rounds  # noqa: E402
+from agent_memory.testing import RecordingPlugin  # noqa: E402
+from tests.integrations.kit import ADDITIONS, HOSTILE, IDS, PROCESSES, at_once, example_output, race, rounds, seen_by  # noqa: E402
 from tests.support.servers import Root, S3Server  # noqa: E402
 
 EXAMPLE: Final = Path(__file__).parents[2] / "examples" / "integrations" / "claude_session.py"
@@ -65,17 +65,6 @@ def entry(uuid: str | None = None, **fields: object) -> SessionStoreEntry:
 
 def entries(*uuids: str) -> list[SessionStoreEntry]:
     return [entry(uuid) for uuid in uuids]
-
-
-class Observer:
-    """Notes the kind, the path and the size of every finished operation."""
-
-    def __init__(self) -> None:
-        self.seen: list[tuple[str, str, int | None]] = []
-
-    @hookimpl
-    def agent_memory_after_operation(self, operation: Operation, outcome: Outcome) -> None:
-        self.seen.append((operation.kind, operation.path, outcome.size))
 
 
 @pytest.mark.asyncio
@@ -158,12 +147,12 @@ async def test_damaged_lines_are_skipped_and_the_next_append_begins_a_line() -> 
 
 @pytest.mark.asyncio
 async def test_an_append_sends_only_the_new_lines_and_reads_nothing() -> None:
-    observer = Observer()
+    observer = RecordingPlugin()
     with AgentMemory.open("memory://", plugins=[observer]) as memory:
         store = AgentMemorySessionStore(memory)
         await store.append(key(), [entry("a", text="x" * 1_000_000)])
         await store.append(key(subpath="agents/1"), entries("a"))
-        assert [(kind, path) for kind, path, _ in observer.seen] == [
+        assert seen_by(observer) == [
             ("append", "p/s.jsonl"),
             ("append", "p/s.subpaths/agents=2F1.jsonl"),
         ]
@@ -313,16 +302,16 @@ def _titles(found: list[Any]) -> dict[str, str | None]:
 
 @pytest.mark.asyncio
 async def test_a_summary_is_made_again_only_after_an_append(place: Root) -> None:
-    observer = Observer()
+    observer = RecordingPlugin()
     with AgentMemory.open(place.url, storage_options=place.options, plugins=[observer]) as memory:
         store = AgentMemorySessionStore(memory)
         await store.append(key("one"), [entry(customTitle="first")])
         await store.append(key("two"), [entry(customTitle="second")])
         assert _titles(await store.list_session_summaries("p")) == {"one": "first", "two": "second"}
-        observer.seen.clear()
+        observer.after.clear()
         assert _titles(await store.list_session_summaries("p")) == {"one": "first", "two": "second"}
-        assert {kind for kind, _, _ in observer.seen} == {"list", "read"}
-        assert {path for kind, path, _ in observer.seen if kind == "read"} == {
+        assert {kind for kind, _ in seen_by(observer)} == {"list", "read"}
+        assert {path for kind, path in seen_by(observer) if kind == "read"} == {
             "p/one.summary.json",
             "p/two.summary.json",
         }
@@ -396,14 +385,14 @@ async def test_a_read_only_memory_is_read_and_never_changed(memory: AgentMemory)
 
 @pytest.mark.asyncio
 async def test_hooks_see_each_call() -> None:
-    observer = Observer()
+    observer = RecordingPlugin()
     with AgentMemory.open("memory://", plugins=[observer]) as memory:
         store = AgentMemorySessionStore(memory)
         await store.append(key("x" * 500), entries("a"))
         await store.load(key("x" * 500))
         await store.delete(key("x" * 500))
-    kinds = [kind for kind, _, _ in observer.seen]
-    assert kinds == ["create", "append", "read", "delete_tree", "delete", "delete"], observer.seen
+    kinds = [kind for kind, _ in seen_by(observer)]
+    assert kinds == ["create", "append", "read", "delete_tree", "delete", "delete"], seen_by(observer)
 
 
 @pytest.mark.asyncio

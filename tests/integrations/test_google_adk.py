@@ -38,7 +38,8 @@ from agent_memory.errors import ConflictError, FileAlreadyExistsError, Operation
 from agent_memory.hookspecs import Operation  # noqa: E402
 from agent_memory.integrations import google_adk  # noqa: E402
 from agent_memory.integrations.google_adk import AgentMemoryArtifactService, AgentMemoryMemoryService  # noqa: E402
-from tests.integrations.kit import ADDITIONS, HOSTILE, IDS, PROCESSES, at_once, example_output, race, rounds  # noqa: E402
+from agent_memory.testing import RecordingPlugin  # noqa: E402
+from tests.integrations.kit import ADDITIONS, HOSTILE, IDS, PROCESSES, at_once, example_output, race, rounds, seen_by  # noqa: E402
 from tests.support.servers import Root, S3Server  # noqa: E402
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "integrations" / "adk_agent.py"
@@ -379,24 +380,13 @@ async def test_a_refused_save_is_an_error_and_changes_nothing(memory: AgentMemor
     assert await service.list_versions(**REPORT) == [0]
 
 
-class Observer:
-    """Notes every operation."""
-
-    def __init__(self) -> None:
-        self.seen: list[tuple[str, str]] = []
-
-    @hookimpl
-    def agent_memory_after_operation(self, operation: Operation) -> None:
-        self.seen.append((operation.kind, operation.path))
-
-
 @pytest.mark.asyncio
 async def test_plugins_see_a_save_as_one_creation_of_a_file() -> None:
-    observer = Observer()
+    observer = RecordingPlugin()
     with AgentMemory.open("memory://", plugins=[observer]) as memory:
         await AgentMemoryArtifactService(memory).save_artifact(**REPORT, artifact=text("x"))
     path = "apps/app/users/ann/sessions/s1/artifacts/report.md"
-    assert observer.seen == [("list", path), ("create", f"{path}/0")]
+    assert seen_by(observer) == [("list", path), ("create", f"{path}/0")]
 
 
 class Overtaken:

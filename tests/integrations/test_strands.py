@@ -29,7 +29,7 @@ from agent_memory import AgentMemory, OperationDenied  # noqa: E402
 from agent_memory.integrations.strands import AgentMemoryStorage  # noqa: E402
 from agent_memory.testing import RecordingPlugin  # noqa: E402
 from agent_memory_memory import MemoryBackend  # noqa: E402
-from tests.integrations.kit import ADDITIONS, HOSTILE, IDS, PROCESSES, at_once, example_output, race, rounds  # noqa: E402
+from tests.integrations.kit import ADDITIONS, HOSTILE, IDS, PROCESSES, at_once, example_output, race, rounds, seen_by  # noqa: E402
 from tests.support.servers import Root, S3Server  # noqa: E402
 
 AnyStorage: TypeAlias = Any
@@ -328,9 +328,8 @@ async def test_the_hooks_see_each_call_and_each_refused_key() -> None:
         await storage.delete("d/a.md")
         with pytest.raises(StorageError):
             await storage.write("../a.md", b"x")
-    seen = [(operation.kind, operation.path) for operation, _ in plugin.after]
     paths = ["agent/d/a.md", "agent/d/a.md", "agent/d", "agent/d/a.md"]
-    assert seen == list(zip(["write", "read", "list", "delete"], paths, strict=True))
+    assert seen_by(plugin) == list(zip(["write", "read", "list", "delete"], paths, strict=True))
     assert len(plugin.rejected) == 1
 
 
