@@ -517,12 +517,7 @@ def test_the_example_remembers_on_disk(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_the_example_remembers_on_s3(ministack: S3Server) -> None:
-    said, kept = run_example(
-        ministack.new_url(),
-        AWS_ENDPOINT_URL=ministack.endpoint,
-        AWS_ACCESS_KEY_ID=str(ministack.options["key"]),
-        AWS_SECRET_ACCESS_KEY=str(ministack.options["secret"]),
-    )
+    said, kept = run_example(ministack.new_url(), **ministack.environment)
     assert said == "Claude: Noted."
     assert kept.endswith(" of 2 messages: I like tea.")
 

@@ -814,9 +814,4 @@ def test_the_example_remembers_in_a_second_session(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_the_example_remembers_on_s3(ministack: S3Server) -> None:
-    environment = {
-        "AWS_ENDPOINT_URL": ministack.endpoint,
-        "AWS_ACCESS_KEY_ID": str(ministack.options["key"]),
-        "AWS_SECRET_ACCESS_KEY": str(ministack.options["secret"]),
-    }
-    assert REMEMBERED in run_example(ministack.new_url(), **environment)
+    assert REMEMBERED in run_example(ministack.new_url(), **ministack.environment)

@@ -752,11 +752,5 @@ def test_the_example_remembers_on_disk(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_the_example_remembers_on_s3(ministack: S3Server) -> None:
-    output = run_example(
-        ministack.new_url(),
-        AWS_ENDPOINT_URL=ministack.endpoint,
-        AWS_ACCESS_KEY_ID=str(ministack.options["key"]),
-        AWS_SECRET_ACCESS_KEY=str(ministack.options["secret"]),
-        AWS_DEFAULT_REGION="us-east-1",
-    )
+    output = run_example(ministack.new_url(), **ministack.environment)
     assert output == EXPECTED

@@ -703,10 +703,4 @@ def test_the_example_remembers_in_a_second_session(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_the_example_remembers_on_s3(ministack: S3Server) -> None:
     pytest.importorskip("langgraph.graph")
-    options = ministack.options
-    environment = {
-        "AWS_ENDPOINT_URL": ministack.endpoint,
-        "AWS_ACCESS_KEY_ID": str(options["key"]),
-        "AWS_SECRET_ACCESS_KEY": str(options["secret"]),
-    }
-    assert "second session: likes green tea" in run_example(ministack.new_url(), **environment)
+    assert "second session: likes green tea" in run_example(ministack.new_url(), **ministack.environment)

@@ -531,14 +531,8 @@ def test_the_example_remembers_on_disk(tmp_path: Path) -> None:
     )
 
 
-@pytest.fixture
-def aws(ministack: S3Server) -> dict[str, str]:
-    key, secret = str(ministack.options["key"]), str(ministack.options["secret"])
-    return {"AWS_ENDPOINT_URL": ministack.endpoint, "AWS_ACCESS_KEY_ID": key, "AWS_SECRET_ACCESS_KEY": secret}
-
-
 @pytest.mark.long
-def test_the_example_remembers_on_s3(ministack: S3Server, aws: dict[str, str]) -> None:
+def test_the_example_remembers_on_s3(ministack: S3Server) -> None:
     root = ministack.new_url()
-    assert "I knew nothing yet." in run_example(root, **aws)
-    assert "I remember that ann likes tea." in run_example(root, **aws)
+    assert "I knew nothing yet." in run_example(root, **ministack.environment)
+    assert "I remember that ann likes tea." in run_example(root, **ministack.environment)

@@ -63,6 +63,11 @@ class S3Server:
             return {**options, "client_options": {"read_timeout": f"{read_timeout}s"}}
         return {**options, "config_kwargs": {"read_timeout": read_timeout}}
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment variables with which any AWS tool reaches the server."""
+        return {"AWS_ENDPOINT_URL": self.endpoint, "AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET}
+
     def new_url(self) -> str:
         return f"s3://memories/{os.getpid()}-{next(self._numbers)}"
 
