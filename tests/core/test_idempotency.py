@@ -44,6 +44,7 @@ from agent_memory.testing.recording import RecordingPlugin
 from agent_memory_memory import MemoryBackend
 from tests.support.processes import in_processes
 from tests.support.servers import Root
+from tests.support.sizes import long_except
 
 OLD = "old\n"
 
@@ -204,7 +205,7 @@ def make_in_process(_: int, barrier: Any, root: Root, name: str, rounds: int) ->
     return results
 
 
-@every_call
+@long_except(("append", "edit"), "name", dict(zip(CALLS, CALLS, strict=True)))
 def test_of_simultaneous_calls_of_many_processes_one_is_made(root: Root, name: str) -> None:
     if root.url.startswith("memory:"):
         pytest.skip("processes do not share it")

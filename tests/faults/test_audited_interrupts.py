@@ -14,6 +14,7 @@ from tests.faults.interrupts import closed_below, count_places, interrupted_at
 from tests.faults.judging import Place, audit
 from tests.faults.operations import CHANGES, Operation, Tree
 from tests.faults.page import Results
+from tests.support.sizes import long_except
 
 _SHORT = ("append",)
 pytestmark = pytest.mark.filterwarnings(  # Python prints and ignores an interrupt in `__del__`
@@ -21,10 +22,7 @@ pytestmark = pytest.mark.filterwarnings(  # Python prints and ignores an interru
 )
 
 
-@pytest.mark.parametrize(
-    "operation",
-    [pytest.param(each, id=name, marks=() if name in _SHORT else pytest.mark.long) for name, each in CHANGES.items()],
-)
+@long_except(_SHORT, "operation", CHANGES)
 def test_an_operation_interrupted_at_any_place_leaves_its_record_in_the_log(
     tmp_path: Path, results: Results, operation: Operation, long: bool
 ) -> None:

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from functools import partial
 
-import pytest
-
 from tests.faults import page
 from tests.faults.judging import after_an_audited_kill
 from tests.faults.operations import CHANGES, Operation
 from tests.faults.page import Results
 from tests.faults.plans import Fault, Plan
 from tests.faults.trials import Trials
+from tests.support.sizes import long_except
 
 _SHORT = ("append",)
-audited = pytest.mark.parametrize(
-    "operation",
-    [pytest.param(each, id=name, marks=() if name in _SHORT else pytest.mark.long) for name, each in CHANGES.items()],
-)
+audited = long_except(_SHORT, "operation", CHANGES)
 
 
 @audited

@@ -9,10 +9,11 @@ import pytest
 
 from tests.faults import page
 from tests.faults.judging import Place, after_an_error, neither_old_nor_new
-from tests.faults.operations import CHANGES, CONTROLS, LARGEST_FILE, OPERATIONS, WRITES, Operation
+from tests.faults.operations import CHANGES, CONTROLS, LARGEST_FILE, OPERATIONS, SHORT, WRITES, Operation
 from tests.faults.page import Results
 from tests.faults.plans import Call, Fault, Plan, Report
 from tests.faults.trials import Trials
+from tests.support.sizes import long_except
 
 
 def plans(calls: tuple[Call, ...], *, older: bool = False) -> list[tuple[Call, Plan]]:
@@ -37,7 +38,7 @@ def failures(trials: Trials, operation: Operation, *, older: bool = False) -> li
     ]
 
 
-@pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
+@long_except(SHORT, "operation", OPERATIONS)
 def test_any_failing_call_raises_an_error_and_leaves_only_the_old_state(
     trials: Trials, results: Results, operation: Operation
 ) -> None:

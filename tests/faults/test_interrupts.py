@@ -24,6 +24,7 @@ from tests.faults.judging import Place, after_a_kill, in_memory_after_a_kill
 from tests.faults.operations import OPERATIONS, Operation
 from tests.faults.page import Results
 from tests.faults.plans import Report
+from tests.support.sizes import long_except
 
 _STEP = 23
 """Without ``--long`` only every 23rd place is tried."""
@@ -37,13 +38,7 @@ pytestmark = [
 ]
 
 
-on_disk = pytest.mark.parametrize(
-    "operation",
-    [
-        pytest.param(each, id=name, marks=() if name in _SHORT else pytest.mark.long)
-        for name, each in OPERATIONS.items()
-    ],
-)
+on_disk = long_except(_SHORT, "operation", OPERATIONS)
 
 
 @pytest.fixture(autouse=True)

@@ -8,10 +8,11 @@ import pytest
 
 from tests.faults import page
 from tests.faults.judging import after_a_kill, neither_old_nor_new
-from tests.faults.operations import CHANGES, CONTROLS, OPERATIONS, Operation
+from tests.faults.operations import CHANGES, CONTROLS, OPERATIONS, SHORT, Operation
 from tests.faults.page import Results
 from tests.faults.plans import Fault, Plan
 from tests.faults.trials import Trials
+from tests.support.sizes import long_except
 
 
 def kills(trials: Trials, operation: Operation, *, older: bool = False) -> list[list[str]]:
@@ -21,7 +22,7 @@ def kills(trials: Trials, operation: Operation, *, older: bool = False) -> list[
     return [trials.faults(operation, plan, after_a_kill) for plan in plans]
 
 
-@pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
+@long_except(SHORT, "operation", OPERATIONS)
 def test_a_process_killed_before_any_call_leaves_the_old_or_the_new_state(
     trials: Trials, results: Results, operation: Operation
 ) -> None:

@@ -88,7 +88,10 @@ def test_no_change_from_the_event_loops_of_many_threads_is_lost(
 
 
 @by_both_engines
-@pytest.mark.parametrize(("seconds", "times"), [(0.03, 20), (1.2, 2)], ids=["fast answers", "slow answers"])
+@pytest.mark.parametrize(
+    ("seconds", "times"),
+    [pytest.param(0.03, 20, id="fast answers"), pytest.param(1.2, 2, id="slow answers", marks=pytest.mark.long)],
+)
 def test_a_sync_caller_does_not_starve_beside_constantly_appending_async_callers(
     server: S3Server, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, seconds: float, times: int
 ) -> None:
@@ -240,7 +243,9 @@ for _ in range(3):
 
 @by_both_engines
 @pytest.mark.parametrize("how", ["cancelled", "closed", "dropped"])
-@pytest.mark.parametrize("after", [0.0, 0.002, 0.01, 0.03])
+@pytest.mark.parametrize(
+    "after", [0.0, pytest.param(0.002, marks=pytest.mark.long), 0.01, pytest.param(0.03, marks=pytest.mark.long)]
+)
 def test_an_event_loop_that_ends_during_requests_can_be_collected(server: S3Server, how: str, after: float) -> None:
     options = json.dumps(server.options)
     command = [sys.executable, "-W", "ignore", "-c", ENDS, server.new_url(), options, how, str(after)]

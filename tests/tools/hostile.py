@@ -6,6 +6,7 @@ import math
 from typing import Any, Final
 
 HUGE: Final = 50_000_001  # one more than the largest number of bytes of one write
+HUGE_TEXT: Final = "a" * HUGE
 
 NO_TEXTS: Final[tuple[object, ...]] = (
     None,
@@ -77,7 +78,7 @@ BAD_NAMES: Final[tuple[str, ...]] = (
     "|rm -rf",
     "a" * 241,
     "a/" * 33 + "a",
-    "a" * HUGE,
+    HUGE_TEXT,
     "../" * 10_000 + "etc/passwd",
 )
 """None of these is a valid file name below any directory."""
@@ -132,7 +133,7 @@ NO_ARGUMENTS: Final[tuple[object, ...]] = (
     '{"command": ' + "[" * 100_000 + "]" * 100_000 + "}",
     "1" * 10_000,
     '{"insert_line": ' + "1" * 10_000 + "}",
-    '"' + "x" * HUGE,
+    '"' + HUGE_TEXT,
 )
 
 

@@ -17,7 +17,7 @@ from tests.tools.calls import everything, fill
 from tests.tools.hostile import (
     ABSOLUTE,
     BAD_NAMES,
-    HUGE,
+    HUGE_TEXT,
     NO_ARGUMENTS,
     NO_INTEGERS,
     NO_RANGES,
@@ -61,16 +61,16 @@ BAD_VALUES: dict[str, tuple[object, ...]] = {
     "context": (*NO_INTEGERS, -1, 11, 10**30),
     "max_results": (*NO_INTEGERS, 0, -1, 201, 10**30),
     "ensure_newline_before_append": NO_BOOLEANS,
-    "file_type_hint": (*NO_TEXTS, "", "text", "TEXT\x00", "x" * HUGE),
+    "file_type_hint": (*NO_TEXTS, "", "text", "TEXT\x00", HUGE_TEXT),
     "content_base64": (*NO_TEXTS, "=", "x", "e\x00A==", "\ud800", "ü", "/w==", "7aCA"),
     "content_to_append_base64": (*NO_TEXTS, "=", "x", "e\x00A==", "\ud800", "ü", "/w==", "7aCA"),
-    "file_text": (*NO_TEXTS, "\ud800", "x\udfff", "\ud83d\ude00", "x" * HUGE),
-    "insert_text": (*NO_TEXTS, "\ud800", "x" * HUGE),
-    "old_str": (*NO_TEXTS, "", "o", "\ud800", "absent", "x" * HUGE, "\x00", "\u202e"),
-    "new_str": (*NO_TEXTS, "\ud800", "x" * HUGE),
+    "file_text": (*NO_TEXTS, "\ud800", "x\udfff", "\ud83d\ude00", HUGE_TEXT),
+    "insert_text": (*NO_TEXTS, "\ud800", HUGE_TEXT),
+    "old_str": (*NO_TEXTS, "", "o", "\ud800", "absent", HUGE_TEXT, "\x00", "\u202e"),
+    "new_str": (*NO_TEXTS, "\ud800", HUGE_TEXT),
     "query": (*NO_TEXTS, ""),
-    "glob": (*NO_TEXTS, "x" * HUGE),
-    "command": (*NO_TEXTS, "", "View", "undo_edit", "_run", "call", "__init__", "view\x00", "\ud800", "x" * HUGE),
+    "glob": (*NO_TEXTS, HUGE_TEXT),
+    "command": (*NO_TEXTS, "", "View", "undo_edit", "_run", "call", "__init__", "view\x00", "\ud800", HUGE_TEXT),
 }
 """Invalid values of each parameter, in addition to the values that no path may have."""
 
@@ -156,7 +156,7 @@ def test_arguments_that_are_no_object_are_an_error(
 def test_an_unknown_tool_name_is_an_error(
     stored: AgentMemory, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    names: list[Any] = [*NO_TEXTS, "", "view", "_memory", "call", "__class__", "x" * HUGE, "\ud800"]
+    names: list[Any] = [*NO_TEXTS, "", "view", "_memory", "call", "__class__", HUGE_TEXT, "\ud800"]
     for name in names:
         result = AgentMemoryTools(stored).call(name, {"file_path": "a.md"})
         assert_refused(result, tmp_path)
@@ -205,7 +205,7 @@ def test_unusual_content_is_stored_unchanged(memory: AgentMemory, text: str) -> 
 
 
 def test_an_unusual_query_finds_nothing(stored: AgentMemory, tmp_path: Path) -> None:
-    for query in ("x" * HUGE, "\x00", "\ud800", "\u202e", "(" * 1000, "one\ntwo", "%s{}\\", "\x1b[2J"):
+    for query in (HUGE_TEXT, "\x00", "\ud800", "\u202e", "(" * 1000, "one\ntwo", "%s{}\\", "\x1b[2J"):
         result = MemorySearch(stored).call({"query": query, "context": 10})
         assert result.output.startswith("No matches found for ")
         assert result.output.isprintable()
