@@ -102,7 +102,7 @@ def test_write_adds_the_entry_to_the_file_of_the_project(run: Run, home: Path, c
     assert files_below(home, Path.cwd()) == {Path.cwd() / PROJECT[client]}
 
 
-@pytest.mark.parametrize("client", USER.keys() - PROJECT.keys())
+@pytest.mark.parametrize("client", sorted(USER.keys() - PROJECT.keys()))
 def test_a_client_without_files_of_projects_is_a_usage_error(run: Run, home: Path, client: str) -> None:
     result = run("connect", client, "--write", "--scope", "project")
     assert (result.exit_code, "has no file for one project" in result.stderr) == (2, True)
