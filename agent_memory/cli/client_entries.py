@@ -35,10 +35,11 @@ class Place(NamedTuple):
 
 
 class Change(NamedTuple):
-    """The new text of a file, and whether an old entry of ours was replaced in it."""
+    """The new text of a file, whether an old entry of ours was replaced in it, and the fields that were kept of it."""
 
     text: str
     replaced: bool
+    kept: tuple[str, ...] = ()
 
 
 def with_json_entry(text: str, place: Place, entry: Mapping[str, Any], is_ours: IsOurs) -> Change:
@@ -61,7 +62,7 @@ def with_json_entry(text: str, place: Place, entry: Mapping[str, Any], is_ours: 
         changed = text[: old.value] + dumped + text[old.end :]
     else:
         changed = _inserted(text, servers.value, place.name, entry)
-    return Change(_checked(changed, _parsed_json, wanted), place.name in before.get(place.servers, {}))
+    return _change(_checked(changed, _parsed_json, wanted), before, place, entry)
 
 
 def with_toml_entry(text: str, place: Place, entry: Mapping[str, Any], is_ours: IsOurs) -> Change:
@@ -76,7 +77,12 @@ def with_toml_entry(text: str, place: Place, entry: Mapping[str, Any], is_ours: 
     else:
         gap = "" if not text else newline if text.endswith("\n") else newline * 2
         changed = f"{text}{gap}[{place.servers}.{place.name}]{newline}{values}"
-    return Change(_checked(changed, _parsed_toml, wanted), replaced)
+    return _change(_checked(changed, _parsed_toml, wanted), before, place, entry)
+
+
+def _change(text: str, before: Mapping[str, Any], place: Place, entry: Mapping[str, Any]) -> Change:
+    old = before.get(place.servers, {}).get(place.name)
+    return Change(text, old is not None, tuple(key for key in old or () if key not in entry))
 
 
 def _merged(before: Any, place: Place, entry: Mapping[str, Any], is_ours: IsOurs) -> dict[str, Any]:
@@ -108,12 +114,18 @@ class _Member(NamedTuple):
 
 
 def _parsed_json(text: str) -> Any:
+    if text.startswith("\ufeff"):
+        raise Unchangeable("it begins with a byte order mark")
     try:
-        return json.loads(text)
+        return json.loads(text, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
         raise Unchangeable(f"it is not plain JSON (line {error.lineno}); comments could not be kept") from None
     except (ValueError, RecursionError):
         raise Unchangeable("it is not plain JSON") from None
+
+
+def _refuse_constant(name: str) -> object:
+    raise ValueError(name)
 
 
 def _members(text: str, start: int) -> Iterator[_Member]:
@@ -171,8 +183,15 @@ def _newline(text: str) -> str:
 def _dumped(value: object, text: str, indent: str | None) -> str:
     """A value as JSON in the style of the text around it; in one line if ``indent`` is None."""
     if indent is None:
-        return json.dumps(value, ensure_ascii=False)
-    return json.dumps(value, ensure_ascii=False, indent=_unit(text)).replace("\n", _newline(text) + indent)
+        return _json(value)
+    return _json(value, indent=_unit(text)).replace("\n", _newline(text) + indent)
+
+
+def _json(value: object, indent: str | None = None) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False, indent=indent, allow_nan=False)
+    except ValueError:
+        raise Unchangeable("it contains a number that JSON does not have") from None
 
 
 def _parsed_toml(text: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import secrets
@@ -31,12 +32,16 @@ def replace_file(path: Path, old: bytes | None, new: bytes, *, private: bool) ->
     real = path.resolve()
     real.parent.mkdir(parents=True, exist_ok=True)
     state = real.stat() if old is not None and real.exists() else None
+    if state and not state.st_mode & 0o222:
+        raise PermissionError(errno.EACCES, "it is read-only", str(path))
     temporary = real.with_name(f".{real.name}.{secrets.token_hex(8)}.tmp")
     try:
         _write_new(temporary, new, state, 0o600 if private else 0o666)
-        if content(real) != old:
-            raise ConflictError(f"{str(path)!r} was changed by another program at this moment; nothing was written")
         backup = None if old is None else _backed_up(real, old, state)
+        if content(real) != old:
+            if backup:
+                backup.unlink()
+            raise ConflictError(f"{str(path)!r} was changed by another program at this moment; nothing was written")
         temporary.replace(real)
     finally:
         temporary.unlink(missing_ok=True)
@@ -66,7 +71,7 @@ def _write_new(path: Path, data: bytes, like: os.stat_result | None, mode: int =
 
 def _backed_up(path: Path, data: bytes, like: os.stat_result | None) -> Path:
     for number in itertools.count(1):
-        backup = path.with_name(f"{path.name}.backup{'' if number == 1 else number}")
+        backup = path.with_name(f"{path.name}.agent-memory-backup{'' if number == 1 else number}")
         with suppress(FileExistsError):
             _write_new(backup, data, like)
             return backup

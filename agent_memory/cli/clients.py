@@ -56,7 +56,8 @@ class Client:
         home, file = Path.home(), Path(self.user)
         if file.parts[0] != ".config":
             return home / file
-        others = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config")
+        given = Path(os.environ.get("XDG_CONFIG_HOME", ""))
+        others = given if given.is_absolute() else home / ".config"  # as the specification of XDG says
         configured = home / "Library/Application Support" if sys.platform == "darwin" else others
         return configured / file.relative_to(".config")
 

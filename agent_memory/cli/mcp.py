@@ -8,6 +8,7 @@ import os
 import secrets
 import sys
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -17,6 +18,7 @@ from agent_memory.cli.files import given_text
 from agent_memory.cli.inspection import first_page
 from agent_memory.cli.output import Exit, printable
 from agent_memory.cli.paths import memory_path
+from agent_memory.cli.presence import require_store
 from agent_memory.cli.settings import Access, Command, Settings, open_store, pass_settings
 from agent_memory.key import Key
 from agent_memory.memory import AsyncAgentMemory
@@ -27,7 +29,8 @@ if TYPE_CHECKING:
 
     Serve = Callable[[MCPServer[Any]], Coroutine[Any, Any, None]]
 
-_SECONDS_TO_REACH: Final = 10.0
+_SECONDS_TO_REACH: Final = 7.0
+"""Clients give a server some time to start; Codex gives it 10 seconds."""
 
 
 @click.command(cls=Command)
@@ -58,8 +61,10 @@ def mcp(
     """
     if not http and (host, port, token_env, token_file) != (None, None, None, None):
         raise click.UsageError("--host, --port, --token-env and --token-file go with --http")
+    files = f"{directory or 'all files'}{' (read-only)' if read_only else ''}"
     if http:
-        serve = _over_http(settings, host or "127.0.0.1", port or 0, _token(token_env, token_file))
+        told = partial(_tell, settings, files, http=True)
+        serve = _over_http(settings, host or "127.0.0.1", port or 0, _token(token_env, token_file), told)
     else:
         serve = _over_stdio()
 
@@ -69,7 +74,10 @@ def mcp(
 
     def ready(backend: AnyBackend) -> None:
         _reach(backend, settings.agent, directory)
-        _tell(settings, f"{directory or 'all files'}{' (read-only)' if read_only else ''}", http)
+        if read_only:
+            require_store(backend, settings.url, settings.agent)
+        if not http:
+            _tell(settings, files, http=False)
 
     _run(settings, serve, narrowed, history, ready)
 
@@ -82,12 +90,13 @@ def _over_stdio() -> Serve:
     return serve_stdio
 
 
-def _over_http(settings: Settings, host: str, port: int, given: str | None) -> Serve:
+def _over_http(settings: Settings, host: str, port: int, given: str | None, tell: Callable[[], None]) -> Serve:
     from agent_memory.mcp_server import serve_http
 
     token = secrets.token_urlsafe() if given is None else given
 
     def announce(url: str) -> None:
+        tell()
         facts = {"url": url} if given is not None else {"url": url, "token": token}
         text = json.dumps(facts) if settings.json else "\n".join(f"{name}: {fact}" for name, fact in facts.items())
         click.echo(text, err=True)
@@ -117,7 +126,7 @@ def _reach(backend: AnyBackend, agent: str, directory: str) -> None:
         first_page(backend, tree.join_prefix(directory) if directory else tree)
 
 
-def _tell(settings: Settings, files: str, http: bool) -> None:
+def _tell(settings: Settings, files: str, *, http: bool) -> None:
     """Say what is served, to a person at a terminal; the stderr of a server is otherwise the log of its client."""
     if settings.json or sys.stderr is None or not sys.stderr.isatty():
         return

@@ -19,6 +19,7 @@ from click.testing import Result
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent_memory.cli import client_files
 from agent_memory.cli.client_entries import Place, with_json_entry, with_toml_entry
 from agent_memory.cli.client_files import replace_file
 from agent_memory.cli.clients import CLIENTS
@@ -86,11 +87,12 @@ def test_every_client_is_tested() -> None:
 
 @pytest.mark.parametrize("client", USER)
 def test_write_adds_the_entry_to_the_file_of_the_user(run: Run, home: Path, client: str) -> None:
-    result = run("--url", "store", "--agent", "ann", "connect", client, "--write", "--directory", "n", "--read-only")
+    result = run("--url", "store", "--agent", "ann", "connect", client, "--write", "--directory", "n", "--history")
     assert result.exit_code == 0, result.stderr
+    assert "it serves the memory of agent 'ann' in 'store'\n" in result.stdout
     assert f"agent-memory was added to {home / USER[client]}\n" in result.stdout
     typed = {"type": "stdio"} if client in TYPED else {}
-    command = [*arguments(agent="ann"), "--directory", "n", "--read-only"]
+    command = [*arguments(agent="ann"), "--directory", "n", "--history"]
     assert entry_in(home / USER[client], client) == {**typed, "command": SCRIPT, "args": command}
     assert files_below(home, Path.cwd()) == {home / USER[client]}
 
@@ -140,6 +142,12 @@ def test_a_variable_selects_another_directory(
     assert files_below(home) == {home / "elsewhere" / file}
 
 
+def test_a_relative_xdg_directory_is_ignored(run: Run, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", "elsewhere")
+    run("connect", "vscode", "--write")
+    assert files_below(home, Path.cwd()) == {home / USER["vscode"]}
+
+
 @pytest.mark.parametrize("client", USER)
 def test_without_write_the_configuration_is_printed_and_nothing_is_written(run: Run, home: Path, client: str) -> None:
     result = run("--url", "store with space", "connect", client)
@@ -162,17 +170,18 @@ def test_the_json_document_has_all_facts(run: Run, home: Path) -> None:
         "name": "memo",
         "file": str(home / USER["cursor"]),
         "command": command,
+        "environment": [],
     }
     options = ["--json", "--url", "store", "connect", "cursor", "--name", "memo"]
     shown = run(*options)
     assert json.loads(shown.stdout).items() >= facts.items()
     assert shown.stderr == ""
     written = run(*options, "--write")
-    assert json.loads(written.stdout) == {**facts, "written": True, "replaced": False, "backup": None}
+    assert json.loads(written.stdout) == {**facts, "written": True, "replaced": False, "kept": [], "backup": None}
     assert entry_in(home / USER["cursor"], name="memo")["args"] == arguments()
-    other = json.loads(run(*options, "--write", "--read-only").stdout)
+    other = json.loads(run(*options, "--write", "--history").stdout)
     assert (other["written"], other["replaced"]) == (True, True)
-    assert other["backup"] == str(home / ".cursor/mcp.json.backup")
+    assert other["backup"] == str(home / ".cursor/mcp.json.agent-memory-backup")
 
 
 def test_a_second_call_changes_nothing(run: Run, home: Path) -> None:
@@ -191,14 +200,15 @@ def test_an_old_entry_of_ours_is_replaced_and_the_old_file_is_kept(run: Run, hom
     old = json.dumps({"mcpServers": {"a": {}, "agent-memory": {**OURS, "env": {"AWS_PROFILE": "p"}}, "b": {}}, "z": 1})
     file.write_text(old)
     result = run("--url", "store", "connect", "cursor", "--write")
-    backup = home / ".cursor/mcp.json.backup"
+    backup = home / ".cursor/mcp.json.agent-memory-backup"
     assert f"agent-memory was replaced in {file}; the old file is {backup}" in result.stdout
     assert backup.read_text() == old
     new = {"command": SCRIPT, "args": arguments(), "env": {"AWS_PROFILE": "p"}}
     assert parsed(file) == {"mcpServers": {"a": {}, "agent-memory": new, "b": {}}, "z": 1}
     assert list(parsed(file)["mcpServers"]) == ["a", "agent-memory", "b"]
-    run("--url", "store", "connect", "cursor", "--write", "--read-only")
-    assert files_below(home) == {file, backup, home / ".cursor/mcp.json.backup2"}
+    assert "\nkept from the old entry: env\n" in result.stdout
+    run("--url", "store", "connect", "cursor", "--write", "--history")
+    assert files_below(home) == {file, backup, home / ".cursor/mcp.json.agent-memory-backup2"}
     assert backup.read_text() == old
 
 
@@ -207,6 +217,9 @@ def test_an_old_entry_of_ours_is_replaced_and_the_old_file_is_kept(run: Run, hom
     [
         {"command": "npx", "args": ["-y", "agent-memory"]},
         {"command": "agent-memory", "args": ["serve"]},
+        {"command": "agent-memory", "args": ["mcp serve"]},
+        {"command": "agent-memory", "args": ["serve", "mcp"]},
+        {"command": "agent-memory", "args": ["--db", "x", "mcp"]},
         {"command": "python", "args": ["-m", "mcp"]},
         {"url": "http://localhost/mcp"},
         {},
@@ -234,9 +247,14 @@ def test_another_server_with_the_name_is_never_changed(
 
 
 @pytest.mark.parametrize(
-    "command", [["/any/where/agent-memory", "mcp"], ["agent-memory", "--url", "x", "mcp", "--history"],
-                ["/usr/bin/python3", "-m", "agent_memory", "mcp"]],
-)  # fmt: skip
+    "command",
+    [
+        ["/any/where/agent-memory", "mcp"],
+        ["agent-memory", "--url", "x", "mcp", "--history"],
+        ["/usr/bin/python3", "-m", "agent_memory", "mcp"],
+        ["python", "-P", "-m", "agent_memory", "-o", "a=1", "mcp"],
+    ],
+)
 def test_an_entry_of_another_environment_is_ours(run: Run, home: Path, command: list[str]) -> None:
     file = home / USER["cursor"]
     file.parent.mkdir()
@@ -254,6 +272,12 @@ def test_an_entry_of_another_environment_is_ours(run: Run, home: Path, command: 
         ("cursor", b'{"mcpServers": {"agent-memory": []}}', "no object in the place"),
         ("cursor", b'{"a": "\xff"}', "not UTF-8"),
         ("cursor", b"[" * 100_000, "not plain JSON"),
+        ("cursor", b"\xef\xbb\xbf{}", "begins with a byte order mark"),
+        ("cursor", b'{"a": NaN}', "not plain JSON"),
+        ("cursor", b'{"mcpServers": {"agent-memory": {"command": "agent-memory", "args": ["mcp"], "timeout": 1e400}}}',
+         "a number that JSON does not have"),
+        ("cursor", b'{"mcpServers": {"agent-memory": {"command": "agent-memory", "args": ["mcp"], "x": "\\ud800"}}}',
+         "not UTF-8"),
         ("codex", b"a = \n", "not valid TOML"),
         ("codex", b"mcp_servers = {}\n", "cannot be changed safely"),
         ("codex", b"mcp_servers = 1\n", "no object in the place"),
@@ -285,7 +309,7 @@ def only_added(before: str, after: str) -> bool:
 
 
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=10,
 )
@@ -391,7 +415,7 @@ NEW_TABLE = OLD_TABLE.replace('command = "/old/agent-memory"\n', "".join(TABLE.s
 def test_in_toml_only_our_table_is_changed(before: str, after: str) -> None:
     changed = with_toml_entry(before, TOML, ENTRY, is_ours)
     assert changed.text == after
-    assert with_toml_entry(after, TOML, ENTRY, is_ours) == (after, True)
+    assert with_toml_entry(after, TOML, ENTRY, is_ours)[:2] == (after, True)
 
 
 @given(st.text(st.characters(codec="utf-8"), max_size=20))
@@ -412,7 +436,7 @@ def test_the_mode_and_a_symbolic_link_stay(run: Run, home: Path) -> None:
     link.symlink_to(real)
     assert run("connect", "cursor", "--write").exit_code == 0
     assert (link.is_symlink(), entry_in(real)["command"]) == (True, SCRIPT)
-    backup = home / "dotfiles/cursor.json.backup"
+    backup = home / "dotfiles/cursor.json.agent-memory-backup"
     assert [file.stat().st_mode & 0o777 for file in (real, backup)] == [0o640, 0o640]
     assert files_below(home) == {link, real, backup}
 
@@ -441,6 +465,43 @@ def test_a_file_that_was_changed_at_the_same_moment_is_not_replaced(tmp_path: Pa
     assert files_below(tmp_path) == set()
 
 
+def test_a_change_during_the_backup_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "a.json"
+    file.write_bytes(b"read before")
+    real = client_files._backed_up
+
+    def slow(*arguments: Any) -> Path:
+        file.write_bytes(b"written since")
+        return real(*arguments)
+
+    monkeypatch.setattr(client_files, "_backed_up", slow)
+    with pytest.raises(ConflictError):
+        replace_file(file, b"read before", b"ours", private=True)
+    assert {each: each.read_bytes() for each in files_below(tmp_path)} == {file: b"written since"}
+
+
+def test_a_read_only_file_is_not_replaced(run: Run, home: Path) -> None:
+    file = home / USER["cursor"]
+    file.parent.mkdir()
+    file.write_text("{}")
+    file.chmod(0o444)
+    result = run("connect", "cursor", "--write")
+    assert (result.exit_code, "it is read-only" in result.stderr) == (1, True), result.stderr
+    assert (file.read_text(), files_below(home)) == ("{}", {file})
+
+
+@pytest.mark.parametrize("link", [".cursor", ".cursor/mcp.json"])
+@pytest.mark.usefixtures("home")
+def test_a_symbolic_link_of_a_project_is_not_followed(run: Run, tmp_path: Path, link: str) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    Path(link).parent.mkdir(exist_ok=True)
+    Path(link).symlink_to(outside if link == ".cursor" else outside / "x.json")
+    result = run("connect", "cursor", "--scope", "project", "--write")
+    assert (result.exit_code, "is a symbolic link in this project" in result.stderr) == (1, True), result.stderr
+    assert files_below(outside) == set()
+
+
 def test_a_file_that_cannot_be_written_is_an_error_of_one_line(run: Run, home: Path) -> None:
     (home / ".cursor").write_text("a file in the place of the directory")
     result = run("connect", "cursor", "--write")
@@ -460,7 +521,7 @@ SECRET = "hush-hush"
         (["--url", "memory://x", "connect", "cursor"], 6, "memory:// exists in one process only"),
         (["--url", "nosuch://x", "connect", "cursor"], 6, "nosuch"),
         (["--url", "s3:///x", "connect", "cursor"], 2, "an S3 URL is s3://bucket/prefix"),
-        (["--url", f"sftp://ann:{SECRET}@host/x", "connect", "cursor"], 2, "the URL contains a password"),
+        (["--url", f"sftp://ann:{SECRET}@host/x", "connect", "cursor"], 2, "the URL contains a credential"),
         (["--url", "s3://b/x", "-o", f"secret={SECRET}", "connect", "cursor"], 2, "'secret' is a credential"),
         (["--url", "s3://b/x", "-o", f"key={SECRET}", "connect", "cursor"], 2, "'key' is a credential"),
         (["--url", "s3://b/x", "-o", f'client_kwargs={{"aws_secret_access_key":"{SECRET}"}}', "connect", "cursor"], 2,
@@ -470,6 +531,10 @@ SECRET = "hush-hush"
         (["--url", "a$HOME", "connect", "cursor"], 2, "clients would replace the $"),
         (["--url", "a${HOME}", "connect", "cursor"], 2, "clients would replace the $"),
         (["--url", "a\nb", "connect", "cursor"], 2, "characters that a configuration cannot have"),
+        (["--url", "a\u200bb", "connect", "cursor"], 2, "characters that a configuration cannot have"),
+        (["--url", f"abfs://box/x?sig={SECRET}&token={SECRET}", "connect", "cursor"], 2, "contains a credential"),
+        (["--url", "missing", "connect", "cursor", "--read-only"], 3, "there is no store at 'missing'"),
+        (["connect", "cursor", "--name=-x"], 2, "the name of a server"),
         (["--url", "a\udcff", "connect", "cursor"], 2, "characters that a configuration cannot have"),
         (["connect", "cursor", "--name", "a.b"], 2, "the name of a server"),
         (["connect", "cursor", "--name", ""], 2, "the name of a server"),
@@ -512,6 +577,22 @@ def test_an_option_of_the_store_keeps_its_value(value: object) -> None:
     assert key_value(_pair("name", value)) == ("name", value)
 
 
+def test_the_directory_that_confines_the_store_becomes_absolute(run: Run, home: Path) -> None:
+    run("--url", "store", "-o", "within=.", "connect", "cursor", "--write")
+    assert f"within={Path.cwd()}" in entry_in(home / USER["cursor"])["args"]
+
+
+@pytest.mark.usefixtures("home")
+def test_variables_that_the_server_needs_are_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    monkeypatch.setenv("AWS_REGION", "eu-central-1")
+    shown = run("--json", "--url", "s3://bucket/x", "connect", "codex")
+    assert json.loads(shown.stdout)["environment"][1:] == ["AWS_ENDPOINT_URL", "AWS_REGION"]
+    assert "AWS_ENDPOINT_URL, AWS_REGION" in run("--url", "s3://bucket/x", "connect", "codex").stderr
+
+
 @pytest.mark.parametrize("url", ["file:///absolute/store", "s3://bucket/store"])
 def test_a_url_is_written_as_it_is(run: Run, home: Path, url: str) -> None:
     run("--url", url, "connect", "cursor", "--write")
@@ -532,7 +613,7 @@ def test_without_the_script_the_interpreter_is_configured(
     monkeypatch.setattr("agent_memory.cli.connect.sysconfig", SimpleNamespace(get_path=lambda _: "/nowhere"))
     run("--url", "store", "connect", "cursor", "--write")
     entry = entry_in(home / USER["cursor"])
-    assert [entry["command"], *entry["args"][:2]] == [sys.executable, "-m", "agent_memory"]
+    assert [entry["command"], *entry["args"][:3]] == [sys.executable, "-P", "-m", "agent_memory"]
 
 
 @pytest.mark.parametrize(("client", "place"), [("codex", "env_vars"), ("cursor", '"env"')])

@@ -200,7 +200,10 @@ def test_a_port_in_use_prints_one_line(script: str, spawn: Spawn) -> None:
 
 
 @pytest.mark.parametrize(("options", "told"), [([], 1), (["--json"], 0)])
-def test_a_terminal_is_told_once_what_is_served_and_that_it_waits(script: str, options: list[str], told: int) -> None:
+def test_a_terminal_is_told_once_what_is_served_and_that_it_waits(
+    script: str, tmp_path: Path, options: list[str], told: int
+) -> None:
+    (tmp_path / "root").mkdir()
     ours, theirs = pty.openpty()
     command = [script, "--url", "root", "--agent", "ann", *options, "mcp", "--directory", "notes", "--read-only"]
     done = subprocess.run(command, input=b"", stdout=subprocess.PIPE, stderr=theirs, check=False)
@@ -233,6 +236,12 @@ def test_a_store_that_cannot_be_reached_ends_the_server_at_once(
         assert process.stderr
         assert (process.returncode, process.stdout.read()) == (1, b"")
         assert process.stderr.read().splitlines()[-1].startswith(told)
+
+
+def test_a_read_only_server_of_a_missing_store_ends_at_once(spawn: Spawn) -> None:
+    done = spawn("mcp", "--read-only")
+    assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (3, b"", 1)
+    assert b"there is no store" in done.stderr
 
 
 def test_the_command_names_the_missing_extra() -> None:
