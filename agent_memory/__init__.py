@@ -7,6 +7,9 @@ plugins.
 
 from agent_memory.backend import Capabilities, Entry
 from agent_memory.core.actor import acting_as
+from agent_memory.core.versions.history import FileVersion
+from agent_memory.core.versions.origin import MadeBy
+from agent_memory.core.versions.settings import Versions
 from agent_memory.errors import (
     DISTRIBUTION,
     AgentMemoryError,
@@ -51,9 +54,11 @@ __all__ = [
     "FileAlreadyExistsError",
     "FileOperationError",
     "FileTooLargeError",
+    "FileVersion",
     "InvalidAgentIdError",
     "InvalidContentError",
     "InvalidPathError",
+    "MadeBy",
     "Operation",
     "OperationDenied",
     "Outcome",
@@ -63,6 +68,7 @@ __all__ = [
     "ReadError",
     "TreeResult",
     "UnsupportedOperationError",
+    "Versions",
     "WriteError",
     "WriteResult",
     "acting_as",

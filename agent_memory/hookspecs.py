@@ -24,9 +24,11 @@ hookspec = pluggy.HookspecMarker(PROJECT)
 
 OperationKind: TypeAlias = Literal[
     "read", "stat", "exists", "list", "agent_ids", "write", "create", "append", "edit", "delete", "delete_tree",
-    "rename", "copy", "forget",
+    "rename", "copy", "forget", "versions", "read_version", "restore", "set_versions", "prune",
 ]  # fmt: skip
-READING: Final[frozenset[OperationKind]] = frozenset({"read", "stat", "exists", "list", "agent_ids"})
+READING: Final[frozenset[OperationKind]] = frozenset(
+    {"read", "stat", "exists", "list", "agent_ids", "versions", "read_version"}
+)
 """The kinds of operations that change no file."""
 
 

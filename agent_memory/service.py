@@ -15,6 +15,8 @@ from agent_memory.core.hooks import Hooks
 from agent_memory.core.idempotency import Window
 from agent_memory.core.results import TreeResult, WriteResult
 from agent_memory.core.tree import Tree, checked_timeout
+from agent_memory.core.versions.following import Following
+from agent_memory.core.versions.settings import Versions
 from agent_memory.errors import AgentMemoryFileNotFoundError, FileOperationError, InvalidAgentIdError, InvalidPathError
 from agent_memory.key import AGENTS, Key
 from agent_memory.memory import AgentMemory, AsyncAgentMemory
@@ -38,6 +40,7 @@ class _Service(Uncopied, Generic[M]):
         plugins: Iterable[object] = (),
         actor: str | None = None,
         timeout: float | None = None,
+        versions: Versions | None = None,
     ) -> None:
         """Open a root; nothing is created before the first write.
 
@@ -47,6 +50,7 @@ class _Service(Uncopied, Generic[M]):
             plugins: guards and observers; the last plugin is called first. Logging is always on.
             actor: the person or program that acts; hooks receive it.
             timeout: the seconds of each call; see `AgentMemory.with_timeout`.
+            versions: turn on that the store keeps earlier versions, with these limits, before the first change.
 
         Raises:
             BackendNotAvailableError: no installed backend opens the URL.
@@ -59,6 +63,7 @@ class _Service(Uncopied, Generic[M]):
         self._backend = open_backend(root, storage_options, self._hooks)
         self._timeout = checked_timeout(timeout, self._backend)
         self._window = Window()
+        self._versions = Following(versions)
         _refuse_source_checkout(self._backend)
 
     def agent(self, agent_instance_id: str) -> M:
@@ -73,7 +78,10 @@ class _Service(Uncopied, Generic[M]):
             self._hooks.key_rejected(None, error, current_actor(self._actor).actor)
             raise
         agent = top.base.rpartition("/")[2]  # plain text: a str subclass could have another __str__
-        tree = Tree(self._backend, self._hooks, top, agent, self._actor, timeout=self._timeout, window=self._window)
+        tree = Tree(
+            self._backend, self._hooks, top, agent, self._actor,
+            timeout=self._timeout, window=self._window, versions=self._versions,
+        )  # fmt: skip
         return self._memory(tree)
 
     @property

@@ -49,9 +49,11 @@ from agent_memory.backend._helpers import (
 )
 from agent_memory.backend._markers import Markers
 from agent_memory.backend._optional import (
+    ORIGIN_BYTES,
     Appends,
     ChecksCapabilities,
     Erases,
+    KeepsOrigins,
     MovesFiles,
     MovesTrees,
     Parts,
@@ -84,6 +86,7 @@ __all__ = [
     "DEFAULT_MAX_BYTES",
     "DEFAULT_PART_BYTES",
     "DEFAULT_SECONDS",
+    "ORIGIN_BYTES",
     "PRESENT",
     "PROJECT",
     "AnyBackend",
@@ -100,6 +103,7 @@ __all__ = [
     "DeletedTree",
     "Entry",
     "Erases",
+    "KeepsOrigins",
     "Key",
     "Markers",
     "MovesFiles",

@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
 
-from agent_memory.backend._types import ANY, Appended, AppendWhen, Capabilities, DeletedTree, Version, WriteWhen
+from agent_memory.backend._types import (
+    ANY,
+    Appended,
+    AppendWhen,
+    Capabilities,
+    DeletedTree,
+    ReadWhen,
+    Snapshot,
+    Version,
+    WriteWhen,
+)
 from agent_memory.key import Key
 
 
@@ -162,4 +172,40 @@ class Erases(Protocol):
             UnsupportedOperationError: this storage does not tell which data it keeps.
             WriteError: the storage failed.
         """
+        ...
+
+
+ORIGIN_BYTES: Final = 800
+"""The maximum bytes of an origin."""
+
+
+@runtime_checkable
+class KeepsOrigins(Protocol):
+    """Optional verbs: store a short text, the origin, with each state of a file, in the same atomic step.
+
+    An origin has at most `ORIGIN_BYTES` printable ASCII characters, none of them a space. A state that is
+    written without an origin has none. An append leaves the origin as it is, and a moved file keeps its origin.
+
+    Raises:
+        UnsupportedOperationError: an origin is given, and the storage of this root cannot keep it.
+    """
+
+    def read_with_origin(
+        self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY
+    ) -> tuple[Snapshot, str | None] | Awaitable[tuple[Snapshot, str | None]]:
+        """Read as `Backend.read`, together with the origin of the state that was read."""
+        ...
+
+    def write_with_origin(self, key: Key, data: bytes, when: WriteWhen, origin: str) -> Version | Awaitable[Version]:
+        """Write as `Backend.write`."""
+        ...
+
+    def append_with_origin(
+        self, key: Key, data: bytes, separator: bytes, when: AppendWhen, origin: str
+    ) -> Appended | Awaitable[Appended]:
+        """Append as `Appends.append`; the origin is that of a file which the append creates."""
+        ...
+
+    def write_in_parts_with_origin(self, key: Key, size: int, when: WriteWhen, origin: str) -> Parts | Awaitable[Parts]:
+        """Begin to write in parts, as `WritesInParts.write_in_parts`."""
         ...

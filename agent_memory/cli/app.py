@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import click
 
-from agent_memory.cli import doctor, files, listing, transfer, viewing
+from agent_memory.cli import doctor, files, listing, transfer, versions, viewing
 from agent_memory.cli.audit import audit
 from agent_memory.cli.connect import connect
 from agent_memory.cli.demo import demo
@@ -119,7 +119,8 @@ def app(ctx: click.Context) -> None:
 
 for _command in (
     files.read, files.write, files.append, files.create, edit, listing.ls, listing.tree, files.rm, files.mv, files.cp,
-    listing.agents, viewing.view, viewing.search, history, transfer.import_, transfer.export, transfer.copy,
-    doctor.doctor, audit, forget, plugins, s3_policy, mcp, connect, demo,
+    listing.agents, viewing.view, viewing.search, history, versions.versions, versions.diff, versions.restore,
+    versions.prune, transfer.import_, transfer.export, transfer.copy, doctor.doctor, audit, forget, plugins, s3_policy,
+    mcp, connect, demo,
 ):  # fmt: skip
     app.add_command(_command)

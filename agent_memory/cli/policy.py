@@ -16,6 +16,8 @@ import click
 from agent_memory.cli.output import show_json
 from agent_memory.cli.settings import Command, Settings, pass_settings
 from agent_memory.core.receipts import receipts_of
+from agent_memory.core.versions.record import records_of
+from agent_memory.core.versions.settings import SETTINGS
 from agent_memory.key import AGENTS, RESERVED, Key
 
 _ACTIONS: Final = ("s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload")
@@ -29,13 +31,15 @@ _SPECIAL: Final = re.compile(r"[*?$]")
 def s3_policy(settings: Settings) -> None:
     """Print the smallest IAM policy for --agent, or for all agents.
 
-    With --agent the policy allows the memory of that agent, and its receipts of idempotency keys. Without it, the
+    With --agent the policy allows the memory of that agent, its receipts of idempotency keys and its versions, and to
+    read whether versions are kept. Without it, the
     memories of all agents and this package's own data: the audit log, all receipts and the scratch files of doctor.
     The store is an s3:// URL; no request is sent to it.
     """
     bucket, prefix = _location(settings.url)
     trees = _trees(settings.chosen_agent)
-    policy = _policy(bucket, [_literal(prefix + tree) + "/*" for tree in trees])
+    read = [] if settings.chosen_agent is None else [_literal(prefix + SETTINGS.storage)]
+    policy = _policy(bucket, [_literal(prefix + tree) + "/*" for tree in trees], read)
     if settings.json:
         show_json(policy)
         return
@@ -55,19 +59,22 @@ def _location(url: str) -> tuple[str, str]:
 
 
 def _trees(agent: str | None) -> Sequence[str]:
-    return (AGENTS.storage, RESERVED) if agent is None else (Key.agent(agent).storage, receipts_of(agent).storage)
+    if agent is None:
+        return AGENTS.storage, RESERVED
+    return Key.agent(agent).storage, receipts_of(agent).base, records_of(agent).base
 
 
-def _policy(bucket: str, patterns: Sequence[str]) -> dict[str, Any]:
+def _policy(bucket: str, patterns: Sequence[str], read: Sequence[str]) -> dict[str, Any]:
     arn = f"arn:aws:s3:::{bucket}"
     objects = {"Effect": "Allow", "Action": list(_ACTIONS), "Resource": [f"{arn}/{pattern}" for pattern in patterns]}
     listing = {
         "Effect": "Allow",
         "Action": ["s3:ListBucket"],
         "Resource": [arn],
-        "Condition": {"StringLike": {"s3:prefix": list(patterns)}},
+        "Condition": {"StringLike": {"s3:prefix": [*patterns, *read]}},
     }
-    return {"Version": "2012-10-17", "Statement": [objects, listing]}
+    reading = {"Effect": "Allow", "Action": ["s3:GetObject"], "Resource": [f"{arn}/{name}" for name in read]}
+    return {"Version": "2012-10-17", "Statement": [objects, *([reading] if read else []), listing]}
 
 
 def _literal(text: str) -> str:

@@ -29,6 +29,7 @@ from agent_memory.core.flows import Effect
 from agent_memory.core.hooks import Hooks, Report
 from agent_memory.core.idempotency import Window
 from agent_memory.core.protected_names import ProtectedNames
+from agent_memory.core.versions.following import Following
 from agent_memory.errors import (
     AgentMemoryError,
     InvalidContentError,
@@ -150,6 +151,7 @@ class Scope(Uncopied):
         protected: names that the memory hides or does not change.
         timeout: seconds for each operation; None for no limit.
         window: how long idempotency keys stay used.
+        versions: whether the store keeps earlier versions.
     """
 
     backend: AnyBackend
@@ -162,6 +164,7 @@ class Scope(Uncopied):
     protected: tuple[ProtectedNames, ...] = ()
     timeout: float | None = None
     window: Window = field(default_factory=Window)
+    versions: Following = field(default_factory=Following)
 
     @property
     def by(self) -> Actor:

@@ -18,10 +18,11 @@ from agent_memory.core import editing, flows, part_flows, tree_flows
 from agent_memory.core.flows import Effect
 from agent_memory.core.idempotency import apply_once, forget_receipts, receipt_of_edit
 from agent_memory.core.listed_part import WHOLE, ListedPart
-from agent_memory.core.operation import Call, Content, Flow, Scope
+from agent_memory.core.operation import Call, Content, Flow
 from agent_memory.core.precondition import ANY_STATE, Precondition
 from agent_memory.core.receipts import IdempotencyKey, Receipt
 from agent_memory.core.results import EditResult, TreeResult, WriteResult
+from agent_memory.core.versioned_tree import VersionedTree, forget_versions
 from agent_memory.errors import (
     AgentMemoryFileNotFoundError,
     FileAlreadyExistsError,
@@ -65,7 +66,7 @@ def checked_seconds(name: str, seconds: float) -> float:
     return float(seconds)
 
 
-class Tree(Scope):
+class Tree(VersionedTree):
     """One tree of files; each method is one operation, as a coroutine over a `Run`."""
 
     def subtree(self, path: str) -> Tree:
@@ -183,8 +184,9 @@ class Tree(Scope):
         return await self._write(run, "create", path, self._once(flow, once), content)
 
     def _once(self, flow: Flow, once: IdempotencyKey | None) -> Flow:
-        """The flow of a call that may have an idempotency key."""
-        return flow if once is None else lambda c: apply_once(c, flow, once.checked(), self.window)
+        """The flow of a change that may have an idempotency key; it keeps the states that it ends."""
+        kept = self.versions.keeping(flow)
+        return kept if once is None else lambda c: apply_once(c, kept, once.checked(), self.window)
 
     async def record_segment(self, run: Run, text: str, suffix: str) -> str:
         segment = encode_segment(text, suffix)
@@ -222,7 +224,8 @@ class Tree(Scope):
         def flow(c: Call) -> Awaitable[Effect]:
             return part_flows.write(c.store, c.run, c.key, blocks, ABSENT if create else ANY)
 
-        return await self._write(run, "create" if create else "write", path, flow, unseen=blocks.size)
+        kept = self.versions.keeping(flow)
+        return await self._write(run, "create" if create else "write", path, kept, unseen=blocks.size)
 
     def _goes_in_parts(self, size: int) -> bool:
         """Whether content is written in parts: it is too large for one call, or no plugin needs it in memory."""
@@ -291,6 +294,9 @@ class Tree(Scope):
         path = without_top(found.path, self.top.path)
         return EditResult(path, effect.size or 0, effect.sha256 or "", bool(found.existed))
 
+    async def restore(self, run: Run, path: str, version: str) -> WriteResult:
+        return await self._write(run, "restore", path, self.restoring(version))
+
     async def delete(
         self, run: Run, path: str, expected: Precondition = ANY_STATE, once: IdempotencyKey | None = None
     ) -> None:
@@ -303,12 +309,13 @@ class Tree(Scope):
         def flow(c: Call) -> Awaitable[Effect]:
             return tree_flows.delete_tree(c.store, c.run, c.key, missing_ok=c.key == self.top)
 
-        return await self._remove(run, "delete_tree", path, flow)
+        return await self._remove(run, "delete_tree", path, self.versions.keeping(flow))
 
     async def forget(self, run: Run, path: str) -> TreeResult:
         async def flow(c: Call) -> Effect:
             effect = await tree_flows.forget(c.store, c.run, c.key)
             await forget_receipts(c)
+            await forget_versions(c)
             return effect
 
         return await self._remove(run, "forget", path, flow)
@@ -329,7 +336,7 @@ class Tree(Scope):
         def flow(c: Call) -> Awaitable[Effect]:
             return transfer(c.store, c.run, c.key, cast(Key, c.target))
 
-        call = await self.operate(run, kind, path, flow, new_path=new_path)
+        call = await self.operate(run, kind, path, self.versions.keeping(flow), new_path=new_path)
         return TreeResult(self._path(cast(Key, call.target)), call.result.files or 0, call.result.skipped)
 
     async def _write(

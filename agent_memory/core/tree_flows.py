@@ -120,7 +120,7 @@ async def delete_tree(store: Backend, run: Run, prefix: Key, missing_ok: bool) -
         except AgentMemoryFileNotFoundError:
             return  # another writer deleted it: the result is the same
 
-    await _each(run, listing.entries, one)
+    await each(run, listing.entries, one)
     return Effect(files=len(listing.entries), skipped=listing.skipped)
 
 
@@ -155,7 +155,7 @@ async def _transfer_tree(store: Backend, run: Run, source: Key, target: Key, fil
     async def one(entry: Entry) -> None:
         await file(store, run, entry.key, target.join(entry.key.relative_to(source).path))
 
-    await _each(run, listing.entries, one)
+    await each(run, listing.entries, one)
     return Effect(files=len(listing.entries), skipped=listing.skipped)
 
 
@@ -227,7 +227,7 @@ async def _withdraw(store: Backend, run: Run, target: Key, version: Version) -> 
         return  # another writer changed the copy, or deleting is impossible: both names stay
 
 
-async def _each(run: Run, entries: tuple[Entry, ...], one: Callable[[Entry], Awaitable[None]]) -> None:
+async def each(run: Run, entries: tuple[Entry, ...], one: Callable[[Entry], Awaitable[None]]) -> None:
     async def attempt(entry: Entry) -> AgentMemoryError | None:
         try:
             with renewed_deadline(run.now()):

@@ -33,6 +33,7 @@ __all__ = [
 ]
 
 _AGENTS_DIRECTORY = "agent_memory"
+_INTERNAL = f"{RESERVED}/"
 _FALLBACK_NAMES = ("untitled", "x")
 
 
@@ -115,6 +116,11 @@ class Key:
     def is_below(self, prefix: Key) -> bool:
         """Whether this key lies below ``prefix``, compared by whole segments."""
         return not prefix.storage or self.storage.startswith(prefix.storage + "/")
+
+    @property
+    def is_internal(self) -> bool:
+        """Whether this is a name of this package's own data; see `internal`."""
+        return self.storage.startswith(_INTERNAL)
 
     @property
     def name(self) -> str:

@@ -11,7 +11,10 @@ from agent_memory.core.part_flows import Blocks
 from agent_memory.core.precondition import Precondition
 from agent_memory.core.receipts import IdempotencyKey
 from agent_memory.core.results import EditResult, TreeResult, WriteResult
+from agent_memory.core.versions.history import FileVersion
+from agent_memory.core.versions.settings import Versions
 from agent_memory.memory.blocking import AgentMemory
+from agent_memory.memory.versions import unified_diff
 from agent_memory.memory.view import View, as_bytes, as_text, of_bytes, of_text, once_per
 from agent_memory.reading.reader import Reader
 from agent_memory.runtime.io_loop import AsyncIORun
@@ -54,6 +57,36 @@ class AsyncAgentMemory(View):
     async def scan(self, path: str, work: Callable[[Reader], Awaitable[T]]) -> T:
         """See `AgentMemory.scan`."""
         return await self._do(lambda run: self._tree.scan(run, path, work))
+
+    async def versions(self, path: str, *, limit: int | None = None) -> tuple[FileVersion, ...]:
+        """See `AgentMemory.versions`."""
+        return await self._do(lambda run: self._tree.file_versions(run, path, limit))
+
+    async def read_version(self, path: str, version: str) -> str:
+        """See `AgentMemory.read_version`."""
+        return await self._do(lambda run: self._tree.read_version_text(run, path, version))
+
+    async def read_version_bytes(self, path: str, version: str) -> bytes:
+        """See `AgentMemory.read_version_bytes`."""
+        return await self._do(lambda run: self._tree.read_version(run, path, version))
+
+    async def diff(self, path: str, old: str, new: str | None = None) -> str:
+        """See `AgentMemory.diff`."""
+        before = await self.read_version(path, old)
+        after = await (self.read(path) if new is None else self.read_version(path, new))
+        return unified_diff(path, old, before, new or "now", after)
+
+    async def restore(self, path: str, version: str) -> WriteResult:
+        """See `AgentMemory.restore`."""
+        return await self._do(lambda run: self._tree.restore(run, path, version))
+
+    async def prune_versions(self) -> int:
+        """See `AgentMemory.prune_versions`."""
+        return await self._do(lambda run: self._tree.prune_versions(run))
+
+    async def keep_versions(self, limits: Versions | None) -> None:
+        """See `AgentMemory.keep_versions`."""
+        await self._do(lambda run: self._tree.turn_versions(run, limits))
 
     async def write(
         self,

@@ -9,7 +9,7 @@ from agent_memory.backend import ANY, ReadWhen
 from agent_memory.core.part_flows import Blocks
 from agent_memory.core.precondition import Precondition
 from agent_memory.core.results import TreeResult, WriteResult
-from agent_memory.memory.reading import ReadingCalls
+from agent_memory.memory.versions import VersionCalls
 from agent_memory.memory.view import as_bytes, as_text, of_bytes, of_text, once_per
 from agent_memory.runtime.run import step
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 
-class AgentMemory(ReadingCalls):
+class AgentMemory(VersionCalls):
     """One confined tree of text files.
 
     Text is UTF-8, stored byte for byte. Every path is relative to the tree and parsed by one grammar

@@ -16,6 +16,8 @@ from agent_memory.core.protected_names import ProtectedNames
 from agent_memory.core.receipts import IdempotencyKey
 from agent_memory.core.tree import Tree, checked_seconds, checked_timeout
 from agent_memory.core.tree_flows import AT_ONCE
+from agent_memory.core.versions.following import Following
+from agent_memory.core.versions.settings import Versions
 from agent_memory.key import Key
 from agent_memory.plugins.logging import LoggingPlugin
 from agent_memory.registry import open_backend
@@ -39,6 +41,7 @@ class View(Uncopied):
         plugins: Iterable[object] = (),
         actor: str | None = None,
         timeout: float | None = None,
+        versions: Versions | None = None,
     ) -> Self:
         """Open one tree without agents, for example a project's ``.claude/memories``.
 
@@ -48,6 +51,7 @@ class View(Uncopied):
             plugins: guards and observers; the last plugin is called first. Logging is always on.
             actor: the person or program that acts; hooks receive it.
             timeout: see `with_timeout`.
+            versions: turn on that the store keeps earlier versions, with these limits, before the first change.
 
         Raises:
             BackendNotAvailableError: no installed backend opens the URL.
@@ -57,7 +61,9 @@ class View(Uncopied):
         default_actor = Actor.of(actor)
         hooks = Hooks([LoggingPlugin(), *plugins])
         backend = open_backend(root, storage_options, hooks)
-        return cls(Tree(backend, hooks, Key.tree(), actor=default_actor, timeout=checked_timeout(timeout, backend)))
+        seconds = checked_timeout(timeout, backend)
+        following = Following(versions)
+        return cls(Tree(backend, hooks, Key.tree(), actor=default_actor, timeout=seconds, versions=following))
 
     def subtree(self, path: str) -> Self:
         """Return a view confined to a directory; its paths are relative to that directory."""

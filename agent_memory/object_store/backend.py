@@ -93,6 +93,16 @@ class ObjectStoreBackend(Backend):
         return self.capabilities
 
     async def read(self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY) -> Snapshot:
+        return _snapshot(await self._read(key, start, end, when))
+
+    async def read_with_origin(
+        self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY
+    ) -> tuple[Snapshot, str | None]:
+        """See `agent_memory.backend.KeepsOrigins`."""
+        found = await self._read(key, start, end, when)
+        return _snapshot(found), WriteLog.of(found.metadata, found.etag).origin or None
+
+    async def _read(self, key: Key, start: int | None, end: int | None, when: ReadWhen) -> Object:
         span = _span(start, end)
         if_match = None if when is ANY else when.token
         name = self._bucket.name(key)
@@ -108,7 +118,7 @@ class ObjectStoreBackend(Backend):
                 found = await self._bucket.head(key, attempts)
         if when is not ANY and when.token != found.etag:
             raise changed(key)
-        return _snapshot(found)
+        return found
 
     async def stat(self, key: Key) -> Entry:
         with self._bucket.operation(key, ReadError) as attempts:
@@ -116,13 +126,18 @@ class ObjectStoreBackend(Backend):
         return Entry(key, found.size, found.modified, _version(found))
 
     async def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
+        return await self.write_with_origin(key, data, when, "")
+
+    async def write_with_origin(self, key: Key, data: bytes, when: WriteWhen, origin: str) -> Version:
+        """See `agent_memory.backend.KeepsOrigins`."""
         if not isinstance(when, Version):
             await self._directories.claim(key)
-        change = partial(self._write, key, data, when)
+        change = partial(self._write, key, data, when, origin)
         needed = () if when is ANY else ("create",) if when is ABSENT else ("swap",)
         return await self._changing(key, WriteError, change, needed)
 
-    async def _write(self, key: Key, data: bytes, when: WriteWhen, write: Write) -> Version:
+    async def _write(self, key: Key, data: bytes, when: WriteWhen, origin: str, write: Write) -> Version:
+        write.origin = origin
         if when is ANY:
             version = await write.overwrite(data)
         else:
@@ -144,11 +159,16 @@ class ObjectStoreBackend(Backend):
 
     async def write_in_parts(self, key: Key, size: int, when: WriteWhen = ANY) -> UploadInParts:
         """See `agent_memory.backend.WritesInParts`: a multipart upload, completed on the condition."""
+        return await self.write_in_parts_with_origin(key, size, when, "")
+
+    async def write_in_parts_with_origin(self, key: Key, size: int, when: WriteWhen, origin: str) -> UploadInParts:
+        """See `agent_memory.backend.KeepsOrigins`."""
         if not isinstance(when, Version):
             await self._directories.claim(key)
-        return await self._changing(key, WriteError, partial(self._begin, key, size, when))
+        return await self._changing(key, WriteError, partial(self._begin, key, size, when, origin))
 
-    async def _begin(self, key: Key, size: int, when: WriteWhen, write: Write) -> UploadInParts:
+    async def _begin(self, key: Key, size: int, when: WriteWhen, origin: str, write: Write) -> UploadInParts:
+        write.origin = origin
         await self._preconditions.require_for_upload(key, when, write.attempts)
         store = self._store
         if not isinstance(store, SupportsMultipart):
@@ -179,9 +199,19 @@ class ObjectStoreBackend(Backend):
 
     async def append(self, key: Key, data: bytes, *, separator: bytes = b"", when: AppendWhen = ANY) -> Appended:
         """See `agent_memory.backend.Appends`: replaces the object by a longer one, by compare-and-swap."""
-        return await self._changing(key, AppendError, partial(self._append, key, data, separator, when), _TO_APPEND)
+        return await self.append_with_origin(key, data, separator, when, "")
 
-    async def _append(self, key: Key, data: bytes, separator: bytes, when: AppendWhen, write: Write) -> Appended:
+    async def append_with_origin(
+        self, key: Key, data: bytes, separator: bytes, when: AppendWhen, origin: str
+    ) -> Appended:
+        """See `agent_memory.backend.KeepsOrigins`."""
+        change = partial(self._append, key, data, separator, when, origin)
+        return await self._changing(key, AppendError, change, _TO_APPEND)
+
+    async def _append(
+        self, key: Key, data: bytes, separator: bytes, when: AppendWhen, origin: str, write: Write
+    ) -> Appended:
+        write.origin, write.keeps_origin = origin, True
         name = self._bucket.name(key)
         base = write.known
         if base is None or len(base.data) + len(separator) + len(data) > self.max_bytes:

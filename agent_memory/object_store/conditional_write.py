@@ -47,6 +47,8 @@ class Write:
 
     Attributes:
         known: the object's state after this process's last write, if it is remembered.
+        origin: the origin of the new state.
+        keeps_origin: whether the new state has the origin of the state that it replaces, if there is one.
     """
 
     def __init__(
@@ -69,6 +71,8 @@ class Write:
         self._stamp: WriteRecord | None = None
         self._is_upload = False
         self.known: State | None = None
+        self.origin = ""
+        self.keeps_origin = False
 
     @property
     def _entry(self) -> WriteRecord:
@@ -82,7 +86,7 @@ class Write:
         """Write without a condition; raises `OutOfTimeError`."""
 
         async def put(_: Base) -> TrackedVersion:
-            table = WriteLog.new(self._store.now(), (self._entry,))  # each request begins a chain
+            table = WriteLog.new(self._store.now(), (self._entry,))._replace(origin=self.origin)  # begins a chain
             return await self._sent(partial(self._store.put, self._name, data, table.metadata), table)
 
         return await self._until_known(put, ANY)
@@ -237,6 +241,8 @@ class Write:
     async def stamped(self, base: State | None, entry: WriteRecord) -> WriteLog:
         """The write log of a state with one more record; waits until the metadata have room for it."""
         table = base.table if base else WriteLog.new(self._store.now())
+        if base is None or not self.keeps_origin:
+            table = table._replace(origin=self.origin)
         while (stamped := table.stamped(entry, self._store.now())) is None:
             await self.attempts.wait_for_room()
         return stamped

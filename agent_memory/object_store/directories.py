@@ -15,11 +15,12 @@ from typing import TypeAlias
 
 from agent_memory.backend import Uncopied, taken_name
 from agent_memory.errors import ReadError, WriteError
-from agent_memory.key import Key
+from agent_memory.key import RESERVED, Key
 from agent_memory.object_store.bucket import Bucket
 from agent_memory.object_store.engine import Listing
 from agent_memory.runtime.queues import KeyedLocks
 
+_OWN_TREES = f"{RESERVED}/"
 _REMEMBERED = 1024
 _MAX_KEYS = 1000
 Directory: TypeAlias = tuple[str, str]
@@ -94,11 +95,13 @@ class Directories(Uncopied):
         self._known = KnownDirectories()
 
     async def claim(self, key: Key) -> None:
-        """Make sure that the name can be a file.
+        """Make sure that the name can be a file; names in a tree of this package's own data never conflict.
 
         Raises:
             FileAlreadyExistsError: the name is a directory, or lies below a file.
         """
+        if key.base.startswith(_OWN_TREES):
+            return
         path, _, name = key.path.rpartition("/")
         directory = (key.base, path)
         children = self._known.children(directory)

@@ -29,6 +29,7 @@ MOST_BYTES = 1_900
 """The most bytes of a write log, name included; S3 allows 2,048 for all user metadata of an object."""
 
 _NAME = "agent-memory-writers"
+_ORIGIN = "agent-memory-origin"
 _TEXT = re.compile(r"(?P<chain>=?[0-9a-f]{14})(?P<entries>(?: [0-9a-f]{8}:[0-9a-f]{1,12}:[0-9a-f]{1,12})*)\Z")
 _LATEST = 16**8 - 1
 _chains = Random()  # noqa: S311 - no secret; the system's generator would wait for other threads at each call
@@ -53,10 +54,14 @@ class WriteRecord(NamedTuple):
 
 
 class WriteLog(NamedTuple):
-    """The records in one object, oldest first, and the chain that they belong to."""
+    """The records in one object, oldest first, and the chain that they belong to; and the origin of the object's state.
+
+    The origin (`agent_memory.backend.KeepsOrigins`) is "" if there is none.
+    """
 
     chain: str
     entries: tuple[WriteRecord, ...] = ()
+    origin: str = ""
 
     @classmethod
     def new(cls, now: float, entries: tuple[WriteRecord, ...] = ()) -> WriteLog:
@@ -66,9 +71,10 @@ class WriteLog(NamedTuple):
     @classmethod
     def of(cls, metadata: Mapping[str, str], etag: str) -> WriteLog:
         """The log of an object that was read. An object of another program has its own chain, made from its ETag."""
+        origin = metadata.get(_ORIGIN, "")
         if (match := _TEXT.match(metadata.get(_NAME, ""))) is None:
-            return cls("=" + hashlib.sha256(etag.encode()).hexdigest()[:14])
-        return cls(match["chain"], tuple(WriteRecord.parsed(text) for text in match["entries"].split()))
+            return cls("=" + hashlib.sha256(etag.encode()).hexdigest()[:14], origin=origin)
+        return cls(match["chain"], tuple(WriteRecord.parsed(text) for text in match["entries"].split()), origin)
 
     @property
     def began(self) -> float:
@@ -82,8 +88,9 @@ class WriteLog(NamedTuple):
     def stamped(self, entry: WriteRecord, now: float) -> WriteLog | None:
         """The log with one more record, which replaces its writer's last; None if the metadata have no room for it."""
         kept = tuple(other for other in self.entries if other.until > now and other.writer != entry.writer)
-        table = WriteLog(self.chain, (*kept, entry))
-        fits = not kept or len(_NAME) + len(table.text) <= MOST_BYTES  # a single record always fits
+        table = WriteLog(self.chain, (*kept, entry), self.origin)
+        size = sum(len(name) + len(value) for name, value in table.metadata.items())
+        fits = not kept or size <= MOST_BYTES  # a single record always fits
         return table if fits else None
 
     @property
@@ -94,7 +101,7 @@ class WriteLog(NamedTuple):
     @property
     def metadata(self) -> dict[str, str]:
         """The metadata to write with the data."""
-        return {_NAME: self.text}
+        return {_NAME: self.text, **({_ORIGIN: self.origin} if self.origin else {})}
 
 
 @dataclass(frozen=True)

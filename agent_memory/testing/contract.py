@@ -8,6 +8,7 @@ from agent_memory.testing._listing import ListingContract
 from agent_memory.testing._moving import MovingContract
 from agent_memory.testing._names import NamesContract
 from agent_memory.testing._operations import OperationsContract
+from agent_memory.testing._origins import OriginContract
 from agent_memory.testing._parts import MovingFilesContract, PartsContract, PartsRaceContract
 from agent_memory.testing._reading import ReadingContract
 from agent_memory.testing._writing import DeletingContract, WritingContract
@@ -26,6 +27,7 @@ class FunctionalContract(
     MovingFilesContract,
     PartsContract,
     ErasingContract,
+    OriginContract,
     NamesContract,
     OperationsContract,
 ):

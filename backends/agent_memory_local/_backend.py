@@ -117,6 +117,16 @@ class LocalBackend(BlockingBackend):
         except OSError as error:
             raise storage_failure(key, ReadError, error) from error
 
+    def read_with_origin(
+        self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY
+    ) -> tuple[Snapshot, str | None]:
+        with translating(key, ReadError, OSError):
+            file = self._walked(key)
+            try:
+                return self._snapshot(key, file, start, end, when), _files.origin_of(file)
+            finally:
+                close(file)
+
     def stat(self, key: Key) -> Entry:
         with translating(key, ReadError, OSError):
             file = self._walked(key)
@@ -127,11 +137,19 @@ class LocalBackend(BlockingBackend):
         return Entry(key, size, found.st_mtime)
 
     def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
-        self._written(key, when, lambda: self._write(key, data, when))
+        return self.write_with_origin(key, data, when, None)
+
+    def write_with_origin(self, key: Key, data: bytes, when: WriteWhen, origin: str | None) -> Version:
+        self._written(key, when, lambda: self._write(key, data, when, origin))
         return content_version(data)
 
     def append(self, key: Key, data: bytes, *, separator: bytes = b"", when: AppendWhen = ANY) -> Appended:
-        return Appended(self._change(key, AppendError, lambda: self._append(key, data, separator, when)))
+        return self.append_with_origin(key, data, separator, when, None)
+
+    def append_with_origin(
+        self, key: Key, data: bytes, separator: bytes, when: AppendWhen, origin: str | None
+    ) -> Appended:
+        return Appended(self._change(key, AppendError, lambda: self._append(key, data, separator, when, origin)))
 
     def delete(self, key: Key, when: ReadWhen = ANY) -> None:
         self._change(key, WriteError, lambda: self._delete(key, when))
@@ -151,7 +169,10 @@ class LocalBackend(BlockingBackend):
         return builder.page(after, limit)
 
     def write_in_parts(self, key: Key, size: int, when: WriteWhen = ANY) -> LocalParts:
-        staged = self._written(key, when, lambda: self._staged(key, size, when))
+        return self.write_in_parts_with_origin(key, size, when, None)
+
+    def write_in_parts_with_origin(self, key: Key, size: int, when: WriteWhen, origin: str | None) -> LocalParts:
+        staged = self._written(key, when, lambda: self._staged(key, size, when, origin))
         return LocalParts(key, staged, self.part_bytes, partial(self._complete, key, when), partial(self._tidy, key))
 
     def move_file(self, source: Key, target: Key) -> int | None:
@@ -251,17 +272,23 @@ class LocalBackend(BlockingBackend):
             require(key, lambda: content_version(data if whole else _files.read_range(file, 0, size)), when)
         return Snapshot(data, (lambda: content_version(data)) if whole else state_version(found, size), size)
 
-    def _write(self, key: Key, data: bytes, when: WriteWhen) -> None:
+    def _write(self, key: Key, data: bytes, when: WriteWhen, origin: str | None) -> None:
         with self._locked_path(key, make=not isinstance(when, Version)) as place:
             found = place.open_file(WriteError)
             require(key, found and (lambda: self._version(place)), when)
-            self._put(place, data, WriteError)
+            self._put(place, data, WriteError, origin)
 
-    def _staged(self, key: Key, size: int, when: WriteWhen) -> StagedFile:
+    def _staged(self, key: Key, size: int, when: WriteWhen, origin: str | None) -> StagedFile:
         with self._locked_path(key, make=not isinstance(when, Version)) as place:
             found = place.open_file(WriteError)
             require(key, found and (lambda: self._version(place)), when)
-            return place.staged(size, nameless=True)
+            new = place.staged(size, nameless=True)
+        try:
+            new.set_origin(origin)
+        except BaseException:
+            new.close()
+            raise
+        return new
 
     def _complete(self, key: Key, when: WriteWhen, new: StagedFile, sha256: str) -> Version:
         if self._sync:
@@ -280,18 +307,19 @@ class LocalBackend(BlockingBackend):
                     return state_version(new.state, new.size)
         return digest_version(sha256)
 
-    def _append(self, key: Key, data: bytes, separator: bytes, when: AppendWhen) -> int:
+    def _append(self, key: Key, data: bytes, separator: bytes, when: AppendWhen, origin: str | None) -> int:
         with self._locked_path(key, make=when is ANY) as place:
             found = place.open_file(AppendError, must_exist=when is PRESENT)
             if found is None:
-                self._put(place, data, AppendError)
+                self._put(place, data, AppendError, origin)
                 return len(data)
             file, size = place.file, found.st_size
             if separator and size:
                 tail = _files.read_range(file, max(0, size - len(separator)), size)
                 data = data if tail == separator else separator + data
             if found.st_nlink > 1:  # the content under the file's other name must not change
-                self._put(place, place.content(AppendError, self._allow_hard_links) + data, AppendError)
+                whole = place.content(AppendError, self._allow_hard_links) + data
+                self._put(place, whole, AppendError, _files.origin_of(file))
                 return size + len(data)
             _files.append(file, data, size)
             place.release()
@@ -308,7 +336,7 @@ class LocalBackend(BlockingBackend):
             place.release()
             _files.sync_written(place.directory, self._sync)
 
-    def _put(self, place: LockedPath, data: bytes, error: type[FileOperationError]) -> None:
+    def _put(self, place: LockedPath, data: bytes, error: type[FileOperationError], origin: str | None) -> None:
         """Write a new file and give it the name, replacing the file that is open, if any.
 
         The tree is not locked during the sync to disk. Afterwards the path is walked again, to check that it still
@@ -316,7 +344,7 @@ class LocalBackend(BlockingBackend):
         """
         if self._sync:
             place.release()
-        new = place.prepared(data, self._sync)
+        new = place.prepared(data, self._sync, origin)
         try:
             if self._sync:
                 with self._walked_again(place, error):

@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import Final
 
 from agent_memory.backend import Uncopied
-from agent_memory.errors import OutcomeUnknownError
+from agent_memory.errors import OutcomeUnknownError, UnsupportedOperationError
 from agent_memory.key import TEMPORARY_SUFFIX
 from agent_memory_local._descriptor import Descriptor, LockedDescriptor
 from agent_memory_local._locks import Busy, StalePath, close, leave_file, take_file, take_new_file
@@ -28,6 +28,9 @@ _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _NO_TMPFILE = {errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL, errno.EPERM, errno.ENOSYS}
 _OWN_FILES = "/proc/self/fd"
 """The directory through which an unnamed file gets a name; some containers do not have it."""
+_ORIGIN = "user.agent_memory.origin"
+_NO_ATTRIBUTES = {errno.ENOTSUP, errno.ENOSYS}
+_NO_ATTRIBUTE = {errno.ENODATA}
 _NO_FULL_SYNC = {errno.ENOTSUP, errno.EINVAL, errno.ENOTTY}
 
 
@@ -72,6 +75,11 @@ class StagedFile(Uncopied):
     def write(self, data: bytes) -> None:
         """Write the next bytes."""
         _write_all(self._file.number, data)
+
+    def set_origin(self, origin: str | None) -> None:
+        """Store the origin of the file's state with it; see `agent_memory.backend.KeepsOrigins`."""
+        if origin is not None:
+            set_origin(self._file.number, origin)
 
     def sync(self) -> None:
         """Sync the content to disk."""
@@ -161,6 +169,34 @@ def read_range(file: int, start: int, end: int) -> bytes:
         parts.append(part)
         start += len(part)
     return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def set_origin(file: int, origin: str) -> None:
+    """Store an origin in an extended attribute of an open file.
+
+    Raises:
+        UnsupportedOperationError: the system or this filesystem has no extended attributes.
+    """
+    try:
+        os.setxattr(file, _ORIGIN, origin.encode("ascii"))
+    except AttributeError:
+        raise UnsupportedOperationError("Python has no extended attributes on this system") from None
+    except OSError as error:
+        if error.errno not in _NO_ATTRIBUTES:
+            raise
+        raise UnsupportedOperationError("the filesystem has no extended attributes") from error
+
+
+def origin_of(file: int) -> str | None:
+    """The origin of an open file; None if it has none."""
+    try:
+        return os.getxattr(file, _ORIGIN).decode("ascii", errors="replace")
+    except AttributeError:
+        return None
+    except OSError as error:
+        if error.errno not in _NO_ATTRIBUTES | _NO_ATTRIBUTE:
+            raise
+        return None
 
 
 def sweep(directory: int, name: str) -> bool:

@@ -110,10 +110,11 @@ class LockedPath(Uncopied):
         assert self._file is not None  # noqa: S101 - only called after a file was found
         return self._file.number
 
-    def prepared(self, data: bytes, sync: bool) -> StagedFile:
+    def prepared(self, data: bytes, sync: bool, origin: str | None) -> StagedFile:
         """A new file for this directory, with its whole content written."""
         new = self.staged(len(data), nameless=self.found is None)
         try:
+            new.set_origin(origin)
             new.write(data)
             if sync:
                 new.sync()

@@ -52,6 +52,7 @@ from agent_memory.key import Key
 __all__ = ["MemoryBackend", "agent_memory_register_backends"]
 
 _PARTIAL = "state:"
+_ORIGIN = "agent_memory_origin"
 T = TypeVar("T")
 
 
@@ -139,31 +140,50 @@ class MemoryBackend(BlockingBackend):
         data = whole[start:end]
         return Snapshot(data, (lambda: content_version(whole)) if len(data) == len(whole) else partial, len(whole))
 
+    def read_with_origin(
+        self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY
+    ) -> tuple[Snapshot, str | None]:
+        with self._changes.lock:
+            return self.read(key, start, end, when), getattr(self._file(key), _ORIGIN, None)
+
     def stat(self, key: Key) -> Entry:
         with self._changes.lock:
             file = self._file(key)
             return Entry(key, file.size, file.modified.timestamp())
 
     def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
-        self._changes.run(key, lambda: self._write(key, data, when))
-        return content_version(data)
+        return self.write_with_origin(key, data, when, None)
 
-    def _write(self, key: Key, data: bytes, when: WriteWhen) -> None:
-        path = self._path(key)
+    def write_with_origin(self, key: Key, data: bytes, when: WriteWhen, origin: str | None) -> Version:
+        return self._changes.run(key, lambda: self._write(key, data, when, origin))
+
+    def _write(self, key: Key, data: bytes, when: WriteWhen, origin: str | None) -> Version:
         self._refuse_taken(key)
         require(key, self._state(key), when)
-        self._fs.store[path] = MemoryFile(self._fs, path, data)
+        file = self._put(key, data, origin)
+        return content_version(data) if len(data) <= self.max_bytes else _partial_version(file)
+
+    def _put(self, key: Key, data: bytes, origin: str | None) -> Any:
+        path = self._path(key)
+        file = MemoryFile(self._fs, path, data)
+        setattr(file, _ORIGIN, origin)
+        self._fs.store[path] = file
+        return file
 
     def append(self, key: Key, data: bytes, *, separator: bytes = b"", when: AppendWhen = ANY) -> Appended:
-        return self._changes.run(key, lambda: self._append(key, data, separator, when))
+        return self.append_with_origin(key, data, separator, when, None)
 
-    def _append(self, key: Key, data: bytes, separator: bytes, when: AppendWhen) -> Appended:
-        path = self._path(key)
+    def append_with_origin(
+        self, key: Key, data: bytes, separator: bytes, when: AppendWhen, origin: str | None
+    ) -> Appended:
+        return self._changes.run(key, lambda: self._append(key, data, separator, when, origin))
+
+    def _append(self, key: Key, data: bytes, separator: bytes, when: AppendWhen, origin: str | None) -> Appended:
         require(key, self._state(key), when)
         self._refuse_taken(key)
-        file = self._fs.store.get(path)
+        file = self._fs.store.get(self._path(key))
         if file is None:
-            self._fs.store[path] = MemoryFile(self._fs, path, data)
+            self._put(key, data, origin)
             return Appended(len(data))
         if file.size and separator:
             file.seek(-min(file.size, len(separator)), 2)
@@ -180,11 +200,20 @@ class MemoryBackend(BlockingBackend):
         require(key, self._state(key), PRESENT, when)
         del self._fs.store[self._path(key)]
 
-    def write_in_parts(self, key: Key, size: int, when: WriteWhen = ANY) -> _StagedParts:  # noqa: ARG002 - not needed here
+    def write_in_parts(self, key: Key, size: int, when: WriteWhen = ANY) -> _StagedParts:
+        return self.write_in_parts_with_origin(key, size, when, None)
+
+    def write_in_parts_with_origin(
+        self,
+        key: Key,
+        size: int,  # noqa: ARG002 - not needed here
+        when: WriteWhen,
+        origin: str | None,
+    ) -> _StagedParts:
         with self._changes.lock:
             self._refuse_taken(key)
             require(key, self._state(key), when)
-        return _StagedParts(self, key, when)
+        return _StagedParts(self, key, when, origin)
 
     def move_file(self, source: Key, target: Key) -> int:
         return self._changes.run(source, lambda: self._move_file(source, target))
@@ -258,8 +287,10 @@ class MemoryBackend(BlockingBackend):
             raise not_found(key)
         return file
 
-    def _state(self, key: Key) -> Callable[[], Version] | None:
+    def _state(self, key: Key) -> Version | Callable[[], Version] | None:
         file = self._fs.store.get(self._path(key))
+        if file is not None and file.size > self.max_bytes:
+            return _partial_version(file)
         return None if file is None else lambda: content_version(file.getvalue())
 
     def _refuse_taken(self, key: Key) -> None:
@@ -275,11 +306,12 @@ class MemoryBackend(BlockingBackend):
 class _StagedParts(Uncopied):
     """See `agent_memory.backend.Parts`."""
 
-    def __init__(self, backend: MemoryBackend, key: Key, when: WriteWhen) -> None:
+    def __init__(self, backend: MemoryBackend, key: Key, when: WriteWhen, origin: str | None = None) -> None:
         self.part_bytes = backend.part_bytes
         self._backend = backend
         self._key = key
         self._when: WriteWhen = when
+        self._origin = origin
         self._held: list[bytes] = []
 
     def add(self, data: bytes) -> None:
@@ -291,7 +323,7 @@ class _StagedParts(Uncopied):
     def complete(self) -> Version:
         data = b"".join(self._held)
         self._held.clear()
-        return self._backend.write(self._key, data, self._when)
+        return self._backend.write_with_origin(self._key, data, self._when, self._origin)
 
     def abort(self) -> None:
         self._held.clear()

@@ -5,16 +5,22 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import click
 from click.testing import Result
 
-from agent_memory import AgentMemoryService
+from agent_memory import AgentMemoryService, Versions
 from agent_memory.conversation import ConversationMemory, Message
+from agent_memory.core.versions import origin
 from agent_memory.plugins.audit import AuditPlugin
 
 Run = Callable[..., Result]
+FIRST = "0" * 16
+"""The id of the first version of ``kept.md``."""
 ARGUMENTS: dict[str, tuple[str, ...]] = {
     "agents": (),
     "append": ("plan.md", "more"),
@@ -26,6 +32,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "cp": ("plan.md", "copy.md"),
     "create": ("new.md", "x"),
     "demo": ("--url", "memory://"),
+    "diff": ("kept.md", FIRST),
     "doctor": ("--rounds", "1"),
     "edit": ("plan.md", "--replace", "the", "a"),
     "export": ("folder",),
@@ -38,11 +45,14 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "mcp": ("--http", "--token-env", "NOT_SET"),
     "mv": ("plan.md", "moved.md"),
     "plugins": (),
+    "prune": (),
     "read": ("plan.md",),
+    "restore": ("kept.md", FIRST),
     "rm": ("plan.md",),
     "s3-policy": ("--url", "s3://bucket/x"),
     "search": ("plan",),
     "tree": (),
+    "versions": ("plan.md",),
     "view": ("plan.md",),
     "write": ("plan.md", "new"),
 }
@@ -61,10 +71,26 @@ def seed(tmp_path: Path) -> None:
     (tmp_path / "files").mkdir()
     (tmp_path / "files/file.md").write_text("of the host")
     url = (tmp_path / "seed").as_uri()
+    seed_versions(url)
     with AuditPlugin(url) as audit, AgentMemoryService(url, plugins=[audit], actor="ops") as service:
         for agent in ("ann", "default"):
             service.write_memory_file(agent, "plan.md", f"the plan of {agent}")
             ConversationMemory(service.agent(agent)).append_message(Message("user", f"{agent} at the river"))
+
+
+def seed_versions(url: str) -> None:
+    """A file of each agent with an earlier version. Versions are off again, because their names differ in each run."""
+    made = origin._made
+
+    def numbered(*facts: Any) -> origin.Origin:
+        new = made(*facts)
+        return new if new.number else replace(new, id=FIRST)
+
+    with patch.object(origin, "_made", numbered), AgentMemoryService(url, versions=Versions()) as service:
+        for agent in ("ann", "default"):
+            service.write_memory_file(agent, "kept.md", f"of {agent}")
+            service.write_memory_file(agent, "kept.md", "changed")
+        service.agent("ann").keep_versions(None)
 
 
 def done(run: Run, tmp_path: Path, *args: str) -> tuple[int, str, dict[str, bytes]]:

@@ -22,8 +22,9 @@ def policy(run: Run, *args: str) -> Any:
 
 def patterns(policy: Any) -> tuple[list[str], list[str]]:
     """The resources of the object actions, and the prefixes of the list action."""
-    objects, listing = policy["Statement"]
-    return objects["Resource"], listing["Condition"]["StringLike"]["s3:prefix"]
+    *objects, listing = policy["Statement"]
+    resources = [resource for statement in objects for resource in statement["Resource"]]
+    return resources, listing["Condition"]["StringLike"]["s3:prefix"]
 
 
 def test_the_policy_of_an_agent_allows_its_objects_and_listings_of_its_prefix(run: Run) -> None:
@@ -36,7 +37,13 @@ def test_the_policy_of_an_agent_allows_its_objects_and_listings_of_its_prefix(ru
                 "Resource": [
                     "arn:aws:s3:::my-bucket/memories/agent_memory/agent-1/*",
                     "arn:aws:s3:::my-bucket/memories/.agent-memory/receipts/agent-1/*",
+                    "arn:aws:s3:::my-bucket/memories/.agent-memory/versions/agent-1/*",
                 ],
+            },
+            {
+                "Effect": "Allow",
+                "Action": ["s3:GetObject"],
+                "Resource": ["arn:aws:s3:::my-bucket/memories/.agent-memory/versions.json"],
             },
             {
                 "Effect": "Allow",
@@ -44,7 +51,12 @@ def test_the_policy_of_an_agent_allows_its_objects_and_listings_of_its_prefix(ru
                 "Resource": ["arn:aws:s3:::my-bucket"],
                 "Condition": {
                     "StringLike": {
-                        "s3:prefix": ["memories/agent_memory/agent-1/*", "memories/.agent-memory/receipts/agent-1/*"]
+                        "s3:prefix": [
+                            "memories/agent_memory/agent-1/*",
+                            "memories/.agent-memory/receipts/agent-1/*",
+                            "memories/.agent-memory/versions/agent-1/*",
+                            "memories/.agent-memory/versions.json",
+                        ]
                     }
                 },
             },
@@ -62,13 +74,20 @@ def test_the_default_agents_policy_is_printed_only_if_the_agent_is_named(run: Ru
     assert patterns(policy(run, "--url", URL, "--agent", "default"))[1] == [
         "memories/agent_memory/default/*",
         "memories/.agent-memory/receipts/default/*",
+        "memories/.agent-memory/versions/default/*",
+        "memories/.agent-memory/versions.json",
     ]
 
 
 @pytest.mark.parametrize("url", ["s3://my-bucket", "s3://my-bucket/", "S3://my-bucket//"])
 def test_a_bucket_without_prefix_is_a_root(run: Run, url: str) -> None:
     resources, prefixes = patterns(policy(run, "--url", url, "--agent", "ann"))
-    assert prefixes == ["agent_memory/ann/*", ".agent-memory/receipts/ann/*"]
+    assert prefixes == [
+        "agent_memory/ann/*",
+        ".agent-memory/receipts/ann/*",
+        ".agent-memory/versions/ann/*",
+        ".agent-memory/versions.json",
+    ]
     assert resources == [f"arn:aws:s3:::my-bucket/{prefix}" for prefix in prefixes]
 
 

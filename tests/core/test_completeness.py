@@ -284,11 +284,12 @@ LINES: dict[str, list[str]] = {
     "edit": ["notes.md", "--replace", "one", "two"], "ls": [], "tree": [], "rm": ["notes.md"],
     "mv": ["notes.md", "n.md"], "cp": ["notes.md", "n.md"], "agents": [], "view": [], "search": ["one"],
     "history": ["show"], "import": ["folder"], "export": ["out"], "forget": ["--yes", "notes.md"],
+    "versions": ["notes.md"], "prune": [],
 }  # fmt: skip
 BELOW = {"doctor", "demo", "audit"}
 """Commands that read the storage itself, or the audit log."""
-OTHERWISE = {"connect", "copy", "mcp", "plugins", "s3-policy"}
-"""Commands with two stores (below), with a server (above), or without a storage."""
+OTHERWISE = {"connect", "copy", "diff", "mcp", "plugins", "restore", "s3-policy"}
+"""Commands with two stores (below), with a server (above), with a version's id (`tests.cli`), or without a storage."""
 
 
 def test_this_module_tests_or_lists_every_command() -> None:

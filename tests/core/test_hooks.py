@@ -45,7 +45,6 @@ from agent_memory.backend import (
     ANY,
     AnyBackend,
     Appended,
-    Appends,
     AppendWhen,
     Backend,
     BlockingBackend,
@@ -153,9 +152,12 @@ OF_VIEWS = {
     *("open", "subtree", "read_only", "acting_as", "with_timeout", "with_idempotency_window"),
     *("capabilities", "filesystem", "as_sync", "as_async"),
 }
+ON_VERSIONS = {"versions", "read_version", "read_version_bytes", "diff", "restore", "keep_versions",
+               "prune_versions"}  # fmt: skip
+"""The calls that tests/core/test_versions.py tests: their arguments are the ids of versions."""
 NO_OPERATIONS = {
-    AgentMemory: OF_VIEWS | {"close"},
-    AsyncAgentMemory: OF_VIEWS | {"aclose"},
+    AgentMemory: OF_VIEWS | ON_VERSIONS | {"close"},
+    AsyncAgentMemory: OF_VIEWS | ON_VERSIONS | {"aclose"},
     AgentMemoryService: {"agent", "capabilities", "close"},
     AsyncAgentMemoryService: {"agent", "capabilities", "aclose"},
 }
@@ -330,8 +332,7 @@ def test_a_successful_operation_is_reported_once(cls: type[AnyView], method: str
 def test_a_failed_operation_is_reported_once(cls: type[AnyView], method: str, kind: Kind) -> None:
     recorder, expected, store = Recorder(), CASES[cls, method], Broken()
     view = opened(cls, kind(store), recorder)
-    is_derived = expected.operation.kind == "append" and not isinstance(kind(store), Appends)
-    error = AppendError if is_derived else ReadError
+    error = AppendError if expected.operation.kind == "append" else ReadError
     store.broken = True
     with pytest.raises(error, match="the storage failed"):
         perform(view, method, *expected.args)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from agent_memory import AgentMemory, AgentMemoryService
+from agent_memory import AgentMemory, AgentMemoryService, Versions
 from agent_memory.conversation import ConversationMemory, Message
 from tests.object_store.proxy import Proxy
 from tests.support.servers import S3Server
@@ -60,15 +60,15 @@ def test_a_process_checks_the_server_once_and_each_directory_once(
 ) -> None:
     memory = opened()
     trial = Counter({"PUT": 4, "DELETE": 2 if engine == "s3fs" else 1})
-    store = Counter({"GET": 1} if engine == "obstore" else {})
-    assert cost(lambda: memory.create("top.md", "x")) == trial + store + Counter({"LIST": 1, "PUT": 1}), (
-        "its directory; whether it is an object store, which obstore does not tell of a listing of nothing; a trial"
+    settings = Counter({"GET": 1})
+    assert cost(lambda: memory.create("top.md", "x")) == trial + settings + Counter({"LIST": 1, "PUT": 1}), (
+        "its directory; a trial; whether versions are kept"
     )
     assert cost(lambda: memory.write("a/b/new.md", "x")) == {"HEAD": 2, "LIST": 1, "PUT": 1}, "a, a/b, what a/b holds"
     assert cost(lambda: memory.write("a/b/other.md", "x")) == {"PUT": 1}
     assert cost(lambda: memory.write("a/c/new.md", "x")) == {"HEAD": 1, "LIST": 1, "PUT": 1}
     another = opened()
-    assert cost(lambda: another.append("top.md", "y")) == trial + Counter({"GET": 1, "PUT": 1})
+    assert cost(lambda: another.append("top.md", "y")) == trial + settings + Counter({"GET": 1, "PUT": 1})
 
 
 def test_every_operation_costs_the_documented_requests(
@@ -147,12 +147,12 @@ def test_a_forget_costs_a_request_for_each_receipt(opened: Callable[[], AgentMem
         memory.write(name, "x")
     memory.forget("nothing.md")  # makes the first-time requests
     one = {"VERSIONS": 2, "UPLOADS": 1, "DELETE": 1}
-    assert cost(lambda: memory.forget("plain.md")) == one | {"LIST": 1}
+    assert cost(lambda: memory.forget("plain.md")) == one | {"LIST": 2}
     for number in range(3):
         memory.append("keyed.md", "x", idempotency_key=f"{number}")
         memory.append("kept.md", "x", idempotency_key=f"kept {number}")
     four = {request: 4 * count for request, count in one.items()}
-    assert cost(lambda: memory.forget("keyed.md")) == four | {"LIST": 1, "GET": 6}, "the file and its three receipts"
+    assert cost(lambda: memory.forget("keyed.md")) == four | {"LIST": 2, "GET": 6}, "the file and its three receipts"
 
 
 def test_reading_the_tail_of_a_history_costs_one_ranged_request(opened: Callable[[], AgentMemory], cost: Cost) -> None:
@@ -180,3 +180,22 @@ def test_the_costs_do_not_grow_with_the_number_of_files_or_agents(
             service.write_memory_file(f"agent-{number}", "log.md", "x")
             service.write_memory_file("first", f"file-{number}.md", "x")
         assert cost(work) == alone
+
+
+def test_versions_cost_the_documented_requests(proxy: Proxy, ministack: S3Server, cost: Cost) -> None:
+    url, options = ministack.new_url(), ministack.through(proxy)
+    with AgentMemory.open(url, storage_options=options, versions=Versions()) as memory:
+        memory.write("d/ready.md", "x")
+        memory.edit("d/ready.md", str.upper)  # makes the first-time requests, and looks for versions to prune
+        assert cost(lambda: memory.create("d/a.md", "x")) == {"PUT": 1}
+        assert cost(lambda: memory.append("d/a.md", "y")) == {"PUT": 1}
+        assert cost(lambda: memory.write("d/a.md", "x")) == {"GET": 1, "PUT": 2}
+        assert cost(lambda: memory.edit("d/a.md", str.upper)) == {"GET": 1, "PUT": 2}
+        version = memory.stat("d/a.md").version
+        assert version
+        assert cost(lambda: memory.write("d/a.md", "z", expected_version=version)) == {"GET": 1, "PUT": 2}
+        assert cost(lambda: memory.versions("d/a.md", limit=3)) == {"HEAD": 1, "LIST": 1, "GET": 1 + 2}
+        newest = memory.versions("d/a.md")[1].id
+        assert cost(lambda: memory.read_version("d/a.md", newest)) == {"HEAD": 1, "LIST": 1, "GET": 1 + 1}
+        assert cost(lambda: memory.rename("d/a.md", "d/b.md")) == {"GET": 1, "PUT": 2, "HEAD": 1, "DELETE": 1}
+        assert cost(lambda: memory.delete("d/b.md")) == {"GET": 1, "PUT": 1, "HEAD": 1, "DELETE": 1}

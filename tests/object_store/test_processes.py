@@ -27,6 +27,8 @@ from agent_memory import (
     OutcomeUnknownError,
     UnsupportedOperationError,
 )
+from agent_memory.backend import Deadline, Key, deadline_scope
+from agent_memory.core.blocking import BlockingStore
 from agent_memory.object_store.write_log import WriteLog
 from agent_memory_s3 import S3Backend
 from tests.object_store.proxy import Proxy
@@ -87,8 +89,8 @@ def test_a_write_without_any_answer_is_sent_again(ministack: S3Server) -> None:
         backend = S3Backend("memories", "p", options)
         backend._directories._known.add_children(("", ""), set())  # the write needs no request before it
         memory = AgentMemory.open(backend, timeout=6)
-        with pytest.raises(OutcomeUnknownError):
-            memory.write("a.md", "x")
+        with pytest.raises(OutcomeUnknownError), deadline_scope(Deadline(6, time.monotonic() + 6)):
+            BlockingStore(backend).call(backend.write, Key.tree().join("a.md"), b"x")
         memory.close()
         server.shutdown(socket.SHUT_RDWR)
     for connection in connections:

@@ -1,0 +1,128 @@
+"""The commands versions, diff and restore: earlier versions of files."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from agent_memory.cli.files import show_written
+from agent_memory.cli.output import counted, moment, note, printable, show_json
+from agent_memory.cli.paths import memory_path
+from agent_memory.cli.settings import Access, Command, Settings, pass_settings
+from agent_memory.core.versions.history import FileVersion
+from agent_memory.core.versions.origin import MadeBy
+from agent_memory.core.versions.settings import Versions
+from agent_memory.errors import AgentMemoryFileNotFoundError
+from agent_memory.key.quoting import field
+
+_SHOWN = 20
+
+
+@click.command(cls=Command)
+@click.argument("path", type=memory_path)
+@click.option("-n", "limit", type=click.IntRange(1), default=_SHOWN, show_default=True, help="Maximum number.")
+@click.option("--keep", type=click.IntRange(1), help="With on: at most so many of each file.")
+@click.option("--days", type=click.FloatRange(0, min_open=True), help="With on: none that ended longer ago.")
+@click.option("--bytes", "most", type=click.IntRange(1), help="With on: at most so many bytes for each agent.")
+@pass_settings
+def versions(settings: Settings, path: str, limit: int, keep: int | None, days: float | None, most: int | None) -> None:
+    """List the versions of a file, newest first; or turn versions "on" or "off" for the whole store.
+
+    When versions are on, each state of a file that is replaced or deleted is kept, for all agents and all programs
+    that use the store. A file that is named "on" is ./on.
+    """
+    given: dict[str, Any] = {
+        name: value for name, value in (("keep", keep), ("days", days), ("max_bytes", most)) if value is not None
+    }
+    if path in ("on", "off"):
+        _turn(settings, Versions(**given) if path == "on" else None)
+        return
+    if given:
+        raise click.UsageError('--keep, --days and --bytes go with "versions on"')
+    with settings.memory(Access.READ) as memory:
+        found = memory.versions(path, limit=limit)
+    if not found:
+        raise AgentMemoryFileNotFoundError("there is no such file, and no version of it is kept", path=path)
+    if settings.json:
+        show_json({"path": path, "versions": [_document(each) for each in found]})
+        return
+    for each in found:
+        click.echo(printable(_line(each, path)))
+    if len(found) == limit:
+        note(f"the newest {limit:,} versions; -n shows more")
+
+
+@click.command(cls=Command)
+@click.argument("path", type=memory_path)
+@click.argument("old")
+@click.argument("new", required=False)
+@pass_settings
+def diff(settings: Settings, path: str, old: str, new: str | None) -> None:
+    """Compare two versions of a file, or without NEW a version with the present file, line by line."""
+    with settings.memory(Access.READ) as memory:
+        text = memory.diff(path, old, new)
+    if settings.json:
+        show_json({"path": path, "old": old, "new": new, "diff": text})
+        return
+    for line in text.splitlines():
+        click.secho(printable(line), fg=_colour(line))
+
+
+@click.command(cls=Command)
+@click.argument("path", type=memory_path)
+@click.argument("version")
+@pass_settings
+def restore(settings: Settings, path: str, version: str) -> None:
+    """Write the content of an earlier version as the present file; the file's present content becomes a version."""
+    with settings.memory(Access.CHANGE) as memory:
+        show_written(settings, "restored", memory.restore(path, version))
+
+
+@click.command(cls=Command)
+@pass_settings
+def prune(settings: Settings) -> None:
+    """Delete the versions of --agent that the limits of "versions on" no longer keep."""
+    with settings.memory(Access.CHANGE) as memory:
+        count = memory.prune_versions()
+    if settings.json:
+        show_json({"agent": settings.agent, "pruned": count})
+    else:
+        click.echo(f"pruned {counted(count, 'version')} of {settings.agent}")
+
+
+def _turn(settings: Settings, limits: Versions | None) -> None:
+    with settings.memory(Access.MAKE) as memory:
+        memory.keep_versions(limits)
+    if settings.json:
+        show_json({"versions": limits is not None})
+    elif limits is None:
+        click.echo("versions are off: nothing more is kept, and what is kept stays")
+    else:
+        click.echo(f"versions are on: {limits.keep:,} of each file, {limits.days:g} days, {limits.max_bytes:,} bytes")
+
+
+def _document(version: FileVersion) -> dict[str, Any]:
+    return {
+        **version._asdict(),
+        "made_by": version.made_by and version.made_by._asdict(),
+        "ended_by": version.ended_by and version.ended_by._asdict(),
+    }
+
+
+def _line(version: FileVersion, path: str) -> str:
+    name = "" if version.path == path else f"  as {field(version.path)}"
+    ended = f"  until {_by(version.ended_by)}" if version.ended_by else "  present"
+    return f"{version.id or '-':<16}  {version.size:>9,}  {_by(version.made_by)}{ended}{name}"
+
+
+def _by(by: MadeBy | None) -> str:
+    if by is None:
+        return "unknown"
+    return f"{moment(by.time)} {by.operation} {field(by.actor) if by.actor else '-'}"
+
+
+def _colour(line: str) -> str | None:
+    if line.startswith(("+++", "---")):
+        return None
+    return {"+": "green", "-": "red", "@": "cyan"}.get(line[:1])

@@ -1,0 +1,121 @@
+"""`VersionedTree`: the calls of a tree that read, restore and erase earlier versions of its files."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from agent_memory.core import flows, tree_flows
+from agent_memory.core.flows import Effect
+from agent_memory.core.operation import Call, Flow, Scope
+from agent_memory.core.versions.history import FileVersion, Histories, present
+from agent_memory.core.versions.record import records_of
+from agent_memory.core.versions.retention import prune
+from agent_memory.core.versions.settings import Versions
+from agent_memory.errors import AgentMemoryFileNotFoundError
+from agent_memory.hookspecs import OperationKind
+from agent_memory.key import is_at_or_below
+from agent_memory.runtime.run import Run
+
+T = TypeVar("T")
+
+
+class VersionedTree(Scope):
+    """The part of `agent_memory.core.tree.Tree` that uses the records of earlier versions."""
+
+    async def file_versions(self, run: Run, path: str, limit: int | None) -> tuple[FileVersion, ...]:
+        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
+            raise ValueError(f"limit must be a positive whole number, not {limit!r}")
+
+        async def found(c: Call, histories: Histories | None) -> tuple[FileVersion, ...]:
+            if histories is not None:
+                return await histories.versions(c.key, limit)
+            only = await present(c.store, c.run, c.key)
+            return (only[1],) if only else ()
+
+        return tuple(self._placed_version(each) for each in await self._of_histories(run, "versions", path, found))
+
+    async def read_version(self, run: Run, path: str, version: str) -> bytes:
+        async def found(c: Call, histories: Histories | None) -> bytes:
+            return await _content(c, histories, version)
+
+        return await self._of_histories(run, "read_version", path, found)
+
+    async def read_version_text(self, run: Run, path: str, version: str) -> str:
+        async def found(c: Call, histories: Histories | None) -> str:
+            return flows.decode(c.key, await _content(c, histories, version))
+
+        return await self._of_histories(run, "read_version", path, found)
+
+    async def turn_versions(self, run: Run, limits: Versions | None) -> None:
+        async def flow(c: Call) -> Effect:
+            if limits is not None:
+                await self.versions.require(c)
+            await self.versions.turn(c.store, c.run, limits)
+            return Effect()
+
+        await self.operate(run, "set_versions", "", flow, directory=True)
+
+    async def prune_versions(self, run: Run) -> int:
+        counts: list[int] = []
+
+        async def flow(c: Call) -> Effect:
+            settings = await self.versions.any(c.store, c.run)
+            limits = settings and settings.limits
+            counts.append(await prune(c.store, c.run, self.agent, limits, c.time) if limits else 0)
+            return Effect(files=counts[0])
+
+        await self.operate(run, "prune", "", flow, directory=True)
+        return counts[0]
+
+    def restoring(self, version: str) -> Flow:
+        """The flow that writes the content of an earlier version, as a new version."""
+
+        async def flow(c: Call) -> Effect:
+            data = await self.apply_filters(c, await _content(c, await self._histories(c), version))
+
+            def write(c: Call) -> Awaitable[Effect]:
+                return flows.write(c.store, c.run, c.key, data)
+
+            return await self.versions.keeping(write)(c)
+
+        return flow
+
+    async def _of_histories(
+        self, run: Run, kind: OperationKind, path: str, find: Callable[[Call, Histories | None], Awaitable[T]]
+    ) -> T:
+        results: list[T] = []
+
+        async def flow(c: Call) -> Effect:
+            results.append(await find(c, await self._histories(c)))
+            return Effect()
+
+        await self.operate(run, kind, path, flow)
+        return results[0]
+
+    async def _histories(self, c: Call) -> Histories | None:
+        """The records of this agent; None if the store never kept versions."""
+        settings = await self.versions.any(c.store, c.run)
+        return None if settings is None else Histories(c.store, c.run, self.agent, settings.secret)
+
+    def _placed_version(self, version: FileVersion) -> FileVersion:
+        """The version with its path in this view; a path outside it, before a rename, stays as it is."""
+        top = self.top.path
+        if not top or not is_at_or_below(version.path, top):
+            return version
+        return version._replace(path=version.path[len(top) + 1 :])
+
+
+async def _content(c: Call, histories: Histories | None, version: str) -> bytes:
+    if histories is None:
+        raise AgentMemoryFileNotFoundError(f"no version {version!r}: this store keeps none", path=c.key.path)
+    return await histories.content(c.key, version)
+
+
+async def forget_versions(c: Call) -> None:
+    """Erase the records of a file, or of all files of a directory, with the records of its renames."""
+    directory = records_of(c.agent)
+    if not c.key.path:
+        await tree_flows.forget(c.store, c.run, directory)
+        return
+    await Histories.forget(c.store, c.run, directory, c.key.path)

@@ -1,0 +1,1 @@
+"""Earlier versions of files: kept before a change replaces them, listed, read, restored, erased and pruned."""

@@ -1,0 +1,134 @@
+"""`Origin`: what a state of a file is and which operation made it, stored in one step with the state itself."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import secrets
+import time
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from agent_memory.backend import ORIGIN_BYTES
+
+_NO_SPACE: Final = "\\u0020"
+_MOST_TEXT: Final = 200
+"""The maximum bytes of an actor and of a tool call's id; of a longer one the beginning is kept."""
+_FIELDS: Final = 12
+
+
+class MadeBy(NamedTuple):
+    """The operation that made or ended a version.
+
+    Attributes:
+        operation: its kind.
+        actor: the actor that it was called for; None if unknown.
+        tool_call_id: the tool call that it was part of; None if unknown.
+        time: when it began, in POSIX seconds by the caller's clock.
+    """
+
+    operation: str
+    actor: str | None
+    tool_call_id: str | None
+    time: float
+
+    def shortened(self) -> MadeBy:
+        """Return it with texts that fit into an origin."""
+        return self._replace(actor=short(self.actor), tool_call_id=short(self.tool_call_id))
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The origin of one state of a file. Digests and salt are hexadecimal.
+
+    A state is not a new one after an append: the origin describes the state as a change other than an append made it.
+
+    Attributes:
+        id: random, new for each state.
+        history: the file's history, which begins when the file is created. Histories of one name sort newest first.
+        number: the number of changes since the history began.
+        previous: the id of the replaced state; None for the first one.
+        by: the operation that made the state; None if it was made without this package, or before versions were kept.
+        size: the state's size in bytes when it was made.
+        salt: random; without it the digest cannot be tested.
+        digest: the digest of the salt and the content as it was made; None if the content was written in parts.
+    """
+
+    id: str
+    history: str
+    number: int
+    previous: str | None
+    by: MadeBy | None
+    size: int
+    salt: str
+    digest: str | None
+
+    @staticmethod
+    def first(by: MadeBy | None, size: int, data: bytes | None) -> Origin:
+        """Return the origin of a file that is created, or of a state without one."""
+        milliseconds = 10**13 - 1 - int(time.time() * 1000)
+        return _made(f"{milliseconds:013d}{secrets.token_hex(4)}", 0, None, by, size, data)
+
+    def next(self, by: MadeBy | None, size: int, data: bytes | None) -> Origin:
+        """Return the origin of the state that replaces this one."""
+        return _made(self.history, self.number + 1, self.id, by, size, data)
+
+    def is_of(self, data: bytes) -> bool:
+        """Whether the content begins with the content that this origin was made for."""
+        if len(data) < self.size:
+            return False
+        return self.digest is None or hmac.compare_digest(self.digest, _digest(self.salt, data[: self.size]))
+
+    def to_text(self) -> str:
+        """The stored form: a list in JSON, in ASCII without spaces."""
+        by = self.by or MadeBy("", None, None, 0.0)
+        fields = [1, self.id, self.history, self.number, self.previous, *by, self.size, self.salt, self.digest]
+        return json.dumps(fields, separators=(",", ":")).replace(" ", _NO_SPACE)
+
+    @staticmethod
+    def parse(text: str | None) -> Origin | None:
+        """Return a stored origin; None if there is none, or if another program made it."""
+        try:
+            fields = json.loads(text or "")
+            if len(fields) != _FIELDS or fields[0] != 1:
+                return None
+            _, id_, history, number, previous, operation, actor, call, at, size, salt, digest = fields
+            by = MadeBy(str(operation), _text(actor), _text(call), float(at))
+            return Origin(
+                _hexadecimal(id_, 16), _hexadecimal(history, 21), int(number), previous and _hexadecimal(previous, 16),
+                by, int(size), _hexadecimal(salt, 32), digest and _hexadecimal(digest, 64),
+            )  # fmt: skip
+        except (ValueError, TypeError, RecursionError):
+            return None
+
+
+def _made(history: str, number: int, previous: str | None, by: MadeBy | None, size: int, data: bytes | None) -> Origin:
+    salt = secrets.token_hex(16)
+    digest = None if data is None else _digest(salt, data)
+    return Origin(secrets.token_hex(8), history, number, previous, by and by.shortened(), size, salt, digest)
+
+
+def _digest(salt: str, data: bytes) -> str:
+    return hashlib.sha256(salt.encode() + data).hexdigest()
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
+
+
+def _hexadecimal(value: object, length: int) -> str:
+    if not isinstance(value, str) or len(value) != length:
+        raise ValueError
+    int(value, 16)
+    return value
+
+
+def short(text: str | None) -> str | None:
+    """Return a text, or as much of its beginning as an origin has room for."""
+    while text and len(json.dumps(text)) - 2 > _MOST_TEXT:
+        text = text[: min(len(text) - 1, _MOST_TEXT)]
+    return text
+
+
+assert ORIGIN_BYTES >= 2 * _MOST_TEXT + 350  # noqa: S101 - the other fields

@@ -1,0 +1,91 @@
+"""Which versions are no longer kept, and the pruning of them: all at once, or a few in each change."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+from agent_memory.backend import Backend, Entry, Uncopied, renewed_deadline
+from agent_memory.core import tree_flows
+from agent_memory.core.versions.record import Name, records_of
+from agent_memory.core.versions.settings import Versions
+from agent_memory.errors import AgentMemoryError, AgentMemoryFileNotFoundError
+from agent_memory.key import Key
+from agent_memory.runtime.run import Run
+
+YOUNG_SECONDS: Final = 3600.0
+"""A version that ended less than an hour ago is always kept."""
+_INTERVAL_SECONDS: Final = 3600.0
+_PRUNED_PER_CALL: Final = 2
+_MOST_AGENTS: Final = 1000
+_DAY: Final = 86_400.0
+
+
+def expired(entries: Iterable[Entry], limits: Versions, now: float) -> list[Entry]:
+    """Return the records that the limits do not keep.
+
+    The newest version of each file is always kept, and all that ended less than an hour ago. Times are those of the
+    storage. To keep the total below `Versions.max_bytes`, the versions that ended first go first.
+    """
+    files: dict[str, list[Entry]] = defaultdict(list)
+    for entry in entries:
+        if Name.parse(entry.key.name):
+            files[entry.path.rpartition("/")[0]].append(entry)
+    gone: list[Entry] = []
+    left: list[Entry] = []
+    newest = 0
+    for names in files.values():
+        first, *older = sorted(names, key=lambda entry: entry.key.name)
+        newest += first.size
+        for number, entry in enumerate(older, 2):
+            is_young = entry.modified + YOUNG_SECONDS > now
+            is_kept = is_young or (number <= limits.keep and entry.modified + limits.days * _DAY > now)
+            (left if is_kept else gone).append(entry)
+    total = newest + sum(entry.size for entry in left)
+    for entry in sorted(left, key=lambda entry: entry.modified):
+        if total > limits.max_bytes and entry.modified + YOUNG_SECONDS <= now:
+            total -= entry.size
+            gone.append(entry)
+    return gone
+
+
+async def prune(store: Backend, run: Run, agent: str | None, limits: Versions, now: float) -> int:
+    """Delete all versions of an agent that the limits do not keep; return their number."""
+    listing = await tree_flows.list_all(store, run, records_of(agent))
+    gone = expired(listing.entries, limits, now)
+
+    async def one(entry: Entry) -> None:
+        with suppress(AgentMemoryFileNotFoundError):
+            await run.call(store.delete, entry.key)
+
+    await tree_flows.each(run, tuple(gone), one)
+    return len(gone)
+
+
+class _Found(NamedTuple):
+    listed_at: float
+    keys: list[Key]
+
+
+class Pruning(Uncopied):
+    """Prunes a few versions in each change that keeps one; they are found by a listing, at most once an hour."""
+
+    def __init__(self) -> None:
+        self._found: dict[str | None, _Found] = {}
+
+    async def some(self, store: Backend, run: Run, agent: str | None, limits: Versions, now: float) -> None:
+        """Delete at most two expired versions; errors are ignored, because a later change tries again."""
+        with suppress(AgentMemoryError):
+            found = self._found.get(agent)
+            if found is None or (not found.keys and run.now() >= found.listed_at + _INTERVAL_SECONDS):
+                if len(self._found) >= _MOST_AGENTS:
+                    self._found.clear()
+                self._found[agent] = found = _Found(run.now(), [])
+                with renewed_deadline(run.now()):
+                    listing = await tree_flows.list_all(store, run, records_of(agent))
+                found.keys.extend(entry.key for entry in expired(listing.entries, limits, now))
+            for _ in range(_PRUNED_PER_CALL):
+                if found.keys:  # other calls take from it, too
+                    await run.call(store.delete, found.keys.pop())

@@ -1,0 +1,303 @@
+"""`VersionedStore`: a backend over another one; it keeps each state of a file before a change replaces or deletes it.
+
+Before the change, the bytes that it read are written as a `Record`, only if no file has the record's name. Then the
+change is made on the condition that the file is still in the state that was read. So no state is replaced without a
+record. A change that loses a race deletes its record. A crash leaves a record of a change that was not made; its
+successor is neither the live state nor one with a record, and `agent_memory.core.versions.history` leaves it out.
+
+An append keeps nothing, because the earlier state is the beginning of the new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any, ParamSpec, TypeVar, cast
+
+from agent_memory.backend import (
+    ABSENT,
+    ANY,
+    Appended,
+    AppendWhen,
+    Backend,
+    Capabilities,
+    DeletedTree,
+    Entry,
+    KeepsOrigins,
+    Page,
+    Parts,
+    ReadWhen,
+    Snapshot,
+    Version,
+    WriteWhen,
+)
+from agent_memory.core import tree_flows
+from agent_memory.core.flows import Effect, checks_capabilities, moves_files, moves_trees, until_won
+from agent_memory.core.versions.flowing import Flowing
+from agent_memory.core.versions.large import copy_to_record
+from agent_memory.core.versions.live import Live
+from agent_memory.core.versions.origin import MadeBy, Origin
+from agent_memory.core.versions.record import Link, Record, records_of_file
+from agent_memory.errors import (
+    AgentMemoryError,
+    AgentMemoryFileNotFoundError,
+    ConflictError,
+    FileAlreadyExistsError,
+    FileTooLargeError,
+    OutcomeUnknownError,
+    UnsupportedOperationError,
+)
+from agent_memory.key import Key
+from agent_memory.runtime.run import Run
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class VersionedStore(Flowing, Backend):
+    """A store for the flow of one operation, which keeps the states that the operation ends.
+
+    Args:
+        inner: the store.
+        run: runs its primitives.
+        agent: the agent whose tree the operation changes.
+        secret: keys the digests of paths.
+        by: the operation.
+    """
+
+    def __init__(self, inner: Backend, run: Run, agent: str | None, secret: str, by: MadeBy) -> None:
+        self.max_bytes = inner.max_bytes
+        self.part_bytes = inner.part_bytes
+        self._inner = inner
+        self._origins = cast("KeepsOrigins", inner)
+        self._run = run
+        self._agent = agent
+        self._secret = secret
+        self._by = by
+        self._seen: dict[Key, Live] = {}
+        self._moving: dict[Key, Key] = {}
+
+    @property
+    def capabilities(self) -> Capabilities:  # type: ignore[override]  # not to be set
+        return self._inner.capabilities
+
+    async def check_capabilities(self, key: Key) -> Capabilities:
+        if checks_capabilities(cast(Any, self._inner)):
+            await self._call(cast(Any, self._inner).check_capabilities, key)
+        return self._inner.capabilities
+
+    async def read(self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY) -> Snapshot:
+        if (start, end) == (None, None) and not key.is_internal:
+            return (await self._live(key, when)).snapshot
+        return await self._call(self._inner.read, key, start, end, when)
+
+    async def stat(self, key: Key) -> Entry:
+        return await self._call(self._inner.stat, key)
+
+    async def list(self, prefix: Key, *, recursive: bool = True, after: str | None = None, limit: int = 1000) -> Page:
+        return await self._call(self._inner.list, prefix, recursive=recursive, after=after, limit=limit)
+
+    async def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
+        if key.is_internal:
+            return await self._call(self._inner.write, key, data, when)
+        if when is ABSENT:
+            return await self._create(key, data)
+        if isinstance(when, Version):
+            return await self._replace(key, data, await self._before(key, when))
+        return await self._until_won(key, lambda: self._overwrite(key, data))
+
+    async def append(self, key: Key, data: bytes, *, separator: bytes = b"", when: AppendWhen = ANY) -> Appended:
+        append = cast("Callable[..., Awaitable[Appended]]", self._origins.append_with_origin)
+        origin = Origin.first(self._by, len(data), data).to_text()
+        return await self._call(append, key, data, separator, when, origin)
+
+    async def delete(self, key: Key, when: ReadWhen = ANY) -> None:
+        if key.is_internal or key in self._moving or key in self._moving.values():
+            await self._call(self._inner.delete, key, when)
+        elif isinstance(when, Version):
+            await self._remove(key, await self._before(key, when))
+        else:
+            await self._until_won(key, lambda: self._delete(key))
+
+    async def write_in_parts(self, key: Key, size: int, when: WriteWhen = ANY) -> Parts:
+        live: Live | None = None
+        if when is not ABSENT:
+            with suppress(AgentMemoryFileNotFoundError):
+                live = await (self._before(key, when) if isinstance(when, Version) else self._live(key))
+        new = live.origin.next(self._by, size, None) if live else Origin.first(self._by, size, None)
+        text = await self._moved_origin(key) or new.to_text()
+        begin = cast("Callable[..., Awaitable[Parts]]", self._origins.write_in_parts_with_origin)
+        parts = await self._call(begin, key, size, live.snapshot.version if live else ABSENT, text)
+        return _VersionedParts(parts, self, key, live, new)
+
+    async def move_file(self, source: Key, target: Key) -> int | None:
+        await self._link(source, target)
+        moved: int | None = None
+        if moves_files(cast(Any, self._inner)):
+            moved = await self._call(cast(Any, self._inner).move_file, source, target)
+        if moved is None:
+            self._moving[source] = target  # the flow copies the file and deletes the source
+        return moved
+
+    async def move_tree(self, source: Key, target: Key) -> int | None:
+        if not moves_trees(cast(Any, self._inner)):
+            return None
+        await self._link(source, target)
+        moved: int | None = await self._call(cast(Any, self._inner).move_tree, source, target)
+        return moved
+
+    async def delete_tree(self, prefix: Key) -> DeletedTree:
+        listing = await tree_flows.list_all(self._inner, self._run, prefix)
+
+        async def one(entry: Entry) -> None:
+            with suppress(AgentMemoryFileNotFoundError):  # another writer deleted it: the result is the same
+                await self.delete(entry.key)
+
+        await tree_flows.each(self._run, listing.entries, one)
+        return DeletedTree(len(listing.entries), listing.skipped)
+
+    async def keep(self, key: Key, live: Live, following: Origin | None) -> Key:
+        """Write the record of a state that a change is about to end; return the record's name."""
+        record = Record.of(key.path, live.origin, live.snapshot.size, self._by, following)
+        name = records_of_file(self._agent, self._secret, key.path).join(record.name)
+        if live.is_large:
+            await copy_to_record(self._inner, self._run, key, live.snapshot, name, record.trailer())
+        else:
+            await self._call(self._inner.write, name, live.snapshot.data + record.trailer(), ABSENT)
+        return name
+
+    async def withdraw(self, name: Key, error: AgentMemoryError) -> None:
+        """Delete the record of a change that was certainly not made."""
+        if not isinstance(error, OutcomeUnknownError):
+            with suppress(AgentMemoryError):  # it is recognised as a leftover
+                await self._call(self._inner.delete, name)
+
+    async def _live(self, key: Key, when: ReadWhen = ANY) -> Live:
+        read = cast("Callable[..., Awaitable[tuple[Snapshot, str | None]]]", self._origins.read_with_origin)
+        try:
+            live = Live.of(*await self._call(read, key, None, None, when))
+        except FileTooLargeError:
+            live = Live.large(*await self._call(read, key, 0, 0))
+        self._seen[key] = live
+        return live
+
+    async def _before(self, key: Key, when: Version) -> Live:
+        """The state with a version, as this operation read it, or read now."""
+        live = self._seen.get(key)
+        if live and live.snapshot.version == when:
+            return live
+        try:
+            return await self._live(key, when)
+        except AgentMemoryFileNotFoundError as error:
+            raise ConflictError("the file is gone", path=key.path) from error
+
+    async def _create(self, key: Key, data: bytes) -> Version:
+        origin = await self._moved_origin(key) or Origin.first(self._by, len(data), data).to_text()
+        write = cast("Callable[..., Awaitable[Version]]", self._origins.write_with_origin)
+        return await self._call(write, key, data, ABSENT, origin)
+
+    async def _overwrite(self, key: Key, data: bytes) -> Version:
+        try:
+            before = await self._live(key)
+        except AgentMemoryFileNotFoundError:
+            try:
+                return await self._create(key, data)
+            except FileAlreadyExistsError as error:
+                if error.taken_by != "file":
+                    raise
+                raise ConflictError("another writer created the file", path=key.path) from error
+        return await self._replace(key, data, before)
+
+    async def _replace(self, key: Key, data: bytes, before: Live) -> Version:
+        new = before.origin.next(self._by, len(data), data)
+        name = await self.keep(key, before, new)
+        write = cast("Callable[..., Awaitable[Version]]", self._origins.write_with_origin)
+        try:
+            return await self._call(write, key, data, before.snapshot.version, new.to_text())
+        except AgentMemoryError as error:
+            await self.withdraw(name, error)
+            raise
+
+    async def _delete(self, key: Key) -> None:
+        await self._remove(key, await self._live(key))
+
+    async def _remove(self, key: Key, before: Live) -> None:
+        name = await self.keep(key, before, None)
+        try:
+            await self._call(self._inner.delete, key, before.snapshot.version)
+        except AgentMemoryError as error:
+            await self.withdraw(name, error)
+            raise
+
+    async def _until_won(self, key: Key, change: Callable[[], Awaitable[T]]) -> T:
+        results: list[T] = []
+
+        async def attempt() -> Effect:
+            results.append(await change())
+            return Effect()
+
+        await until_won(self._inner, self._run, key, attempt)
+        return results[0]
+
+    async def _moved_origin(self, target: Key) -> str | None:
+        """The origin of the file that is being moved to a name by a copy."""
+        source = next((old for old, new in self._moving.items() if new == target), None)
+        if source is None:
+            return None
+        if live := self._seen.get(source):
+            return live.origin.to_text()
+        read = cast("Callable[..., Awaitable[tuple[Snapshot, str | None]]]", self._origins.read_with_origin)
+        return (await self._call(read, source, 0, 0))[1]
+
+    async def _link(self, source: Key, target: Key) -> None:
+        link = Link(source.path, target.path, self._by.time)
+        name = records_of_file(self._agent, self._secret, target.path).join(link.name)
+        await self._call(self._inner.write, name, link.to_bytes(), ABSENT)
+
+    async def _call(self, primitive: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._run.call(primitive, *args, **kwargs)
+
+
+class _VersionedParts(Flowing):
+    """See `agent_memory.backend.Parts`: keeps the replaced state before the new one becomes visible."""
+
+    def __init__(self, parts: Parts, store: VersionedStore, key: Key, live: Live | None, new: Origin) -> None:
+        self.part_bytes = parts.part_bytes
+        self._parts = cast(Any, parts)
+        self._store = store
+        self._key = key
+        self._live = live
+        self._new = new
+
+    async def add(self, data: bytes) -> None:
+        await self._store._call(self._parts.add, data)
+
+    async def add_copy(self, source: Key, start: int, end: int, version: Version) -> bool:
+        added: bool = await self._store._call(self._parts.add_copy, source, start, end, version)
+        return added
+
+    async def complete(self) -> Version:
+        name = await self._store.keep(self._key, self._live, self._new) if self._live else None
+        try:
+            version: Version = await self._store._call(self._parts.complete)
+        except AgentMemoryError as error:
+            if name:
+                await self._store.withdraw(name, error)
+            raise
+        return version
+
+    async def abort(self) -> None:
+        await self._store._call(self._parts.abort)
+
+
+def require_versions(store: Backend) -> None:
+    """Raise unless a store can keep versions.
+
+    Raises:
+        UnsupportedOperationError: it has no conditional write or delete, or keeps no origins.
+    """
+    found = store.capabilities
+    if not (isinstance(store, KeepsOrigins) and found.compare_and_swap and found.conditional_delete):
+        raise UnsupportedOperationError(
+            "this store keeps versions, which needs conditional writes and conditional deletes; this backend has none"
+        )

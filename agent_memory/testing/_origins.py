@@ -1,0 +1,105 @@
+"""Contract tests of origins (`KeepsOrigins`), for backends that store them."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from agent_memory.backend import ABSENT, ANY, ORIGIN_BYTES, KeepsOrigins, Snapshot
+from agent_memory.core.flows import moves_files, moves_trees
+from agent_memory.errors import AgentMemoryFileNotFoundError, ConflictError, UnsupportedOperationError
+from agent_memory.testing._store import ContractBase, ContractStore, key
+
+_LONGEST = "".join(chr(33 + number % 94) for number in range(ORIGIN_BYTES))
+
+
+class _Origins:
+    """The methods with origins, for a blocking caller."""
+
+    def __init__(self, store: ContractStore) -> None:
+        self._store = store
+        self._verbs = cast(Any, store.backend)
+
+    def call(self, verb: str, name: str, *args: object) -> Any:
+        return self._store.blocking.call(getattr(self._verbs, verb), key(name), *args)
+
+    def read(self, name: str) -> tuple[bytes, str | None]:
+        snapshot, origin = cast("tuple[Snapshot, str | None]", self.call("read_with_origin", name))
+        return snapshot.data, origin
+
+
+class OriginContract(ContractBase):
+    """Each state of a file has the origin that the write gave it, until another write."""
+
+    @pytest.fixture
+    def origins(self, changing: ContractStore) -> _Origins:
+        """The methods with origins, if the backend has them."""
+        if not isinstance(changing.backend, KeepsOrigins):
+            pytest.skip("the backend stores no origins")
+        origins = _Origins(changing)
+        try:
+            origins.call("write_with_origin", "first", b"x", ABSENT, "x")
+        except UnsupportedOperationError:
+            pytest.skip("the storage behind the backend stores no origins")
+        return origins
+
+    @pytest.mark.parametrize(
+        "origin", ["x", '[1,"a",null,0.5]', "%20\\u0020=;:,", _LONGEST], ids=["short", "json", "signs", "longest"]
+    )
+    def test_a_state_has_the_origin_of_its_write(self, origins: _Origins, origin: str) -> None:
+        origins.call("write_with_origin", "dir/file", b"one", ANY, origin)
+        assert origins.read("dir/file") == (b"one", origin)
+        origins.call("write_with_origin", "new", b"one", ABSENT, origin)
+        assert origins.read("new") == (b"one", origin)
+
+    def test_a_write_without_an_origin_leaves_none(self, origins: _Origins, changing: ContractStore) -> None:
+        origins.call("write_with_origin", "file", b"one", ANY, "first")
+        changing.write("file", b"two")
+        assert origins.read("file") == (b"two", None)
+
+    def test_a_conditional_write_replaces_the_origin_and_a_refused_one_does_not(
+        self, origins: _Origins, changing: ContractStore
+    ) -> None:
+        origins.call("write_with_origin", "file", b"one", ANY, "first")
+        version = changing.read("file").version
+        origins.call("write_with_origin", "file", b"two", version, "second")
+        with pytest.raises(ConflictError):
+            origins.call("write_with_origin", "file", b"three", version, "third")
+        assert origins.read("file") == (b"two", "second")
+
+    def test_an_append_leaves_the_origin_and_gives_one_to_a_new_file(
+        self, origins: _Origins, changing: ContractStore
+    ) -> None:
+        origins.call("append_with_origin", "file", b"one", b"", ANY, "first")
+        origins.call("append_with_origin", "file", b"two", b"", ANY, "second")
+        changing.append("file", b"three")
+        assert origins.read("file") == (b"onetwothree", "first")
+
+    def test_a_range_comes_with_the_origin(self, origins: _Origins) -> None:
+        origins.call("write_with_origin", "file", b"0123", ANY, "first")
+        for span, data in (((1, 3), b"12"), ((0, 0), b""), ((-2, None), b"23")):
+            snapshot, origin = origins.call("read_with_origin", "file", *span)
+            assert (snapshot.data, snapshot.size, origin) == (data, 4, "first")
+
+    def test_a_missing_file_has_no_origin(self, origins: _Origins) -> None:
+        with pytest.raises(AgentMemoryFileNotFoundError):
+            origins.read("missing")
+
+    def test_a_file_written_in_parts_has_its_origin(self, origins: _Origins, changing: ContractStore) -> None:
+        try:
+            parts = origins.call("write_in_parts_with_origin", "file", 3, ANY, "first")
+        except UnsupportedOperationError:
+            pytest.skip("the backend writes no files in parts")
+        changing.blocking.call(parts.add, b"one")
+        changing.blocking.call(parts.complete)
+        assert origins.read("file") == (b"one", "first")
+
+    def test_a_moved_file_keeps_its_origin(self, origins: _Origins) -> None:
+        origins.call("write_with_origin", "a/file", b"one", ANY, "first")
+        name = "a/file"
+        if moves_files(origins._verbs) and origins.call("move_file", name, key("b/file")) is not None:
+            name = "b/file"
+        if moves_trees(origins._verbs) and origins.call("move_tree", name[0], key("c")) is not None:
+            name = "c/file"
+        assert origins.read(name) == (b"one", "first")

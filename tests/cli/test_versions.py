@@ -1,0 +1,126 @@
+"""The commands versions, diff and restore."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable
+
+import pytest
+from click.testing import Result
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def stored(run: Run) -> Run:
+    """A store that keeps versions, with three of one file."""
+
+    def on_store(*words: str, **options: object) -> Result:
+        return run("--url", "root", "--actor", "ann", *words, **options)
+
+    assert on_store("versions", "on").stdout == "versions are on: 100 of each file, 30 days, 1,073,741,824 bytes\n"
+    on_store("write", "notes/a.md", "one\ntwo\n")
+    on_store("write", "notes/a.md", "one\n2\n")
+    on_store("append", "notes/a.md", "three\n")
+    on_store("write", "notes/a.md", "all is lost\n")
+    return on_store
+
+
+def ids(run: Run, path: str = "notes/a.md") -> list[str]:
+    return [line.split()[0] for line in run("versions", path).stdout.splitlines()]
+
+
+def test_versions_are_listed_newest_first(stored: Run) -> None:
+    result = stored("versions", "notes/a.md")
+    moment = r"\d{4}-\d\d-\d\d \d\d:\d\d"
+    lines = result.stdout.splitlines()
+    assert len(lines) == 3
+    assert re.fullmatch(rf"[0-9a-f]{{16}} +12  {moment} write ann  present", lines[0])
+    assert re.fullmatch(rf"[0-9a-f]{{16}} +12  {moment} write ann  until {moment} write ann", lines[1])
+    stored("mv", "notes", "old")
+    assert stored("versions", "old/a.md").stdout.splitlines()[1].endswith("  as notes/a.md")
+    short = stored("versions", "old/a.md", "-n", "1")
+    assert (short.stdout.count("\n"), "the newest 1 versions; -n shows more" in short.stderr) == (1, True)
+
+
+def test_a_wrecked_file_is_found_and_brought_back(stored: Run) -> None:
+    _, good, first = ids(stored)
+    assert stored("diff", "notes/a.md", good).stdout.endswith("-one\n-2\n-three\n+all is lost\n")
+    assert "-two\n+2\n" in stored("diff", "notes/a.md", first, good).stdout
+    assert stored("restore", "notes/a.md", good).stdout == "restored notes/a.md (12 bytes)\n"
+    assert stored("read", "notes/a.md").stdout == "one\n2\nthree\n"
+    stored("rm", "notes/a.md")
+    assert stored("read", "notes/a.md").exit_code == 3
+    stored("restore", "notes/a.md", good)
+    assert stored("read", "notes/a.md").stdout == "one\n2\nthree\n"
+    shown = stored("audit", "show").stdout
+    assert shown.count("restore") == 2
+    assert stored("audit", "verify").exit_code == 0
+
+
+def test_documents_have_all_facts(stored: Run) -> None:
+    document = json.loads(stored("--json", "versions", "notes/a.md").stdout)
+    assert document["path"] == "notes/a.md"
+    present, good, first = document["versions"]
+    assert (present["ended_by"], present["previous"], present["number"]) == (None, good["id"], 2)
+    assert good["made_by"].items() >= {"operation": "write", "actor": "ann", "tool_call_id": None}.items()
+    assert (first["path"], first["size"], first["previous"]) == ("notes/a.md", 8, None)
+    assert "-two" in json.loads(stored("--json", "diff", "notes/a.md", first["id"], good["id"]).stdout)["diff"]
+    assert json.loads(stored("--json", "restore", "notes/a.md", first["id"]).stdout)["size"] == 8
+    assert json.loads(stored("--json", "versions", "off").stdout) == {"versions": False}
+
+
+def test_versions_are_turned_off_and_stay(stored: Run) -> None:
+    assert stored("versions", "off").stdout == "versions are off: nothing more is kept, and what is kept stays\n"
+    stored("write", "notes/a.md", "not kept\n")
+    stored("write", "notes/a.md", "last\n")
+    assert len(ids(stored)) == 3
+    assert stored("versions", "on", "--keep", "3", "--days", "0.5", "--bytes", "1000").stdout == (
+        "versions are on: 3 of each file, 0.5 days, 1,000 bytes\n"
+    )
+
+
+def test_old_versions_are_pruned(stored: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert stored("prune").stdout == "pruned 0 versions of default\n"
+    stored("versions", "on", "--keep", "1")
+    now = time.time
+    monkeypatch.setattr("agent_memory.core.operation.time.time", lambda: now() + 4000)
+    assert stored("prune").stdout == "pruned 1 version of default\n"
+    assert len(ids(stored)) == 2
+
+
+def test_a_file_may_be_named_on(stored: Run) -> None:
+    stored("write", "on", "x")
+    assert len(ids(stored, "./on")) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (["versions"], 2, "Missing argument"),
+        (["versions", "missing.md"], 3, "no such file, and no version of it is kept"),
+        (["versions", "a.md", "--keep", "3"], 2, "go with"),
+        (["versions", "on", "--keep", "0"], 2, "--keep"),
+        (["versions", "on", "--days", "0"], 2, "--days"),
+        (["versions", "../x"], 5, "refused"),
+        (["versions", "a.md", "-n", "0"], 2, "-n"),
+        (["diff", "notes/a.md", "x"], 3, "no version 'x'"),
+        (["diff", "notes/a.md"], 2, "Missing argument"),
+        (["restore", "notes/a.md", "0000000000000000"], 3, "no version"),
+        (["restore", "notes", "0000000000000000"], 3, "no version"),
+    ],
+)
+def test_a_mistake_is_told_and_changes_nothing(stored: Run, words: list[str], code: int, told: str) -> None:
+    result = stored(*words)
+    assert (result.exit_code, result.stdout, told in result.stderr) == (code, "", True), result.stderr
+    assert stored("read", "notes/a.md").stdout == "all is lost\n"
+
+
+def test_without_versions_there_is_only_the_present_one(run: Run) -> None:
+    run("--url", "root", "write", "a.md", "one")
+    run("--url", "root", "write", "a.md", "two")
+    lines = run("--url", "root", "versions", "a.md").stdout.splitlines()
+    assert len(lines) == 1
+    assert lines[0].endswith("unknown  present")
