@@ -6,6 +6,7 @@ import asyncio
 import errno
 import hashlib
 import itertools
+import json
 import random
 import time
 from collections.abc import Callable
@@ -636,11 +637,28 @@ def test_an_origin_is_short_printable_text() -> None:
     assert not origin.is_of(b"one")
 
 
+VALID = Origin.first(MadeBy("write", "ann", None, 1.5), 3, b"one").to_text()
+
+
 @pytest.mark.parametrize(
-    "text", [None, "", "x", "[]", "{}", "[1,2,3]", "null", '[1,"x","y",0,null,"w",null,null,0,0,"z",null]']
+    "text", [None, "", "x", "[]", "{}", "[1,2,3]", "null", "1", "[" * 100_000, VALID.replace("ann", "a" * 800)]
 )
 def test_a_text_of_another_program_is_no_origin(text: str | None) -> None:
     assert Origin.parse(text) is None
+
+
+@pytest.mark.parametrize("value", [None, True, -1, 10**10, 1e400, 1.5, "", "x" * 16, "A" * 16, "../x", [], {}])
+@pytest.mark.parametrize("field", range(12))
+def test_a_changed_field_of_an_origin_is_refused_or_harmless(field: int, value: object) -> None:
+    fields = json.loads(VALID)
+    fields[field] = value
+    origin = Origin.parse(json.dumps(fields))
+    if origin is not None:
+        name = str(Name(origin.history, origin.number, origin.id, "0" * 8))
+        assert Name.parse(name)
+        assert Key.tree().join(name).path == name
+        assert Origin.parse(origin.to_text()) == origin
+        assert len(origin.next(origin.by, 1, b"x").to_text()) <= 800
 
 
 def test_names_of_records_sort_newest_first() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import math
 import secrets
 import time
 from dataclasses import dataclass
@@ -16,6 +17,9 @@ _NO_SPACE: Final = "\\u0020"
 _MOST_TEXT: Final = 200
 """The maximum bytes of an actor and of a tool call's id; of a longer one the beginning is kept."""
 _FIELDS: Final = 12
+_MOST: Final = 10**10 - 1
+"""No number of changes and no size is that large; the name of a record has room for ten digits."""
+_DIGITS: Final = frozenset("0123456789abcdef")
 
 
 class MadeBy(NamedTuple):
@@ -91,13 +95,14 @@ class Origin:
         """Return a stored origin; None if there is none, or if another program made it."""
         try:
             fields = json.loads(text or "")
-            if len(fields) != _FIELDS or fields[0] != 1:
+            if len(text or "") > ORIGIN_BYTES or len(fields) != _FIELDS or fields[0] != 1:
                 return None
             _, id_, history, number, previous, operation, actor, call, at, size, salt, digest = fields
-            by = MadeBy(str(operation), _text(actor), _text(call), float(at))
+            by = MadeBy(_word(operation), _text(actor), _text(call), _time(at))
             return Origin(
-                _hexadecimal(id_, 16), _hexadecimal(history, 21), int(number), previous and _hexadecimal(previous, 16),
-                by, int(size), _hexadecimal(salt, 32), digest and _hexadecimal(digest, 64),
+                _hexadecimal(id_, 16), _hexadecimal(history, 21), _count(number),
+                None if previous is None else _hexadecimal(previous, 16),
+                by, _count(size), _hexadecimal(salt, 32), None if digest is None else _hexadecimal(digest, 64),
             )  # fmt: skip
         except (ValueError, TypeError, RecursionError):
             return None
@@ -113,14 +118,31 @@ def _digest(salt: str, data: bytes) -> str:
     return hashlib.sha256(salt.encode() + data).hexdigest()
 
 
+def _word(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value
+
+
 def _text(value: object) -> str | None:
-    return None if value is None else str(value)
+    return None if value is None else _word(value)
+
+
+def _time(value: object) -> float:
+    if not isinstance(value, float) or not math.isfinite(value):
+        raise ValueError
+    return value
+
+
+def _count(value: object) -> int:
+    if type(value) is not int or not 0 <= value < _MOST:
+        raise ValueError
+    return value
 
 
 def _hexadecimal(value: object, length: int) -> str:
-    if not isinstance(value, str) or len(value) != length:
+    if not isinstance(value, str) or len(value) != length or not set(value) <= _DIGITS:
         raise ValueError
-    int(value, 16)
     return value
 
 
