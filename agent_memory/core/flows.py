@@ -21,9 +21,11 @@ from agent_memory.backend import (
     Appends,
     AppendWhen,
     Backend,
+    Capabilities,
     ChecksCapabilities,
     Entry,
     Erases,
+    KeepsOrigins,
     MovesFiles,
     MovesTrees,
     ReadWhen,
@@ -165,6 +167,19 @@ def appends(store: Any) -> TypeGuard[Appends]:
 def checks_capabilities(store: Any) -> TypeGuard[ChecksCapabilities]:
     """Whether a backend tests the capabilities of its server."""
     return _supports(cast(Any, type(store)), ChecksCapabilities)
+
+
+async def checked_capabilities(store: Backend, run: Run, key: Key) -> Capabilities:
+    """Return the capabilities of a backend, after it has tested those that depend on its server."""
+    asked: object = store
+    if checks_capabilities(asked):
+        await run.call(cast("Callable[[Key], Awaitable[object]]", asked.check_capabilities), key)
+    return store.capabilities
+
+
+def keeps_origins(store: Any) -> TypeGuard[KeepsOrigins]:
+    """Whether a backend stores an origin with each state of a file."""
+    return _supports(cast(Any, type(store)), KeepsOrigins)
 
 
 def moves_trees(store: Any) -> TypeGuard[MovesTrees]:

@@ -15,24 +15,22 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from agent_memory.backend import (
     ABSENT,
     Backend,
     Deadline,
-    Entry,
     Snapshot,
-    Uncopied,
     Version,
     WriteWhen,
     deadline_or_default,
     deadline_scope,
-    renewed_deadline,
 )
 from agent_memory.core import tree_flows
 from agent_memory.core.flows import Effect, read_if_present
 from agent_memory.core.receipts import IdempotencyKey, Receipt, receipt_key, receipts_of
+from agent_memory.core.sweeping import Sweep
 from agent_memory.errors import (
     AgentMemoryError,
     ConflictError,
@@ -57,10 +55,6 @@ _LONGEST_DELAY: Final = 0.5
 _RESERVE: Final = 0.1
 _RESERVE_SECONDS: Final = 5.0
 """The time of a call that is kept for its receipt: a tenth, at most 5 seconds."""
-_SWEEP_SECONDS: Final = 3600.0
-_SWEPT_PER_CALL: Final = 2
-_MOST_AGENTS: Final = 1000
-"""How many agents a sweep remembers; when there are more, it begins anew, which only costs a listing more."""
 
 
 class Call(Protocol):
@@ -89,7 +83,7 @@ async def apply_once(call: C, flow: Callable[[C], Awaitable[Effect]], given: Ide
         ConflictError: the key belongs to another call: its kind, path, content or fingerprint is different.
         OutcomeUnknownError: an earlier call with this key did not tell its end.
     """
-    await window.sweep.some(call, window.seconds)
+    await _sweep(call, window)
     claim = _Claim(call, given, window.seconds)
     found = await claim.take()
     if found:
@@ -228,13 +222,11 @@ async def forget_receipts(call: Call) -> None:
         await tree_flows.forget(store, run, directory)
         return
 
-    async def one(entry: Entry) -> None:
-        with renewed_deadline(run.now()):
-            snapshot = await read_if_present(store, run, entry.key)
-            if snapshot and _names(entry.key, snapshot.data, call.key.path):
-                await tree_flows.forget(store, run, entry.key)
+    async def names_it(key: Key) -> bool:
+        snapshot = await read_if_present(store, run, key)
+        return snapshot is not None and _names(key, snapshot.data, call.key.path)
 
-    await run.map(one, (await tree_flows.list_all(store, run, directory)).entries, tree_flows.AT_ONCE)
+    await tree_flows.forget_each(store, run, directory, names_it)
 
 
 def _names(key: Key, data: bytes, directory: str) -> bool:
@@ -251,46 +243,20 @@ def _undecided() -> OutcomeUnknownError:
     )
 
 
-class _Expired(NamedTuple):
-    """An agent's receipts that a listing showed to be expired, and that are not deleted yet."""
+async def _sweep(call: Call, window: Window) -> None:
+    """Delete some expired receipts. Where the storage has no conditional delete they stay."""
 
-    listed_at: float
-    keys: list[Key]
-
-
-class Sweep(Uncopied):
-    """Deletes expired receipts: at most two in each call with an idempotency key.
-
-    They are found by a listing of the agent's receipts, at most once an hour. Where the storage has no conditional
-    delete they stay.
-    """
-
-    def __init__(self) -> None:
-        self._found: dict[str | None, _Expired] = {}
-
-    async def some(self, call: Call, seconds: float) -> None:
-        """Delete some expired receipts; errors are ignored, because a later call tries again."""
-        now = call.run.now()
-        with suppress(AgentMemoryError):
-            found = self._found.get(call.agent)
-            if found is None or (not found.keys and now >= found.listed_at + _SWEEP_SECONDS):
-                if len(self._found) >= _MOST_AGENTS:
-                    self._found.clear()
-                self._found[call.agent] = found = _Expired(now, [])
-                found.keys.extend(await self._listed(call, seconds))
-            for _ in range(_SWEPT_PER_CALL):
-                if found.keys:  # other calls take from it, too
-                    await self._delete_if_expired(call, found.keys.pop())
-
-    async def _listed(self, call: Call, seconds: float) -> list[Key]:
+    async def listed() -> list[Key]:
         listing = await tree_flows.list_all(call.store, call.run, receipts_of(call.agent))
-        return [entry.key for entry in listing.entries if entry.modified + seconds < call.time]
+        return [entry.key for entry in listing.entries if entry.modified + window.seconds < call.time]
 
-    async def _delete_if_expired(self, call: Call, key: Key) -> None:
+    async def delete(key: Key) -> None:
         snapshot = await read_if_present(call.store, call.run, key)
         if snapshot and Receipt.parse(key, snapshot.data).expires <= call.time:
             with suppress(UnsupportedOperationError):
                 await call.run.call(call.store.delete, key, when=snapshot.version)
+
+    await window.sweep.some(call.run, call.agent, listed, delete)
 
 
 @dataclass(frozen=True)

@@ -24,9 +24,8 @@ class ListedPart(NamedTuple):
         for name, text in (("name_prefix", self.name_prefix), ("after", "" if self.after is None else self.after)):
             if not isinstance(text, str):
                 raise TypeError(f"{name} must be a str, not {type(text).__name__}")
-        limit = self.limit
-        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
-            raise ValueError(f"limit must be a positive whole number, not {limit!r}")
+        if self.limit is not None:
+            checked_count("limit", self.limit)
         return self
 
     def of(self, entries: tuple[Entry, ...], directory: str) -> tuple[Entry, ...]:
@@ -36,6 +35,12 @@ class ListedPart(NamedTuple):
         begin = f"{directory}/{self.name_prefix}" if directory else self.name_prefix
         found = [e for e in entries if e.path.startswith(begin) and (self.after is None or e.path > self.after)]
         return tuple(found[: self.limit])
+
+
+def checked_count(name: str, value: object) -> None:
+    """Raise `ValueError` unless a value is a positive whole number."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name} must be a positive whole number, not {value!r}")
 
 
 WHOLE: Final = ListedPart()

@@ -22,7 +22,7 @@ from agent_memory.key import Key
 from agent_memory.reading.reader import Reader
 from agent_memory.runtime.run import Run
 
-_COPIED_AT_ONCE: Final = 256 << 20
+COPIED_AT_ONCE: Final = 256 << 20
 Fill = Callable[[Parts], Awaitable[str | None]]
 
 
@@ -78,19 +78,19 @@ async def write(store: Backend, run: Run, key: Key, blocks: Blocks, when: WriteW
         digest = hashlib.sha256()
         while data := await run.offload(lambda: blocks.part(parts.part_bytes)):
             digest.update(data)
-            await _add(run, parts, data)
+            await add(run, parts, data)
             del data  # only one part at a time is in memory
         return digest.hexdigest()
 
     try:
-        parts = await _begun(store, run, key, blocks.size, when)
+        parts = await begun(store, run, key, blocks.size, when)
     except UnsupportedOperationError:
         if blocks.size > store.max_bytes:
             raise
         data = await run.offload(blocks.whole)
         version = await run.call(store.write, key, data, when=when)
         return Effect(size=len(data), sha256=content_sha256(data, version), version=version)
-    return await _filled(run, parts, blocks.size, fill)
+    return await filled(run, parts, blocks.size, fill)
 
 
 async def copy(store: Backend, run: Run, source: Key, target: Key) -> tuple[Effect, Callable[[], Version]]:
@@ -105,20 +105,20 @@ async def copy(store: Backend, run: Run, source: Key, target: Key) -> tuple[Effe
 
     async def fill(parts: Parts) -> str | None:
         done = 0
-        while done < size and await _copied(run, parts, source, done, min(size, done + _COPIED_AT_ONCE), version):
-            done = min(size, done + _COPIED_AT_ONCE)
+        while done < size and await add_copy(run, parts, source, done, min(size, done + COPIED_AT_ONCE), version):
+            done = min(size, done + COPIED_AT_ONCE)
         digest = None if done else hashlib.sha256()
         while done < size:
             data = await _read(reader, source, done, min(size, done + parts.part_bytes), store.max_bytes)
             if digest:
                 digest.update(data)
             done += len(data)
-            await _add(run, parts, data)
+            await add(run, parts, data)
             del data
         return digest.hexdigest() if digest else None
 
-    parts = await _begun(store, run, target, size, ABSENT)
-    return await _filled(run, parts, size, fill), lambda: version
+    parts = await begun(store, run, target, size, ABSENT)
+    return await filled(run, parts, size, fill), lambda: version
 
 
 async def _read(reader: Reader, source: Key, start: int, end: int, most: int) -> bytes:
@@ -132,7 +132,8 @@ async def _read(reader: Reader, source: Key, start: int, end: int, most: int) ->
     return found[0] if len(found) == 1 else b"".join(found)
 
 
-async def _filled(run: Run, parts: Parts, size: int, fill: Fill) -> Effect:
+async def filled(run: Run, parts: Parts, size: int, fill: Fill) -> Effect:
+    """Let ``fill`` add all bytes, and complete the file; abort it after an error."""
     try:
         digest = await fill(parts)
         with renewed_deadline(run.now()):
@@ -145,7 +146,8 @@ async def _filled(run: Run, parts: Parts, size: int, fill: Fill) -> Effect:
     return Effect(size=size, sha256=digest, version=version, files=1)
 
 
-async def _begun(store: Backend, run: Run, key: Key, size: int, when: WriteWhen) -> Parts:
+async def begun(store: Backend, run: Run, key: Key, size: int, when: WriteWhen) -> Parts:
+    """Begin to write a file in parts; raises `UnsupportedOperationError` if the backend cannot."""
     begin = cast("Callable[[Key, int, WriteWhen], Awaitable[Parts]]", _supporting(store, key).write_in_parts)
     with renewed_deadline(run.now()):
         return await run.call(begin, key, size, when)
@@ -162,12 +164,14 @@ def _supporting(store: object, key: Key) -> WritesInParts:
     return store
 
 
-async def _add(run: Run, parts: Parts, data: bytes) -> None:
+async def add(run: Run, parts: Parts, data: bytes) -> None:
+    """Add the next bytes."""
     with renewed_deadline(run.now()):
         await run.call(cast("Callable[[bytes], Awaitable[None]]", parts.add), data)
 
 
-async def _copied(run: Run, parts: Parts, source: Key, start: int, end: int, version: Version) -> bool:
-    add_copy = cast("Callable[[Key, int, int, Version], Awaitable[bool]]", parts.add_copy)
+async def add_copy(run: Run, parts: Parts, source: Key, start: int, end: int, version: Version) -> bool:
+    """Add bytes of another file by the storage's own copy; False if it cannot copy them."""
+    copy = cast("Callable[[Key, int, int, Version], Awaitable[bool]]", parts.add_copy)
     with renewed_deadline(run.now()):
-        return await run.call(add_copy, source, start, end, version)
+        return await run.call(copy, source, start, end, version)

@@ -15,11 +15,11 @@ from dataclasses import asdict, dataclass, replace
 from typing import Final, NamedTuple
 
 from agent_memory.core.flows import Effect
+from agent_memory.core.own_trees import own_tree
 from agent_memory.errors import InvalidContentError, ReadError
 from agent_memory.key import Key
 
 DIRECTORY: Final = "receipts"
-_NO_AGENT: Final = "-"
 _MOST_CHARACTERS: Final = 128
 _MOST_FINGERPRINT: Final = 4096
 
@@ -146,12 +146,8 @@ def _fingerprint(given: IdempotencyKey, salt: str, kind: str, path: str, content
 
 
 def receipts_of(agent: str | None) -> Key:
-    """The tree of the receipts of one agent, or of a tree without agents.
-
-    It is a tree of its own, so that no backend asks for the names above it, which an agent's credentials may not read.
-    """
-    directory = Key.internal(f"{DIRECTORY}/{_NO_AGENT if agent is None else agent}")
-    return directory.relative_to(directory)
+    """The tree of the receipts of one agent, or of a tree without agents."""
+    return own_tree(DIRECTORY, agent)
 
 
 def receipt_key(agent: str | None, given: IdempotencyKey) -> Key:

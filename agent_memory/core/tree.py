@@ -17,7 +17,7 @@ from agent_memory.backend import ABSENT, ANY, PRESENT, AnyBackend, AppendWhen, E
 from agent_memory.core import editing, flows, part_flows, tree_flows
 from agent_memory.core.flows import Effect
 from agent_memory.core.idempotency import apply_once, forget_receipts, receipt_of_edit
-from agent_memory.core.listed_part import WHOLE, ListedPart
+from agent_memory.core.listed_part import WHOLE, ListedPart, checked_count
 from agent_memory.core.operation import Call, Content, Flow
 from agent_memory.core.precondition import ANY_STATE, Precondition
 from agent_memory.core.receipts import IdempotencyKey, Receipt
@@ -128,8 +128,7 @@ class Tree(VersionedTree):
         return results[0]
 
     async def tail(self, run: Run, path: str, lines: int) -> str:
-        if isinstance(lines, bool) or not isinstance(lines, int) or lines < 1:
-            raise ValueError(f"lines must be a positive whole number, not {lines!r}")
+        checked_count("lines", lines)
 
         async def flow(c: Call) -> Effect:
             reader = Reader(c.store, c.run, c.key)

@@ -25,7 +25,7 @@ from agent_memory.backend import (
 from agent_memory.core import part_flows
 from agent_memory.core.flows import (
     Effect,
-    checks_capabilities,
+    checked_capabilities,
     erases,
     exists,
     is_directory,
@@ -114,14 +114,29 @@ async def delete_tree(store: Backend, run: Run, prefix: Key, missing_ok: bool) -
     if not listing.entries and not missing_ok:
         raise _nothing_below(prefix)
 
-    async def one(entry: Entry) -> None:
-        try:
-            await run.call(store.delete, entry.key)
-        except AgentMemoryFileNotFoundError:
-            return  # another writer deleted it: the result is the same
-
-    await each(run, listing.entries, one)
+    await delete_each(store, run, listing.entries)
     return Effect(files=len(listing.entries), skipped=listing.skipped)
+
+
+async def delete_each(store: Backend, run: Run, entries: tuple[Entry, ...]) -> None:
+    """Delete files that a listing showed."""
+
+    async def one(entry: Entry) -> None:
+        with suppress(AgentMemoryFileNotFoundError):  # another writer deleted it: the result is the same
+            await run.call(store.delete, entry.key)
+
+    await _each(run, entries, one)
+
+
+async def forget_each(store: Backend, run: Run, tree: Key, is_meant: Callable[[Key], Awaitable[bool]]) -> None:
+    """Erase those files of a tree that are meant."""
+
+    async def one(entry: Entry) -> None:
+        with renewed_deadline(run.now()):
+            if await is_meant(entry.key):
+                await forget(store, run, entry.key)
+
+    await run.map(one, (await list_all(store, run, tree)).entries, AT_ONCE)
 
 
 async def forget(store: Backend, run: Run, prefix: Key) -> Effect:
@@ -155,7 +170,7 @@ async def _transfer_tree(store: Backend, run: Run, source: Key, target: Key, fil
     async def one(entry: Entry) -> None:
         await file(store, run, entry.key, target.join(entry.key.relative_to(source).path))
 
-    await each(run, listing.entries, one)
+    await _each(run, listing.entries, one)
     return Effect(files=len(listing.entries), skipped=listing.skipped)
 
 
@@ -212,10 +227,7 @@ async def _refuse_without_conditional_delete(store: Backend, run: Run, source: K
 
     A delete of an impossible version decides: with a single writer, a backend can do more than its capabilities say.
     """
-    asked: object = store
-    if checks_capabilities(asked):
-        await run.call(cast("Callable[[Key], Awaitable[object]]", asked.check_capabilities), source)
-    if not store.capabilities.conditional_delete:
+    if not (await checked_capabilities(store, run, source)).conditional_delete:
         with suppress(AgentMemoryFileNotFoundError, ConflictError):
             await run.call(store.delete, source, when=_OF_NO_FILE)
 
@@ -227,7 +239,7 @@ async def _withdraw(store: Backend, run: Run, target: Key, version: Version) -> 
         return  # another writer changed the copy, or deleting is impossible: both names stay
 
 
-async def each(run: Run, entries: tuple[Entry, ...], one: Callable[[Entry], Awaitable[None]]) -> None:
+async def _each(run: Run, entries: tuple[Entry, ...], one: Callable[[Entry], Awaitable[None]]) -> None:
     async def attempt(entry: Entry) -> AgentMemoryError | None:
         try:
             with renewed_deadline(run.now()):

@@ -7,14 +7,14 @@ from typing import TypeVar
 
 from agent_memory.core import flows, tree_flows
 from agent_memory.core.flows import Effect
+from agent_memory.core.listed_part import checked_count
 from agent_memory.core.operation import Call, Flow, Scope
-from agent_memory.core.versions.history import FileVersion, Histories, present
+from agent_memory.core.versions.history import FileVersion, Histories, forget_records, present
 from agent_memory.core.versions.record import records_of
 from agent_memory.core.versions.retention import prune
 from agent_memory.core.versions.settings import Versions
-from agent_memory.errors import AgentMemoryFileNotFoundError
+from agent_memory.errors import AgentMemoryFileNotFoundError, without_top
 from agent_memory.hookspecs import OperationKind
-from agent_memory.key import is_at_or_below
 from agent_memory.runtime.run import Run
 
 T = TypeVar("T")
@@ -24,8 +24,8 @@ class VersionedTree(Scope):
     """The part of `agent_memory.core.tree.Tree` that uses the records of earlier versions."""
 
     async def file_versions(self, run: Run, path: str, limit: int | None) -> tuple[FileVersion, ...]:
-        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
-            raise ValueError(f"limit must be a positive whole number, not {limit!r}")
+        if limit is not None:
+            checked_count("limit", limit)
 
         async def found(c: Call, histories: Histories | None) -> tuple[FileVersion, ...]:
             if histories is not None:
@@ -33,7 +33,8 @@ class VersionedTree(Scope):
             only = await present(c.store, c.run, c.key)
             return (only[1],) if only else ()
 
-        return tuple(self._placed_version(each) for each in await self._of_histories(run, "versions", path, found))
+        versions = await self._of_histories(run, "versions", path, found)
+        return tuple(each._replace(path=without_top(each.path, self.top.path)) for each in versions)
 
     async def read_version(self, run: Run, path: str, version: str) -> bytes:
         async def found(c: Call, histories: Histories | None) -> bytes:
@@ -49,9 +50,7 @@ class VersionedTree(Scope):
 
     async def turn_versions(self, run: Run, limits: Versions | None) -> None:
         async def flow(c: Call) -> Effect:
-            if limits is not None:
-                await self.versions.require(c)
-            await self.versions.turn(c.store, c.run, limits)
+            await self.versions.turn(c, limits)
             return Effect()
 
         await self.operate(run, "set_versions", "", flow, directory=True)
@@ -60,7 +59,7 @@ class VersionedTree(Scope):
         counts: list[int] = []
 
         async def flow(c: Call) -> Effect:
-            settings = await self.versions.any(c.store, c.run)
+            settings = await self.versions.any(c)
             limits = settings and settings.limits
             counts.append(await prune(c.store, c.run, self.agent, limits, c.time) if limits else 0)
             return Effect(files=counts[0])
@@ -95,15 +94,8 @@ class VersionedTree(Scope):
 
     async def _histories(self, c: Call) -> Histories | None:
         """The records of this agent; None if the store never kept versions."""
-        settings = await self.versions.any(c.store, c.run)
+        settings = await self.versions.any(c)
         return None if settings is None else Histories(c.store, c.run, self.agent, settings.secret)
-
-    def _placed_version(self, version: FileVersion) -> FileVersion:
-        """The version with its path in this view; a path outside it, before a rename, stays as it is."""
-        top = self.top.path
-        if not top or not is_at_or_below(version.path, top):
-            return version
-        return version._replace(path=version.path[len(top) + 1 :])
 
 
 async def _content(c: Call, histories: Histories | None, version: str) -> bytes:
@@ -114,8 +106,7 @@ async def _content(c: Call, histories: Histories | None, version: str) -> bytes:
 
 async def forget_versions(c: Call) -> None:
     """Erase the records of a file, or of all files of a directory, with the records of its renames."""
-    directory = records_of(c.agent)
     if not c.key.path:
-        await tree_flows.forget(c.store, c.run, directory)
-        return
-    await Histories.forget(c.store, c.run, directory, c.key.path)
+        await tree_flows.forget(c.store, c.run, records_of(c.agent))
+    else:
+        await forget_records(c.store, c.run, c.agent, c.key.path)

@@ -365,6 +365,16 @@ def test_a_file_from_before_and_a_file_changed_by_another_program_are_kept(root:
     assert operations(memory.versions("a"))[1:] == [(None, "write"), (None, "write")]
 
 
+def test_the_maker_of_a_file_from_before_stays_unknown_after_a_rename(root: Root) -> None:
+    with opened(root, None) as old:
+        old.write("a", "from before")
+    memory = opened(root)
+    memory.rename("a", "b")
+    assert [each.made_by for each in memory.versions("b")] == [None]
+    memory.write("b", "ours")
+    assert operations(memory.versions("b")) == [("write", None), (None, "write")]
+
+
 def test_a_process_that_was_not_told_keeps_versions(root: Root) -> None:
     opened(root).write("a", "one")
     with opened(root, None) as other:

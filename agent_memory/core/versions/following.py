@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast
+from typing import Final, NamedTuple, Protocol, TypeVar, cast
 
 from agent_memory.backend import ABSENT, Backend, KeepsOrigins, Snapshot, Uncopied, WriteWhen
-from agent_memory.core.flows import Effect, checks_capabilities, read_if_present
-from agent_memory.core.versions.flowing import VersionedRun
+from agent_memory.core.flows import Effect, checked_capabilities, read_if_present
+from agent_memory.core.sweeping import Sweep
 from agent_memory.core.versions.origin import MadeBy
-from agent_memory.core.versions.retention import Pruning
+from agent_memory.core.versions.retention import prune_some
 from agent_memory.core.versions.settings import FOLLOW_SECONDS, SETTINGS, Settings, Versions, new_settings
 from agent_memory.core.versions.store import VersionedStore, require_versions
 from agent_memory.errors import AppendError, ConflictError, FileAlreadyExistsError, ReadError
-from agent_memory.hookspecs import Operation
+from agent_memory.hookspecs import Operation, OperationKind
 from agent_memory.key import Key
 from agent_memory.runtime.run import Run
 
@@ -26,6 +26,7 @@ class Call(Protocol):
 
     store: Backend
     run: Run
+    kind: OperationKind
     key: Key
 
     @property
@@ -53,77 +54,74 @@ class Following(Uncopied):
     def __init__(self, wanted: Versions | None = None) -> None:
         self._wanted = wanted
         self._known: _Known | None = None
-        self._pruning = Pruning()
+        self._sweep = Sweep()
 
     def keeping(self, flow: Callable[[C], Awaitable[Effect]]) -> Callable[[C], Awaitable[Effect]]:
         """A flow that keeps the states that it ends, if the store keeps versions."""
 
         async def kept(call: C) -> Effect:
-            if self._wanted is not None:
-                await self.require(call)
-            operation = call.operation
             try:
-                settings = await self.current(call.store, call.run)
+                settings = await self._current(call)
             except ReadError as error:
-                if operation.kind != "append":
+                if call.kind != "append":
                     raise
                 raise AppendError(str(error)) from (error.__cause__ or error)
-            if settings is None:
+            if settings is None or settings.limits is None:
                 return await flow(call)
-            await self.require(call)
-            inner = call.store, call.run
+            await _require(call)
+            inner, operation = (call.store, call.run), call.operation
             by = MadeBy(operation.kind, operation.actor, operation.tool_call_id, operation.time)
-            call.store = VersionedStore(*inner, call.agent, settings.secret, by)
-            call.run = VersionedRun(inner[1], inner[0])
+            store = VersionedStore(*inner, call.agent, settings.secret, by)
+            call.store, call.run = store, store.run
             try:
                 effect = await flow(call)
             finally:
                 call.store, call.run = inner
-            if settings.limits and operation.kind not in _KEEPING_NOTHING:
-                await self._pruning.some(*inner, call.agent, settings.limits, operation.time)
+            if call.kind not in _KEEPING_NOTHING:
+                await prune_some(self._sweep, *inner, call.agent, settings.limits, operation.time)
             return effect
 
         return kept
 
-    async def require(self, call: Call) -> None:
-        """Raise `UnsupportedOperationError` unless the store can keep versions."""
-        store: Any = call.store
-        if checks_capabilities(store):
-            await call.run.call(cast("Callable[[Key], Awaitable[object]]", store.check_capabilities), call.key)
-        require_versions(call.store)
-
-    async def current(self, store: Backend, run: Run) -> Settings | None:
-        """Return the settings if the store keeps versions; None if it keeps none."""
-        now = run.now()
-        known = self._known
-        if known is None or now - known.at >= FOLLOW_SECONDS:
-            known = _Known(now, await self._read(store, run))
-            self._known = known
-        settings = known.settings
-        return settings if settings and settings.limits else None
-
-    async def any(self, store: Backend, run: Run) -> Settings | None:
+    async def any(self, call: Call) -> Settings | None:
         """Return the settings, also if versions are turned off now; None if they were never on."""
-        snapshot = await read_if_present(store, run, SETTINGS)
+        snapshot = await read_if_present(call.store, call.run, SETTINGS)
         return Settings.parse(snapshot.data) if snapshot else None
 
-    async def turn(self, store: Backend, run: Run, limits: Versions | None) -> Settings | None:
-        """Turn versions on with the given limits, or off; return the settings."""
+    async def turn(self, call: Call, limits: Versions | None) -> Settings | None:
+        """Turn versions on with the given limits, or off; return the settings.
+
+        Raises:
+            UnsupportedOperationError: they are turned on, and the store cannot keep them.
+        """
+        if limits is not None:
+            await _require(call)
         while True:
-            snapshot = await read_if_present(store, run, SETTINGS)
+            snapshot = await read_if_present(call.store, call.run, SETTINGS)
             settings = Settings.parse(snapshot.data) if snapshot else None
             if settings is None and limits is None:
                 return None
             wanted = replace(settings, limits=limits) if settings else new_settings(limits)
-            if wanted == settings or await _stored(store, run, wanted, snapshot):
-                self._known = _Known(run.now(), wanted)
+            if wanted == settings or await _stored(call.store, call.run, wanted, snapshot):
+                self._known = _Known(call.run.now(), wanted)
                 return wanted
 
-    async def _read(self, store: Backend, run: Run) -> Settings | None:
-        settings = await self.any(store, run)
+    async def _current(self, call: Call) -> Settings | None:
+        now = call.run.now()
+        if self._known is None or now - self._known.at >= FOLLOW_SECONDS:
+            self._known = _Known(now, await self._read(call))
+        return self._known.settings
+
+    async def _read(self, call: Call) -> Settings | None:
+        settings = await self.any(call)
         if self._wanted is None or (settings and settings.limits == self._wanted):
             return settings
-        return await self.turn(store, run, self._wanted)
+        return await self.turn(call, self._wanted)
+
+
+async def _require(call: Call) -> None:
+    await checked_capabilities(call.store, call.run, call.key)
+    require_versions(call.store)
 
 
 async def _stored(store: Backend, run: Run, settings: Settings, before: Snapshot | None) -> bool:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Final, NamedTuple, cast
+from collections.abc import Iterable
+from typing import Final, NamedTuple
 
-from agent_memory.backend import Backend, Entry, KeepsOrigins, Snapshot, renewed_deadline
+from agent_memory.backend import Backend, Snapshot, renewed_deadline
 from agent_memory.core import tree_flows
-from agent_memory.core.flows import read_if_present
+from agent_memory.core.flows import keeps_origins, read_if_present
+from agent_memory.core.versions.live import read_with_origin
 from agent_memory.core.versions.origin import MadeBy, Origin
 from agent_memory.core.versions.record import (
     LAST_BYTES,
@@ -15,6 +16,7 @@ from agent_memory.core.versions.record import (
     Name,
     Record,
     is_link,
+    records_of,
     records_of_file,
 )
 from agent_memory.errors import AgentMemoryFileNotFoundError, ReadError
@@ -82,16 +84,12 @@ class Histories:
 
     async def versions(self, key: Key, limit: int | None) -> tuple[FileVersion, ...]:
         """Return the versions of a file, newest first: the present one, and at most ``limit`` in all."""
-        live = await self.live(key)
+        live = await present(self._store, self._run, key)
         found = [live[1]] if live else []
         wanted = None if limit is None else max(0, limit - len(found))
         names = await self._names(key, live[0] if live else None, wanted)
         kept = await self._read(names[:wanted])
         return tuple([*found, *map(_version, _real(kept, live[0] if live else None))][:limit])
-
-    async def live(self, key: Key) -> tuple[Origin | None, FileVersion] | None:
-        """Return the present state of a file; None if there is none."""
-        return await present(self._store, self._run, key)
 
     async def content(self, key: Key, version: str) -> bytes:
         """Return the content of an earlier version.
@@ -100,7 +98,7 @@ class Histories:
             AgentMemoryFileNotFoundError: the file has no version with this id.
             FileTooLargeError: it has more bytes than one call may read.
         """
-        live = await self.live(key)
+        live = await present(self._store, self._run, key)
         names = [name for name in await self._names(key, live[0] if live else None) if name.name.id == version]
         kept = _real(await self._read(names), None)
         if not kept:
@@ -110,19 +108,6 @@ class Histories:
             return found.data
         snapshot = await self._run.call(self._store.read, found.key, 0, found.record.size)
         return snapshot.data
-
-    @staticmethod
-    async def forget(store: Backend, run: Run, directory: Key, path: str) -> None:
-        """Erase the records of a file, or of all files below a path, with the records of renames from or to it."""
-
-        async def one(entry: Entry) -> None:
-            with renewed_deadline(run.now()):
-                snapshot = await _end(store, run, entry.key)
-                if snapshot and _names_path(entry.key, snapshot, path):
-                    await tree_flows.forget(store, run, entry.key)
-
-        listing = await tree_flows.list_all(store, run, directory)
-        await run.map(one, listing.entries, tree_flows.AT_ONCE)
 
     async def _names(self, key: Key, live: Origin | None, wanted: int | None = None) -> list[_Listed]:
         """The names of the records of a file, newest first: those under its name, then those under earlier names.
@@ -166,12 +151,13 @@ class Histories:
         while "/" in above:
             above = above.rpartition("/")[0]
             found += (await self._listed(above, None))[1]
-        read = [Link.parse(key, snapshot.data) for key in found if (snapshot := await self._whole(key))]
+        read = [
+            Link.parse(key, snapshot.data)
+            for key in found
+            if (snapshot := await read_if_present(self._store, self._run, key))
+        ]
         read = [link for link in read if is_at_or_below(path, link.target)]
         return max(read, key=lambda link: link.time, default=None)
-
-    async def _whole(self, key: Key) -> Snapshot | None:
-        return await read_if_present(self._store, self._run, key)
 
     async def _read(self, names: Iterable[_Listed]) -> list[Kept]:
         found = await self._run.map(self._facts, [name.key for name in names], tree_flows.AT_ONCE)
@@ -191,9 +177,9 @@ async def present(store: Backend, run: Run, key: Key) -> tuple[Origin | None, Fi
     """Return the present state of a file; None if there is none. Without an origin its id is ""."""
     origin = None
     try:
-        if isinstance(store, KeepsOrigins):
-            read = cast("Callable[..., Awaitable[tuple[Snapshot, str | None]]]", store.read_with_origin)
-            snapshot, text = await run.call(read, key, 0, 0)
+        asked: object = store
+        if keeps_origins(asked):
+            snapshot, text = await read_with_origin(asked, run, key, 0, 0)
             size, origin = snapshot.size, Origin.parse(text)
         else:
             size = (await run.call(store.stat, key)).size
@@ -212,7 +198,7 @@ async def _end(store: Backend, run: Run, name: Key) -> Snapshot | None:
         except AgentMemoryFileNotFoundError:
             return None
         needed = Record.bytes_of_facts(name, snapshot.data)
-        if needed <= len(snapshot.data) or is_link(name.name):
+        if needed <= len(snapshot.data):
             return snapshot
         if needed > snapshot.size:
             raise ReadError("the record of an earlier version is damaged", path=name.path)
@@ -227,13 +213,23 @@ def _open_histories(names: Iterable[_Listed], live: Origin | None) -> set[str]:
     return {history for history, number in first.items() if number}
 
 
-def _names_path(key: Key, snapshot: Snapshot, path: str) -> bool:
+async def forget_records(store: Backend, run: Run, agent: str | None, path: str) -> None:
+    """Erase the records of a file, or of all files below a path, with the records of renames from or to it."""
+
+    async def names_it(key: Key) -> bool:
+        snapshot = await (read_if_present(store, run, key) if is_link(key.name) else _end(store, run, key))
+        return snapshot is not None and _names_path(key, snapshot.data, path)
+
+    await tree_flows.forget_each(store, run, records_of(agent), names_it)
+
+
+def _names_path(key: Key, data: bytes, path: str) -> bool:
     """Whether a record or a link is of a file at or below a path; a damaged one may be of any file."""
     try:
         if is_link(key.name):
-            link = Link.parse(key, snapshot.data)
+            link = Link.parse(key, data)
             return is_at_or_below(link.source, path) or is_at_or_below(link.target, path)
-        return is_at_or_below(Record.parse(key, snapshot.data).path, path)
+        return is_at_or_below(Record.parse(key, data).path, path)
     except ReadError:
         return True
 

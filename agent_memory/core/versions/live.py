@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import cast
 
-from agent_memory.backend import Snapshot
+from agent_memory.backend import ANY, KeepsOrigins, ReadWhen, Snapshot
 from agent_memory.core.versions.origin import Origin
+from agent_memory.key import Key
+from agent_memory.runtime.run import Run
+
+
+async def read_with_origin(
+    store: KeepsOrigins, run: Run, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY
+) -> tuple[Snapshot, str | None]:
+    """Read a file, or a range of it, with the origin of its state."""
+    read = cast("Callable[..., Awaitable[tuple[Snapshot, str | None]]]", store.read_with_origin)
+    return await run.call(read, key, start, end, when)
 
 
 @dataclass(frozen=True)

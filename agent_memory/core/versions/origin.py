@@ -86,9 +86,9 @@ class Origin:
 
     def to_text(self) -> str:
         """The stored form: a list in JSON, in ASCII without spaces."""
-        by = self.by or MadeBy("", None, None, 0.0)
+        by = self.by or (None, None, None, None)
         fields = [1, self.id, self.history, self.number, self.previous, *by, self.size, self.salt, self.digest]
-        return json.dumps(fields, separators=(",", ":")).replace(" ", _NO_SPACE)
+        return _ascii(fields)
 
     @staticmethod
     def parse(text: str | None) -> Origin | None:
@@ -98,7 +98,7 @@ class Origin:
             if len(text or "") > ORIGIN_BYTES or len(fields) != _FIELDS or fields[0] != 1:
                 return None
             _, id_, history, number, previous, operation, actor, call, at, size, salt, digest = fields
-            by = MadeBy(_word(operation), _text(actor), _text(call), _time(at))
+            by = None if operation is None else MadeBy(_word(operation), _text(actor), _text(call), _time(at))
             return Origin(
                 _hexadecimal(id_, 16), _hexadecimal(history, 21), _count(number),
                 None if previous is None else _hexadecimal(previous, 16),
@@ -112,6 +112,11 @@ def _made(history: str, number: int, previous: str | None, by: MadeBy | None, si
     salt = secrets.token_hex(16)
     digest = None if data is None else _digest(salt, data)
     return Origin(secrets.token_hex(8), history, number, previous, by and by.shortened(), size, salt, digest)
+
+
+def _ascii(value: object) -> str:
+    """JSON in ASCII without spaces."""
+    return json.dumps(value, separators=(",", ":")).replace(" ", _NO_SPACE)
 
 
 def _digest(salt: str, data: bytes) -> str:
@@ -148,7 +153,7 @@ def _hexadecimal(value: object, length: int) -> str:
 
 def short(text: str | None) -> str | None:
     """Return a text, or as much of its beginning as an origin has room for."""
-    while text and len(json.dumps(text)) - 2 > _MOST_TEXT:
+    while text and len(_ascii(text)) - 2 > _MOST_TEXT:
         text = text[: min(len(text) - 1, _MOST_TEXT)]
     return text
 

@@ -13,12 +13,12 @@ import secrets
 from dataclasses import asdict, dataclass
 from typing import Any, Final, NamedTuple
 
+from agent_memory.core.own_trees import own_tree
 from agent_memory.core.versions.origin import MadeBy, Origin
 from agent_memory.errors import ReadError
 from agent_memory.key import Key
 
 DIRECTORY: Final = "versions"
-_NO_AGENT: Final = "-"
 _MOST_CHANGES: Final = 10**10 - 1
 _LENGTH_LINE: Final = 9
 _NAME_LENGTH: Final = 21 + 1 + 10 + 1 + 16 + 1 + 8
@@ -98,8 +98,6 @@ class Record:
         try:
             return int(data[-_LENGTH_LINE:]) + 2 + _LENGTH_LINE
         except ValueError:
-            if is_link(key.name):
-                return 0
             raise ReadError("the record of an earlier version is damaged", path=key.path) from None
 
     @staticmethod
@@ -158,12 +156,9 @@ def is_link(name: str) -> bool:
 
 def records_of(agent: str | None) -> Key:
     """The tree of the records of one agent, or of a tree without agents."""
-    directory = Key.internal(f"{DIRECTORY}/{_NO_AGENT if agent is None else agent}")
-    return directory.relative_to(directory)
+    return own_tree(DIRECTORY, agent)
 
 
 def records_of_file(agent: str | None, secret: str, path: str) -> Key:
-    """The tree of the records of one file; a tree of its own, so that no backend asks for the names above it."""
-    digest = hmac.digest(bytes.fromhex(secret), path.encode(), "sha256").hex()[:32]
-    directory = records_of(agent).join(digest)
-    return directory.relative_to(directory)
+    """The tree of the records of one file."""
+    return own_tree(DIRECTORY, agent, hmac.digest(bytes.fromhex(secret), path.encode(), "sha256").hex()[:32])

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from contextlib import suppress
-from typing import Final, NamedTuple
+from typing import Final
 
-from agent_memory.backend import Backend, Entry, Uncopied, renewed_deadline
+from agent_memory.backend import Backend, Entry, renewed_deadline
 from agent_memory.core import tree_flows
+from agent_memory.core.sweeping import Sweep
 from agent_memory.core.versions.record import Name, records_of
 from agent_memory.core.versions.settings import Versions
-from agent_memory.errors import AgentMemoryError, AgentMemoryFileNotFoundError
 from agent_memory.key import Key
 from agent_memory.runtime.run import Run
 
 YOUNG_SECONDS: Final = 3600.0
 """A version that ended less than an hour ago is always kept."""
-_INTERVAL_SECONDS: Final = 3600.0
-_PRUNED_PER_CALL: Final = 2
-_MOST_AGENTS: Final = 1000
 _DAY: Final = 86_400.0
 
 
@@ -56,36 +52,19 @@ async def prune(store: Backend, run: Run, agent: str | None, limits: Versions, n
     listing = await tree_flows.list_all(store, run, records_of(agent))
     gone = expired(listing.entries, limits, now)
 
-    async def one(entry: Entry) -> None:
-        with suppress(AgentMemoryFileNotFoundError):
-            await run.call(store.delete, entry.key)
-
-    await tree_flows.each(run, tuple(gone), one)
+    await tree_flows.delete_each(store, run, tuple(gone))
     return len(gone)
 
 
-class _Found(NamedTuple):
-    listed_at: float
-    keys: list[Key]
+async def prune_some(sweep: Sweep, store: Backend, run: Run, agent: str | None, limits: Versions, now: float) -> None:
+    """Delete a few of the versions that `prune` deletes."""
 
+    async def listed() -> list[Key]:
+        with renewed_deadline(run.now()):
+            listing = await tree_flows.list_all(store, run, records_of(agent))
+        return [entry.key for entry in expired(listing.entries, limits, now)]
 
-class Pruning(Uncopied):
-    """Prunes a few versions in each change that keeps one; they are found by a listing, at most once an hour."""
+    async def delete(key: Key) -> None:
+        await run.call(store.delete, key)
 
-    def __init__(self) -> None:
-        self._found: dict[str | None, _Found] = {}
-
-    async def some(self, store: Backend, run: Run, agent: str | None, limits: Versions, now: float) -> None:
-        """Delete at most two expired versions; errors are ignored, because a later change tries again."""
-        with suppress(AgentMemoryError):
-            found = self._found.get(agent)
-            if found is None or (not found.keys and run.now() >= found.listed_at + _INTERVAL_SECONDS):
-                if len(self._found) >= _MOST_AGENTS:
-                    self._found.clear()
-                self._found[agent] = found = _Found(run.now(), [])
-                with renewed_deadline(run.now()):
-                    listing = await tree_flows.list_all(store, run, records_of(agent))
-                found.keys.extend(entry.key for entry in expired(listing.entries, limits, now))
-            for _ in range(_PRUNED_PER_CALL):
-                if found.keys:  # other calls take from it, too
-                    await run.call(store.delete, found.keys.pop())
+    await sweep.some(run, agent, listed, delete)

@@ -32,17 +32,25 @@ from agent_memory.backend import (
     WriteWhen,
 )
 from agent_memory.core import tree_flows
-from agent_memory.core.flows import Effect, checks_capabilities, moves_files, moves_trees, until_won
-from agent_memory.core.versions.flowing import Flowing
+from agent_memory.core.flows import (
+    Effect,
+    checked_capabilities,
+    keeps_origins,
+    moves_files,
+    moves_trees,
+    read_if_present,
+    until_won,
+    write_in_place,
+)
+from agent_memory.core.versions.flowing import Flowing, VersionedRun
 from agent_memory.core.versions.large import copy_to_record
-from agent_memory.core.versions.live import Live
+from agent_memory.core.versions.live import Live, read_with_origin
 from agent_memory.core.versions.origin import MadeBy, Origin
 from agent_memory.core.versions.record import Link, Record, records_of_file
 from agent_memory.errors import (
     AgentMemoryError,
     AgentMemoryFileNotFoundError,
     ConflictError,
-    FileAlreadyExistsError,
     FileTooLargeError,
     OutcomeUnknownError,
     UnsupportedOperationError,
@@ -63,6 +71,9 @@ class VersionedStore(Flowing, Backend):
         agent: the agent whose tree the operation changes.
         secret: keys the digests of paths.
         by: the operation.
+
+    Attributes:
+        run: runs flows over this store.
     """
 
     def __init__(self, inner: Backend, run: Run, agent: str | None, secret: str, by: MadeBy) -> None:
@@ -71,6 +82,7 @@ class VersionedStore(Flowing, Backend):
         self._inner = inner
         self._origins = cast("KeepsOrigins", inner)
         self._run = run
+        self.run = VersionedRun(run, inner)
         self._agent = agent
         self._secret = secret
         self._by = by
@@ -82,9 +94,7 @@ class VersionedStore(Flowing, Backend):
         return self._inner.capabilities
 
     async def check_capabilities(self, key: Key) -> Capabilities:
-        if checks_capabilities(cast(Any, self._inner)):
-            await self._call(cast(Any, self._inner).check_capabilities, key)
-        return self._inner.capabilities
+        return await checked_capabilities(self._inner, self._run, key)
 
     async def read(self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY) -> Snapshot:
         if (start, end) == (None, None) and not key.is_internal:
@@ -104,7 +114,12 @@ class VersionedStore(Flowing, Backend):
             return await self._create(key, data)
         if isinstance(when, Version):
             return await self._replace(key, data, await self._before(key, when))
-        return await self._until_won(key, lambda: self._overwrite(key, data))
+
+        async def attempt() -> Effect:
+            before = await read_if_present(self, self.run, key)
+            return Effect(version=await write_in_place(self, self.run, key, data, before))
+
+        return cast(Version, (await until_won(self._inner, self._run, key, attempt)).version)
 
     async def append(self, key: Key, data: bytes, *, separator: bytes = b"", when: AppendWhen = ANY) -> Appended:
         append = cast("Callable[..., Awaitable[Appended]]", self._origins.append_with_origin)
@@ -117,7 +132,12 @@ class VersionedStore(Flowing, Backend):
         elif isinstance(when, Version):
             await self._remove(key, await self._before(key, when))
         else:
-            await self._until_won(key, lambda: self._delete(key))
+
+            async def attempt() -> Effect:
+                await self._remove(key, await self._live(key))
+                return Effect()
+
+            await until_won(self._inner, self._run, key, attempt)
 
     async def write_in_parts(self, key: Key, size: int, when: WriteWhen = ANY) -> Parts:
         live: Live | None = None
@@ -149,35 +169,31 @@ class VersionedStore(Flowing, Backend):
     async def delete_tree(self, prefix: Key) -> DeletedTree:
         listing = await tree_flows.list_all(self._inner, self._run, prefix)
 
-        async def one(entry: Entry) -> None:
-            with suppress(AgentMemoryFileNotFoundError):  # another writer deleted it: the result is the same
-                await self.delete(entry.key)
-
-        await tree_flows.each(self._run, listing.entries, one)
+        await tree_flows.delete_each(self, self.run, listing.entries)
         return DeletedTree(len(listing.entries), listing.skipped)
 
-    async def keep(self, key: Key, live: Live, following: Origin | None) -> Key:
-        """Write the record of a state that a change is about to end; return the record's name."""
+    async def ending(self, key: Key, live: Live, following: Origin | None, change: Callable[[], Awaitable[T]]) -> T:
+        """Write the record of a state, then make the change that ends it; delete the record of a refused change."""
         record = Record.of(key.path, live.origin, live.snapshot.size, self._by, following)
         name = records_of_file(self._agent, self._secret, key.path).join(record.name)
         if live.is_large:
             await copy_to_record(self._inner, self._run, key, live.snapshot, name, record.trailer())
         else:
             await self._call(self._inner.write, name, live.snapshot.data + record.trailer(), ABSENT)
-        return name
-
-    async def withdraw(self, name: Key, error: AgentMemoryError) -> None:
-        """Delete the record of a change that was certainly not made."""
-        if not isinstance(error, OutcomeUnknownError):
+        try:
+            return await change()
+        except OutcomeUnknownError:
+            raise
+        except AgentMemoryError:
             with suppress(AgentMemoryError):  # it is recognised as a leftover
                 await self._call(self._inner.delete, name)
+            raise
 
     async def _live(self, key: Key, when: ReadWhen = ANY) -> Live:
-        read = cast("Callable[..., Awaitable[tuple[Snapshot, str | None]]]", self._origins.read_with_origin)
         try:
-            live = Live.of(*await self._call(read, key, None, None, when))
+            live = Live.of(*await read_with_origin(self._origins, self._run, key, when=when))
         except FileTooLargeError:
-            live = Live.large(*await self._call(read, key, 0, 0))
+            live = Live.large(*await read_with_origin(self._origins, self._run, key, 0, 0))
         self._seen[key] = live
         return live
 
@@ -193,51 +209,20 @@ class VersionedStore(Flowing, Backend):
 
     async def _create(self, key: Key, data: bytes) -> Version:
         origin = await self._moved_origin(key) or Origin.first(self._by, len(data), data).to_text()
-        write = cast("Callable[..., Awaitable[Version]]", self._origins.write_with_origin)
-        return await self._call(write, key, data, ABSENT, origin)
-
-    async def _overwrite(self, key: Key, data: bytes) -> Version:
-        try:
-            before = await self._live(key)
-        except AgentMemoryFileNotFoundError:
-            try:
-                return await self._create(key, data)
-            except FileAlreadyExistsError as error:
-                if error.taken_by != "file":
-                    raise
-                raise ConflictError("another writer created the file", path=key.path) from error
-        return await self._replace(key, data, before)
+        return await self._written(key, data, ABSENT, origin)
 
     async def _replace(self, key: Key, data: bytes, before: Live) -> Version:
         new = before.origin.next(self._by, len(data), data)
-        name = await self.keep(key, before, new)
-        write = cast("Callable[..., Awaitable[Version]]", self._origins.write_with_origin)
-        try:
-            return await self._call(write, key, data, before.snapshot.version, new.to_text())
-        except AgentMemoryError as error:
-            await self.withdraw(name, error)
-            raise
+        return await self.ending(
+            key, before, new, lambda: self._written(key, data, before.snapshot.version, new.to_text())
+        )
 
-    async def _delete(self, key: Key) -> None:
-        await self._remove(key, await self._live(key))
+    async def _written(self, key: Key, data: bytes, when: WriteWhen, origin: str) -> Version:
+        write = cast("Callable[..., Awaitable[Version]]", self._origins.write_with_origin)
+        return await self._call(write, key, data, when, origin)
 
     async def _remove(self, key: Key, before: Live) -> None:
-        name = await self.keep(key, before, None)
-        try:
-            await self._call(self._inner.delete, key, before.snapshot.version)
-        except AgentMemoryError as error:
-            await self.withdraw(name, error)
-            raise
-
-    async def _until_won(self, key: Key, change: Callable[[], Awaitable[T]]) -> T:
-        results: list[T] = []
-
-        async def attempt() -> Effect:
-            results.append(await change())
-            return Effect()
-
-        await until_won(self._inner, self._run, key, attempt)
-        return results[0]
+        await self.ending(key, before, None, lambda: self._call(self._inner.delete, key, before.snapshot.version))
 
     async def _moved_origin(self, target: Key) -> str | None:
         """The origin of the file that is being moved to a name by a copy."""
@@ -246,8 +231,7 @@ class VersionedStore(Flowing, Backend):
             return None
         if live := self._seen.get(source):
             return live.origin.to_text()
-        read = cast("Callable[..., Awaitable[tuple[Snapshot, str | None]]]", self._origins.read_with_origin)
-        return (await self._call(read, source, 0, 0))[1]
+        return (await read_with_origin(self._origins, self._run, source, 0, 0))[1]
 
     async def _link(self, source: Key, target: Key) -> None:
         link = Link(source.path, target.path, self._by.time)
@@ -277,14 +261,11 @@ class _VersionedParts(Flowing):
         return added
 
     async def complete(self) -> Version:
-        name = await self._store.keep(self._key, self._live, self._new) if self._live else None
-        try:
+        async def complete() -> Version:
             version: Version = await self._store._call(self._parts.complete)
-        except AgentMemoryError as error:
-            if name:
-                await self._store.withdraw(name, error)
-            raise
-        return version
+            return version
+
+        return await (self._store.ending(self._key, self._live, self._new, complete) if self._live else complete())
 
     async def abort(self) -> None:
         await self._store._call(self._parts.abort)
@@ -297,7 +278,7 @@ def require_versions(store: Backend) -> None:
         UnsupportedOperationError: it has no conditional write or delete, or keeps no origins.
     """
     found = store.capabilities
-    if not (isinstance(store, KeepsOrigins) and found.compare_and_swap and found.conditional_delete):
+    if not (keeps_origins(store) and found.compare_and_swap and found.conditional_delete):
         raise UnsupportedOperationError(
             "this store keeps versions, which needs conditional writes and conditional deletes; this backend has none"
         )
