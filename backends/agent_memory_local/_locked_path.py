@@ -187,8 +187,8 @@ class LockedPath(Uncopied):
         """Release the lock of the tree, if it is held; call it once the remaining work does not depend on paths."""
         if self._tree is not None:
             tree, self._tree = self._tree, None
-            leave_tree(tree.number)
-            self._locks.keep(self.key, tree)
+            if leave_tree(tree.number):
+                self._locks.keep(self.key, tree)
 
     def close(self) -> None:
         """Release all locks and close all descriptors; after an interrupt here, descriptors close themselves."""

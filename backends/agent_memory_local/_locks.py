@@ -115,12 +115,13 @@ def is_asked_for(directory: int) -> bool:
         return False
 
 
-def leave_tree(directory: int) -> None:
-    """Release the lock of a tree; if that fails, closing the directory releases it."""
-    try:  # `contextlib.suppress` would take as long as the call
+def leave_tree(directory: int) -> bool:
+    """Release the lock of a tree, and return whether that succeeded; if not, closing the directory releases it."""
+    try:
         fcntl.flock(directory, fcntl.LOCK_UN)
     except OSError:
-        return
+        return False
+    return True
 
 
 def take_file(file: int) -> os.stat_result:
