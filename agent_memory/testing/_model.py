@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Sequence
 from typing import cast
 
@@ -107,7 +108,7 @@ class DictMemory:
         return {path: self.read(path) for path in paths if not missing_ok or _path(path) in self.files}
 
     def tail(self, path: str, lines: int) -> str:
-        return "".join(self.read(path).splitlines(keepends=True)[-lines:])
+        return "".join(re.findall(r"[^\n]*\n|[^\n]+", self.read(path))[-lines:])
 
     def list(
         self,

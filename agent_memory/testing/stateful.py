@@ -35,7 +35,9 @@ _PATHS = ["a", "a/b", "a/b/c", "a/b/c/d", "a/c", "ab", "ab/c", "a-b", "a.b/c", "
 _BAD_PATHS = ["../a", "/a", "a:b", "a//b", "./b"]  # the last two are other spellings of a/b and b
 _paths = st.sampled_from(_PATHS) | st.sampled_from(_PATHS) | st.sampled_from(_PATHS) | st.sampled_from(_BAD_PATHS)
 _prefixes = st.sampled_from(["", "a/", *_PATHS])
-_texts = st.sampled_from(["", "x", "line\n", "one\r\ntwo", "\0", "é\U0001f600", "\ud800"]) | st.text(max_size=30)
+_texts = st.sampled_from(["", "x", "line\n", "one\r\ntwo", "a\x1eb\u2028c", "\0", "é\U0001f600", "\ud800"]) | st.text(
+    max_size=30
+)
 _bytes = st.sampled_from([b"", b"\xff", b"x", b"line\n"]) | st.binary(max_size=30)
 _digests = st.sampled_from(["none", "none", "right", "right", "RIGHT", "wrong", "malformed"])
 _changes = st.sampled_from(["same", "upper", "add", "empty", "delete", "surrogate", "fail"])

@@ -20,6 +20,7 @@ OPTIONAL = (
     "the backend does not promise that nothing is kept",
     "the backend writes no file in parts",
     "the backend copies and deletes",
+    "the backend stores no origins",
 )
 
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-import signal
 from collections import Counter
 from collections.abc import Callable
-from multiprocessing.connection import Connection
 
 import pytest
 
 from agent_memory import AgentMemory, AgentMemoryService, OutcomeUnknownError
-from tests.object_store.proxy import Fault, Proxy, at_random
+from tests.object_store.killing import Killed
+from tests.object_store.proxy import Proxy, at_random
 from tests.object_store.test_faulty_network import FAULTS, SHARE
 from tests.support.processes import in_processes
 from tests.support.servers import Root, S3Server, by_both_engines
@@ -29,46 +27,8 @@ CALLS: dict[str, tuple[Callable[[AgentMemory], object], str | None]] = {
 }
 
 
-def call_when_told(parent: Connection, root: Root, name: str) -> None:
-    with AgentMemory.open(root.url, storage_options=root.options) as memory:
-        memory.append("ready", "x", idempotency_key="ready")  # makes the first-time requests
-        parent.send("ready")
-        parent.recv()
-        CALLS[name][0](memory.with_timeout(5))
-        parent.send("done")
-
-
-class Killed:
-    """A process that makes a call and is killed before its request number ``at``."""
-
-    def __init__(self, proxy: Proxy, root: Root, name: str, at: int) -> None:
-        context = multiprocessing.get_context("spawn")
-        ours, its = context.Pipe()
-        process = context.Process(target=call_when_told, args=(its, root, name))
-        process.start()
-        its.close()
-        try:
-            assert ours.recv() == "ready"
-            seen = 0
-
-            def choose(_: str) -> Fault | None:
-                nonlocal seen
-                seen += 1
-                if seen >= at:
-                    os.kill(process.pid or 0, signal.SIGKILL)
-                    return "reset"
-                return None
-
-            proxy.choose = choose
-            ours.send("go")
-            try:
-                self.is_done = ours.recv() == "done"
-            except EOFError:
-                self.is_done = False
-        finally:
-            process.kill()
-            process.join()
-            proxy.choose = lambda _: None
+def made(memory: AgentMemory, name: str) -> object:
+    return CALLS[name][0](memory)
 
 
 @pytest.mark.parametrize(
@@ -84,10 +44,10 @@ def test_a_call_killed_before_any_request_is_made_once_or_its_end_is_unknown(min
             url = ministack.new_url()
             with AgentMemory.open(url, storage_options=ministack.options) as memory:
                 memory.write("file", OLD)
-                killed = Killed(proxy, Root(url, ministack.through(proxy)), name, at)
+                killed = Killed(proxy, Root(url, ministack.through(proxy)), made, name, at)
                 before = content(memory)
                 try:
-                    call(memory.with_timeout(0.5))
+                    call(memory.with_timeout(2))
                 except OutcomeUnknownError:
                     assert content(memory) == before in (OLD, after)
                     ends.append("unknown")
