@@ -7,9 +7,11 @@ plugins.
 
 from agent_memory.backend import Capabilities, Entry
 from agent_memory.core.actor import acting_as
-from agent_memory.core.versions.history import FileVersion
 from agent_memory.core.versions.origin import MadeBy
+from agent_memory.core.versions.redacting import RedactResult
 from agent_memory.core.versions.settings import Versions
+from agent_memory.core.versions.states import FileVersion
+from agent_memory.core.versions.undo import Left, Undone, UndoResult
 from agent_memory.errors import (
     DISTRIBUTION,
     AgentMemoryError,
@@ -58,6 +60,7 @@ __all__ = [
     "InvalidAgentIdError",
     "InvalidContentError",
     "InvalidPathError",
+    "Left",
     "MadeBy",
     "Operation",
     "OperationDenied",
@@ -66,7 +69,10 @@ __all__ = [
     "PartialOperationError",
     "PathTraversalError",
     "ReadError",
+    "RedactResult",
     "TreeResult",
+    "UndoResult",
+    "Undone",
     "UnsupportedOperationError",
     "Versions",
     "WriteError",

@@ -9,27 +9,29 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Literal, Self, TypeAlias
+from typing import Any, Final, Literal, Self, TypeAlias
 
 import pluggy
 
 from agent_memory.backend import PROJECT, BackendFactory, Version, hookimpl
 
 __all__ = [
-    "PROJECT", "READING", "AuditCheckpoint", "BackendFactory", "Operation", "OperationKind", "Outcome", "Plugin",
-    "hookimpl", "hookspec",
+    "PROJECT", "READING", "WRITING", "AuditCheckpoint", "BackendFactory", "Operation", "OperationKind", "Outcome",
+    "Plugin", "hookimpl", "hookspec",
 ]  # fmt: skip
 
 hookspec = pluggy.HookspecMarker(PROJECT)
 
 OperationKind: TypeAlias = Literal[
     "read", "stat", "exists", "list", "agent_ids", "write", "create", "append", "edit", "delete", "delete_tree",
-    "rename", "copy", "forget", "versions", "read_version", "restore", "set_versions", "prune",
+    "rename", "copy", "forget", "versions", "read_version", "restore", "redact", "set_versions", "prune",
 ]  # fmt: skip
 READING: Final[frozenset[OperationKind]] = frozenset(
     {"read", "stat", "exists", "list", "agent_ids", "versions", "read_version"}
 )
 """The kinds of operations that change no file."""
+WRITING: Final[frozenset[OperationKind]] = frozenset({"write", "create", "append", "edit", "restore"})
+"""The kinds of operations that write content to one file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +131,12 @@ class Plugin:
 
     def send_checkpoints_to(self, receiver: Callable[[AuditCheckpoint], None]) -> None:
         """Send checkpoints to one more receiver: the hooks ``agent_memory_audit_checkpoint`` of a new service."""
+
+    def use_memories(self, memory_of: Callable[[str | None], Any]) -> None:
+        """Receive a function from an agent's id to its `agent_memory.AgentMemory`, for operations of the plugin itself.
+
+        They pass all hooks, of this plugin too. A memory without agents is that of None.
+        """
 
     def __enter__(self) -> Self:
         self.is_shared = True

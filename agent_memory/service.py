@@ -65,6 +65,7 @@ class _Service(Uncopied, Generic[M]):
         self._window = Window()
         self._versions = Following(versions)
         _refuse_source_checkout(self._backend)
+        self._hooks.offer_memories(lambda agent: self.agent(agent or "").as_sync())
 
     def agent(self, agent_instance_id: str) -> M:
         """Return the memory of one agent; nothing is created.

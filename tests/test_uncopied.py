@@ -27,7 +27,7 @@ from agent_memory import (
 from agent_memory.backend import AnyBackend, Uncopied
 from agent_memory.cli.folder import Folder
 from agent_memory.integrations.anthropic import AgentMemoryTool, AsyncAgentMemoryTool
-from agent_memory.plugins import audit, checkpoints, limits, logging, readonly, redaction
+from agent_memory.plugins import audit, checkpoints, expiry, limits, logging, readonly, redaction
 from agent_memory.registry import open_backend
 from agent_memory_fsspec import FsspecBackend
 from agent_memory_local._descriptor import Descriptor
@@ -54,6 +54,7 @@ OF_ONE_CALL = set(
     backend._try_later.trying_later core.idempotency._Claim core.tree.Call core.hooks.Report core.part_flows.Blocks
     core.versions.history.Histories core.versions.store.VersionedStore core.versions.flowing.VersionedRun
     core.versions.store._VersionedParts core.versions.flowing.Flowing
+    core.versions.redacting._Search core.versions.undo_plan.Plan tools._version_tools.VersionTools
     key.patterns._Example
     agent_memory_obstore._answers.ObstoreRequest agent_memory_s3._answers.S3Request
     agent_memory_s3._connection._NoRedirects agent_memory_memory._StagedParts audit.verify.Verifier audit.verify._Chain
@@ -101,6 +102,7 @@ def tops(tmp_path: Path) -> Iterator[list[object]]:
 def _made(directory: Path, stack: ExitStack) -> Iterator[object]:
     plugins = [
         audit.AuditPlugin(str(directory / "audit"), required=True),
+        expiry.ExpiryPlugin({"scratch/**": 7}),
         limits.LimitsPlugin(max_file_bytes=1_000, max_bytes=10_000, root=directory / "root"),
         checkpoints.CheckpointFile(directory / "checkpoints"),
         checkpoints.CheckpointLogger(),

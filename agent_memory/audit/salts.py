@@ -14,6 +14,8 @@ import secrets
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from agent_memory.audit.log import LogLocation
@@ -63,10 +65,10 @@ class Salts(Uncopied):
         salt = self._read(self._key(agent))
         return None if salt is None else hashlib.sha256(salt).hexdigest()
 
-    def known_digest(self, agent: str | None, sha256: str) -> str | None:
-        """The digest as `digest` computes it, or None if the agent has no salt; creates nothing."""
+    def known_digests(self, agent: str | None) -> Callable[[str], str] | None:
+        """A function that returns digests as `digest` does, or None if the agent has no salt; creates nothing."""
         salt = self._read(self._key(agent))
-        return None if salt is None else _digest(salt, sha256)
+        return None if salt is None else partial(_digest, salt)
 
     def destroy(self, agent: str | None) -> None:
         """Destroy an agent's salt permanently.

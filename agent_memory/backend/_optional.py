@@ -159,7 +159,7 @@ class WritesInParts(Protocol):
 
 @runtime_checkable
 class Erases(Protocol):
-    """An optional verb: erase a file together with everything that the storage keeps of it."""
+    """Optional verbs: erase a file together with everything that the storage keeps of it, or only the latter."""
 
     def erase(self, prefix: Key) -> DeletedTree | Awaitable[DeletedTree]:
         """Erase the file with this name, and every file below it, with earlier versions and unfinished writes.
@@ -171,6 +171,16 @@ class Erases(Protocol):
             PartialOperationError: some files could not be deleted; call it again to continue.
             UnsupportedOperationError: this storage does not tell which data it keeps.
             WriteError: the storage failed.
+        """
+        ...
+
+    def erase_earlier(self, key: Key) -> int | Awaitable[int]:
+        """Erase what the storage keeps of earlier states of a file and of unfinished writes; the file stays.
+
+        Return the number of earlier states. It is no error if there is no file, or nothing to erase.
+
+        Raises:
+            UnsupportedOperationError, WriteError: as `erase`.
         """
         ...
 

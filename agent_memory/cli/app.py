@@ -23,6 +23,7 @@ from agent_memory.cli.output import Exit, report
 from agent_memory.cli.plugins import plugins
 from agent_memory.cli.policy import s3_policy
 from agent_memory.cli.settings import Command, failures_shown, global_options, log_to
+from agent_memory.cli.undoing import redact, undo
 from agent_memory.errors import DISTRIBUTION
 
 _HELP = """Storage for the memory of AI agents: small text files on local disk, in memory and on S3.
@@ -120,7 +121,7 @@ def app(ctx: click.Context) -> None:
 for _command in (
     files.read, files.write, files.append, files.create, edit, listing.ls, listing.tree, files.rm, files.mv, files.cp,
     listing.agents, viewing.view, viewing.search, history, versions.versions, versions.diff, versions.restore,
-    versions.prune, transfer.import_, transfer.export, transfer.copy, doctor.doctor, audit, forget, plugins, s3_policy,
-    mcp, connect, demo,
+    undo, redact, versions.prune, transfer.import_, transfer.export, transfer.copy, doctor.doctor, audit, forget,
+    plugins, s3_policy, mcp, connect, demo,
 ):  # fmt: skip
     app.add_command(_command)

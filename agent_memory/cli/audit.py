@@ -206,12 +206,12 @@ def _digest(settings: Settings, target: str | None, content: Path) -> str:
         raise click.UsageError("--content needs --agent: every agent has its own salt")
     location = location_of(settings, target)
     try:
-        digest = Salts(location).known_digest(settings.chosen_agent, flows.sha256(content.read_bytes()))
+        digest_of = Salts(location).known_digests(settings.chosen_agent)
     finally:
         location.store.close()
-    if digest is None:
+    if digest_of is None:
         raise click.ClickException("the log has no salt of this agent, so no content can be compared with its records")
-    return digest
+    return digest_of(flows.sha256(content.read_bytes()))
 
 
 def _records(settings: Settings, target: str | None) -> Iterator[Record]:

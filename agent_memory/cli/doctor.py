@@ -28,6 +28,11 @@ _PATIENCE_SECONDS = 15.0
 """Total seconds of probes in which the storage failed; after them, no further probe is tried."""
 _MOST_NAMES = 5
 _SHARED = ("atomic_create", "compare_and_swap")
+_BUCKET_VERSIONING = (
+    "Bucket versioning is on: the bucket keeps a whole copy of a file at each append, edit and delete, without actors. "
+    "Deleting and pruning free no space until a lifecycle rule does; forget and redact erase the copies too. "
+    '"versions on" works beside it.'
+)
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,7 @@ class Diagnosis:
     agents: Agents
     trees: list[AgentTree]
     left: str | None
+    keeps_earlier_states: bool | None = None
     audit: LogSize = field(default_factory=LogSize)
     unlisted: str | None = None
 
@@ -116,11 +122,12 @@ def diagnosed(backend: AnyBackend, rounds: int) -> Diagnosis:
     scratch = ScratchTree(backend)
     try:
         sights = _sights(scratch, rounds)
+        keeps = scratch.keeps_earlier_states()
     finally:
         left = _cleared(scratch)
     capabilities = backend.capabilities
     findings = [_finding(promise, capabilities, sights) for promise in asdict(capabilities)]
-    diagnosis = Diagnosis(findings, Agents(), [], left)
+    diagnosis = Diagnosis(findings, Agents(), [], left, keeps)
     try:
         diagnosis.agents = agents_of(backend)
         diagnosis.audit = log_size(backend)
@@ -178,6 +185,7 @@ def _document(diagnosis: Diagnosis) -> dict[str, Any]:
         "no_agents": diagnosis.agents.strays,
         "no_agents_unnameable": diagnosis.agents.skipped,
         "audit": asdict(diagnosis.audit),
+        "keeps_earlier_states": diagnosis.keeps_earlier_states,
         "faults": diagnosis.faults,
         "healthy": not diagnosis.faults,
     }
@@ -192,6 +200,8 @@ def _print_plugins() -> None:
 def _print(diagnosis: Diagnosis) -> None:
     draw(_table(diagnosis.findings))
     _print_trees(diagnosis)
+    if diagnosis.keeps_earlier_states:
+        click.echo(_BUCKET_VERSIONING)
     for fault in diagnosis.faults:
         click.echo(f"{'Not kept' if diagnosis.broken else 'Not tested'}: {fault}")
     if not diagnosis.broken and diagnosis.faults:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import click
 
-from agent_memory.audit import LogLocation, Salts
-from agent_memory.cli.audit import key_option, location_of, log_option
-from agent_memory.cli.output import Exit, counted, note, printable, show_json
+from agent_memory.cli.audit import key_option, log_option
+from agent_memory.cli.erasing import ask_first, erasing
+from agent_memory.cli.output import Exit, counted, note, show_json
 from agent_memory.cli.paths import memory_path
-from agent_memory.cli.presence import require_store
-from agent_memory.cli.settings import Command, Settings, open_store, pass_settings
+from agent_memory.cli.settings import Command, Settings, pass_settings
 from agent_memory.errors import AgentMemoryError
 from agent_memory.key import Key
 from agent_memory.key.quoting import field
@@ -38,15 +34,10 @@ def forget(settings: Settings, path: str | None, yes: bool, target: str | None, 
     """
     Key.agent(settings.agent)
     path = _named(settings, path)
-    with (
-        settings.configured() as configured,
-        _audits(settings, target, key_file, _required(configured)) as audits,
-        open_store(settings.url, settings.storage_options(), settings, [*configured, *audits]) as store,
-    ):
+    with erasing(settings, target, key_file) as (store, logs):
         memory = store.service.agent(settings.agent)
-        require_store(store.backend, settings.url, settings.agent)
-        _ask_first(settings, path, yes)
-        logs = [plugin for plugin in [*configured, *audits] if isinstance(plugin, AuditPlugin)]
+        subject = f"{field(path)} of {settings.agent}" if path else f"all of {settings.agent}"
+        ask_first(f"Erase {subject} for good?", yes, "forget")
         had_salt = any(_has_salt(log, settings.agent) for log in logs)
         done = memory.forget(path)
         found_nothing = not (done.files or done.skipped or had_salt)
@@ -73,16 +64,6 @@ def _named(settings: Settings, path: str | None) -> str:
     return "" if path in (None, ".") else str(path)
 
 
-def _ask_first(settings: Settings, path: str, yes: bool) -> None:
-    if yes:
-        return
-    if sys.stdin is None or not sys.stdin.isatty():
-        raise click.UsageError("forget asks first, and there is no terminal to ask in; --yes erases without asking")
-    subject = f"{field(path)} of {settings.agent}" if path else f"all of {settings.agent}"
-    if not click.confirm(printable(f"Erase {subject} for good?"), err=True):
-        raise click.ClickException("nothing was erased")
-
-
 def _show(settings: Settings, done: TreeResult, had_salt: bool) -> None:
     if settings.json:
         facts = {"agent": settings.agent, "path": done.path, "files": done.files, "skipped": done.skipped}
@@ -98,48 +79,3 @@ def _show(settings: Settings, done: TreeResult, had_salt: bool) -> None:
 
 def _shown(settings: Settings, done: TreeResult) -> str:
     return f"{field(done.path)} of {settings.agent}" if done.path else settings.agent
-
-
-def _required(plugins: Iterable[object]) -> bool:
-    """Make it an error if a configured log cannot destroy the salt; returns whether there is such a log."""
-    audits = [plugin for plugin in plugins if isinstance(plugin, AuditPlugin)]
-    for audit in audits:
-        audit.required = True
-    return bool(audits)
-
-
-@contextmanager
-def _audits(
-    settings: Settings, target: str | None, key_file: Path | None, configured: bool
-) -> Iterator[list[AuditPlugin]]:
-    """The plugins that write receipts: to the log of ``--log``, and to the store's own log, which has salts to destroy.
-
-    The store's own log is created only if no other log is named or configured, and never with ``--no-audit``.
-    """
-    with ExitStack() as stack:
-        audits: list[AuditPlugin] = []
-        if target is not None:
-            audits.append(stack.enter_context(_opened(location_of(settings, target), key_file)))
-        own = location_of(settings, None)
-        stack.callback(own.store.close)
-        is_keyed = own.is_keyed()
-        is_there = is_keyed is not None or Salts(own).known_commitment(settings.agent) is not None
-        if is_there or not (audits or configured or settings.no_audit):
-            key = key_file if is_keyed or target is None else None
-            audits.append(stack.enter_context(_opened(own, key)))
-        if not (audits or configured):
-            note("no audit log here, so no receipt; --log selects another log")
-        yield audits
-
-
-def _opened(location: LogLocation, key_file: Path | None) -> AuditPlugin:
-    key = key_file.read_bytes() if key_file else None
-    try:
-        if (is_keyed := location.is_keyed()) is not None and is_keyed != (key is not None):
-            raise click.UsageError(f"the log's records are {'keyed: give the --key-file' if is_keyed else 'not keyed'}")
-        return AuditPlugin(location, required=True, key=key)
-    except BaseException as error:
-        location.store.close()
-        if isinstance(error, ValueError) and not isinstance(error, AgentMemoryError):
-            raise click.UsageError(str(error)) from None
-        raise

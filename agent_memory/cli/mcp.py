@@ -42,6 +42,7 @@ _SECONDS_TO_REACH: Final = 7.0
 @click.option("--directory", type=memory_path, default="", metavar="DIR", help="Serve only this directory.")
 @click.option("--read-only", is_flag=True, help="Refuse every change.")
 @click.option("--history", is_flag=True, help="Let clients read the files of conversations, but never change them.")
+@click.option("--versions", is_flag=True, help='Add tools that list and restore earlier versions; see "versions on".')
 @pass_settings
 def mcp(
     settings: Settings,
@@ -53,6 +54,7 @@ def mcp(
     directory: str,
     read_only: bool,
     history: bool,
+    versions: bool,
 ) -> None:
     """Serve the memory of --agent to MCP clients.
 
@@ -79,7 +81,9 @@ def mcp(
         if not http:
             _tell(settings, files, http=False)
 
-    _run(settings, serve, narrowed, history, ready)
+    from agent_memory.mcp_server import mcp_server
+
+    _run(settings, serve, narrowed, partial(mcp_server, history=history, versions=versions), ready)
 
 
 def _over_stdio() -> Serve:
@@ -143,11 +147,9 @@ def _run(
     settings: Settings,
     serve: Serve,
     narrowed: Callable[[AsyncAgentMemory], AsyncAgentMemory],
-    history: bool,
+    server: Callable[..., MCPServer[Any]],
     ready: Callable[[AnyBackend], None],
 ) -> None:
-    from agent_memory.mcp_server import mcp_server
-
     options = settings.storage_options()
     with (
         settings.recorded(settings.url, options, Access.MAKE) as plugins,
@@ -157,7 +159,7 @@ def _run(
         memory = narrowed(service.agent(settings.agent))
         ready(store.backend)
         try:
-            asyncio.run(serve(mcp_server(memory, actor=settings.actor, history=history)))
+            asyncio.run(serve(server(memory, actor=settings.actor)))
         except ValueError as error:
             raise click.UsageError(str(error)) from error
         except KeyboardInterrupt:

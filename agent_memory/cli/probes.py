@@ -7,12 +7,15 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Literal, TypeVar
 
 from agent_memory.backend import ABSENT, ANY, AnyBackend, ReadWhen, Version, WriteWhen
 from agent_memory.cli.inspection import pages
+from agent_memory.core import tree_flows
 from agent_memory.core.blocking import BlockingStore
+from agent_memory.core.flows import erases
 from agent_memory.errors import (
     AgentMemoryError,
     AgentMemoryFileNotFoundError,
@@ -67,12 +70,26 @@ class ScratchTree:
         }
 
     def clear(self) -> None:
-        """Remove all files."""
+        """Remove all files, and what the storage keeps of them."""
         for name in self.names():
             try:
                 self.delete(name)
             except AgentMemoryFileNotFoundError:
                 continue
+        with suppress(AgentMemoryError):
+            self._store.run(tree_flows.forget, self.top)
+
+    def keeps_earlier_states(self) -> bool | None:
+        """Whether the storage keeps a file that was replaced; None if it does not tell."""
+        backend: object = self._backend
+        if not erases(backend):
+            return None
+        try:
+            self.write("kept.md", b"one")
+            self.write("kept.md", b"two")
+            return bool(self._store.call(backend.erase_earlier, self.top.join("kept.md")))
+        except AgentMemoryError:
+            return None
 
 
 Probe = Callable[[ScratchTree, int], Sight]

@@ -10,9 +10,10 @@ from agent_memory.cli.files import show_written
 from agent_memory.cli.output import counted, moment, note, printable, show_json
 from agent_memory.cli.paths import memory_path
 from agent_memory.cli.settings import Access, Command, Settings, pass_settings
-from agent_memory.core.versions.history import FileVersion
+from agent_memory.cli.side_by_side import show_side_by_side
 from agent_memory.core.versions.origin import MadeBy
 from agent_memory.core.versions.settings import Versions
+from agent_memory.core.versions.states import FileVersion
 from agent_memory.errors import AgentMemoryFileNotFoundError
 from agent_memory.key.quoting import field
 
@@ -20,17 +21,27 @@ _SHOWN = 20
 
 
 @click.command(cls=Command)
-@click.argument("path", type=memory_path)
+@click.argument("path", type=memory_path, required=False)
 @click.option("-n", "limit", type=click.IntRange(1), default=_SHOWN, show_default=True, help="Maximum number.")
+@click.option("--after", metavar="ID", help="Only versions after this one in the list.")
 @click.option("--keep", type=click.IntRange(1), help="With on: at most so many of each file.")
 @click.option("--days", type=click.FloatRange(0, min_open=True), help="With on: none that ended longer ago.")
 @click.option("--bytes", "most", type=click.IntRange(1), help="With on: at most so many bytes for each agent.")
 @pass_settings
-def versions(settings: Settings, path: str, limit: int, keep: int | None, days: float | None, most: int | None) -> None:
+def versions(
+    settings: Settings,
+    path: str | None,
+    limit: int,
+    after: str | None,
+    keep: int | None,
+    days: float | None,
+    most: int | None,
+) -> None:
     """List the versions of a file, newest first; or turn versions "on" or "off" for the whole store.
 
-    When versions are on, each state of a file that is replaced or deleted is kept, for all agents and all programs
-    that use the store. A file that is named "on" is ./on.
+    Without PATH, list what was replaced or deleted last, in all files of --agent. When versions are on, each state of a
+    file that is replaced or deleted is kept, for all agents and all programs that use the store. A file that is named
+    "on" is ./on.
     """
     given: dict[str, Any] = {
         name: value for name, value in (("keep", keep), ("days", days), ("max_bytes", most)) if value is not None
@@ -40,9 +51,10 @@ def versions(settings: Settings, path: str, limit: int, keep: int | None, days: 
         return
     if given:
         raise click.UsageError('--keep, --days and --bytes go with "versions on"')
+    path = "" if path in (None, ".") else str(path)
     with settings.memory(Access.READ) as memory:
-        found = memory.versions(path, limit=limit)
-    if not found:
+        found = memory.versions(path, limit=limit, after=after)
+    if not found and after is None and path:
         raise AgentMemoryFileNotFoundError("there is no such file, and no version of it is kept", path=path)
     if settings.json:
         show_json({"path": path, "versions": [_document(each) for each in found]})
@@ -50,23 +62,38 @@ def versions(settings: Settings, path: str, limit: int, keep: int | None, days: 
     for each in found:
         click.echo(printable(_line(each, path)))
     if len(found) == limit:
-        note(f"the newest {limit:,} versions; -n shows more")
+        note(f"{counted(limit, 'version')}; --after {found[-1].id} shows the next ones")
+    elif not found:
+        note("no earlier versions")
 
 
 @click.command(cls=Command)
 @click.argument("path", type=memory_path)
 @click.argument("old")
 @click.argument("new", required=False)
+@click.option("-s", "--side-by-side", is_flag=True, help="Print both texts beside each other.")
 @pass_settings
-def diff(settings: Settings, path: str, old: str, new: str | None) -> None:
+def diff(settings: Settings, path: str, old: str, new: str | None, side_by_side: bool) -> None:
     """Compare two versions of a file, or without NEW a version with the present file, line by line."""
+    if side_by_side:
+        _compare(settings, path, old, new)
+        return
     with settings.memory(Access.READ) as memory:
         text = memory.diff(path, old, new)
     if settings.json:
         show_json({"path": path, "old": old, "new": new, "diff": text})
         return
-    for line in text.splitlines():
+    for line in text.removesuffix("\n").split("\n") if text else ():
         click.secho(printable(line), fg=_colour(line))
+
+
+def _compare(settings: Settings, path: str, old: str, new: str | None) -> None:
+    if settings.json:
+        raise click.UsageError("--json prints one document; it does not go with --side-by-side")
+    with settings.memory(Access.READ) as memory:
+        before = memory.read_version(path, old)
+        after = memory.read(path) if new is None else memory.read_version(path, new)
+    show_side_by_side(before, after, (f"{path}@{old}", f"{path}@{new or 'now'}"))
 
 
 @click.command(cls=Command)
@@ -105,15 +132,22 @@ def _turn(settings: Settings, limits: Versions | None) -> None:
 def _document(version: FileVersion) -> dict[str, Any]:
     return {
         **version._asdict(),
-        "made_by": version.made_by and version.made_by._asdict(),
-        "ended_by": version.ended_by and version.ended_by._asdict(),
+        **{
+            name: by and by._asdict()
+            for name, by in (
+                ("made_by", version.made_by),
+                ("ended_by", version.ended_by),
+                ("redacted_by", version.redacted_by),
+            )
+        },
     }
 
 
 def _line(version: FileVersion, path: str) -> str:
-    name = "" if version.path == path else f"  as {field(version.path)}"
+    name = "" if version.path == path else f"  {'as ' if path else ''}{field(version.path)}"
     ended = f"  until {_by(version.ended_by)}" if version.ended_by else "  present"
-    return f"{version.id or '-':<16}  {version.size:>9,}  {_by(version.made_by)}{ended}{name}"
+    size = "redacted" if version.redacted_by else f"{version.size:,}"
+    return f"{version.id or '-':<16}  {size:>9}  {_by(version.made_by)}{ended}{name}"
 
 
 def _by(by: MadeBy | None) -> str:

@@ -64,6 +64,11 @@ class Hooks(Uncopied):
         """Let the plugins add backends."""
         self._manager.hook.agent_memory_register_backends(register=register)
 
+    def offer_memories(self, memory_of: Callable[[str | None], Any]) -> None:
+        """Give the plugins a function from an agent's id to its memory."""
+        for plugin in self._plugins:
+            _method(plugin, "use_memories")(memory_of)
+
     def before(self, operation: Operation) -> None:
         """Call the guards.
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar, cast
 
-from agent_memory.backend import ABSENT, ANY, PRESENT, AnyBackend, AppendWhen, Entry
+from agent_memory.backend import ABSENT, ANY, PRESENT, AnyBackend, AppendWhen, Entry, WriteWhen
 from agent_memory.core import editing, flows, part_flows, tree_flows
 from agent_memory.core.flows import Effect
 from agent_memory.core.idempotency import apply_once, forget_receipts, receipt_of_edit
@@ -293,8 +293,8 @@ class Tree(VersionedTree):
         path = without_top(found.path, self.top.path)
         return EditResult(path, effect.size or 0, effect.sha256 or "", bool(found.existed))
 
-    async def restore(self, run: Run, path: str, version: str) -> WriteResult:
-        return await self._write(run, "restore", path, self.restoring(version))
+    async def restore(self, run: Run, path: str, version: str, expected: WriteWhen = ANY) -> WriteResult:
+        return await self._write(run, "restore", path, self.restoring(version, expected))
 
     async def delete(
         self, run: Run, path: str, expected: Precondition = ANY_STATE, once: IdempotencyKey | None = None

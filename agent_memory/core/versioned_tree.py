@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
+from agent_memory.backend import ABSENT, WriteWhen
 from agent_memory.core import flows, tree_flows
 from agent_memory.core.flows import Effect
 from agent_memory.core.listed_part import checked_count
 from agent_memory.core.operation import Call, Flow, Scope
-from agent_memory.core.versions.history import FileVersion, Histories, forget_records, present
+from agent_memory.core.precondition import Precondition
+from agent_memory.core.versions.history import Histories, forget_records, present
+from agent_memory.core.versions.origin import made_by
+from agent_memory.core.versions.recent import recent
 from agent_memory.core.versions.record import records_of
+from agent_memory.core.versions.redacting import RedactResult, checked_reason, redact
 from agent_memory.core.versions.retention import prune
 from agent_memory.core.versions.settings import Versions
+from agent_memory.core.versions.states import FileVersion
+from agent_memory.core.versions.undo import Appends, Selection
+from agent_memory.core.versions.undo_plan import Plan
 from agent_memory.errors import AgentMemoryFileNotFoundError, without_top
 from agent_memory.hookspecs import OperationKind
+from agent_memory.key import Key
 from agent_memory.runtime.run import Run
 
 T = TypeVar("T")
@@ -23,18 +32,26 @@ T = TypeVar("T")
 class VersionedTree(Scope):
     """The part of `agent_memory.core.tree.Tree` that uses the records of earlier versions."""
 
-    async def file_versions(self, run: Run, path: str, limit: int | None) -> tuple[FileVersion, ...]:
+    async def file_versions(self, run: Run, path: str, limit: int | None, after: str | None) -> tuple[FileVersion, ...]:
         if limit is not None:
             checked_count("limit", limit)
 
         async def found(c: Call, histories: Histories | None) -> tuple[FileVersion, ...]:
+            if c.key == self.top:
+                versions = await recent(c.store, c.run, histories, c.key, limit, after) if histories else ()
+                return tuple(each for each in versions if not self._hides(c.key, each.path))
             if histories is not None:
-                return await histories.versions(c.key, limit)
+                return await histories.versions(c.key, limit, after)
             only = await present(c.store, c.run, c.key)
             return (only[1],) if only else ()
 
-        versions = await self._of_histories(run, "versions", path, found)
+        return self._seen_versions(await self._of_histories(run, "versions", path, found, directory=not path))
+
+    def _seen_versions(self, versions: Iterable[FileVersion]) -> tuple[FileVersion, ...]:
         return tuple(each._replace(path=without_top(each.path, self.top.path)) for each in versions)
+
+    def _hides(self, key: Key, path: str) -> bool:
+        return any(names.hides(key.join(without_top(path, key.path))) for names in self.protected)
 
     async def read_version(self, run: Run, path: str, version: str) -> bytes:
         async def found(c: Call, histories: Histories | None) -> bytes:
@@ -60,28 +77,65 @@ class VersionedTree(Scope):
 
         async def flow(c: Call) -> Effect:
             settings = await self.versions.any(c)
-            limits = settings and settings.limits
-            counts.append(await prune(c.store, c.run, self.agent, limits, c.time) if limits else 0)
+            if settings is None or settings.limits is None:
+                counts.append(0)
+            else:
+                histories = Histories(c.store, c.run, self.agent, settings.secret)
+                counts.append(await prune(c.store, c.run, histories, settings.limits, c.time))
             return Effect(files=counts[0])
 
         await self.operate(run, "prune", "", flow, directory=True)
         return counts[0]
 
-    def restoring(self, version: str) -> Flow:
+    def restoring(self, version: str, expected: WriteWhen) -> Flow:
         """The flow that writes the content of an earlier version, as a new version."""
 
         async def flow(c: Call) -> Effect:
             data = await self.apply_filters(c, await _content(c, await self._histories(c), version))
 
             def write(c: Call) -> Awaitable[Effect]:
-                return flows.write(c.store, c.run, c.key, data)
+                if expected is ABSENT:
+                    return flows.create(c.store, c.run, c.key, data)
+                return flows.write(c.store, c.run, c.key, data, Precondition(version=expected))
 
             return await self.versions.keeping(write)(c)
 
         return flow
 
+    async def redact(self, run: Run, path: str, version: str, reason: str) -> RedactResult:
+        reason = checked_reason(reason)
+        results: list[RedactResult] = []
+
+        async def flow(c: Call) -> Effect:
+            if (histories := await self._histories(c)) is None:
+                raise _unknown(c, version)
+            by = made_by(c.operation)
+            results.append(await redact(c.store, c.run, histories, c.key, version, by, reason))
+            return Effect(files=1)
+
+        await self.operate(run, "redact", path, flow)
+        found = results[0]
+        path = without_top(found.path, self.top.path)
+        return found._replace(path=path, still_in=self._seen_versions(found.still_in))
+
+    async def plan_undo(self, run: Run, selection: Selection, appends: Appends | None) -> Plan | None:
+        """Plan an undo for all files; None if the store never kept versions."""
+
+        async def planned(c: Call, histories: Histories | None) -> Plan | None:
+            if histories is None:
+                return None
+            return await Plan(c.store, c.run, histories, selection, appends).make(c.key)
+
+        return await self._of_histories(run, "versions", "", planned, directory=True)
+
     async def _of_histories(
-        self, run: Run, kind: OperationKind, path: str, find: Callable[[Call, Histories | None], Awaitable[T]]
+        self,
+        run: Run,
+        kind: OperationKind,
+        path: str,
+        find: Callable[[Call, Histories | None], Awaitable[T]],
+        *,
+        directory: bool = False,
     ) -> T:
         results: list[T] = []
 
@@ -89,7 +143,7 @@ class VersionedTree(Scope):
             results.append(await find(c, await self._histories(c)))
             return Effect()
 
-        await self.operate(run, kind, path, flow)
+        await self.operate(run, kind, path, flow, directory=directory)
         return results[0]
 
     async def _histories(self, c: Call) -> Histories | None:
@@ -100,8 +154,12 @@ class VersionedTree(Scope):
 
 async def _content(c: Call, histories: Histories | None, version: str) -> bytes:
     if histories is None:
-        raise AgentMemoryFileNotFoundError(f"no version {version!r}: this store keeps none", path=c.key.path)
+        raise _unknown(c, version)
     return await histories.content(c.key, version)
+
+
+def _unknown(c: Call, version: str) -> AgentMemoryFileNotFoundError:
+    return AgentMemoryFileNotFoundError(f"no version {version!r}: this store keeps none", path=c.key.path)
 
 
 async def forget_versions(c: Call) -> None:

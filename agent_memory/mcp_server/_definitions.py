@@ -6,7 +6,9 @@ from typing import Any, Final
 
 from mcp.types import Tool, ToolAnnotations
 
+from agent_memory.tools._schema import CommandSchema
 from agent_memory.tools._toolset import TOOLS
+from agent_memory.tools._version_tools import VERSION_TOOLS
 from agent_memory.tools.arguments import object_schema
 
 INSTRUCTIONS: Final = (
@@ -21,9 +23,9 @@ _MORE: Final = {
     "str_replace": "Nothing changes if old_str does not occur, or occurs more than once.",
     "delete": "It cannot be undone.",
 }
-_READING: Final = frozenset({"view", "search"})
+_READING: Final = frozenset({"view", "search", "memory_versions"})
 _ADDING: Final = frozenset({"create", "insert", "append"})
-_IDEMPOTENT: Final = frozenset({"view", "search", "create", "delete", "rename"})
+_IDEMPOTENT: Final = frozenset({"view", "search", "create", "delete", "rename", "memory_versions", "memory_restore"})
 """Tools without a further effect when called again with the same arguments; the second call may return an error."""
 
 _TEXT: Final = {"type": "string"}
@@ -39,20 +41,21 @@ _GOING_ON: Final = {
 }
 
 
-def definitions() -> list[Tool]:
-    """Every tool of `TOOLS`, with the hints of MCP's specification.
+def definitions(*, versions: bool) -> list[Tool]:
+    """Every tool of `TOOLS`, and of `VERSION_TOOLS` if they are wanted, with the hints of MCP's specification.
 
     A tool is destructive if it does more than add, and idempotent if a second call changes nothing.
     """
-    return [_definition(name) for name in TOOLS]
+    tools = TOOLS | VERSION_TOOLS if versions else TOOLS
+    return [_definition(name, schema) for name, schema in tools.items()]
 
 
-def _definition(name: str) -> Tool:
+def _definition(name: str, schema: CommandSchema) -> Tool:
     return Tool(
         name=name,
-        title=f"Memory: {name}",
-        description=" ".join((TOOLS[name].description, *filter(None, [_MORE.get(name)]), _MEMORY)),
-        input_schema=object_schema(TOOLS[name].parameters),
+        title=f"Memory: {name.removeprefix('memory_')}",
+        description=" ".join((schema.description, *filter(None, [_MORE.get(name)]), _MEMORY)),
+        input_schema=object_schema(schema.parameters),
         output_schema=_output_schema(name),
         annotations=ToolAnnotations(
             read_only_hint=name in _READING,

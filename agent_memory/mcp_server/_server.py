@@ -37,6 +37,7 @@ from agent_memory.reading.reader import Reader
 from agent_memory.tools._paths import ROOT
 from agent_memory.tools._protected import for_tools
 from agent_memory.tools._toolset import TOOLS, Toolset
+from agent_memory.tools._version_tools import VERSION_TOOLS, VersionTools
 from agent_memory.tools.agent_tools import MAX_READ_BYTES
 from agent_memory.tools.arguments import shown
 from agent_memory.tools.results import MAX_AROUND, MAX_CHARACTERS, ToolResult, cut
@@ -54,7 +55,12 @@ _PART: Final = re.compile(r"(.*)\?offset=([0-9]{1,18})", re.DOTALL)
 
 
 def mcp_server(
-    memory: AsyncAgentMemory, *, name: str = "agent-memory", actor: str | None = None, history: bool = False
+    memory: AsyncAgentMemory,
+    *,
+    name: str = "agent-memory",
+    actor: str | None = None,
+    history: bool = False,
+    versions: bool = False,
 ) -> MCPServer[Any]:
     """Create a server of one memory, for any number of clients; the caller closes the memory.
 
@@ -63,11 +69,15 @@ def mcp_server(
         name: the server's name for clients.
         actor: the actor for the hooks; None: each client's own name, as ``mcp:<name>``.
         history: whether clients may read the files of a conversation; see `agent_memory.tools.MemoryTool`.
+        versions: whether clients get the tools ``memory_versions`` and ``memory_restore``, for a store that keeps
+            versions.
 
     Raises:
-        TypeError: ``actor`` is neither a str nor None, or ``history`` is not a bool.
+        TypeError: ``actor`` is neither a str nor None, or ``history`` or ``versions`` is not a bool.
     """
-    return _MemoryServer(for_tools(AsyncAgentMemory, memory, history), name, actor, history)
+    if not isinstance(versions, bool):
+        raise TypeError(f"versions must be True or False, not {versions!r}")
+    return _MemoryServer(for_tools(AsyncAgentMemory, memory, history), name, actor, history, versions)
 
 
 class _MemoryServer(Uncopied, MCPServer[Any]):
@@ -77,25 +87,28 @@ class _MemoryServer(Uncopied, MCPServer[Any]):
     list only resources that are registered one by one. Registered tools and resources are served too.
     """
 
-    def __init__(self, memory: AsyncAgentMemory, name: str, actor: str | None, history: bool) -> None:
+    def __init__(self, memory: AsyncAgentMemory, name: str, actor: str | None, history: bool, versions: bool) -> None:
         version = importlib.metadata.version(DISTRIBUTION)
         # The server is not notified of changes by other programs, so it offers no subscriptions.
         super().__init__(name, instructions=INSTRUCTIONS, version=version, log_level="WARNING", subscriptions=False)
         self._memory = memory if actor is None else memory.acting_as(actor)
         self._is_client_actor = actor is None
         self._history = history
+        self._versions = versions
         self.middleware.append(_with_bounded_errors)
         self._lowlevel_server.add_request_handler("resources/list", PaginatedRequestParams, self._page)
         self._add_files()
 
     async def list_tools(self) -> list[Tool]:
-        return [*definitions(), *await super().list_tools()]
+        return [*definitions(versions=self._versions), *await super().list_tools()]
 
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
     ) -> CallToolResult | InputRequiredResult:
         if len(name) > _LONGEST_TOOL_NAME:
             raise MCPError(INVALID_PARAMS, f"Unknown tool: {shown(name)}")
+        if self._versions and name in VERSION_TOOLS:
+            return _answer(await VersionTools(self._for(context), self._history).call(name, arguments))
         if name not in TOOLS:
             return await super().call_tool(name, arguments, context)
         return _answer(await Toolset(self._for(context), self._history).call(name, arguments))

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from agent_memory.audit import LogLocation
+from agent_memory.audit.appends import recorded_appends
 from agent_memory.backend import ANY, Entry, ReadWhen
 from agent_memory.core.listed_part import ListedPart
 from agent_memory.core.part_flows import Blocks
 from agent_memory.core.precondition import Precondition
 from agent_memory.core.receipts import IdempotencyKey
 from agent_memory.core.results import EditResult, TreeResult, WriteResult
-from agent_memory.core.versions.history import FileVersion
+from agent_memory.core.undoing import undo
+from agent_memory.core.versions.redacting import RedactResult
 from agent_memory.core.versions.settings import Versions
+from agent_memory.core.versions.states import FileVersion
+from agent_memory.core.versions.undo import UndoResult, checked_selection
 from agent_memory.memory.blocking import AgentMemory
 from agent_memory.memory.versions import unified_diff
 from agent_memory.memory.view import View, as_bytes, as_text, of_bytes, of_text, once_per
@@ -20,6 +26,7 @@ from agent_memory.reading.reader import Reader
 from agent_memory.runtime.io_loop import AsyncIORun
 from agent_memory.runtime.run import Run
 from agent_memory.runtime.runners import run_async
+from agent_memory.runtime.threads import in_thread
 
 if TYPE_CHECKING:
     from agent_memory.filesystem import AgentMemoryFileSystem
@@ -58,9 +65,11 @@ class AsyncAgentMemory(View):
         """See `AgentMemory.scan`."""
         return await self._do(lambda run: self._tree.scan(run, path, work))
 
-    async def versions(self, path: str, *, limit: int | None = None) -> tuple[FileVersion, ...]:
+    async def versions(
+        self, path: str = "", *, limit: int | None = None, after: str | None = None
+    ) -> tuple[FileVersion, ...]:
         """See `AgentMemory.versions`."""
-        return await self._do(lambda run: self._tree.file_versions(run, path, limit))
+        return await self._do(lambda run: self._tree.file_versions(run, path, limit, after))
 
     async def read_version(self, path: str, version: str) -> str:
         """See `AgentMemory.read_version`."""
@@ -79,6 +88,25 @@ class AsyncAgentMemory(View):
     async def restore(self, path: str, version: str) -> WriteResult:
         """See `AgentMemory.restore`."""
         return await self._do(lambda run: self._tree.restore(run, path, version))
+
+    async def undo(
+        self,
+        *,
+        actor: str | None = None,
+        tool_call_id: str | None = None,
+        since: float | None = None,
+        audit: str | os.PathLike[str] | LogLocation | None = None,
+        dry_run: bool = False,
+    ) -> UndoResult:
+        """See `AgentMemory.undo`."""
+        selection = checked_selection(actor, tool_call_id, since)
+        agent = self._tree.agent
+        appends = None if audit is None else await in_thread(lambda: recorded_appends(audit, agent))
+        return await self._do(lambda run: undo(self._tree, run, selection, appends, dry_run))
+
+    async def redact(self, path: str, version: str, *, reason: str) -> RedactResult:
+        """See `AgentMemory.redact`."""
+        return await self._do(lambda run: self._tree.redact(run, path, version, reason))
 
     async def prune_versions(self) -> int:
         """See `AgentMemory.prune_versions`."""

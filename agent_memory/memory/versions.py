@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import difflib
+import os
+import re
 
+from agent_memory.audit import LogLocation
+from agent_memory.audit.appends import recorded_appends
 from agent_memory.core.results import WriteResult
-from agent_memory.core.versions.history import FileVersion
+from agent_memory.core.undoing import undo
+from agent_memory.core.versions.redacting import RedactResult
 from agent_memory.core.versions.settings import Versions
+from agent_memory.core.versions.states import FileVersion
+from agent_memory.core.versions.undo import UndoResult, checked_selection
 from agent_memory.memory.reading import ReadingCalls
 from agent_memory.runtime.run import step
 
@@ -14,19 +21,25 @@ from agent_memory.runtime.run import step
 class VersionCalls(ReadingCalls):
     """The part of `agent_memory.AgentMemory` for earlier versions, which the store keeps after `keep_versions`."""
 
-    def versions(self, path: str, *, limit: int | None = None) -> tuple[FileVersion, ...]:
+    def versions(
+        self, path: str = "", *, limit: int | None = None, after: str | None = None
+    ) -> tuple[FileVersion, ...]:
         """Return the versions of a file, newest first; empty if there is no file and none is kept.
 
-        The first one is the present file, unless it is deleted. Appends make no new version.
+        The first one is the present file, unless it is deleted. Appends make no new version. Without ``path`` the
+        earlier versions of all files are returned, the latest ended first by the storage's clock, without the present
+        files.
 
         Args:
-            path: the file; it may be deleted.
+            path: the file; it may be deleted. "" is all files.
             limit: the maximum number of versions. Over a network each one costs a request.
+            after: the id of the last version of the previous page.
 
         Raises:
+            AgentMemoryFileNotFoundError: there is no version ``after``.
             ValueError: ``limit`` is not a positive whole number.
         """
-        return step(self._tree.file_versions(self._run, path, limit))
+        return step(self._tree.file_versions(self._run, path, limit, after))
 
     def read_version(self, path: str, version: str) -> str:
         """Read an earlier version of a text file.
@@ -72,6 +85,66 @@ class VersionCalls(ReadingCalls):
         """
         return step(self._tree.restore(self._run, path, version))
 
+    def undo(
+        self,
+        *,
+        actor: str | None = None,
+        tool_call_id: str | None = None,
+        since: float | None = None,
+        audit: str | os.PathLike[str] | LogLocation | None = None,
+        dry_run: bool = False,
+    ) -> UndoResult:
+        """Take back the changes of one actor, of one tool call, or since a time, file by file.
+
+        The last changes of a file are taken back as far as all of them are selected: an earlier version is restored, a
+        file that did not exist is deleted, a deleted file is restored, and a renamed one gets its earlier name. Each
+        step is an operation of its own, with its hooks, and becomes a version itself. A file that another operation
+        changed afterwards is left. Appends are taken out of a file if an audit log proves by its digests which bytes
+        they are; without a log, files with appends are left.
+
+        Args:
+            actor: only operations for this actor.
+            tool_call_id: only operations of this tool call.
+            since: only operations that began at or after this time, in POSIX seconds by the caller's clock.
+            audit: the audit log, as for `agent_memory.plugins.audit.AuditPlugin`; what it buffers must be written.
+            dry_run: plan the steps, and make none.
+
+        Returns:
+            the steps that were made, and the files that were left with the reasons.
+
+        Raises:
+            TypeError: ``actor`` or ``tool_call_id`` is neither a str nor None.
+            ValueError: nothing is selected, or ``since`` is not a finite number.
+        """
+        selection = checked_selection(actor, tool_call_id, since)
+        appends = None if audit is None else recorded_appends(audit, self._tree.agent)
+        return step(undo(self._tree, self._run, selection, appends, dry_run))
+
+    def redact(self, path: str, version: str, *, reason: str) -> RedactResult:
+        """Erase the content of an earlier version; a tombstone without content and digest stays.
+
+        On S3 the bucket's own earlier versions of the file go too, and incomplete uploads. Audit logs destroy the salt
+        of the agent's digests, as for `agent_memory.AgentMemory.forget`. The present file is never redacted. Copies
+        under other names, and other stores, are not searched. If the process ends during the call, a repeated one
+        finishes the work.
+
+        Args:
+            path: the file's name now, or when it was deleted.
+            version: the id of the version, from `versions`.
+            reason: stored in the tombstone: 1 to 500 printable characters.
+
+        Returns:
+            the other versions of this file, and the present one, that still contain the content.
+
+        Raises:
+            AgentMemoryFileNotFoundError: this file has no earlier version with this id, or it is redacted already.
+            ConflictError: the version is the present file.
+            InvalidContentError: ``reason`` is empty, too long or not printable.
+            UnsupportedOperationError: the storage does not promise that it keeps nothing of a deleted file.
+            WriteError: a part could not be erased; there is no tombstone.
+        """
+        return step(self._tree.redact(self._run, path, version, reason))
+
     def prune_versions(self) -> int:
         """Delete the versions of this agent that the limits of `keep_versions` no longer keep; return their number.
 
@@ -93,8 +166,10 @@ class VersionCalls(ReadingCalls):
 
 
 def unified_diff(path: str, old: str, before: str, new: str, after: str) -> str:
-    """The differences of two texts; a line without an end gets one."""
-    lines = difflib.unified_diff(
-        before.splitlines(keepends=True), after.splitlines(keepends=True), f"{path}@{old}", f"{path}@{new}"
-    )
+    """The differences of two texts, line by line; a line ends with a line feed, and a line without an end gets one."""
+    lines = difflib.unified_diff(_lines(before), _lines(after), f"{path}@{old}", f"{path}@{new}")
     return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
+
+
+def _lines(text: str) -> list[str]:
+    return re.findall(r"[^\n]*\n|[^\n]+", text)

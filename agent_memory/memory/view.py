@@ -63,7 +63,9 @@ class View(Uncopied):
         backend = open_backend(root, storage_options, hooks)
         seconds = checked_timeout(timeout, backend)
         following = Following(versions)
-        return cls(Tree(backend, hooks, Key.tree(), actor=default_actor, timeout=seconds, versions=following))
+        memory = cls(Tree(backend, hooks, Key.tree(), actor=default_actor, timeout=seconds, versions=following))
+        hooks.offer_memories(lambda _: memory.as_sync())
+        return memory
 
     def subtree(self, path: str) -> Self:
         """Return a view confined to a directory; its paths are relative to that directory."""

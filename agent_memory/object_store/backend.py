@@ -36,7 +36,7 @@ from agent_memory.object_store.cleanup import Cleanup
 from agent_memory.object_store.conditional_write import Write
 from agent_memory.object_store.directories import Directories
 from agent_memory.object_store.engine import NotSatisfiable, Object, ObjectStore, SupportsMultipart
-from agent_memory.object_store.erasing import erase
+from agent_memory.object_store.erasing import erase, erase_earlier
 from agent_memory.object_store.multipart import TAIL_BYTES, Composer
 from agent_memory.object_store.preconditions import Preconditions
 from agent_memory.object_store.recent_writes import RecentWrites
@@ -268,6 +268,10 @@ class ObjectStoreBackend(Backend):
             return await erase(self._bucket, prefix)
         finally:
             self._recent_writes.forget_all(self._bucket.name(prefix), self._bucket.directory(prefix))
+
+    async def erase_earlier(self, key: Key) -> int:
+        """See `agent_memory.backend.Erases`; a deletion mark counts as a state."""
+        return await erase_earlier(self._bucket, key)
 
     async def aclose(self) -> None:
         await self._cleanup.aclose()

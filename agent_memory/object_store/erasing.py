@@ -34,17 +34,34 @@ async def erase(bucket: Bucket, prefix: Key) -> DeletedTree:
     return erasing.result()
 
 
+async def erase_earlier(bucket: Bucket, key: Key) -> int:
+    """See `agent_memory.backend.Erases.erase_earlier`; the latest version of the name stays."""
+    store = bucket.store
+    if not isinstance(store, SupportsVersions):
+        raise UnsupportedOperationError(f"{named(key)}: this store cannot list the versions that it keeps")
+    erasing = _Erasing(bucket, key, alone=True)
+    await erasing.drop_all(store.list_uploads, store.abort_upload)
+    count = await erasing.drop_all(store.list_versions, store.delete_version, latest=False)
+    erasing.result()
+    return count
+
+
 class _Erasing:
-    def __init__(self, bucket: Bucket, prefix: Key) -> None:
+    """The erasing of a file, and of all files below its name unless ``alone``."""
+
+    def __init__(self, bucket: Bucket, prefix: Key, *, alone: bool = False) -> None:
         self._bucket = bucket
+        self._alone = alone
         self._prefix = prefix
         self._top = bucket.directory(prefix)
         self._name = bucket.name(prefix) if prefix.path else self._top
         self._found: set[str] = set()
         self._left: dict[str, WriteError] = {}
 
-    async def drop_all(self, pages: ListPage, drop: Drop) -> bool:
-        """Drop everything listed for the name and below it, until nothing new is listed; return whether any was.
+    async def drop_all(self, pages: ListPage, drop: Drop, *, latest: bool = True) -> int:
+        """Drop everything listed for the name and below it, until nothing new is listed; return how much that was.
+
+        Without ``latest`` the first entry listed for a name stays.
 
         All pages are read before anything is dropped: for each name the oldest version goes first and the latest last,
         so that no older version becomes visible meanwhile. An entry is left over if the last listing still has it,
@@ -52,18 +69,18 @@ class _Erasing:
         """
         tried: set[RetainedVersion] = set()
         errors: dict[RetainedVersion, WriteError] = {}
-        found = await self._listed(pages)
+        found = await self._listed(pages, latest)
         for _ in range(_MOST_ROUNDS):  # bounded, because other writers may never stop
             if not (new := [kept for kept in found if kept not in tried]):
                 break
             tried |= set(new)
             errors |= await self._drop(new, drop)
-            found = await self._listed(pages)
+            found = await self._listed(pages, latest)
         told = {kept.name: error for kept, error in errors.items()}
         for name in dict.fromkeys(kept.name for kept in found if kept in tried):
             still_there = WriteError(f"{named(self._prefix)}: {_STILL_THERE}")
             self._left.setdefault(name, told.get(name, still_there))
-        return bool(tried)
+        return len(tried)
 
     async def require_nothing(self) -> None:
         """Raise `WriteError` if a file exists although the server listed no version: it does not list versions.
@@ -85,7 +102,7 @@ class _Erasing:
         message = f"{named(self._prefix)}: {len(left)} of {len(self._found)} files were not erased completely: {first}"
         raise PartialOperationError(message, done, left) from first
 
-    async def _listed(self, pages: ListPage) -> list[RetainedVersion]:
+    async def _listed(self, pages: ListPage, latest: bool) -> list[RetainedVersion]:
         found: list[RetainedVersion] = []
         after: tuple[str, str] | None = None
         markers = Markers(self._prefix, WriteError)
@@ -95,13 +112,13 @@ class _Erasing:
             found += filter(self._is_named, page.found)
             after = page.next
             if after is None or (after[0] > self._top and not after[0].startswith(self._top)):
-                return found  # later names are neither the name nor below it
+                return found if latest else _without_first(found)  # later names are not the name, nor below it
             markers.go_on(after)
 
     def _is_named(self, kept: RetainedVersion) -> bool:
         if not self._prefix.storage and kept.name.startswith(self._bucket.directory(_OURS)):
             return False  # this package's own data, even if the whole root is erased
-        return kept.name == self._name or kept.name.startswith(self._top)
+        return kept.name == self._name or (kept.name.startswith(self._top) and not self._alone)
 
     async def _drop(self, those: Sequence[RetainedVersion], drop: Drop) -> dict[RetainedVersion, WriteError]:
         by_name: dict[str, list[RetainedVersion]] = {}
@@ -134,3 +151,9 @@ class _Erasing:
 
     def _paths(self, names: Iterable[str]) -> tuple[str, ...]:
         return tuple(sorted(self._bucket.path(name, self._prefix) for name in names))
+
+
+def _without_first(found: Sequence[RetainedVersion]) -> list[RetainedVersion]:
+    """All entries but the first one of each name."""
+    first = {kept.name: kept for kept in reversed(found)}
+    return [kept for kept in found if kept is not first[kept.name]]

@@ -16,14 +16,13 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
 from agent_memory.backend import Uncopied
-from agent_memory.hookspecs import Operation, Outcome
+from agent_memory.hookspecs import WRITING, Operation, Outcome
 from agent_memory.key import is_at_or_below
 
 LATE_SECONDS: Final = 60.0
 """The time in which a change can still take effect after its caller gave up: a sent request cannot be revoked."""
 _REMEMBERED = 10_000
 _BUCKETS: Final = 1 << 16
-_WRITING: Final = frozenset({"write", "create", "append", "edit"})
 _SEEING: Final = frozenset({"read", "stat", "exists"})
 _MOVING: Final = frozenset({"rename", "copy"})
 _REMOVING: Final = frozenset({"delete", "delete_tree", "forget"})
@@ -114,7 +113,7 @@ class FileSizes(Uncopied):
                 self._end(file, operation.id, change, outcome)
             elif operation.kind in _REMOVING and outcome.status == "ok":
                 self._observe([file] if operation.kind == "delete" else self._at_or_below(*file), 0, began)
-            elif operation.kind in _SEEING | _WRITING and outcome.status == "ok" and outcome.size is not None:
+            elif operation.kind in _SEEING | WRITING and outcome.status == "ok" and outcome.size is not None:
                 self._observe([file], outcome.size, began)
             elif operation.kind in _SEEING | {"edit", "delete"} and _is_missing(operation, outcome):
                 self._observe([file], 0, began)

@@ -12,7 +12,7 @@ from agent_memory.backend import AnyBackend, Uncopied
 from agent_memory.core import tree_flows
 from agent_memory.core.blocking import BlockingStore
 from agent_memory.errors import OperationDenied
-from agent_memory.hookspecs import Operation, Outcome
+from agent_memory.hookspecs import WRITING, Operation, Outcome
 from agent_memory.key import Key
 from agent_memory.plugins._agent_usage import AgentUsage, Planned, PlannedChange
 from agent_memory.plugins._sizes import unknown
@@ -21,7 +21,6 @@ RECOUNT_SECONDS: Final = 300.0
 LEAST_SECONDS: Final = 5.0
 _MOST_AGENTS: Final = 1000
 _NOBODY: Final = object()
-_WRITING: Final = ("write", "create", "append", "edit")
 _MOVING: Final = ("delete", "delete_tree", "forget", "rename", "copy")
 
 
@@ -90,7 +89,7 @@ class Usage(Uncopied):
     def _apply(self, agent: AgentUsage, operation: Operation, outcome: Outcome) -> bool:
         """Apply a known outcome; returns whether the sizes of all files are still known."""
         done = outcome.status == "ok"
-        if operation.kind in _WRITING and done and outcome.size is not None:
+        if operation.kind in WRITING and done and outcome.size is not None:
             agent.put(operation.path, outcome.size)
         elif operation.kind in ("delete", "edit") and done:
             agent.drop(operation.path)

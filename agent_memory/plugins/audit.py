@@ -111,7 +111,7 @@ class AuditPlugin(Plugin, Uncopied):
 
     @hookimpl
     def agent_memory_after_operation(self, operation: Operation, outcome: Outcome) -> None:
-        """Record the outcome once; if an agent's memory was forgotten, first destroy the salt of its digests."""
+        """Record the outcome once; after a forget or a redaction, first destroy the salt of the agent's digests."""
         mine = self._mine
         if getattr(mine, "id", None) != operation.id:  # else a signal ended the first call and this is the second
             mine.entry, mine.id = self._entry(operation, outcome), operation.id
@@ -163,7 +163,7 @@ class AuditPlugin(Plugin, Uncopied):
             self._salts.destroy(operation.agent)
             return {"salt": "destroyed"}
 
-        forgotten = operation.kind == "forget" and outcome.status == "ok"
+        forgotten = operation.kind in ("forget", "redact") and outcome.status == "ok"
         return JournalEntry("operation", operation.time, facts, more)
 
     def _digests(self, operation: Operation, outcome: Outcome) -> dict[str, object]:

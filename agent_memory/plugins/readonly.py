@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from fnmatch import fnmatchcase
+from collections.abc import Collection, Sequence
 from itertools import product
-from typing import Final, TypeAlias
+from typing import Final
 
 from agent_memory.errors import OperationDenied
-from agent_memory.hookspecs import Operation, Plugin, hookimpl
+from agent_memory.hookspecs import WRITING, Operation, Plugin, hookimpl
 from agent_memory.key import Key
 from agent_memory.key.patterns import require_possible
+from agent_memory.plugins._patterns import matches, reaches_below, segments
 
-_ON_A_FILE: Final = frozenset({"write", "create", "append", "edit", "delete"})
+_ON_A_FILE: Final = WRITING | {"delete", "redact"}
 _ON_ALL_BELOW: Final = frozenset({"delete_tree", "rename", "copy", "forget"})
-Segments: TypeAlias = tuple[str, ...]
 
 
 class ReadOnlyPlugin(Plugin):
@@ -38,7 +37,7 @@ class ReadOnlyPlugin(Plugin):
             raise ValueError("without a pattern nothing is read-only: '**' is every path")
         for pattern in patterns:
             require_possible(pattern)
-        self._patterns = [_segments(text) for pattern in patterns for text in (pattern, pattern.casefold())]
+        self._patterns = [segments(text) for pattern in patterns for text in (pattern, pattern.casefold())]
         self._agents = None if agents is None else frozenset(map(_folded, _named(agents)))
 
     @hookimpl
@@ -53,8 +52,8 @@ class ReadOnlyPlugin(Plugin):
     def _protects(self, path: str, *, below: bool) -> bool:
         spellings = [tuple(text.split("/")) if text else () for text in (path, path.casefold())]
         return any(
-            _matches(pattern, segments) or (below and _reaches_below(pattern, segments))
-            for pattern, segments in product(self._patterns, spellings)
+            matches(pattern, path_segments) or (below and reaches_below(pattern, path_segments))
+            for pattern, path_segments in product(self._patterns, spellings)
         )
 
 
@@ -81,45 +80,9 @@ def _folded(agent: str) -> str:
     return agent.casefold()
 
 
-def _segments(pattern: str) -> Segments:
-    return tuple(pattern.split("/"))
-
-
 def _changed(operation: Operation) -> list[str]:
     """The paths at or below which an operation changes files."""
     if operation.kind not in _ON_A_FILE | _ON_ALL_BELOW:
         return []
     source = [] if operation.kind == "copy" else [operation.path]
     return source + ([] if operation.target is None else [operation.target])
-
-
-def _matches(pattern: Segments, path: Segments) -> bool:
-    return len(pattern) in _reached(pattern, path)
-
-
-def _reaches_below(pattern: Segments, directory: Segments) -> bool:
-    """Whether a file below a directory could have a path that matches."""
-    return any(place < len(pattern) for place in _reached(pattern, directory))
-
-
-def _reached(pattern: Segments, path: Segments) -> set[int]:
-    """The numbers of segments of a pattern that a path can match, as several because of ``**``."""
-    places = _past_any(pattern, {0})
-    for segment in path:
-        places = _past_any(pattern, {next_ for place in places for next_ in _next(pattern, place, segment)})
-    return places
-
-
-def _past_any(pattern: Segments, places: set[int]) -> set[int]:
-    for place, segment in enumerate(pattern):
-        if segment == "**" and place in places:
-            places.add(place + 1)
-    return places
-
-
-def _next(pattern: Segments, place: int, segment: str) -> Iterator[int]:
-    if place < len(pattern):
-        if pattern[place] == "**":
-            yield place
-        elif fnmatchcase(segment, pattern[place]):
-            yield place + 1

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
 from agent_memory.backend import DeletedTree
 from agent_memory.core.flows import erases
 from agent_memory.errors import UnsupportedOperationError
+from agent_memory.key import Key
 from agent_memory.testing._store import ContractBase, ContractStore, key
 
 Erase = Callable[[str], DeletedTree]
@@ -55,6 +56,20 @@ class ErasingContract(ContractBase):
             store.write("file", b"x")
         assert erase(name) == DeletedTree(0, 0)
         assert store.names() == (("file",) if name else ())
+
+    @pytest.mark.usefixtures("erase")
+    def test_a_file_outlives_the_erasing_of_its_earlier_states(self, changing: ContractStore) -> None:
+        """The method ``erase_earlier`` changes no file, and a missing one is no error."""
+        erase_earlier = cast("Callable[[Key], int]", cast(Any, changing.backend).erase_earlier)
+        for name, text in (("dir/a", b"one"), ("dir/a", b"two"), ("dir/a.md", b"x"), ("gone", b"x")):
+            changing.write(name, text)
+        changing.delete("gone")
+        for name in ("dir/a", "gone", "missing/deep"):
+            changing.blocking.call(erase_earlier, key(name))
+            assert changing.blocking.call(erase_earlier, key(name)) == 0
+        assert (changing.names(), changing.holds("dir/a")) == (("dir/a", "dir/a.md"), b"two")
+        changing.append("dir/a", b"three")
+        assert changing.holds("dir/a") == b"twothree"
 
     def test_a_name_is_free_again(self, changing: ContractStore, erase: Erase) -> None:
         changing.write("a/b", b"one")

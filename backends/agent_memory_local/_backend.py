@@ -197,10 +197,14 @@ class LocalBackend(BlockingBackend):
             with suppress(AgentMemoryFileNotFoundError):
                 self.delete(prefix)
                 own = 1
-            self.list(prefix.parent, recursive=False)  # a listing removes temporary files of dead writers
+            self.erase_earlier(prefix)
         with trying_later(may_try_later() and not own):  # a retry of the whole erase would not count the file
             below = self.delete_tree(prefix)
         return DeletedTree(own + below.files, below.skipped)
+
+    def erase_earlier(self, key: Key) -> int:
+        self.list(key.parent, recursive=False)  # a listing removes temporary files of dead writers
+        return 0
 
     def close(self) -> None:
         self._locks.forget()

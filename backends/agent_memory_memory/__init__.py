@@ -262,6 +262,9 @@ class MemoryBackend(BlockingBackend):
     def erase(self, prefix: Key) -> DeletedTree:
         return self._changes.run(prefix, lambda: self._erase(prefix))
 
+    def erase_earlier(self, key: Key) -> int:  # noqa: ARG002 - nothing is kept of any file
+        return 0
+
     def _erase(self, prefix: Key) -> DeletedTree:
         own = self._fs.store.pop(self._path(prefix), None) is not None
         below = self._delete_tree(prefix)

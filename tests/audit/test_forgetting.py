@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import hmac
-import itertools
 import json
 import math
-import re
 import threading
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from fsspec.implementations.local import LocalFileSystem
@@ -32,59 +28,16 @@ from agent_memory.key import Key
 from agent_memory.plugins.audit import AuditPlugin
 from agent_memory_fsspec import FsspecBackend
 from agent_memory_local import LocalBackend
-from tests.support.servers import S3Server
+from tests.support.places import Place, guessable, in_a_versioned_bucket, on_disk
 
 SECRET = "1234567890"
-HEX = re.compile(rb"[0-9a-f]{32,}")
-
-
-class Place(NamedTuple):
-    """A root that contains its log, and every byte stored below it."""
-
-    url: str
-    options: dict[str, object]
-    contents: Any
-
-
-@pytest.fixture
-def on_disk(tmp_path: Path) -> Place:
-    root = tmp_path / "root"
-    return Place(root.as_uri(), {}, lambda: [path.read_bytes() for path in root.rglob("*") if path.is_file()])
-
-
-_buckets = itertools.count()
-
-
-@pytest.fixture
-def in_a_versioned_bucket(ministack: S3Server) -> Place:
-    bucket = f"forgetting-{next(_buckets)}"
-    client = ministack.client("s3")
-    ministack.make_bucket(bucket)
-    client.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
-
-    def contents() -> Iterator[bytes]:
-        found = client.list_object_versions(Bucket=bucket)
-        for each in found.get("Versions", ()):
-            reply = client.get_object(Bucket=bucket, Key=each["Key"], VersionId=each["VersionId"])
-            yield reply["Body"].read() + json.dumps(reply["Metadata"]).encode() + each["ETag"].encode()
-
-    return Place(f"s3://{bucket}/root", ministack.options, contents)
 
 
 @pytest.fixture(params=["on_disk", "in_a_versioned_bucket"])
-def place(request: pytest.FixtureRequest) -> Place:
-    found: Place = request.getfixturevalue(request.param)
-    return found
-
-
-def guessable(contents: list[bytes], secret: bytes) -> list[str]:
-    """The kept data that would confirm a guessed secret: the secret, its digests, and digests keyed by kept data."""
-    whole = b"\n".join(contents)
-    plain = [hashlib.new(name, secret).digest() for name in ("sha256", "md5", "sha1")]
-    keys = {bytes.fromhex(found.decode()) for found in HEX.findall(whole) if len(found) % 2 == 0}
-    keyed = [hmac.digest(key, each, "sha256") for key in keys for each in (secret, plain[0])]
-    wanted = {secret: "the secret", **{digest.hex().encode(): "a digest" for digest in (*plain, *keyed)}}
-    return [name for text, name in wanted.items() if text in whole]
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    if request.param == "on_disk":
+        return on_disk(tmp_path / "root")
+    return in_a_versioned_bucket(request.getfixturevalue("ministack"))
 
 
 @pytest.mark.parametrize(("path", "renamed"), [("", True), ("", False), ("a.md", False), ("a.md", True)])

@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
+from agent_memory import AgentMemory, Versions
 from agent_memory.backend import AnyBackend
 from agent_memory.registry import open_backend
 from agent_memory.testing import BackendContract
@@ -21,6 +22,13 @@ from agent_memory_memory import MemoryBackend
 from tests.backends.fsspec.folding import FoldingFileSystem
 
 _numbers = itertools.count()
+B = TypeVar("B", MemoryBackend, LocalBackend)
+
+
+def with_versions(backend: B) -> B:
+    """The backend of a store that keeps versions, which every memory on it follows."""
+    AgentMemory.open(backend).keep_versions(Versions())
+    return backend
 
 
 class TestPrivateMemory(BackendContract):
@@ -60,6 +68,27 @@ class TestLocalSurvivingTheProcess(BackendContract):
     @pytest.fixture
     def backend(self, tmp_path: Path) -> AnyBackend:
         return open_backend(f"{(tmp_path / 'root').as_uri()}?durability=process")
+
+    @pytest.fixture
+    def another_backend(self, tmp_path: Path) -> LocalBackend:
+        return LocalBackend(tmp_path / "root", durability="process")
+
+
+@pytest.mark.long
+class TestMemoryWithVersions(BackendContract):
+    test_nothing_larger_than_max_bytes_is_written = None  # type: ignore[assignment]  # no room for the settings
+
+    @pytest.fixture
+    def backend(self) -> MemoryBackend:
+        return with_versions(MemoryBackend())
+
+
+class TestLocalWithVersions(BackendContract):
+    test_nothing_larger_than_max_bytes_is_written = None  # type: ignore[assignment]  # no room for the settings
+
+    @pytest.fixture
+    def backend(self, tmp_path: Path) -> LocalBackend:
+        return with_versions(LocalBackend(tmp_path / "root", durability="process"))
 
     @pytest.fixture
     def another_backend(self, tmp_path: Path) -> LocalBackend:

@@ -23,6 +23,8 @@ from agent_memory.testing import conformance
 from agent_memory.testing.conformance import conform
 from agent_memory_fsspec import FsspecBackend
 from agent_memory_memory import MemoryBackend
+from tests.support.places import in_a_versioned_bucket
+from tests.support.servers import S3Server
 
 Run = Callable[..., Result]
 
@@ -267,3 +269,19 @@ def test_a_url_that_cannot_be_opened_prints_one_line(run: Run, args: list[str], 
     result = run("doctor", "--contract", *args)
     assert result.exit_code == code
     assert len(result.stderr.splitlines()) == 1
+
+
+def test_the_versioning_of_a_bucket_is_told_and_no_scratch_file_stays_in_it(
+    run: Run, ministack: S3Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = in_a_versioned_bucket(ministack)
+    diagnosis = doctor.diagnosed(registry.open_backend(place.url, place.options), 1)
+    assert (diagnosis.keeps_earlier_states, diagnosis.left, list(place.contents())) == (True, None, [])
+    doctor._print(diagnosis)
+    assert "Bucket versioning is on" in capsys.readouterr().out
+    for url in ("memory://doctor-of-states", "root"):
+        assert (
+            json.loads(run("--url", url, "--json", "doctor", "--rounds", "1").stdout)["keeps_earlier_states"] is False
+        )
+    plain = doctor.diagnosed(registry.open_backend(ministack.new_url(), ministack.options), 1)
+    assert plain.keeps_earlier_states is False

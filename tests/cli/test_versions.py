@@ -42,7 +42,71 @@ def test_versions_are_listed_newest_first(stored: Run) -> None:
     stored("mv", "notes", "old")
     assert stored("versions", "old/a.md").stdout.splitlines()[1].endswith("  as notes/a.md")
     short = stored("versions", "old/a.md", "-n", "1")
-    assert (short.stdout.count("\n"), "the newest 1 versions; -n shows more" in short.stderr) == (1, True)
+    first = lines[0].split()[0]
+    assert (short.stdout.count("\n"), f"1 version; --after {first} shows the next ones" in short.stderr) == (1, True)
+    assert stored("versions", "old/a.md", "--after", first).stdout.count("\n") == 2
+
+
+def test_without_a_path_the_versions_of_all_files_are_listed(stored: Run) -> None:
+    stored("write", "b.md", "x")
+    stored("rm", "b.md")
+    lines = stored("versions").stdout.splitlines()
+    assert [line.split("  ")[-1] for line in lines] == ["b.md", "notes/a.md", "notes/a.md"]
+    assert "--after" in stored("versions", "-n", "1").stderr
+    assert stored("--agent", "other", "versions").stderr.endswith("no earlier versions\n")
+
+
+def test_two_versions_are_shown_side_by_side(stored: Run) -> None:
+    _, good, first = ids(stored)
+    shown = stored("diff", "-s", "notes/a.md", first, good).stdout.splitlines()
+    assert shown[0].split() == [f"notes/a.md@{first}", f"notes/a.md@{good}"]
+    assert [line.split() for line in shown[1:]] == [["one", "one"], ["two", "|", "2"], ["+", "three"]]
+    assert stored("diff", "-s", "notes/a.md", first, first).stdout == ""
+    assert stored("--json", "diff", "-s", "notes/a.md", first).exit_code == 2
+
+
+def test_the_changes_of_an_actor_are_undone(stored: Run) -> None:
+    good = ids(stored)[1]
+    stored("--actor", "bob", "write", "notes/a.md", "by bob\n")
+    stored("--actor", "bob", "append", "log.md", "by bob\n")
+    stored("--actor", "ann", "append", "log.md", "by ann\n")
+    stored("--actor", "bob", "write", "left.md", "by bob\n")
+    stored("--actor", "ann", "write", "left.md", "by ann\n")
+    planned = stored("undo", "--by", "bob", "--dry-run")
+    lost = ids(stored)[1]
+    assert planned.stdout.splitlines() == [
+        "would be freed of the appended text: log.md", f"would be restored: notes/a.md to version {lost}",
+    ]  # fmt: skip
+    result = stored("undo", "--by", "bob")
+    assert result.stdout.splitlines() == [line.removeprefix("would be ") for line in planned.stdout.splitlines()]
+    assert (result.exit_code, result.stderr) == (1, "Note: left left.md: changed since by 'ann'\n")
+    assert stored("read", "log.md").stdout == "by ann\n"
+    assert stored("read", "notes/a.md").stdout == "all is lost\n"
+    assert stored("undo", "--by", "nobody").stdout == "nothing to undo\n"
+    assert stored("undo").exit_code == 2
+    document = json.loads(stored("--json", "undo", "--by", "bob", "--dry-run").stdout)
+    assert (document["dry_run"], document["done"]) == (True, [])
+    assert {"path": "left.md", "reason": "changed since by 'ann'"} in document["left"]
+    assert good in ids(stored)
+    assert stored("undo", "--by", "bob", "--log", "no-such-log.jsonl").exit_code == 1
+
+
+def test_a_version_is_redacted(stored: Run) -> None:
+    _, good, first = ids(stored)
+    assert stored("redact", "notes/a.md", first, "--reason", "a key").exit_code == 2
+    assert stored("redact", "notes/a.md", first, "--yes").exit_code == 2
+    stored("write", "notes/a.md", "with one\ntwo\n inside")
+    result = stored("redact", "notes/a.md", first, "--reason", "a key", "--yes")
+    assert result.stdout == f"redacted version {first} of notes/a.md\n"
+    assert "the present file notes/a.md still contains this content" in result.stderr
+    assert stored("versions", "notes/a.md").stdout.splitlines()[-1].split()[1] == "redacted"
+    assert stored("read", "notes/a.md").stdout == "with one\ntwo\n inside"
+    assert stored("redact", "notes/a.md", first, "--reason", "again", "--yes").exit_code == 3
+    document = json.loads(stored("--json", "redact", "notes/a.md", good, "--reason", "x", "--yes").stdout)
+    assert document == {"agent": "default", "path": "notes/a.md", "redacted": good, "still_in": []}
+    shown = json.loads(stored("--json", "versions", "notes/a.md").stdout)["versions"][-1]
+    assert (shown["reason"], shown["redacted_by"]["actor"], shown["size"]) == ("a key", "ann", 0)
+    assert stored("audit", "verify").exit_code == 0
 
 
 def test_a_wrecked_file_is_found_and_brought_back(stored: Run) -> None:
@@ -99,7 +163,7 @@ def test_a_file_may_be_named_on(stored: Run) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
-        (["versions"], 2, "Missing argument"),
+        (["versions", "--after", "x"], 3, "no version 'x'"),
         (["versions", "missing.md"], 3, "no such file, and no version of it is kept"),
         (["versions", "a.md", "--keep", "3"], 2, "go with"),
         (["versions", "on", "--keep", "0"], 2, "--keep"),

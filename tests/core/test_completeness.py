@@ -37,7 +37,7 @@ from agent_memory.tools._toolset import TOOLS
 from agent_memory_memory import MemoryBackend
 
 PRIMITIVES = ("read", "stat", "write", "delete", "list", "append", "move_tree", "delete_tree", "erase", "move_file",
-              "write_in_parts")  # fmt: skip
+              "write_in_parts", "erase_earlier")  # fmt: skip
 Args = tuple[Any, ...]
 
 
@@ -288,8 +288,8 @@ LINES: dict[str, list[str]] = {
 }  # fmt: skip
 BELOW = {"doctor", "demo", "audit"}
 """Commands that read the storage itself, or the audit log."""
-OTHERWISE = {"connect", "copy", "diff", "mcp", "plugins", "restore", "s3-policy"}
-"""Commands with two stores (below), with a server (above), with a version's id (`tests.cli`), or without a storage."""
+OTHERWISE = {"connect", "copy", "diff", "mcp", "plugins", "redact", "restore", "s3-policy", "undo"}
+"""Commands with two stores (below), with a server (above), with versions (`tests.cli`), or without a storage."""
 
 
 def test_this_module_tests_or_lists_every_command() -> None:

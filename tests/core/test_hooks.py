@@ -153,8 +153,8 @@ OF_VIEWS = {
     *("capabilities", "filesystem", "as_sync", "as_async"),
 }
 ON_VERSIONS = {"versions", "read_version", "read_version_bytes", "diff", "restore", "keep_versions",
-               "prune_versions"}  # fmt: skip
-"""The calls that tests/core/test_versions.py tests: their arguments are the ids of versions."""
+               "prune_versions", "redact", "undo"}  # fmt: skip
+"""The calls that tests/core/versions tests: their arguments are the ids of versions."""
 NO_OPERATIONS = {
     AgentMemory: OF_VIEWS | ON_VERSIONS | {"close"},
     AsyncAgentMemory: OF_VIEWS | ON_VERSIONS | {"aclose"},
@@ -259,6 +259,10 @@ class AsyncTwin(Backend):
     async def erase(self, prefix: Key) -> DeletedTree:
         assert isinstance(self.twin, MemoryBackend)
         return self.twin.erase(prefix)
+
+    async def erase_earlier(self, key: Key) -> int:
+        assert isinstance(self.twin, MemoryBackend)
+        return self.twin.erase_earlier(key)
 
     async def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
         return self.twin.write(key, data, when)

@@ -7,7 +7,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent_memory import AgentMemory, AgentMemoryError, FileOperationError, OutcomeUnknownError, PartialOperationError
+from agent_memory import (
+    AgentMemory,
+    AgentMemoryError,
+    FileOperationError,
+    OutcomeUnknownError,
+    PartialOperationError,
+    Versions,
+)
 from agent_memory.audit import facts_of, head, log_at, verify
 from agent_memory.key import RESERVED
 from agent_memory.plugins.audit import AuditPlugin
@@ -32,9 +39,13 @@ class Place:
         return self.base / "outside"
 
     def prepare(self, operation: Operation) -> None:
-        """Create the initial files of the operation without the memory."""
+        """Create the initial files of the operation: without the memory, or with one that keeps versions."""
         self.outside.mkdir(parents=True)
         (self.outside / "secret.md").write_bytes(_SECRET)
+        if operation.prepare:
+            with self.memory(Versions()) as memory:
+                operation.prepare(memory)
+            return
         if operation.before is not None:
             self.root.mkdir()
         for name, text in operation.start.items():
@@ -42,9 +53,9 @@ class Place:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
 
-    def memory(self) -> AgentMemory:
+    def memory(self, versions: Versions | None = None) -> AgentMemory:
         """The memory as a later process opens it, with durability "process"."""
-        return AgentMemory.open(f"{self.root.as_uri()}?durability=process")
+        return AgentMemory.open(f"{self.root.as_uri()}?durability=process", versions=versions)
 
     def remove(self) -> None:
         shutil.rmtree(self.base)

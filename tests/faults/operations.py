@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 
@@ -36,6 +36,8 @@ class Operation:
         again: the files after another run that starts from ``after``.
         appends: the file whose end may be torn by a kill during a write; the next append ends that line.
         once: whether another run, also after a kill, changes nothing more: it may raise `OutcomeUnknownError`.
+        prepare: creates the files at the start, in a store that keeps versions.
+        kept: the allowed contents of the versions of each file, oldest first; those of a finished operation are last.
     """
 
     name: str
@@ -46,6 +48,8 @@ class Operation:
     again: Tree | None = None
     appends: str | None = None
     once: bool = False
+    prepare: Callable[[AgentMemory], object] | None = None
+    kept: Mapping[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"<{self.name}>"

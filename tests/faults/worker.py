@@ -19,13 +19,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
-from agent_memory import AgentMemory
+from agent_memory import AgentMemory, Versions
 from tests.faults.judging import audit
 from tests.faults.operations import CONTROLS, OPERATIONS
 from tests.faults.plans import Fault, Loop, Report, Try
 from tests.faults.shim import Shim
+from tests.faults.versioned_operations import VERSIONED
 
-_ALL = {**OPERATIONS, **CONTROLS}
+_ALL = {**OPERATIONS, **CONTROLS, **VERSIONED}
 _ACKNOWLEDGED = b"+"
 _PATIENCE = 60  # seconds, the timeout for an operation that hangs
 
@@ -166,6 +167,12 @@ def _warm_up() -> None:
             memory = AgentMemory.open(f"{Path(directory, 'root').as_uri()}?durability=process", plugins=plugins)
             for name, text in operation.start.items():
                 memory.write(name, text)
+            operation.run(memory)
+    for operation in VERSIONED.values():
+        with tempfile.TemporaryDirectory() as directory:
+            memory = AgentMemory.open(f"{Path(directory, 'root').as_uri()}?durability=process", versions=Versions())
+            if operation.prepare:
+                operation.prepare(memory)
             operation.run(memory)
 
 

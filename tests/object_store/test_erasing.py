@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from agent_memory import AgentMemory, AgentMemoryService, PartialOperationError, WriteError
+from agent_memory.core.blocking import BlockingStore
+from agent_memory.key import Key
 from agent_memory.object_store import PermanentError
 from tests.support.servers import S3Server
 
@@ -104,6 +106,27 @@ def test_forgetting_removes_the_versions_of_a_deleted_file(service: AgentMemoryS
     fill(service)
     assert service.forget_memory("bob", "dir/gone.md").files == 1
     assert bucket.versions(BOB + "dir/gone.md") == []
+
+
+def test_the_earlier_versions_of_a_file_are_erased_alone(service: AgentMemoryService, bucket: Bucket) -> None:
+    fill(service)
+    bucket.begin_upload(BOB + "notes.md")
+    bucket.begin_upload(BOB + "notes.md.old")
+    of_others = bucket.versions(BOB + "notes.md.old")
+    backend: Any = service.agent("bob")._tree.backend
+    store = BlockingStore(backend)
+    for name, least in (("notes.md", 2), ("dir/gone.md", 1), ("dir/kept.md", 0), ("missing.md", 0)):
+        assert store.call(backend.erase_earlier, Key.agent("bob").join(name)) >= least
+        assert store.call(backend.erase_earlier, Key.agent("bob").join(name)) == 0
+    assert len(bucket.versions(BOB + "notes.md")) == 1 + len(of_others)
+    assert bucket.versions(BOB + "notes.md.old") == of_others
+    assert len(bucket.versions(BOB + "dir/gone.md")) == 1  # the deletion mark
+    assert bucket.uploads() == [BOB + "notes.md.old"]
+    assert service.read_memory_file("bob", "notes.md") == "nothing of it any more"
+    service.append_to_memory_file("bob", "notes.md", "+")
+    assert service.read_memory_file("bob", "dir/kept.md") == "x"
+    service.forget_memory("bobby")
+    assert not bucket.holds_secret()
 
 
 def test_forgetting_an_agent_removes_no_other_agent(service: AgentMemoryService, bucket: Bucket) -> None:

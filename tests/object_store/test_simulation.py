@@ -10,15 +10,20 @@ from typing import Any
 
 import pytest
 
+from agent_memory.backend import ANY
 from agent_memory.core import flows, idempotency, receipts, tree
 from agent_memory.core.flows import Effect
+from agent_memory.core.versions import history, states
+from agent_memory.core.versions.origin import Origin
+from agent_memory.core.versions.record import Record
+from agent_memory.core.versions.store import VersionedStore
 from agent_memory.errors import AgentMemoryError
 from agent_memory.object_store.conditional_write import Write
 from agent_memory.object_store.multipart import Composer
 from agent_memory.object_store.retry import Attempts
 from agent_memory.object_store.states import BeatenError
 from agent_memory.object_store.write_log import WriteLog, WriteRecord
-from agent_memory.testing.simulation import failures, keyed_failures, run_schedule
+from agent_memory.testing.simulation import failures, keyed_failures, run_schedule, versioned_failures
 from agent_memory.testing.simulation._history import File, Step, explained
 
 SHORT, LONG, PLANTED = 2_000, 100_000, 1_000
@@ -193,6 +198,84 @@ def test_the_simulation_of_keys_finds_a_planted_defect(
 ) -> None:
     monkeypatch.setattr(where, name, defect)
     found = next(keyed_failures(range(PLANTED)), None)
+    assert found, "1,000 schedules did not find it"
+    assert not re.search("TypeError|AttributeError", str(found)), "the defect is not planted right"
+
+
+# Versions.
+
+
+def test_no_schedule_of_a_store_with_versions_fails(pytestconfig: pytest.Config) -> None:
+    seeds = 20_000 if pytestconfig.getoption("--long") else 200
+    found = list(islice(versioned_failures(range(seeds)), 3))
+    assert not found, "\n".join(map(str, found))
+
+
+_ending = VersionedStore.ending
+_next = Origin.next
+_of = Record.of
+
+
+async def the_record_is_written_after_the_change(self: Any, key: Any, live: Any, following: Any, change: Any) -> Any:
+    result = await change()
+
+    async def nothing() -> None: ...
+
+    await _ending(self, key, live, following, nothing)
+    return result
+
+
+async def a_write_does_not_read_what_it_replaces(self: Any, key: Any, data: bytes, when: Any = ANY) -> Any:
+    if key.is_internal or when is not ANY:
+        return await _write(self, key, data, when)
+    origin = Origin.first(self._by, len(data), data).to_text()
+    return await self._call(self._inner.write_with_origin, key, data, when, origin)
+
+
+_write = VersionedStore.write
+
+
+def every_record_is_a_version(kept: Any, live: Any) -> Any:  # noqa: ARG001
+    return list(kept)
+
+
+def a_record_has_the_length_of_the_state_as_it_was_made(path: str, origin: Any, size: int, by: Any, next_: Any) -> Any:
+    return _of(path, origin, min(size, origin.size), by, next_)
+
+
+def the_number_of_a_state_is_its_time(self: Origin, by: Any, size: int, data: Any) -> Origin:
+    return dataclasses.replace(_next(self, by, size, data), number=int((by.time + 7200) * 1000))
+
+
+async def a_delete_keeps_nothing(self: Any, key: Any, before: Any) -> None:
+    await self._call(self._inner.delete, key, before.snapshot.version)
+
+
+def the_operation_that_ended_a_state_is_the_first_one_found(kept: Any, _: Any) -> tuple[bool, int, bool, bool]:
+    return False, kept.record.size, False, False
+
+
+VERSION_DEFECTS: list[tuple[Any, str, Any]] = [
+    (VersionedStore, "ending", the_record_is_written_after_the_change),
+    (VersionedStore, "write", a_write_does_not_read_what_it_replaces),
+    (VersionedStore, "_remove", a_delete_keeps_nothing),
+    (history, "real", every_record_is_a_version),
+    (states, "_rank", the_operation_that_ended_a_state_is_the_first_one_found),
+    (Record, "of", staticmethod(a_record_has_the_length_of_the_state_as_it_was_made)),
+    (Origin, "next", the_number_of_a_state_is_its_time),
+]
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "defect"),
+    VERSION_DEFECTS,
+    ids=[getattr(defect, "__name__", name) for _, name, defect in VERSION_DEFECTS],
+)
+def test_the_simulation_of_versions_finds_a_planted_defect(
+    where: Any, name: str, defect: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(where, name, defect)
+    found = next(versioned_failures(range(PLANTED)), None)
     assert found, "1,000 schedules did not find it"
     assert not re.search("TypeError|AttributeError", str(found)), "the defect is not planted right"
 

@@ -23,6 +23,7 @@ from agent_memory import (
     Operation,
     OperationDenied,
     Outcome,
+    Versions,
     hookimpl,
 )
 from agent_memory.backend import ANY, Page, Version, WriteWhen
@@ -284,6 +285,23 @@ def test_an_edit_that_deletes_its_file_frees_its_room(url: str) -> None:
     bob.edit("b.md", lambda text: text + "45", missing="123")
     with pytest.raises(OperationDenied):
         bob.edit("c.md", lambda text: text, missing="")
+
+
+def test_a_restored_file_counts(url: str) -> None:
+    bob = opened(url, max_bytes=10).agent("bob")
+    bob.keep_versions(Versions())
+    bob.write("a.md", "12345678")
+    bob.write("a.md", "1")
+    large = bob.versions("a.md")[1].id
+    bob.write("b.md", "1234")
+    with pytest.raises(OperationDenied, match="12 bytes in all; an agent may have 10"):
+        bob.restore("a.md", large)
+    bob.write("b.md", "")
+    bob.restore("a.md", large)
+    with pytest.raises(OperationDenied):
+        bob.append("b.md", "123")
+    with pytest.raises(OperationDenied, match="8 bytes; a file may have 7"):
+        AgentMemoryService(url, plugins=[LimitsPlugin(max_file_bytes=7)]).agent("bob").restore("a.md", large)
 
 
 def test_an_agent_cannot_exceed_its_number_of_bytes(url: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from agent_memory import AgentMemory, AgentMemoryService, OperationDenied
+from agent_memory import AgentMemory, AgentMemoryService, Left, OperationDenied, Versions
 from agent_memory.plugins.readonly import ReadOnlyPlugin
 
 FILES = {"policies/a.md": "a", "policies/deep/b.md": "b", "notes/c.md": "c", "x.lock": "x", "notes/y.lock": "y"}
@@ -77,6 +77,22 @@ def test_a_change_is_refused_and_changes_nothing(pattern: str, change: Change) -
         with pytest.raises(OperationDenied, match="is read-only here"):
             change(memory)
         assert files(memory) == before
+
+
+@pytest.mark.parametrize("change", ["restore", "redact", "undo"])
+def test_versions_of_a_read_only_file_stay_as_they_are(change: str) -> None:
+    url = f"memory://read-only-{next(_numbers)}"
+    with AgentMemory.open(url, versions=Versions(), actor="bob") as plain:
+        for text in ("one", "two"):
+            plain.write("policies/a.md", text)
+        version = plain.versions("policies/a.md")[1].id
+        memory = AgentMemory.open(url, plugins=[ReadOnlyPlugin("policies/**")])
+        if change == "undo":
+            assert memory.undo(actor="bob").left == (Left("policies/a.md", "refused: it is read-only here"),)
+        else:
+            with pytest.raises(OperationDenied, match="is read-only here"):
+                getattr(memory, change)("policies/a.md", version, **({"reason": "x"} if change == "redact" else {}))
+        assert (plain.read("policies/a.md"), plain.read_version("policies/a.md", version)) == ("two", "one")
 
 
 @pytest.mark.parametrize(("pattern", "change"), ALLOWED)

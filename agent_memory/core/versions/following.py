@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, Protocol, TypeVar, cast
 from agent_memory.backend import ABSENT, Backend, KeepsOrigins, Snapshot, Uncopied, WriteWhen
 from agent_memory.core.flows import Effect, checked_capabilities, read_if_present
 from agent_memory.core.sweeping import Sweep
-from agent_memory.core.versions.origin import MadeBy
+from agent_memory.core.versions.origin import made_by
 from agent_memory.core.versions.retention import prune_some
 from agent_memory.core.versions.settings import FOLLOW_SECONDS, SETTINGS, Settings, Versions, new_settings
 from agent_memory.core.versions.store import VersionedStore, require_versions
@@ -70,8 +70,7 @@ class Following(Uncopied):
                 return await flow(call)
             await _require(call)
             inner, operation = (call.store, call.run), call.operation
-            by = MadeBy(operation.kind, operation.actor, operation.tool_call_id, operation.time)
-            store = VersionedStore(*inner, call.agent, settings.secret, by)
+            store = VersionedStore(*inner, call.agent, settings.secret, made_by(operation))
             call.store, call.run = store, store.run
             try:
                 effect = await flow(call)

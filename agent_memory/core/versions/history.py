@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from agent_memory.backend import Backend, Snapshot, renewed_deadline
+from agent_memory.backend import Backend, Entry, Snapshot, renewed_deadline
 from agent_memory.core import tree_flows
 from agent_memory.core.flows import keeps_origins, read_if_present
 from agent_memory.core.versions.live import read_with_origin
-from agent_memory.core.versions.origin import MadeBy, Origin
+from agent_memory.core.versions.origin import Origin
 from agent_memory.core.versions.record import (
     LAST_BYTES,
     Link,
@@ -19,6 +19,7 @@ from agent_memory.core.versions.record import (
     records_of,
     records_of_file,
 )
+from agent_memory.core.versions.states import Chain, FileVersion, Kept, real
 from agent_memory.errors import AgentMemoryFileNotFoundError, ReadError
 from agent_memory.key import Key, is_at_or_below
 from agent_memory.runtime.run import Run
@@ -26,37 +27,6 @@ from agent_memory.runtime.run import Run
 _PAGE: Final = 1000
 _MOST_LINKS: Final = 64
 """The maximum renames that are followed back."""
-
-
-class FileVersion(NamedTuple):
-    """One version of a file; `agent_memory.AgentMemory.read_version` returns its content.
-
-    Attributes:
-        id: names the version, in this file and under every later name of it; "" for a present file that was written
-            while no versions were kept.
-        path: the file's name when the version ended; for the present one, its name now.
-        made_by: the operation that made it; None if it was made without this package, or before versions were kept.
-        ended_by: the operation that replaced or deleted it; None for the present version.
-        size: the content's size in bytes, with what was appended.
-        previous: the id of the version that it replaced; None for the first one.
-        number: the number of changes since the file was created, appends not counted.
-    """
-
-    id: str
-    path: str
-    made_by: MadeBy | None
-    ended_by: MadeBy | None
-    size: int
-    previous: str | None
-    number: int
-
-
-class Kept(NamedTuple):
-    """A record in the storage: its facts, its name, and its content if that was read with them."""
-
-    record: Record
-    key: Key
-    data: bytes | None
 
 
 class _Listed(NamedTuple):
@@ -82,14 +52,37 @@ class Histories:
         self._agent = agent
         self._secret = secret
 
-    async def versions(self, key: Key, limit: int | None) -> tuple[FileVersion, ...]:
-        """Return the versions of a file, newest first: the present one, and at most ``limit`` in all."""
-        live = await present(self._store, self._run, key)
-        found = [live[1]] if live else []
-        wanted = None if limit is None else max(0, limit - len(found))
-        names = await self._names(key, live[0] if live else None, wanted)
-        kept = await self._read(names[:wanted])
-        return tuple([*found, *map(_version, _real(kept, live[0] if live else None))][:limit])
+    async def versions(self, key: Key, limit: int | None, after: str | None) -> tuple[FileVersion, ...]:
+        """Return the versions of a file, newest first: the present one, and at most ``limit`` in all.
+
+        ``after`` is the id of a version; only older ones are returned.
+
+        Raises:
+            AgentMemoryFileNotFoundError: there is no version ``after``.
+        """
+        if after is None:
+            return (await self.chain(key, limit)).versions[:limit]
+        versions = (await self.chain(key)).versions
+        ids = [version.id for version in versions]
+        if after not in ids:
+            raise AgentMemoryFileNotFoundError(f"no version {after!r}", path=key.path)
+        start = ids.index(after) + 1
+        return versions[start : None if limit is None else start + limit]
+
+    async def chain(self, key: Key, limit: int | None = None) -> Chain:
+        """Return the states of a file, at least the newest ``limit``."""
+        origin, live = await present(self._store, self._run, key) or (None, None)
+        wanted = None if limit is None else max(0, limit - (live is not None))
+        names = await self._names(key, origin, wanted)
+        return Chain(live, origin, real(await self.read([name.key for name in names[:wanted]]), origin))
+
+    async def entries(self) -> tuple[Entry, ...]:
+        """List the records and links of all files."""
+        return (await tree_flows.list_all(self._store, self._run, records_of(self._agent))).entries
+
+    def key(self, path: str) -> Key:
+        """The key of a file that a record names."""
+        return (Key.tree() if self._agent is None else Key.agent(self._agent)).join(path)
 
     async def content(self, key: Key, version: str) -> bytes:
         """Return the content of an earlier version.
@@ -98,16 +91,28 @@ class Histories:
             AgentMemoryFileNotFoundError: the file has no version with this id.
             FileTooLargeError: it has more bytes than one call may read.
         """
+        best = real(await self.of_version(key, version), None)[0]
+        if best.record.redacted_by:
+            raise AgentMemoryFileNotFoundError(f"version {version!r} was redacted", path=key.path)
+        return await self.content_of(best)
+
+    async def of_version(self, key: Key, version: str) -> list[Kept]:
+        """Return all records of an earlier version of a file.
+
+        Raises:
+            AgentMemoryFileNotFoundError: the file has no version with this id.
+        """
         live = await present(self._store, self._run, key)
-        names = [name for name in await self._names(key, live[0] if live else None) if name.name.id == version]
-        kept = _real(await self._read(names), None)
-        if not kept:
+        names = [name.key for name in await self._names(key, live[0] if live else None) if name.name.id == version]
+        if not (found := await self.read(names)):
             raise AgentMemoryFileNotFoundError(f"no version {version!r}", path=key.path)
-        found = kept[0]
-        if found.data is not None:
-            return found.data
-        snapshot = await self._run.call(self._store.read, found.key, 0, found.record.size)
-        return snapshot.data
+        return found
+
+    async def content_of(self, kept: Kept) -> bytes:
+        """Return the content of a record; errors as `content`."""
+        if kept.data is not None:
+            return kept.data
+        return (await self._run.call(self._store.read, kept.key, 0, kept.record.size)).data
 
     async def _names(self, key: Key, live: Origin | None, wanted: int | None = None) -> list[_Listed]:
         """The names of the records of a file, newest first: those under its name, then those under earlier names.
@@ -151,16 +156,22 @@ class Histories:
         while "/" in above:
             above = above.rpartition("/")[0]
             found += (await self._listed(above, None))[1]
-        read = [
-            Link.parse(key, snapshot.data)
-            for key in found
-            if (snapshot := await read_if_present(self._store, self._run, key))
-        ]
-        read = [link for link in read if is_at_or_below(path, link.target)]
-        return max(read, key=lambda link: link.time, default=None)
+        return next((link for link in await self.read_links(found) if is_at_or_below(path, link.target)), None)
 
-    async def _read(self, names: Iterable[_Listed]) -> list[Kept]:
-        found = await self._run.map(self._facts, [name.key for name in names], tree_flows.AT_ONCE)
+    async def read_links(self, names: Iterable[Key]) -> list[Link]:
+        """Read the records of renames; return them the latest first."""
+
+        async def read(name: Key) -> Link | None:
+            with renewed_deadline(self._run.now()):
+                snapshot = await read_if_present(self._store, self._run, name)
+            return Link.parse(name, snapshot.data) if snapshot else None
+
+        found = filter(None, await self._run.map(read, list(names), tree_flows.AT_ONCE))
+        return sorted(found, key=lambda link: link.by.time, reverse=True)
+
+    async def read(self, names: Iterable[Key]) -> list[Kept]:
+        """Read records; those that are deleted at this moment are left out, and leftovers are not."""
+        found = await self._run.map(self._facts, list(names), tree_flows.AT_ONCE)
         return [each for each in found if each]
 
     async def _facts(self, name: Key) -> Kept | None:
@@ -232,32 +243,3 @@ def _names_path(key: Key, data: bytes, path: str) -> bool:
         return is_at_or_below(Record.parse(key, data).path, path)
     except ReadError:
         return True
-
-
-def _real(kept: list[Kept], live: Origin | None) -> list[Kept]:
-    """Leave out leftovers, and keep one record of each state, in the order newest first.
-
-    A state has several records if a change kept it and then lost a race or its process. All are true copies of the
-    state as it was at that time, so the longest one has all that was appended; of equal ones, the one whose successor
-    exists tells the operation that ended the state. A record of the live state is a leftover.
-    """
-    existing = {each.record.id for each in kept} | ({live.id} if live else set())
-    best: dict[str, Kept] = {}
-    for each in kept:
-        if live and each.record.id == live.id:
-            continue
-        other = best.get(each.record.id)
-        if other is None or _rank(each, existing) > _rank(other, existing):
-            best[each.record.id] = each
-    return list(best.values())
-
-
-def _rank(kept: Kept, existing: set[str]) -> tuple[int, bool]:
-    return kept.record.size, kept.record.next in existing
-
-
-def _version(kept: Kept) -> FileVersion:
-    record = kept.record
-    return FileVersion(
-        record.id, record.path, record.made_by, record.ended_by, record.size, record.previous, record.number
-    )

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import cast
 
-from agent_memory.backend import ANY, KeepsOrigins, ReadWhen, Snapshot
+from agent_memory.backend import ANY, KeepsOrigins, ReadWhen, Snapshot, refuse_larger_read
 from agent_memory.core.versions.origin import Origin
 from agent_memory.key import Key
 from agent_memory.runtime.run import Run
@@ -33,6 +33,12 @@ class Live:
     snapshot: Snapshot
     origin: Origin
     is_large: bool = False
+
+    def whole(self, key: Key, limit: int) -> Snapshot:
+        """Return the state as it was read; raises `FileTooLargeError` if it has more bytes than one read may have."""
+        if self.is_large:
+            refuse_larger_read(key, self.snapshot.size, limit)
+        return self.snapshot
 
     @staticmethod
     def of(snapshot: Snapshot, text: str | None) -> Live:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from agent_memory.backend import ORIGIN_BYTES
+from agent_memory.hookspecs import Operation
 
 _NO_SPACE: Final = "\\u0020"
 _MOST_TEXT: Final = 200
@@ -40,6 +41,11 @@ class MadeBy(NamedTuple):
     def shortened(self) -> MadeBy:
         """Return it with texts that fit into an origin."""
         return self._replace(actor=short(self.actor), tool_call_id=short(self.tool_call_id))
+
+
+def made_by(operation: Operation) -> MadeBy:
+    """The facts of a running operation."""
+    return MadeBy(operation.kind, operation.actor, operation.tool_call_id, operation.time)
 
 
 @dataclass(frozen=True)

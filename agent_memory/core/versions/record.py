@@ -10,7 +10,7 @@ from __future__ import annotations
 import hmac
 import json
 import secrets
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from agent_memory.core.own_trees import own_tree
@@ -61,7 +61,9 @@ class Record:
         ended_by: the operation that replaced or deleted the state.
         next: the id of the state that replaced it; None if it was deleted.
         path: the file, in the agent's tree.
-        size: the content's size in bytes.
+        size: the content's size in bytes; 0 if it was redacted.
+        redacted_by: the operation that redacted it; None if it was not redacted.
+        reason: the reason that was given for the redaction.
     """
 
     id: str
@@ -73,6 +75,8 @@ class Record:
     next: str | None
     path: str
     size: int
+    redacted_by: MadeBy | None = None
+    reason: str | None = None
 
     @staticmethod
     def of(path: str, origin: Origin, size: int, by: MadeBy, following: Origin | None) -> Record:
@@ -81,6 +85,10 @@ class Record:
             origin.id, origin.history, origin.number, origin.previous, origin.by, by.shortened(),
             following.id if following else None, path, size,
         )  # fmt: skip
+
+    def redacted(self, by: MadeBy, reason: str) -> Record:
+        """Return the tombstone of this record: its facts without content."""
+        return replace(self, size=0, redacted_by=by.shortened(), reason=reason)
 
     @property
     def name(self) -> str:
@@ -112,8 +120,9 @@ class Record:
             fields: dict[str, Any] = json.loads(data[-_LENGTH_LINE - 1 - length : -_LENGTH_LINE - 1])
             if fields.pop("v") != 1:
                 raise ValueError
-            made = fields.pop("made_by")
-            return Record(made_by=made and MadeBy(*made), ended_by=MadeBy(*fields.pop("ended_by")), **fields)
+            for name in ("made_by", "ended_by", "redacted_by"):
+                fields[name] = None if fields.get(name) is None else MadeBy(*fields[name])
+            return Record(**fields)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             raise ReadError("the record of an earlier version is damaged", path=key.path) from None
 
@@ -122,16 +131,23 @@ class Link(NamedTuple):
     """The fact that a file or a directory got another name; the histories below it go on at the new name.
 
     It is written before the move, so a move that failed leaves a link too: it leads to no history that goes on here.
+
+    Attributes:
+        source: the earlier name.
+        target: the new name.
+        by: the operation.
+        history: the history of the file; None for a directory.
     """
 
     source: str
     target: str
-    time: float
+    by: MadeBy
+    history: str | None
 
     @property
     def name(self) -> str:
         """A new name for this link; it sorts after all records."""
-        return f"{_LINK}{10**13 - 1 - int(self.time * 1000):013d}-{secrets.token_hex(4)}"
+        return f"{_LINK}{10**13 - 1 - int(self.by.time * 1000):013d}-{secrets.token_hex(4)}"
 
     def to_bytes(self) -> bytes:
         """The stored form: one line of JSON."""
@@ -144,7 +160,7 @@ class Link(NamedTuple):
             fields = json.loads(data)
             if fields.pop("v") != 1:
                 raise ValueError
-            return Link(**fields)
+            return Link(by=MadeBy(*fields.pop("by")), **fields)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             raise ReadError("the record of a rename is damaged", path=key.path) from None
 

@@ -9,8 +9,10 @@ from typing import Final
 from agent_memory.backend import Backend, Entry, renewed_deadline
 from agent_memory.core import tree_flows
 from agent_memory.core.sweeping import Sweep
+from agent_memory.core.versions.history import Histories, present
 from agent_memory.core.versions.record import Name, records_of
 from agent_memory.core.versions.settings import Versions
+from agent_memory.core.versions.states import Kept, real
 from agent_memory.key import Key
 from agent_memory.runtime.run import Run
 
@@ -47,13 +49,42 @@ def expired(entries: Iterable[Entry], limits: Versions, now: float) -> list[Entr
     return gone
 
 
-async def prune(store: Backend, run: Run, agent: str | None, limits: Versions, now: float) -> int:
-    """Delete all versions of an agent that the limits do not keep; return their number."""
-    listing = await tree_flows.list_all(store, run, records_of(agent))
-    gone = expired(listing.entries, limits, now)
+async def prune(store: Backend, run: Run, histories: Histories, limits: Versions, now: float) -> int:
+    """Delete all versions of an agent that the limits do not keep; return their number.
 
-    await tree_flows.delete_each(store, run, tuple(gone))
+    Records of changes that were not made are deleted too; they do not count.
+    """
+    entries = await histories.entries()
+    gone = expired(entries, limits, now)
+    left = [entry for entry in entries if entry not in gone and entry.modified + YOUNG_SECONDS <= now]
+    leftovers = await _leftovers(store, run, histories, left)
+    await tree_flows.delete_each(store, run, (*gone, *leftovers))
     return len(gone)
+
+
+async def _leftovers(store: Backend, run: Run, histories: Histories, entries: list[Entry]) -> list[Entry]:
+    """The records of changes that were not made: of a state that is still present, or that has another record."""
+    by_state: dict[tuple[str, Name], list[Entry]] = defaultdict(list)
+    newest: dict[str, Entry] = {}
+    for entry in sorted(entries, key=lambda entry: entry.path):
+        if name := Name.parse(entry.key.name):
+            directory = entry.path.rpartition("/")[0]
+            newest.setdefault(directory, entry)
+            by_state[directory, name._replace(nonce="")].append(entry)
+    doubled = [entry for those in by_state.values() if len(those) > 1 for entry in those]
+    kept = await histories.read([entry.key for entry in {*doubled, *newest.values()}])
+    best = {each.key for each in real(kept, None)}
+
+    async def is_left(each: Kept) -> bool:
+        if each.key not in best:
+            return True
+        with renewed_deadline(run.now()):
+            found = await present(store, run, histories.key(each.record.path))
+        return found is not None and found[1].id == each.record.id
+
+    flags = await run.map(is_left, kept, tree_flows.AT_ONCE)
+    keys = {each.key for each, left in zip(kept, flags, strict=True) if left}
+    return [entry for entry in entries if entry.key in keys]
 
 
 async def prune_some(sweep: Sweep, store: Backend, run: Run, agent: str | None, limits: Versions, now: float) -> None:

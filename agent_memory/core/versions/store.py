@@ -88,6 +88,7 @@ class VersionedStore(Flowing, Backend):
         self._by = by
         self._seen: dict[Key, Live] = {}
         self._moving: dict[Key, Key] = {}
+        self._read_for_move: dict[Key, Live] = {}
 
     @property
     def capabilities(self) -> Capabilities:  # type: ignore[override]  # not to be set
@@ -98,7 +99,8 @@ class VersionedStore(Flowing, Backend):
 
     async def read(self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY) -> Snapshot:
         if (start, end) == (None, None) and not key.is_internal:
-            return (await self._live(key, when)).snapshot
+            live = self._read_for_move.pop(key, None) or await self._live(key, when)
+            return live.whole(key, self.max_bytes)
         return await self._call(self._inner.read, key, start, end, when)
 
     async def stat(self, key: Key) -> Entry:
@@ -151,18 +153,23 @@ class VersionedStore(Flowing, Backend):
         return _VersionedParts(parts, self, key, live, new)
 
     async def move_file(self, source: Key, target: Key) -> int | None:
-        await self._link(source, target)
-        moved: int | None = None
         if moves_files(cast(Any, self._inner)):
-            moved = await self._call(cast(Any, self._inner).move_file, source, target)
-        if moved is None:
-            self._moving[source] = target  # the flow copies the file and deletes the source
-        return moved
+            _, text = await read_with_origin(self._origins, self._run, source, 0, 0)
+            origin = Origin.parse(text)
+            await self._link(source, target, origin.history if origin else None)
+            moved: int | None = await self._call(cast(Any, self._inner).move_file, source, target)
+            if moved is not None:
+                return moved
+        else:
+            live = self._read_for_move[source] = await self._live(source)
+            await self._link(source, target, live.origin.history)
+        self._moving[source] = target  # the flow copies the file and deletes the source
+        return None
 
     async def move_tree(self, source: Key, target: Key) -> int | None:
         if not moves_trees(cast(Any, self._inner)):
             return None
-        await self._link(source, target)
+        await self._link(source, target, None)
         moved: int | None = await self._call(cast(Any, self._inner).move_tree, source, target)
         return moved
 
@@ -233,8 +240,8 @@ class VersionedStore(Flowing, Backend):
             return live.origin.to_text()
         return (await read_with_origin(self._origins, self._run, source, 0, 0))[1]
 
-    async def _link(self, source: Key, target: Key) -> None:
-        link = Link(source.path, target.path, self._by.time)
+    async def _link(self, source: Key, target: Key, history: str | None) -> None:
+        link = Link(source.path, target.path, self._by.shortened(), history)
         name = records_of_file(self._agent, self._secret, target.path).join(link.name)
         await self._call(self._inner.write, name, link.to_bytes(), ABSENT)
 

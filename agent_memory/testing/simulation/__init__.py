@@ -8,6 +8,10 @@ missing or duplicated, no operation was refused only because of other writers, a
 In a schedule of the second kind (`run_keyed_schedule`) several callers repeat calls with idempotency keys, and some die
 amid a call: no call is made twice, and a call is made if any of its callers was told so.
 
+In a schedule of the third kind (`run_versioned_schedule`) the store keeps versions, and the clocks of the writers are
+up to an hour apart: each state that was replaced or deleted is a version, with the right content and operations, and
+there is no other version.
+
     python -m agent_memory.testing.simulation --schedules 2000
     python -m agent_memory.testing.simulation --seed 1234
 
@@ -17,6 +21,7 @@ prints the schedules that failed; the same seed gives the same schedule again.
 from agent_memory.testing.simulation._keyed import keyed_failures, run_keyed_schedule
 from agent_memory.testing.simulation._network import ComposingClient, Faults, SimulatedClient, SimulatedStore
 from agent_memory.testing.simulation._schedule import Failure, Schedule, failures, run_schedule
+from agent_memory.testing.simulation._versioned import run_versioned_schedule, versioned_failures
 
 __all__ = [
     "ComposingClient",
@@ -29,4 +34,6 @@ __all__ = [
     "keyed_failures",
     "run_keyed_schedule",
     "run_schedule",
+    "run_versioned_schedule",
+    "versioned_failures",
 ]

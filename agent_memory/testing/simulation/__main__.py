@@ -5,7 +5,14 @@ from __future__ import annotations
 import argparse
 import sys
 
-from agent_memory.testing.simulation import failures, keyed_failures, run_keyed_schedule, run_schedule
+from agent_memory.testing.simulation import (
+    failures,
+    keyed_failures,
+    run_keyed_schedule,
+    run_schedule,
+    run_versioned_schedule,
+    versioned_failures,
+)
 
 
 def main() -> int:
@@ -14,15 +21,22 @@ def main() -> int:
         "--schedules", type=int, default=2000, metavar="N", help="the number of schedules, from the first seed on"
     )
     parser.add_argument("--first", type=int, default=0, metavar="SEED", help="the first seed")
-    parser.add_argument("--keyed", action="store_true", help="schedules of calls with idempotency keys")
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument("--keyed", action="store_true", help="schedules of calls with idempotency keys")
+    kind.add_argument("--versions", action="store_true", help="schedules of a store that keeps versions")
     parser.add_argument("--seed", type=int, metavar="SEED", help="run and show only the schedule of this seed")
     given = parser.parse_args()
+    run, find = run_schedule, failures
+    if given.keyed:
+        run, find = run_keyed_schedule, keyed_failures
+    elif given.versions:
+        run, find = run_versioned_schedule, versioned_failures
     if given.seed is not None:
-        schedule = (run_keyed_schedule if given.keyed else run_schedule)(given.seed)
+        schedule = run(given.seed)
         sys.stdout.write(f"{schedule}\n")
         return bool(schedule.faults)
     seeds = range(given.first, given.first + given.schedules)
-    found = list((keyed_failures if given.keyed else failures)(seeds))
+    found = list(find(seeds))
     for failure in found:
         sys.stdout.write(f"{failure}\n")
     sys.stdout.write(f"{given.schedules} schedules, {len(found)} failed\n")

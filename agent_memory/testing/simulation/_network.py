@@ -75,6 +75,7 @@ class SimulatedStore:
         requests: the number of requests that were sent.
         ever: every line that any object ever contained.
         lost: the number of conditional requests without an answer that tells whether they took effect.
+        states: every state that any object had, with its name, in order; None is a deletion.
     """
 
     objects: dict[str, Object] = field(default_factory=dict)
@@ -83,6 +84,7 @@ class SimulatedStore:
     requests: int = 0
     ever: set[bytes] = field(default_factory=set)
     lost: int = 0
+    states: list[tuple[str, Object | None]] = field(default_factory=list)
     _begun: int = 0
 
     def put(self, name: str, data: bytes, metadata: Mapping[str, str], if_match: str | None, absent: bool) -> str:
@@ -97,6 +99,7 @@ class SimulatedStore:
         self.ever.update(data.splitlines())
         modified = float(int(EPOCH + asyncio.get_running_loop().time()))
         self.objects[name] = Object(etag, len(data), modified, dict(metadata), data)
+        self.states.append((name, self.objects[name]))
         return etag
 
     def get(self, name: str, if_match: str | None) -> Object:
@@ -110,7 +113,8 @@ class SimulatedStore:
     def delete(self, name: str, if_match: str | None) -> None:
         if if_match is not None:
             self.get(name, if_match)
-        self.objects.pop(name, None)
+        if self.objects.pop(name, None):
+            self.states.append((name, None))
 
     def begin_upload(self, name: str, metadata: Mapping[str, str]) -> str:
         self._begun += 1
@@ -172,8 +176,8 @@ class SimulatedClient:
     ) -> Object:
         found: Object = await self._sent(lambda: self._store.get(name, if_match), conditional=if_match is not None)
         if span is not None:
-            assert span.startswith("bytes=-"), "only the end of an object is simulated"
-            return found._replace(data=found.data[int(span.removeprefix("bytes=")) :])
+            first, last = span.removeprefix("bytes=").split("-")
+            return found._replace(data=found.data[int(first) : int(last) + 1] if first else found.data[-int(last) :])
         if most is not None and found.size > most:
             raise TooLarge(found.size, most)
         return found

@@ -182,7 +182,7 @@ class _SimulatedWriter:
         if kind == "append":
             await flows.append(store, run, _KEY, data)
         elif kind == "prepend":
-            await edit(store, run, _KEY, lambda old: data + old, _HOOKS)
+            await edit(store, run, _KEY, lambda old: data + old, HOOKS)
         elif kind == "swap":
             old = "".join(f"{each}\n" for each in known or ()).encode()
             await flows.write(store, run, _KEY, old + data, Precondition(hashlib.sha256(old).hexdigest()))
@@ -203,7 +203,8 @@ async def _permitted() -> None:
     return
 
 
-_HOOKS = EditHooks(_unfiltered, _permitted)
+HOOKS: Final = EditHooks(_unfiltered, _permitted)
+"""No filter, and no guard."""
 
 
 class SimulatedRun:

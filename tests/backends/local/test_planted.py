@@ -219,8 +219,10 @@ def test_the_tables_use_every_operation_of_a_memory() -> None:
         "capabilities", "filesystem", "as_sync", "as_async",
     }  # fmt: skip
     made_of_create_and_read = {"record_segment", "segment_text", "edit_result"}
-    of_this_packages_data = {"read_version", "read_version_bytes", "diff", "keep_versions", "prune_versions"}
-    made_of_a_write = {"restore"}
+    of_this_packages_data = {
+        "read_version", "read_version_bytes", "diff", "redact", "keep_versions", "prune_versions",
+    }  # fmt: skip
+    made_of_a_write = {"restore", "undo"}
     as_their_text_twins = {"append_bytes", "create_bytes", "write_bytes"}
     public = {name for name in dir(AgentMemory) if not name.startswith("_")}
     others = made_of_create_and_read | made_of_a_write | of_this_packages_data | as_their_text_twins

@@ -1,0 +1,58 @@
+"""The appends that an audit log has recorded, with their digests, for an undo."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from agent_memory.audit.log import LogLocation, log_at
+from agent_memory.audit.record import facts_of, head
+from agent_memory.audit.salts import Salts
+from agent_memory.core.versions.origin import MadeBy
+from agent_memory.core.versions.undo import Appends, RecordedAppend
+
+
+def recorded_appends(log: str | os.PathLike[str] | LogLocation, agent: str | None) -> Appends:
+    """Return the appends to the files of one agent, from records that are as they were written.
+
+    Without the salt of the agent, which forgetting destroys, there are none, because nothing proves their bytes.
+    """
+    location = log if isinstance(log, LogLocation) else log_at(log)
+    try:
+        found: dict[str, list[RecordedAppend]] = defaultdict(list)
+        if digest_of := Salts(location).known_digests(agent):
+            for record in _records(location):
+                if record.get("agent") == agent and (append := _append(record, digest_of)):
+                    found[record["path"]].append(append)
+        return found
+    finally:
+        if location is not log:
+            location.store.close()
+
+
+def _records(location: LogLocation) -> Iterator[Mapping[str, Any]]:
+    for part, reader in location.readers():
+        for block in location.blocks(part, reader):
+            for line in block.splitlines():
+                if (found := head(line)) and (found.whole or found.keyed):
+                    yield facts_of(line)
+
+
+def _append(record: Mapping[str, Any], digest_of: Callable[[str], str]) -> RecordedAppend | None:
+    """The append of a record; None if the record is of another operation, or lacks a fact."""
+    if record.get("operation") != "append" or record.get("outcome") != "ok":
+        return None
+    try:
+        time = datetime.fromisoformat(record["time"]).timestamp()
+        by = MadeBy("append", record.get("actor"), record.get("tool_call_id"), time).shortened()
+        return RecordedAppend(by, record["size"], record["given"], partial(_is_of, digest_of, record["digest"]))
+    except KeyError:
+        return None
+
+
+def _is_of(digest_of: Callable[[str], str], digest: str, sha256: str) -> bool:
+    return digest_of(sha256) == digest

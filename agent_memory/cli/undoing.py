@@ -1,0 +1,136 @@
+"""The commands undo and redact."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+from agent_memory.audit import LogLocation
+from agent_memory.cli.audit import key_option, location_of, log_option
+from agent_memory.cli.erasing import ask_first, erasing
+from agent_memory.cli.output import Exit, note, printable, show_json
+from agent_memory.cli.paths import memory_path
+from agent_memory.cli.settings import Access, Command, Settings, pass_settings
+from agent_memory.core.versions.redacting import RedactResult
+from agent_memory.core.versions.undo import Undone, UndoResult
+from agent_memory.key import Key
+from agent_memory.key.quoting import field
+
+
+@click.command(cls=Command)
+@click.option("--by", metavar="ACTOR", help="Only operations for this actor.")
+@click.option("--tool-call", metavar="ID", help="Only operations of this tool call.")
+@click.option("--since", type=click.DateTime(), help="Only operations from this time on, in UTC.")
+@click.option("--dry-run", is_flag=True, help="Print the steps, and change nothing.")
+@log_option
+@pass_settings
+def undo(
+    settings: Settings,
+    by: str | None,
+    tool_call: str | None,
+    since: datetime | None,
+    dry_run: bool,
+    target: str | None,
+) -> None:
+    """Take back what an actor or a tool call changed in the files of --agent, or everything since a time.
+
+    Needs "versions on". A file that another operation changed afterwards is left, and named. The audit log tells which
+    actor appended which bytes. Each step is recorded and becomes a version, so that it can be undone too. Exits with 1
+    if a file was left, or if there was nothing to undo.
+    """
+    if (by, tool_call, since) == (None, None, None):
+        raise click.UsageError("give --by, --tool-call or --since: without one, undo would take back everything")
+    seconds = None if since is None else since.replace(tzinfo=UTC).timestamp()
+    access = Access.READ if dry_run else Access.CHANGE
+    with settings.memory(access) as memory, _log(settings, target) as log:
+        result = memory.undo(actor=by, tool_call_id=tool_call, since=seconds, audit=log, dry_run=dry_run)
+    _show_undone(settings, result, dry_run)
+    if result.left or not result.done:
+        raise click.exceptions.Exit(Exit.FAILED)
+
+
+@click.command(cls=Command)
+@click.argument("path", type=memory_path)
+@click.argument("version")
+@click.option("--reason", required=True, help="Why; it is stored in the place of the content.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask first; required without a terminal.")
+@log_option
+@key_option
+@pass_settings
+def redact(
+    settings: Settings, path: str, version: str, reason: str, yes: bool, target: str | None, key_file: Path | None
+) -> None:
+    """Erase the content of an earlier version of a file; its facts stay, without a digest.
+
+    Names the other versions of the file, and the present file, that still contain the same content: they stay. The
+    digests of --agent in the audit log can no longer be checked afterwards.
+    """
+    Key.agent(settings.agent)
+    with erasing(settings, target, key_file) as (store, _):
+        memory = store.service.agent(settings.agent)
+        ask_first(f"Erase version {version} of {field(path)} of {settings.agent} for good?", yes, "redact")
+        result = memory.redact(path, version, reason=reason)
+    _show_redacted(settings, result)
+
+
+@contextmanager
+def _log(settings: Settings, target: str | None) -> Iterator[LogLocation | None]:
+    """The log that ``--log`` names, or the store's own one; None if there is none."""
+    location = location_of(settings, target)
+    try:
+        if not location.parts():
+            if target is not None:
+                raise click.ClickException("there is no audit log")
+            yield None
+        else:
+            yield location
+    finally:
+        location.store.close()
+
+
+def _show_undone(settings: Settings, result: UndoResult, dry_run: bool) -> None:
+    if settings.json:
+        show_json(
+            {
+                "agent": settings.agent,
+                "dry_run": dry_run,
+                "done": [each._asdict() for each in result.done],
+                "left": [each._asdict() for each in result.left],
+            }
+        )
+        return
+    for each in result.done:
+        click.echo(printable(f"{'would be ' if dry_run else ''}{_step(each)}"))
+    for left in result.left:
+        note(f"left {field(left.path)}: {left.reason}")
+    if not result.done and not result.left:
+        click.echo("nothing to undo")
+
+
+def _step(step: Undone) -> str:
+    path = field(step.path)
+    match step.action:
+        case "restore":
+            return f"restored: {path} to version {step.version}"
+        case "rename":
+            return f"renamed: {path} to {field(step.new_path or '')}"
+        case "delete":
+            return f"deleted: {path}"
+        case "cut":
+            return f"freed of the appended text: {path}"
+
+
+def _show_redacted(settings: Settings, result: RedactResult) -> None:
+    if settings.json:
+        still_in = [{"path": each.path, "id": each.id, "present": not each.ended_by} for each in result.still_in]
+        facts = {"agent": settings.agent, "path": result.path, "redacted": result.version}
+        show_json({**facts, "still_in": still_in})
+        return
+    click.echo(printable(f"redacted version {result.version} of {field(result.path)}"))
+    for each in result.still_in:
+        where = f"version {each.id} of {field(each.path)}" if each.ended_by else f"the present file {field(each.path)}"
+        note(f"{where} still contains this content")

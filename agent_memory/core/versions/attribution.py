@@ -1,0 +1,57 @@
+"""Finds out by an audit log which bytes of a file were appended by which operation."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from agent_memory.core.versions.origin import MadeBy
+from agent_memory.core.versions.undo import RecordedAppend
+
+_SEPARATORS: Final = (b"", b"\n", b"\r\n")
+"""What may stand before an append: no digest proves a separator, so only the end of a line is believed to be one."""
+
+
+class Appended(NamedTuple):
+    """The bytes ``[start:end]`` of a file, with the separator before them, and the append that wrote them."""
+
+    start: int
+    end: int
+    by: MadeBy
+
+
+def attributed(data: bytes, start: int, appends: Iterable[RecordedAppend]) -> tuple[list[Appended], bool]:
+    """Return the appends that wrote the bytes from ``start`` on, and whether they are all of these bytes.
+
+    An append is believed only if its recorded digest is that of the bytes that stand where it wrote them.
+    """
+    by_place: dict[int, list[RecordedAppend]] = defaultdict(list)
+    for each in sorted(appends, key=lambda each: each.by.time, reverse=True):
+        by_place[each.end - each.size].append(each)
+    found: list[Appended] = []
+    at = start
+    while at < len(data):
+        places = (at + len(text) for text in _SEPARATORS if data.startswith(text, at))
+        here = (each for place in places for each in by_place[place])
+        match = next((each for each in here if at < each.end <= len(data) and _is_there(data, each)), None)
+        if match is None:
+            return found, False
+        found.append(Appended(at, match.end, match.by))
+        at = match.end
+    return found, True
+
+
+def _is_there(data: bytes, append: RecordedAppend) -> bool:
+    return append.is_of(hashlib.sha256(data[append.end - append.size : append.end]).hexdigest())
+
+
+def without(data: bytes, ranges: Sequence[tuple[int, int]]) -> bytes:
+    """Return content without some of its ranges, which are in order."""
+    kept: list[bytes] = []
+    at = 0
+    for start, end in ranges:
+        kept.append(data[at:start])
+        at = end
+    return b"".join([*kept, data[at:]])

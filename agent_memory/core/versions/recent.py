@@ -1,0 +1,69 @@
+"""The earlier versions of all files of a tree, the latest first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from agent_memory.backend import Backend, Entry, renewed_deadline
+from agent_memory.core import tree_flows
+from agent_memory.core.versions.history import Histories, present
+from agent_memory.core.versions.record import Name
+from agent_memory.core.versions.states import FileVersion, Kept, real, version_of
+from agent_memory.errors import AgentMemoryFileNotFoundError
+from agent_memory.key import Key, is_at_or_below
+from agent_memory.runtime.run import Run
+
+_AT_A_TIME: Final = 100
+
+
+async def recent(
+    store: Backend, run: Run, histories: Histories, top: Key, limit: int | None, after: str | None
+) -> tuple[FileVersion, ...]:
+    """Return the earlier versions of the files below ``top``, by the storage's time of their end, latest first.
+
+    Args:
+        store: the storage.
+        run: runs its primitives.
+        histories: the records.
+        top: the directory.
+        limit: the maximum number; None for all.
+        after: the id of the last version of the page before.
+
+    Raises:
+        AgentMemoryFileNotFoundError: there is no version ``after``.
+    """
+    names = _latest_first(await histories.entries())
+    ids = list(names)
+    if after is not None:
+        if after not in names:
+            raise AgentMemoryFileNotFoundError(f"no version {after!r}", path=top.path)
+        del ids[: ids.index(after) + 1]
+    found: list[FileVersion] = []
+    step = min(limit or _AT_A_TIME, _AT_A_TIME)
+    while ids and (limit is None or len(found) < limit):
+        now, ids = ids[:step], ids[step:]
+        kept = await histories.read([key for each in now for key in names[each]])
+        below = [each for each in kept if is_at_or_below(each.record.path, top.path)]
+        found += map(version_of, await _without_leftovers(store, run, histories, below))
+    return tuple(found[:limit])
+
+
+def _latest_first(entries: Iterable[Entry]) -> dict[str, list[Key]]:
+    """The names of the records of each version."""
+    names: dict[str, list[Key]] = {}
+    for entry in sorted(entries, key=lambda entry: (-entry.modified, entry.key.name)):
+        if name := Name.parse(entry.key.name):
+            names.setdefault(name.id, []).append(entry.key)
+    return names
+
+
+async def _without_leftovers(store: Backend, run: Run, histories: Histories, kept: list[Kept]) -> list[Kept]:
+    async def is_live(path: str) -> str | None:
+        with renewed_deadline(run.now()):
+            found = await present(store, run, histories.key(path))
+        return found[1].id if found else None
+
+    paths = list(dict.fromkeys(each.record.path for each in kept))
+    live = set(await run.map(is_live, paths, tree_flows.AT_ONCE))
+    return [each for each in real(kept, None) if each.record.id not in live]

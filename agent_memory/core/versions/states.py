@@ -1,0 +1,98 @@
+"""The states of a file, as its records and its present content tell them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from agent_memory.core.versions.origin import MadeBy, Origin
+from agent_memory.core.versions.record import Record
+from agent_memory.key import Key
+
+
+class FileVersion(NamedTuple):
+    """One version of a file; `agent_memory.AgentMemory.read_version` returns its content.
+
+    Attributes:
+        id: names the version, in this file and under every later name of it; "" for a present file that was written
+            while no versions were kept.
+        path: the file's name when the version ended; for the present one, its name now.
+        made_by: the operation that made it; None if it was made without this package, or before versions were kept.
+        ended_by: the operation that replaced or deleted it; None for the present version.
+        size: the content's size in bytes, with what was appended; 0 if it was redacted.
+        previous: the id of the version that it replaced; None for the first one.
+        number: the number of changes since the file was created, appends not counted.
+        redacted_by: the operation that erased its content; None if the content is there.
+        reason: the reason of the redaction.
+    """
+
+    id: str
+    path: str
+    made_by: MadeBy | None
+    ended_by: MadeBy | None
+    size: int
+    previous: str | None
+    number: int
+    redacted_by: MadeBy | None = None
+    reason: str | None = None
+
+
+class Kept(NamedTuple):
+    """A record in the storage: its facts, its name, and its content if that was read with them."""
+
+    record: Record
+    key: Key
+    data: bytes | None
+
+
+class Chain(NamedTuple):
+    """The states of one file that are there, newest first.
+
+    Attributes:
+        live: the present state; None if the file is deleted.
+        origin: the origin of the present state; None if it has none.
+        kept: the records of the earlier states.
+    """
+
+    live: FileVersion | None
+    origin: Origin | None
+    kept: list[Kept]
+
+    @property
+    def versions(self) -> tuple[FileVersion, ...]:
+        """All states."""
+        return (*filter(None, [self.live]), *map(version_of, self.kept))
+
+
+def real(kept: Iterable[Kept], live: Origin | None) -> list[Kept]:
+    """Leave out leftovers, and keep one record of each state, in the order newest first.
+
+    A state has several records if a change kept it and then lost a race or its process. All are true copies of the
+    state as it was at that time, so the longest one has all that was appended; of equal ones, the one with a successor
+    that exists tells the operation that ended the state, else the one of a deletion. A tombstone goes before all. A
+    record of the live state is a leftover.
+    """
+    kept = list(kept)
+    existing = {each.record.id for each in kept} | ({live.id} if live else set())
+    best: dict[str, Kept] = {}
+    for each in kept:
+        if live and each.record.id == live.id:
+            continue
+        other = best.get(each.record.id)
+        if other is None or _rank(each, existing) > _rank(other, existing):
+            best[each.record.id] = each
+    return list(best.values())
+
+
+def _rank(kept: Kept, existing: set[str]) -> tuple[bool, int, bool, bool]:
+    record = kept.record
+    return record.redacted_by is not None, record.size, record.next in existing, record.next is None
+
+
+def version_of(kept: Kept) -> FileVersion:
+    """The version that a record describes."""
+    record = kept.record
+    return FileVersion(
+        record.id, record.path, record.made_by, record.ended_by, record.size, record.previous, record.number,
+        record.redacted_by, record.reason,
+    )  # fmt: skip

@@ -1,0 +1,176 @@
+"""One schedule of a store that keeps versions: every state that a change ends is found afterwards, and no other."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from random import Random
+from typing import Final, TypeAlias
+
+from agent_memory.backend import Deadline, deadline_scope
+from agent_memory.core import flows
+from agent_memory.core.editing import edit
+from agent_memory.core.flows import Effect
+from agent_memory.core.precondition import Precondition
+from agent_memory.core.versions.history import Histories
+from agent_memory.core.versions.origin import MadeBy, Origin
+from agent_memory.core.versions.states import Kept
+from agent_memory.core.versions.store import VersionedStore
+from agent_memory.errors import AgentMemoryError
+from agent_memory.key import Key
+from agent_memory.object_store import Object, ObjectStoreBackend, Writer
+from agent_memory.object_store.write_log import WriteLog
+from agent_memory.testing.simulation._loop import VirtualLoop
+from agent_memory.testing.simulation._network import ComposingClient, Faults, SimulatedStore
+from agent_memory.testing.simulation._schedule import HOOKS, SECONDS, Failure, Schedule, SimulatedRun, mixture
+
+_KEY: Final = Key.tree().join("log.md")
+_SECRET: Final = "5e" * 32
+_HOUR: Final = 3600.0
+_AFTERWARDS: Final = 300.0
+_CALM: Final = Faults(0, 0, 0, 0, 0, 0, 0, 0)
+_KINDS: Final = ("append", "append", "edit", "edit", "write", "swap", "create", "delete")
+Content: TypeAlias = bytes
+
+
+@dataclass
+class _State:
+    """One state as the server had it: its origin, its content at each of its ends, and the operations that ended it."""
+
+    origin: Origin
+    contents: list[Content] = field(default_factory=list)
+    ends: list[MadeBy | None] = field(default_factory=list)
+
+
+def versioned_failures(seeds: Iterable[int]) -> Iterator[Failure]:
+    """Run the schedules of many seeds, and yield those that fail."""
+    for seed in seeds:
+        schedule = run_versioned_schedule(seed)
+        if schedule.faults:
+            yield Failure(seed, tuple(schedule.faults), str(schedule))
+
+
+def run_versioned_schedule(seed: int) -> Schedule:
+    """Run and check the schedule of one seed.
+
+    The server's own record of all states of the file is compared with the versions: each state that was replaced or
+    deleted is one, with its content, its maker and, if it ended once, the operation that ended it.
+    """
+    random = Random(seed)  # noqa: S311 - a seed must give the same schedule again
+    schedule, store = Schedule(seed), SimulatedStore()
+    loop = VirtualLoop()  # type: ignore[abstract]  # the missing methods are never called
+    loop.run(_play(random, schedule, store))
+    schedule.requests = store.requests
+    schedule.faults += [f"an error that no task retrieved: {error!r}" for error in loop.errors]
+    return schedule
+
+
+async def _play(random: Random, schedule: Schedule, store: SimulatedStore) -> None:
+    faults = mixture(random)
+    lines = (f"line-{number}\n".encode() for number in range(1000))
+    tasks = []
+    for number in range(random.randint(2, 5)):
+        client = ComposingClient(store, random, faults, resends=faults.resent > 0)
+        backend = ObjectStoreBackend(client, writer=Writer(), jitter=random.random)
+        writer = _VersionedWriter(f"w{number}", backend, SimulatedRun(random), random.uniform(-_HOUR, _HOUR))
+        plan = [(random.choice(_KINDS), next(lines)) for _ in range(random.randint(1, 5))]
+        tasks.append(asyncio.create_task(writer.run(plan, random)))
+        if random.random() < 0.2:
+            asyncio.get_running_loop().call_later(random.uniform(0, 3), tasks[-1].cancel)
+    for ended in await asyncio.gather(*tasks, return_exceptions=True):
+        if isinstance(ended, BaseException) and not isinstance(ended, asyncio.CancelledError):
+            schedule.faults.append(f"an error that is no AgentMemoryError: {ended!r}")
+    await asyncio.sleep(_AFTERWARDS)  # all requests in the network arrive
+    calm = ObjectStoreBackend(ComposingClient(store, random, _CALM), writer=Writer(), jitter=random.random)
+    histories = Histories(calm, SimulatedRun(random), None, _SECRET)
+    chain = await histories.chain(_KEY)
+    found = {each.record.id: (each, await histories.content_of(each)) for each in chain.kept}
+    schedule.faults += _judged(found, store, chain.live.id if chain.live else None)
+
+
+@dataclass
+class _VersionedWriter:
+    """One process, with a clock of its own."""
+
+    name: str
+    backend: ObjectStoreBackend
+    run_: SimulatedRun
+    ahead: float
+
+    async def run(self, plan: list[tuple[str, bytes]], random: Random) -> None:
+        for kind, line in plan:
+            await asyncio.sleep(random.expovariate(2))
+            now = asyncio.get_running_loop().time()
+            by = MadeBy(kind, self.name, line.decode().strip(), now + self.ahead)
+            store = VersionedStore(self.backend, self.run_, None, _SECRET, by)
+            try:
+                with deadline_scope(Deadline(SECONDS, now + SECONDS)):
+                    await self._operation(store, kind, line)
+            except AgentMemoryError:
+                continue
+
+    def _operation(self, store: VersionedStore, kind: str, line: bytes) -> Awaitable[Effect]:
+        operations: dict[str, Callable[[], Awaitable[Effect]]] = {
+            "append": lambda: flows.append(store, store.run, _KEY, line),
+            "edit": lambda: edit(store, store.run, _KEY, lambda old: line + old, HOOKS, missing=b""),
+            "write": lambda: flows.write(store, store.run, _KEY, line),
+            "swap": lambda: self._swap(store, line),
+            "create": lambda: flows.create(store, store.run, _KEY, line),
+            "delete": lambda: flows.delete(store, store.run, _KEY),
+        }
+        return operations[kind]()
+
+    async def _swap(self, store: VersionedStore, line: bytes) -> Effect:
+        old = (await flows.read(store, store.run, _KEY)).data
+        return await flows.write(store, store.run, _KEY, line, Precondition(hashlib.sha256(old).hexdigest()))
+
+
+def _judged(found: dict[str, tuple[Kept, bytes]], store: SimulatedStore, live: str | None) -> Iterator[str]:
+    states = _states([state for name, state in store.states if name == _KEY.storage])
+    for id_, state in states.items():
+        if id_ == live:
+            continue
+        if id_ not in found:
+            yield f"the state {id_} by {state.origin.by} is no version: {state.contents}"
+            continue
+        kept, content = found[id_]
+        if content != max(state.contents, key=len):
+            yield f"the version {id_} contains {content!r} instead of {state.contents}"
+        if kept.record.made_by != state.origin.by:
+            yield f"the version {id_} was made by {state.origin.by}, not by {kept.record.made_by}"
+        (end, *more) = state.ends
+        if not more and end and kept.record.ended_by != end:
+            yield f"the version {id_} was ended by {end}, not by {kept.record.ended_by}"
+    for id_ in found.keys() - states.keys():
+        yield f"the version {id_} never was a state"
+    if live in found:
+        yield f"the present state {live} is an earlier version too"
+    yield from _wrong_orders([id_ for id_ in found if id_ in states], states)
+
+
+def _wrong_orders(newest_first: list[str], states: dict[str, _State]) -> Iterator[str]:
+    """The histories with versions in another order than their states had."""
+    places = {id_: place for place, id_ in enumerate(states)}
+    for history in {state.origin.history for state in states.values()}:
+        those = [id_ for id_ in newest_first if states[id_].origin.history == history]
+        is_once = all(len(states[id_].ends) == 1 for id_ in those)  # a repeated request may bring a state back
+        if is_once and those != sorted(those, key=places.__getitem__, reverse=True):
+            yield f"the versions of {history} are in the order {those}"
+
+
+def _states(objects: list[Object | None]) -> dict[str, _State]:
+    """The states of a file by id; None in ``objects`` is a deletion."""
+    states: dict[str, _State] = {}
+    before: Origin | None = None
+    content = b""
+    for each in [*objects, None]:
+        origin = None if each is None else Origin.parse(WriteLog.of(each.metadata, each.etag).origin)
+        if before and (origin is None or origin.id != before.id):
+            states[before.id].contents.append(content)
+            states[before.id].ends.append(origin.by if origin and origin.previous == before.id else None)
+        if origin:
+            states.setdefault(origin.id, _State(origin))
+        before, content = origin, each.data if each else b""
+    return states

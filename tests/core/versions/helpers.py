@@ -1,0 +1,52 @@
+"""What the tests of versions share."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from agent_memory import (
+    AgentMemory,
+    FileVersion,
+    Versions,
+)
+from agent_memory.backend import Key
+from agent_memory.core.versions.record import records_of
+from agent_memory.registry import open_backend
+from agent_memory.runtime.run import step
+from tests.support.servers import Root
+
+ON = Versions()
+
+
+def opened(root: Root, versions: Versions | None = ON, **options: Any) -> AgentMemory:
+    return AgentMemory.open(root.url, storage_options=root.options, versions=versions, **options)
+
+
+def contents(memory: AgentMemory, path: str) -> list[str]:
+    """The contents of a file's versions, oldest first, with the present one."""
+    found = memory.versions(path)
+    return [memory.read(path) if each.ended_by is None else memory.read_version(path, each.id) for each in found][::-1]
+
+
+def operations(versions: tuple[FileVersion, ...]) -> list[tuple[str | None, str | None]]:
+    return [
+        (each.made_by.operation if each.made_by else None, each.ended_by.operation if each.ended_by else None)
+        for each in versions
+    ]
+
+
+def digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def records(root: Root) -> list[Key]:
+    """The names of all records of a tree without agents."""
+    backend: Any = open_backend(root.url, root.options)
+    with AgentMemory.open(backend) as memory:
+        run = memory._run
+
+        async def listed() -> Any:
+            return await run.call(backend.list, records_of(None))
+
+        return [entry.key for entry in step(listed()).entries]

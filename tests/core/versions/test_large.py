@@ -1,0 +1,49 @@
+"""Content over the size of one call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from agent_memory import AgentMemory, FileTooLargeError
+from agent_memory.registry import open_backend
+from tests.core.versions.helpers import ON
+from tests.support.servers import ATOMIC, Root
+
+pytestmark = pytest.mark.parametrize("root", ATOMIC, indirect=True)  # moto cannot append to a large file
+
+
+def test_content_larger_than_one_call_is_kept(root: Root) -> None:
+    backend: Any = open_backend(root.url, root.options)
+    backend.max_bytes, backend.part_bytes = 6_000_000, 5 << 20
+    memory = AgentMemory.open(backend, versions=ON)
+    first, second = (bytes([number]) * 11_000_000 for number in (1, 2))
+    memory.write_blocks("a", [first], len(first))
+    memory.append("a", "end")
+    memory.write_blocks("a", [second], len(second))
+    memory.delete("a")
+    sizes = [each.size for each in memory.versions("a")]
+    assert sizes == [11_000_000, 11_000_003]
+    with AgentMemory.open(root.url, storage_options=root.options) as reader:
+        for version, content in zip(memory.versions("a"), (second, first + b"end"), strict=True):
+            assert reader.read_version_bytes("a", version.id) == content
+
+
+def test_a_large_file_is_copied_and_moved_whole_and_not_edited(root: Root) -> None:
+    backend: Any = open_backend(root.url, root.options)
+    backend.max_bytes, backend.part_bytes = 6_000_000, 5 << 20
+    memory = AgentMemory.open(backend, versions=ON)
+    content = b"large\n" * 2_000_000
+    memory.write_blocks("a", [content], len(content))
+    memory.copy("a", "copied")
+    memory.rename("a", "moved")
+    with pytest.raises(FileTooLargeError):
+        memory.edit("moved", lambda text: text + "lost")
+    with pytest.raises(FileTooLargeError):
+        memory.append("moved", "x", expected_sha256="0" * 64)
+    with AgentMemory.open(root.url, storage_options=root.options) as reader:
+        assert {entry.path: reader.read_bytes(entry.path) == content for entry in reader.list()} == {
+            "copied": True,
+            "moved": True,
+        }

@@ -1,0 +1,144 @@
+"""Racing processes lose no state: what each of them replaced or deleted is found, with the right maker and order."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import pytest
+
+from agent_memory import (
+    AgentMemory,
+    AgentMemoryFileNotFoundError,
+    ConflictError,
+    FileAlreadyExistsError,
+    OutcomeUnknownError,
+)
+from agent_memory.core import operation
+from agent_memory.core.versions import origin
+from tests.core.versions.helpers import opened
+from tests.object_store.proxy import Proxy, at_random
+from tests.object_store.test_faulty_network import FAULTS, SHARE
+from tests.support.processes import in_processes
+from tests.support.servers import ATOMIC, Root, S3Server
+
+os.environ.setdefault("AWS_DEFAULT_REGION", "us-east-1")  # the workers are other processes
+
+PATHS = ("a", "b", "d/c")
+_HOUR = 3600.0
+
+
+def _added(new: str, old: str) -> str:
+    return old + new
+
+
+def _set_clock(seconds: float) -> None:
+    """Let the clock of this process, as versions see it, be ahead by some seconds."""
+    ahead = SimpleNamespace(time=lambda: time.time() + seconds, monotonic=time.monotonic)
+    for module in (operation, origin):
+        setattr(module, "time", ahead)  # noqa: B010 - the name is of an import
+
+
+def _change(memory: AgentMemory, which: int, path: str, text: str, new_path: str) -> None:
+    match which:
+        case 0:
+            memory.write(path, text)
+        case 1:
+            memory.append(path, text)
+        case 2:
+            memory.edit(path, partial(_added, text), missing="")
+        case 3:
+            memory.delete(path)
+        case _:
+            memory.rename(path, new_path)
+
+
+class Raced(NamedTuple):
+    """The texts that a process wrote, and those of calls with an unknown outcome."""
+
+    written: list[str]
+    unknown: list[str]
+
+
+def race(number: int, barrier: Any, root: Root, rounds: int) -> Raced:
+    """Change shared files at random, with a clock of its own."""
+    chosen = random.Random(number)
+    if not root.url.startswith("memory:"):  # there the writers are threads, which share the clock
+        _set_clock(chosen.uniform(-_HOUR / 2, _HOUR / 2))
+    raced = Raced([], [])
+    with AgentMemory.open(root.url, storage_options=root.options, actor=f"p{number}") as memory:
+        barrier.wait(120)
+        for turn in range(rounds):
+            path = chosen.choice(PATHS)
+            text = f"{number}:{turn}\n" if chosen.random() < 0.9 else f"{number}: the same\n"
+            which = chosen.randrange(5)
+            with suppress(AgentMemoryFileNotFoundError, FileAlreadyExistsError, ConflictError):
+                try:
+                    _change(memory, which, path, text, chosen.choice(PATHS))
+                except OutcomeUnknownError:
+                    raced.unknown.append(text)
+                else:
+                    raced.written.extend([text] if which < 3 else [])
+    return raced
+
+
+def check_chains(memory: AgentMemory, results: list[Raced]) -> None:
+    """Check that all texts are in some version, that every state but the first has a predecessor, and the makers.
+
+    A rename by a copy shows a state under two names for a moment, so a state may have ended twice, under each of them.
+    """
+    of_paths = {path: {each.id: each for each in memory.versions(path)} for path in PATHS}
+    texts = {
+        each.id: memory.read(path) if each.ended_by is None else memory.read_version(path, each.id)
+        for path, versions in of_paths.items()
+        for each in versions.values()
+    }
+    kept = {line for text in texts.values() for line in text.splitlines(keepends=True)}
+    written = {text for each in results for text in each.written}
+    assert written <= kept <= written | {text for each in results for text in each.unknown}
+    for versions in of_paths.values():
+        for state in versions.values():
+            assert state.previous is None or state.previous in texts
+            if before := versions.get(state.previous or ""):
+                assert (before.number, before.ended_by) == (state.number - 1, state.made_by)
+            assert state.made_by
+            if state.made_by.operation in ("write", "edit"):
+                assert any(f"p{line}".startswith(f"{state.made_by.actor}:") for line in texts[state.id].splitlines())
+
+
+def in_threads(count: int, root: Root, rounds: int) -> list[Raced]:
+    barrier = threading.Barrier(count)
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(lambda number: race(number, barrier, root, rounds), range(count)))
+
+
+@pytest.mark.parametrize("root", ATOMIC, indirect=True)
+def test_racing_writers_lose_no_state(root: Root, request: pytest.FixtureRequest, pytestconfig: pytest.Config) -> None:
+    writers, rounds = (16, 100) if pytestconfig.getoption("--long") else (4, 16)
+    if request.node.callspec.params["root"] == "seaweedfs":
+        writers, rounds = 8, 25
+    memory = opened(root)
+    memory.write("first", "x")
+    if root.url.startswith("memory:"):
+        check_chains(memory, in_threads(writers, root, rounds))
+    else:
+        check_chains(memory, in_processes(writers, race, root, rounds))
+
+
+def test_racing_processes_lose_no_state_on_a_network_that_fails(
+    ministack: S3Server, pytestconfig: pytest.Config
+) -> None:
+    root = Root(ministack.new_url(), ministack.options)
+    memory = opened(root)
+    memory.write("first", "x")
+    processes, rounds = (8, 40) if pytestconfig.getoption("--long") else (3, 10)
+    with Proxy(ministack.endpoint) as proxy:
+        proxy.choose = at_random(SHARE, 1, FAULTS)
+        check_chains(memory, in_processes(processes, race, Root(root.url, ministack.through(proxy)), rounds))

@@ -1,0 +1,178 @@
+"""Versions are listed, read, compared and restored."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from agent_memory import (
+    AgentMemory,
+    AgentMemoryFileNotFoundError,
+    AsyncAgentMemory,
+    Operation,
+    OperationDenied,
+    Versions,
+    hookimpl,
+)
+from agent_memory.core.versions.record import Name, Record, records_of
+from agent_memory.runtime.run import step
+from agent_memory.testing.recording import RecordingPlugin
+from tests.core.versions.helpers import ON, contents, digest, opened, operations, records
+from tests.support.servers import Root
+
+
+def test_a_version_is_restored_as_a_new_one(memory: AgentMemory) -> None:
+    memory.write("a", "good")
+    memory.write("a", "bad")
+    good = memory.versions("a")[1]
+    result = memory.restore("a", good.id)
+    assert (result.path, result.size, result.sha256) == ("a", 4, digest("good"))
+    assert contents(memory, "a") == ["good", "bad", "good"]
+    assert operations(memory.versions("a"))[:2] == [("restore", None), ("write", "restore")]
+    memory.delete("a")
+    memory.restore("a", good.id)
+    assert memory.read("a") == "good"
+
+
+def test_plugins_see_a_restored_content_and_may_refuse_it(root: Root) -> None:
+    class Guard:
+        @hookimpl
+        def agent_memory_check_content(self, operation: Operation, content: bytes) -> None:
+            if operation.kind == "restore" and b"bad" in content:
+                raise OperationDenied("refused")
+
+    seen = RecordingPlugin()
+    memory = opened(root, plugins=[Guard(), seen])
+    for text in ("bad", "fine", "last"):
+        memory.write("a", text)
+    _, fine, bad = memory.versions("a")
+    with pytest.raises(OperationDenied):
+        memory.restore("a", bad.id)
+    memory.restore("a", fine.id)
+    assert contents(memory, "a") == ["bad", "fine", "last", "fine"]
+    assert {"versions", "restore", "read_version"} <= {operation.kind for operation, _ in seen.after}
+
+
+def test_each_call_is_one_operation_and_a_read_only_view_only_reads(root: Root) -> None:
+    seen = RecordingPlugin()
+    memory = opened(root, plugins=[seen], actor="ann")
+    memory.write("a", "one\n")
+    memory.write("a", "two\n")
+    one = memory.versions("a")[1].id
+    calls: dict[str, tuple[Callable[[AgentMemory], object], list[str]]] = {
+        "versions": (lambda m: m.versions("a"), ["versions"]),
+        "read_version": (lambda m: m.read_version("a", one), ["read_version"]),
+        "read_version_bytes": (lambda m: m.read_version_bytes("a", one), ["read_version"]),
+        "diff": (lambda m: m.diff("a", one), ["read_version", "read"]),
+        "versions of all files": (lambda m: m.versions(), ["versions"]),
+        "restore": (lambda m: m.restore("a", one), ["restore"]),
+        "redact": (lambda m: m.redact("a", one, reason="x"), ["redact"]),
+        "keep_versions": (lambda m: m.keep_versions(ON), ["set_versions"]),
+        "prune_versions": (lambda m: m.prune_versions(), ["prune"]),
+    }
+    for name, (call, kinds) in calls.items():
+        seen.before.clear()
+        seen.after.clear()
+        call(memory)
+        assert [operation for operation, _ in seen.after] == seen.before
+        assert [(operation.kind, operation.actor) for operation in seen.before] == [(kind, "ann") for kind in kinds]
+        assert {outcome.status for _, outcome in seen.after} == {"ok"}
+        if name in ("restore", "redact", "keep_versions", "prune_versions"):
+            with pytest.raises(OperationDenied, match="read-only"):
+                call(memory.read_only())
+        else:
+            call(memory.read_only())
+    assert memory.read("a") == "one\n"
+
+
+def test_differences_are_shown_line_by_line(memory: AgentMemory) -> None:
+    memory.write("a", "one\ntwo\n")
+    memory.write("a", "one\n2")
+    memory.write("a", "one\n3\n")
+    _, second, first = memory.versions("a")
+    assert memory.diff("a", first.id, second.id) == (
+        f"--- a@{first.id}\n+++ a@{second.id}\n@@ -1,2 +1,2 @@\n one\n-two\n+2\n\\ No newline at end of file\n"
+    )
+    assert memory.diff("a", first.id).endswith("\n one\n-two\n+3\n")
+    assert memory.diff("a", first.id, first.id) == ""
+    memory.write("a", "one\x1e1\u2028\n")
+    assert memory.diff("a", memory.versions("a")[1].id).endswith("\n-one\n-3\n+one\x1e1\u2028\n")
+
+
+def test_an_unknown_version_is_not_found(memory: AgentMemory, root: Root) -> None:
+    memory.write("a", "x")
+    memory.write("b", "x")
+    memory.write("b", "y")
+    for version in ("0" * 16, "", "../x", memory.versions("b")[1].id):
+        for call in (memory.read_version, memory.restore, memory.diff):
+            with pytest.raises(AgentMemoryFileNotFoundError, match="no version"):
+                call("a", version)
+    with pytest.raises(AgentMemoryFileNotFoundError, match="this store keeps none"):
+        opened(Root(f"{root.url}-other", root.options), None).read_version("a", "0" * 16)
+    assert memory.read("a") == "x"
+
+
+@pytest.mark.asyncio
+async def test_the_async_twin_has_the_same_calls(root: Root) -> None:
+    memory = AsyncAgentMemory.open(root.url, storage_options=root.options, versions=ON)
+    await memory.write("a", "one\n")
+    await memory.write("a", "two\n")
+    newest, oldest = await memory.versions("a")
+    assert await memory.versions("a", limit=1) == (newest,)
+    assert (await memory.read_version("a", oldest.id), await memory.read_version_bytes("a", oldest.id)) == (
+        "one\n",
+        b"one\n",
+    )
+    assert (await memory.diff("a", oldest.id)).endswith("-one\n+two\n")
+    await memory.restore("a", oldest.id)
+    assert await memory.read("a") == "one\n"
+    await asyncio.gather(*(memory.edit("a", lambda text: text + "+") for _ in range(8)))
+    assert [each.size for each in await memory.versions("a")] == [12, 11, 10, 9, 8, 7, 6, 5, 4, 4, 4]
+    assert await memory.prune_versions() == 0
+    await memory.keep_versions(None)
+    await memory.write("a", "three")
+    assert len(await memory.versions("a")) == 11
+
+
+@pytest.mark.parametrize("root", ["local", "memory", pytest.param("ministack", marks=pytest.mark.long)], indirect=True)
+def test_the_newest_of_many_versions_need_one_listing_and_no_other_record(
+    root: Root, pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = 10_000 if pytestconfig.getoption("--long") else 1_100
+    memory = opened(root, Versions(keep=20_000))
+    memory.write("a", "0")
+    memory.write("a", "1")
+    backend: Any = memory._tree.backend
+    directory = records_of(None)
+    first = directory.join(records(root)[0].path)
+    name = Name.parse(first.name)
+    assert name
+
+    async def copy_record() -> None:
+        data = (await memory._run.call(backend.read, first)).data
+        record = Record.parse(first, data)
+        for number in range(1, count):
+            copied = replace(record, id=f"{number:016x}", number=number)
+            await memory._run.call(backend.write, first.parent.join(copied.name), b"0" + copied.trailer())
+
+    step(copy_record())
+    counts: Counter[str] = Counter()
+    for verb in ("list", "read"):
+        monkeypatch.setattr(backend, verb, _counting(counts, verb, getattr(backend, verb)))
+    found = memory.versions("a", limit=20)
+    assert [each.number for each in found[1:]] == list(range(count - 1, count - 20, -1))
+    assert counts["list"] == 1
+    assert counts["read"] <= 19 + 2, "the records that are returned, the settings, and the present file"
+
+
+def _counting(counts: Counter[str], name: str, verb: Callable[..., Any]) -> Callable[..., Any]:
+    def counted(*args: Any, **options: Any) -> Any:
+        counts[name] += 1
+        return verb(*args, **options)
+
+    return counted

@@ -1,0 +1,225 @@
+"""Redaction erases the content of one earlier version everywhere in the store, and says what it left."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_memory import (
+    AgentMemory,
+    AgentMemoryFileNotFoundError,
+    AgentMemoryService,
+    AsyncAgentMemory,
+    ConflictError,
+    InvalidContentError,
+    OperationDenied,
+    UnsupportedOperationError,
+    Versions,
+    WriteError,
+)
+from agent_memory.audit import log_at, verify
+from agent_memory.core.versions.record import records_of
+from agent_memory.plugins.audit import AuditPlugin
+from agent_memory.registry import open_backend
+from agent_memory.runtime.run import step
+from tests.core.versions.helpers import ON, contents, opened, records
+from tests.support.places import Place, guessable, in_a_versioned_bucket, on_disk
+from tests.support.servers import Root
+
+SECRET = "sk-12345678"
+
+
+@pytest.fixture(params=["on_disk", "in_a_versioned_bucket"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    if request.param == "on_disk":
+        return on_disk(tmp_path / "root")
+    return in_a_versioned_bucket(request.getfixturevalue("ministack"))
+
+
+def test_a_tombstone_stays_in_the_place_of_the_content(memory: AgentMemory) -> None:
+    for text in ("first", SECRET, "third"):
+        memory.write("a", text)
+    third, secret, first = memory.versions("a")
+    before = time.time()
+    result = memory.acting_as("admin", "call-1").redact("a", secret.id, reason="a key")
+    assert (result.path, result.version, result.still_in) == ("a", secret.id, ())
+    found = memory.versions("a")
+    assert found[0] == third
+    assert found[2] == first
+    tombstone = found[1]
+    assert tombstone._replace(redacted_by=None, reason=None) == secret._replace(size=0)
+    assert tombstone.redacted_by
+    assert tombstone.redacted_by[:3] == ("redact", "admin", "call-1")
+    assert before <= tombstone.redacted_by.time <= time.time()
+    assert tombstone.reason == "a key"
+    assert memory.versions() == found[1:]
+    for call in (memory.read_version, memory.restore, memory.diff):
+        with pytest.raises(AgentMemoryFileNotFoundError, match="was redacted"):
+            call("a", secret.id)
+    with pytest.raises(AgentMemoryFileNotFoundError, match="was redacted"):
+        memory.redact("a", secret.id, reason="again")
+    assert memory.read("a") == "third"
+    assert memory.undo(since=0.0, dry_run=True).left[0].reason == "the version before was redacted"
+
+
+def test_nothing_below_the_root_has_the_content_or_a_digest_of_it(place: Place) -> None:
+    with (
+        AuditPlugin(place.url, required=True, storage_options=place.options) as audit,
+        AgentMemoryService(
+            place.url, storage_options=place.options, plugins=[audit], versions=ON, actor="ann"
+        ) as service,
+    ):
+        bob = service.agent("bob")
+        bob.write("first.md", "before\n")
+        bob.write("first.md", SECRET, idempotency_key="k1")
+        bob.rename("first.md", "second.md")
+        bob.edit("second.md", lambda _: "after\n")
+        bob.append("second.md", "more\n")
+        service.write_memory_file("eve", "b.md", "eve's own")
+        assert guessable(place.contents(), SECRET.encode()) != []
+        secret = bob.versions("second.md")[1]
+        assert bob.read_version("second.md", secret.id) == SECRET
+        assert bob.redact("second.md", secret.id, reason="a key").still_in == ()
+        assert guessable(place.contents(), SECRET.encode()) == []
+        assert guessable(place.contents(), b"eve's own") != []
+        assert contents_without(bob, "second.md", secret.id) == ["before\n", "after\nmore\n"]
+        bob.write("second.md", "anew\n")
+    verdict = verify(log_at(place.url, place.options))
+    assert {finding.kind for finding in verdict.findings} == {"unanchored"}
+    log = log_at(place.url, place.options)
+    lines = b"".join(block for part in log.parts() for block in log.blocks(part)).splitlines()
+    receipt = next(record for line in lines if (record := json.loads(line)).get("operation") == "redact")
+    assert (receipt["actor"], receipt["path"], receipt["outcome"], receipt["salt"]) == (
+        "ann",
+        "second.md",
+        "ok",
+        "destroyed",
+    )
+
+
+def contents_without(memory: AgentMemory, path: str, version: str) -> list[str]:
+    found = [each for each in memory.versions(path) if each.id != version]
+    return [memory.read(path) if not each.ended_by else memory.read_version(path, each.id) for each in found][::-1]
+
+
+def test_where_the_content_still_is_is_told(place: Place) -> None:
+    with AgentMemory.open(place.url, storage_options=place.options, versions=ON) as memory:
+        memory.write("a", SECRET)
+        memory.write("a", f"with {SECRET} inside")
+        memory.write("a", "without")
+        memory.write("a", "appended ")
+        memory.append("a", SECRET)
+        memory.copy("a", "copied")
+        present, without, inside, secret = memory.versions("a")
+        assert [each.id for each in memory.redact("a", secret.id, reason="x").still_in] == [present.id, inside.id]
+        assert memory.redact("a", inside.id, reason="x").still_in == ()
+        memory.write("a", "clean")
+        assert memory.redact("a", present.id, reason="x").still_in == ()
+        assert memory.read("copied") == f"appended {SECRET}"
+        memory.delete("copied")
+        memory.redact("copied", memory.versions("copied")[0].id, reason="x")
+        assert guessable(place.contents(), SECRET.encode()) == []
+        assert [each.id for each in memory.versions("a") if not each.redacted_by][1:] == [without.id]
+
+
+def test_a_version_that_was_kept_twice_is_erased_twice(memory: AgentMemory, root: Root) -> None:
+    memory.write("a", SECRET)
+    memory.write("a", "two")
+    version = memory.versions("a")[1]
+    backend: Any = memory._tree.backend
+    name = records_of(None).join(records(root)[0].path)
+
+    async def double() -> None:
+        snapshot = await memory._run.call(backend.read, name)
+        await memory._run.call(backend.write, records_of(None).join(name.path[:-8] + "0" * 8), snapshot.data)
+
+    step(double())
+    assert len(records(root)) == 2
+    memory.redact("a", version.id, reason="x")
+    assert len(records(root)) == 1
+    assert memory.versions("a")[1].redacted_by
+
+
+def test_the_present_file_is_not_redacted(memory: AgentMemory) -> None:
+    memory.write("a", SECRET)
+    with pytest.raises(ConflictError, match="replace or delete its content first"):
+        memory.redact("a", memory.versions("a")[0].id, reason="x")
+    assert memory.read("a") == SECRET
+
+
+@pytest.mark.parametrize("reason", ["", "x" * 501, "a\nb", None, b"x"])
+def test_a_bad_reason_is_refused(memory: AgentMemory, reason: Any) -> None:
+    memory.write("a", "1")
+    memory.write("a", "2")
+    with pytest.raises(InvalidContentError, match="reason must be"):
+        memory.redact("a", memory.versions("a")[1].id, reason=reason)
+    assert contents(memory, "a") == ["1", "2"]
+
+
+def test_an_unknown_version_and_a_read_only_view_are_refused(memory: AgentMemory, root: Root) -> None:
+    memory.write("a", "1")
+    memory.write("a", "2")
+    with pytest.raises(AgentMemoryFileNotFoundError, match="no version"):
+        memory.redact("a", "0" * 16, reason="x")
+    with pytest.raises(OperationDenied, match="read-only"):
+        memory.read_only().redact("a", memory.versions("a")[1].id, reason="x")
+    with pytest.raises(AgentMemoryFileNotFoundError, match="keeps none"):
+        opened(Root(f"{root.url}-other", root.options), None).redact("a", "0" * 16, reason="x")
+    assert contents(memory, "a") == ["1", "2"]
+
+
+def test_a_part_that_is_refused_leaves_no_tombstone(memory: AgentMemory, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory.write("a", SECRET)
+    memory.write("a", "two")
+    version = memory.versions("a")[1]
+    backend: Any = memory._tree.backend
+
+    def refuse(*_: object) -> None:
+        raise WriteError("not permitted")
+
+    for verb in ("erase_earlier", "erase"):
+        with monkeypatch.context() as patched:
+            patched.setattr(backend, verb, refuse)
+            with pytest.raises(WriteError):
+                memory.redact("a", version.id, reason="x")
+        assert memory.versions("a")[1] == version
+
+
+def test_a_large_content_is_found_where_another_version_begins_with_it(root: Root) -> None:
+    backend: Any = open_backend(root.url, root.options)
+    backend.max_bytes, backend.part_bytes = 6_000_000, 5 << 20
+    memory = AgentMemory.open(backend, versions=ON)
+    first, other = (bytes([number]) * 11_000_000 for number in (1, 2))
+    memory.write_blocks("a", [first], len(first))
+    memory.write_blocks("a", [first + b"end"], len(first) + 3)
+    memory.write_blocks("a", [other], len(other))
+    present, longer, shorter = memory.versions("a")
+    assert [each.id for each in memory.redact("a", shorter.id, reason="x").still_in] == [longer.id]
+    assert memory.redact("a", longer.id, reason="x").still_in == ()
+    assert memory.versions("a")[0] == present
+
+
+@pytest.mark.asyncio
+async def test_the_async_twin_redacts_too(root: Root) -> None:
+    memory = AsyncAgentMemory.open(root.url, storage_options=root.options, versions=Versions())
+    await memory.write("a", SECRET)
+    await memory.write("a", "two")
+    secret = (await memory.versions("a"))[1]
+    assert (await memory.redact("a", secret.id, reason="x")).version == secret.id
+    assert (await memory.versions("a"))[1].reason == "x"
+
+
+def test_a_storage_that_may_keep_copies_redacts_nothing(tmp_path: Path) -> None:
+    with AgentMemory.open(tmp_path / "root", versions=ON) as memory:
+        memory.write("a", "1")
+        memory.write("a", "2")
+        version = memory.versions("a")[1].id
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("agent_memory.core.versions.redacting.erases", lambda _: False)
+            with pytest.raises(UnsupportedOperationError, match="keeps nothing"):
+                memory.redact("a", version, reason="x")
+        assert contents(memory, "a") == ["1", "2"]

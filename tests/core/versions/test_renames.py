@@ -1,0 +1,67 @@
+"""Histories follow a file under its names."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from agent_memory import (
+    AgentMemory,
+)
+from tests.core.versions.helpers import contents, opened, operations
+from tests.support.servers import Root
+
+
+def test_a_deleted_name_that_is_used_again_has_a_new_history(memory: AgentMemory) -> None:
+    memory.write("a", "first")
+    memory.delete("a")
+    time.sleep(0.002)
+    memory.create("a", "second")
+    memory.write("a", "third")
+    assert contents(memory, "a") == ["first", "second", "third"]
+    assert [(each.number, each.previous is None) for each in memory.versions("a")] == [(1, False), (0, True), (0, True)]
+
+
+@pytest.mark.parametrize("moved", ["a/f.md", "a"], ids=["file", "directory"])
+def test_a_history_stays_with_a_file_that_gets_another_name(memory: AgentMemory, moved: str) -> None:
+    memory.write("a/f.md", "one")
+    memory.write("a/f.md", "two")
+    memory.rename(moved, "b/g.md" if moved == "a/f.md" else "b")
+    name = "b/g.md" if moved == "a/f.md" else "b/f.md"
+    assert operations(memory.versions(name)) == [("write", None), ("write", "write")]
+    memory.write(name, "three")
+    memory.rename(name, "c.md")
+    memory.delete("c.md")
+    assert contents(memory, "c.md") == ["one", "two", "three"]
+    assert [each.path for each in memory.versions("c.md")] == ["c.md", name, "a/f.md"]
+    assert [each.number for each in memory.versions("c.md")] == [2, 1, 0]
+
+
+def test_a_history_does_not_go_to_a_file_that_takes_the_old_name(memory: AgentMemory) -> None:
+    memory.write("a", "one")
+    memory.delete("a")
+    memory.write("a", "other")
+    memory.write("a", "moved")
+    memory.rename("a", "b")
+    memory.write("a", "new")
+    assert contents(memory, "b") == ["other", "moved"]
+    assert contents(memory, "a")[-1] == "new"
+
+
+def test_a_copy_begins_a_history(memory: AgentMemory) -> None:
+    memory.write("a", "one")
+    memory.write("a", "two")
+    memory.copy("a", "b")
+    assert operations(memory.versions("b")) == [("copy", None)]
+    assert memory.versions("b")[0].id != memory.versions("a")[0].id
+
+
+def test_the_maker_of_a_file_from_before_stays_unknown_after_a_rename(root: Root) -> None:
+    with opened(root, None) as old:
+        old.write("a", "from before")
+    memory = opened(root)
+    memory.rename("a", "b")
+    assert [each.made_by for each in memory.versions("b")] == [None]
+    memory.write("b", "ours")
+    assert operations(memory.versions("b")) == [("write", None), (None, "write")]

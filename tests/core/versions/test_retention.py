@@ -1,0 +1,117 @@
+"""Which versions go: by the limits, and by forgetting."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from agent_memory import (
+    AgentMemory,
+    Entry,
+    Versions,
+)
+from agent_memory.backend import Key
+from agent_memory.core.versions.origin import Origin
+from agent_memory.core.versions.record import LAST_BYTES, Name
+from agent_memory.core.versions.retention import expired
+from tests.core.versions.helpers import contents, opened, records
+from tests.support.servers import Root
+
+
+def test_forgotten_files_have_no_versions(memory: AgentMemory, root: Root) -> None:
+    for path in ("a", "d/b", "d/c"):
+        memory.write(path, "one")
+        memory.write(path, "two")
+    memory.rename("d/b", "e")
+    memory.write("e", "x" * LAST_BYTES)
+    memory.write("e", "three")
+    memory.forget("d")
+    assert contents(memory, "e") == ["two", "x" * LAST_BYTES, "three"]
+    memory.forget("e")
+    assert memory.versions("d/c") == memory.versions("e") == ()
+    assert contents(memory, "a") == ["one", "two"]
+    memory.forget("")
+    assert records(root) == []
+
+
+def listed(*ages: float, size: int = 10, path: str = "f") -> list[Entry]:
+    """Records of one file, newest first, that ended so many seconds ago."""
+    origin, found = Origin.first(None, 0, b""), []
+    for age in reversed(ages):
+        name = Name(origin.history, origin.number, origin.id, "0" * 8)
+        found.append(Entry(Key.internal("versions/-").join(f"{path}/{name}"), size, 1e9 - age))
+        origin = origin.next(None, 0, b"")
+    return found[::-1]
+
+
+@pytest.mark.parametrize(
+    ("ages", "limits", "kept"),
+    [
+        ([4000, 5000, 6000], {}, 3),
+        ([4000, 5000, 6000], {"keep": 2}, 2),
+        ([4000, 5000, 6000], {"keep": 1}, 1),
+        ([10, 20, 30, 4000], {"keep": 1}, 3),
+        ([10 * 86400, 20 * 86400, 31 * 86400], {}, 2),
+        ([40 * 86400, 50 * 86400], {}, 1),
+        ([4000, 5000, 6000], {"max_bytes": 30}, 2),
+        ([4000, 5000, 6000], {"max_bytes": 1}, 1),
+        ([10, 20, 6000], {"max_bytes": 1}, 2),
+        ([4000], {"max_bytes": 1, "keep": 1, "days": 0.01}, 1),
+    ],
+)
+def test_the_limits_keep_the_newest_and_the_young(ages: list[float], limits: dict[str, Any], kept: int) -> None:
+    entries = listed(*ages)
+    gone = expired([*entries, *listed(1, path="other")], Versions(**limits), 1e9)
+    assert [entry for entry in entries if entry not in gone] == entries[:kept]
+    assert not set(gone) - set(entries)
+
+
+def test_a_call_prunes_all_and_a_change_a_few(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = opened(root, Versions(keep=2))
+    for number in range(8):
+        memory.write("a", f"{number}")
+    assert memory.prune_versions() == 0
+    now = time.time
+    monkeypatch.setattr("agent_memory.core.operation.time.time", lambda: now() + 4000)
+    later = opened(root, Versions(keep=2))
+    later.write("a", "8")
+    assert len(later.versions("a")) == 7
+    assert later.prune_versions() == 4
+    assert contents(later, "a") == ["6", "7", "8"]
+    assert later.prune_versions() == 0
+
+
+def test_a_call_deletes_the_leftovers_of_changes_that_were_not_made(
+    memory: AgentMemory, root: Root, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory.write("a", "one")
+    memory.write("a", "two")
+    memory.write("b", "one")
+    memory.append("b", "+")
+    with monkeypatch.context() as patched:
+        backend: Any = memory._tree.backend
+        patched.setattr(backend, "write_with_origin", _interrupted_in_files(backend.write_with_origin))
+        for path in ("a", "b"):
+            with pytest.raises(KeyboardInterrupt):
+                memory.write(path, "never")
+    memory.acting_as("bob").delete("b")  # a second record of the same state
+    assert len(records(root)) == 4
+    assert memory.prune_versions() == 0
+    assert len(records(root)) == 4, "they are young: their changes may be under way"
+    now = time.time
+    monkeypatch.setattr("agent_memory.core.operation.time.time", lambda: now() + 4000)
+    assert memory.prune_versions() == 0
+    assert len(records(root)) == 2
+    assert (contents(memory, "a"), contents(memory, "b")) == (["one", "two"], ["one+"])
+
+
+def _interrupted_in_files(write: Callable[..., Any]) -> Callable[..., Any]:
+    def interrupted(key: Key, *rest: object) -> Any:
+        if key.path in ("a", "b"):
+            raise KeyboardInterrupt
+        return write(key, *rest)
+
+    return interrupted

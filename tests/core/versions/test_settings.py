@@ -1,0 +1,106 @@
+"""The setting in the store is followed by every process, and refused where it cannot be kept."""
+
+from __future__ import annotations
+
+import errno
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_memory import (
+    AgentMemory,
+    FileVersion,
+    ReadError,
+    UnsupportedOperationError,
+    Versions,
+)
+from agent_memory.core.versions.settings import FOLLOW_SECONDS, SETTINGS
+from agent_memory.runtime.run import step
+from tests.core.versions.helpers import ON, contents, opened
+from tests.support.servers import Root, S3Server
+
+
+def test_a_process_that_was_not_told_keeps_versions(root: Root) -> None:
+    opened(root).write("a", "one")
+    with opened(root, None) as other:
+        other.write("a", "two")
+        other.delete("a")
+    assert contents(opened(root, None), "a") == ["one", "two"]
+
+
+def test_turned_off_nothing_more_is_kept_and_what_was_kept_stays(root: Root) -> None:
+    memory = opened(root, None)
+    assert memory.versions("a") == ()
+    memory.keep_versions(replace(ON, keep=7))
+    memory.write("a", "one")
+    memory.write("a", "two")
+    memory.keep_versions(None)
+    memory.write("a", "three")
+    assert [memory.read_version("a", each.id) for each in memory.versions("a")[1:]] == ["one"]
+    memory.keep_versions(ON)
+    memory.write("a", "four")
+    assert contents(memory, "a") == ["one", "three", "four"]
+
+
+def test_a_process_follows_the_settings_within_a_minute(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = opened(root, None)
+    memory.write("a", "one")
+    opened(root, None).keep_versions(ON)
+    now = time.monotonic
+    monkeypatch.setattr("time.monotonic", lambda: now() + FOLLOW_SECONDS)
+    memory.write("a", "two")
+    assert contents(memory, "a") == ["one", "two"]
+
+
+def test_damaged_settings_refuse_changes_and_keep_the_file(root: Root) -> None:
+    memory = opened(root)
+    memory.write("a", "one")
+    other = opened(root, None)
+    backend: Any = other._tree.backend
+
+    async def damage() -> None:
+        await other._run.call(backend.write, SETTINGS, b"{}")
+
+    step(damage())
+    with pytest.raises(ReadError, match="settings of versions are damaged"):
+        other.write("a", "two")
+    assert other.read("a") == "one"
+
+
+@pytest.mark.parametrize(
+    "limits", [{"keep": 0}, {"keep": 1.5}, {"days": -1}, {"days": float("inf")}, {"max_bytes": True}]
+)
+def test_a_limit_that_is_no_positive_number_is_refused(limits: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="must be a positive number"):
+        Versions(**limits)
+
+
+def test_a_backend_without_conditional_changes_keeps_no_versions(ministack: S3Server, tmp_path: Path) -> None:
+    server = ministack.by("obstore")
+    for root in (Root(server.new_url(), server.options), Root(f"simplecache::file://{tmp_path}", {})):
+        with pytest.raises(UnsupportedOperationError, match=r"keeps versions|no conditional"):
+            opened(root).write("a", "x")
+        memory = opened(root, None)
+        with pytest.raises(UnsupportedOperationError):
+            memory.keep_versions(ON)
+        memory.write("a", "x")
+        assert memory.versions("a") == (FileVersion("", "a", None, None, 1, None, 0),)
+
+
+def test_a_disk_without_extended_attributes_keeps_no_versions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOTSUP, "not supported")
+
+    memory = AgentMemory.open(tmp_path / "root")
+    memory.write("a", "one")
+    monkeypatch.setattr("os.setxattr", refuse)
+    for versioned in (memory, AgentMemory.open(tmp_path / "root", versions=ON)):
+        with pytest.raises(UnsupportedOperationError, match="no extended attributes"):
+            versioned.keep_versions(ON)
+    with pytest.raises(UnsupportedOperationError):
+        AgentMemory.open(tmp_path / "root", versions=ON).write("a", "two")
+    memory.write("a", "three")
+    assert memory.versions("a") == (FileVersion("", "a", None, None, 5, None, 0),)

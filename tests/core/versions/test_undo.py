@@ -1,0 +1,448 @@
+"""Undo takes back what one actor did, file by file, and never another actor's change."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_memory import (
+    AgentMemory,
+    AgentMemoryError,
+    AsyncAgentMemory,
+    Left,
+    Operation,
+    OperationDenied,
+    Undone,
+    UndoResult,
+    hookimpl,
+)
+from agent_memory.plugins.audit import AuditPlugin
+from agent_memory.testing.recording import RecordingPlugin
+from tests.core.versions.helpers import ON, contents, opened
+from tests.support.servers import Root
+
+
+@pytest.fixture
+def ann(memory: AgentMemory) -> AgentMemory:
+    return memory.acting_as("ann", "call-a")
+
+
+@pytest.fixture
+def bob(memory: AgentMemory) -> AgentMemory:
+    return memory.acting_as("bob", "call-b")
+
+
+def files(memory: AgentMemory) -> dict[str, str]:
+    return {entry.path: memory.read(entry.path) for entry in memory.list()}
+
+
+def steps(result: UndoResult) -> list[tuple[str, str]]:
+    return [(step.action, step.path) for step in result.done]
+
+
+Setup = Callable[[AgentMemory, AgentMemory], object]
+
+
+def several(*changes: Callable[[], object]) -> None:
+    for change in changes:
+        change()
+
+
+UNDONE: dict[str, tuple[Setup, list[tuple[str, str]]]] = {
+    "a replacement": (lambda a, b: several(lambda: a.write("f", "1"), lambda: b.write("f", "2")), [("restore", "f")]),
+    "several replacements": (
+        lambda a, b: several(lambda: a.write("f", "1"), lambda: b.write("f", "2"), lambda: b.edit("f", lambda _: "3")),
+        [("restore", "f")],
+    ),
+    "a creation": (lambda a, b: several(lambda: a.write("f", "1"), lambda: b.write("g", "2")), [("delete", "g")]),
+    "a copy": (lambda a, b: several(lambda: a.write("f", "1"), lambda: b.copy("f", "g")), [("delete", "g")]),
+    "a deletion": (lambda a, b: several(lambda: a.write("f", "1"), lambda: b.delete("f")), [("restore", "f")]),
+    "a deletion of a directory": (
+        lambda a, b: several(lambda: a.write("d/f", "1"), lambda: a.write("d/g", "2"), lambda: b.delete_tree("d")),
+        [("restore", "d/f"), ("restore", "d/g")],
+    ),
+    "a deletion and a new file": (
+        lambda a, b: several(lambda: a.write("f", "1"), lambda: b.delete("f"), lambda: b.write("f", "2")),
+        [("restore", "f")],
+    ),
+    "a rename": (lambda a, b: several(lambda: a.write("f", "1"), lambda: b.rename("f", "d/g")), [("rename", "d/g")]),
+    "a rename and a replacement": (
+        lambda a, b: several(lambda: a.write("f", "1"), lambda: b.rename("f", "g"), lambda: b.write("g", "2")),
+        [("restore", "g"), ("rename", "g")],
+    ),
+    "a restoration": (
+        lambda a, b: several(
+            lambda: a.write("f", "1"), lambda: a.write("f", "2"), lambda: b.restore("f", a.versions("f")[1].id)
+        ),
+        [("restore", "f")],
+    ),
+    "nothing of it": (lambda a, b: several(lambda: a.write("f", "1"), lambda: b.read("f")), []),
+    "a file that came and went": (
+        lambda a, b: several(lambda: a.write("f", "1"), lambda: b.write("g", "2"), lambda: b.delete("g")),
+        [],
+    ),
+    "a change that was taken back": (
+        lambda a, b: several(
+            lambda: a.write("f", "1"), lambda: b.write("f", "2"), lambda: b.restore("f", a.versions("f")[1].id)
+        ),
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize("what", UNDONE)
+def test_the_changes_of_an_actor_are_taken_back(
+    memory: AgentMemory, ann: AgentMemory, bob: AgentMemory, what: str
+) -> None:
+    change, expected = UNDONE[what]
+    change(ann, RememberingActor(bob, memory))  # type: ignore[arg-type]  # it has the methods that are called
+    before = RememberingActor.before
+    planned = memory.undo(actor="bob", dry_run=True)
+    assert steps(planned) == expected
+    assert planned.left == ()
+    for selection in ({"tool_call_id": "call-b"}, {"actor": "bob", "tool_call_id": "call-b"}):
+        assert memory.undo(**selection, dry_run=True) == planned  # type: ignore[arg-type]
+    result = memory.undo(actor="bob")
+    assert result == planned
+    assert files(memory) == before
+    assert memory.undo(actor="bob", dry_run=True).done == ()
+
+
+class RememberingActor:
+    """An actor that remembers the files as they were before its first change."""
+
+    before: dict[str, str]
+
+    def __init__(self, view: AgentMemory, memory: AgentMemory) -> None:
+        self._view = view
+        self._memory = memory
+        self._seen = False
+
+    def __getattr__(self, name: str) -> Any:
+        if not self._seen:
+            self._seen = True
+            RememberingActor.before = files(self._memory)
+        return getattr(self._view, name)
+
+
+LEFT: dict[str, tuple[Setup, list[Left]]] = {
+    "a file that another actor changed": (
+        lambda a, b: several(lambda: b.write("f", "1"), lambda: a.write("f", "2")),
+        [Left("f", "changed since by 'ann'")],
+    ),
+    "a file that another actor deleted": (
+        lambda a, b: several(lambda: b.write("f", "1"), lambda: a.delete("f")),
+        [Left("f", "changed since by 'ann'")],
+    ),
+    "a name that another actor used again": (
+        lambda a, b: several(lambda: a.write("f", "1"), lambda: b.delete("f"), lambda: a.write("f", "2")),
+        [Left("f", "changed since by 'ann'")],
+    ),
+    "a renamed file that another actor changed": (
+        lambda a, b: several(lambda: a.write("f", "1"), lambda: b.rename("f", "g"), lambda: a.write("g", "2")),
+        [Left("g", "renamed from 'f', and changed since by 'ann'")],
+    ),
+    "an appended file": (
+        lambda a, b: several(lambda: b.write("f", "1"), lambda: a.append("f", "2")),
+        [Left("f", "something was appended, and without an audit log nothing tells by which actor")],
+    ),
+}
+
+
+@pytest.mark.parametrize("what", LEFT)
+def test_the_change_of_another_actor_is_left(
+    memory: AgentMemory, ann: AgentMemory, bob: AgentMemory, what: str
+) -> None:
+    change, left = LEFT[what]
+    change(ann, bob)
+    before = files(memory)
+    assert memory.undo(actor="bob") == UndoResult((), tuple(left))
+    assert files(memory) == before
+
+
+def test_an_earlier_name_that_is_taken_is_told(memory: AgentMemory, ann: AgentMemory, bob: AgentMemory) -> None:
+    ann.write("f", "1")
+    bob.rename("f", "g")
+    ann.write("f", "other")
+    assert memory.undo(actor="bob") == UndoResult((), (Left("g", "'f' is taken"),))
+
+
+def test_a_renamed_directory_is_told_or_its_files_move(
+    memory: AgentMemory, ann: AgentMemory, bob: AgentMemory, root: Root
+) -> None:
+    ann.write("d/f", "1")
+    bob.rename("d", "e")
+    result = memory.undo(actor="bob")
+    if root.url.startswith("s3:"):
+        assert steps(result) == [("rename", "e/f")]
+        assert files(memory) == {"d/f": "1"}
+    else:
+        assert result == UndoResult((), (Left("e", "a directory that was renamed from 'd'"),))
+
+
+def test_only_operations_since_a_time_are_taken_back(memory: AgentMemory, bob: AgentMemory) -> None:
+    bob.write("f", "1")
+    time.sleep(0.01)
+    since = time.time()
+    bob.write("f", "2")
+    memory.write("g", "3")
+    assert steps(memory.undo(actor="bob", since=since)) == [("restore", "f")]
+    assert files(memory) == {"f": "1", "g": "3"}
+    assert steps(memory.undo(since=since)) == [("delete", "g")]
+
+
+def test_a_view_undoes_only_its_own_files(memory: AgentMemory, bob: AgentMemory) -> None:
+    bob.write("d/f", "1")
+    bob.write("g", "1")
+    assert memory.subtree("d").undo(actor="bob") == UndoResult((Undone("f", "delete"),), ())
+    assert files(memory) == {"g": "1"}
+
+
+@pytest.mark.parametrize(
+    ("selection", "error"),
+    [
+        ({}, ValueError),
+        ({"actor": 1}, TypeError),
+        ({"tool_call_id": b"x"}, TypeError),
+        ({"since": float("nan")}, ValueError),
+        ({"since": True}, ValueError),
+        ({"since": "today"}, ValueError),
+    ],
+)
+def test_a_selection_of_nothing_or_of_another_type_is_refused(
+    memory: AgentMemory, selection: dict[str, Any], error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        memory.undo(**selection)
+
+
+def test_versions_that_are_off_are_undone_too(memory: AgentMemory, ann: AgentMemory, bob: AgentMemory) -> None:
+    for path in ("f", "g"):
+        ann.write(path, "1")
+    bob.write("f", "2")
+    bob.delete("g")
+    bob.write("h", "new")
+    memory.keep_versions(None)
+    assert steps(memory.undo(actor="bob")) == [("restore", "f"), ("restore", "g"), ("delete", "h")]
+    assert files(memory) == {"f": "1", "g": "1"}
+
+
+def test_a_store_without_versions_has_nothing_to_undo(root: Root) -> None:
+    memory = opened(root, None, actor="bob")
+    memory.write("f", "1")
+    assert memory.undo(actor="bob") == UndoResult((), ())
+
+
+def test_guards_see_each_step_and_may_refuse_it(root: Root) -> None:
+    class Guard:
+        @hookimpl
+        def agent_memory_before_operation(self, operation: Operation) -> None:
+            if operation.actor == "admin" and operation.path == "kept":
+                raise OperationDenied("not this one")
+
+    seen = RecordingPlugin()
+    memory = opened(root, plugins=[Guard(), seen])
+    memory.acting_as("ann").write("f", "1")
+    for path in ("f", "kept", "new"):
+        memory.acting_as("bob").write(path, "2")
+    seen.after.clear()
+    result = memory.acting_as("admin").undo(actor="bob")
+    assert result == UndoResult((result.done[0], Undone("new", "delete")), (Left("kept", "refused: not this one"),))
+    kinds = [(operation.kind, operation.path, outcome.status) for operation, outcome in seen.after]
+    assert kinds == [
+        ("versions", "", "ok"), ("restore", "f", "ok"), ("delete", "kept", "denied"), ("delete", "new", "ok"),
+    ]  # fmt: skip
+    assert memory.versions("f")[0].made_by == ("restore", "admin", None, seen.after[1][0].time)
+    with pytest.raises(OperationDenied, match="read-only"):
+        raise_first(memory.read_only().undo(actor="admin"))
+
+
+def raise_first(result: UndoResult) -> None:
+    raise OperationDenied(result.left[0].reason)
+
+
+def test_a_file_that_changes_during_the_undo_is_left(
+    memory: AgentMemory, ann: AgentMemory, bob: AgentMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ann.write("f", "1")
+    bob.write("f", "2")
+    bob.write("g", "new")
+    planned = type(memory._tree).plan_undo
+
+    async def late(*args: Any) -> Any:
+        plan = await planned(*args)
+        with opened_again(memory) as other:
+            other.write("f", "3")
+            other.append("g", "+")
+        return plan
+
+    monkeypatch.setattr(type(memory._tree), "plan_undo", late)
+    result = memory.undo(actor="bob")
+    assert result == UndoResult((), (Left("f", "changed during the undo"), Left("g", "changed during the undo")))
+    assert files(memory) == {"f": "3", "g": "new+"}
+
+
+class opened_again:  # noqa: N801 - a context manager
+    """Another actor on the same store; the store stays open."""
+
+    def __init__(self, memory: AgentMemory) -> None:
+        self._memory = memory.acting_as("carl")
+
+    def __enter__(self) -> AgentMemory:
+        return self._memory
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+@pytest.mark.asyncio
+async def test_the_async_twin_undoes_too(root: Root, tmp_path: Path) -> None:
+    with AuditPlugin(tmp_path / "audit.jsonl") as audit:
+        memory = AsyncAgentMemory.open(root.url, storage_options=root.options, versions=ON, plugins=[audit])
+        ann, bob = memory.acting_as("ann"), memory.acting_as("bob")
+        await ann.append("log", "1\n")
+        await bob.append("log", "2\n")
+        await ann.append("log", "3\n")
+        audit.flush()
+        result = await memory.undo(actor="bob", audit=tmp_path / "audit.jsonl")
+        assert result == UndoResult((Undone("log", "cut"),), ())
+        assert await memory.read("log") == "1\n3\n"
+
+
+@pytest.fixture
+def audited(root: Root, tmp_path: Path) -> Iterator[tuple[AgentMemory, AuditPlugin, Path]]:
+    log = tmp_path / "audit" / "audit.jsonl"
+    with AuditPlugin(log) as audit:
+        yield opened(root, plugins=[audit]), audit, log
+
+
+def test_an_audit_log_tells_which_appends_are_taken_out(audited: tuple[AgentMemory, AuditPlugin, Path]) -> None:
+    memory, audit, log = audited
+    ann, bob = memory.acting_as("ann"), memory.acting_as("bob")
+    for actor, text in ((ann, "a1"), (bob, "b1"), (bob, "b2"), (ann, "a2"), (bob, "b1")):
+        actor.append("log", text, separator="\n")
+    bob.append("by bob", "b1\n")
+    ann.append("by bob", "a1\n")
+    bob.append("only bob", "b1\n")
+    bob.append("only bob", "b2\n")
+    ann.write("replaced", "1")
+    bob.write("replaced", "2")
+    bob.append("replaced", "+")
+    bob.write("left", "1")
+    ann.append("left", "+")
+    audit.flush()
+    result = memory.undo(actor="bob", audit=log)
+    assert files(memory) == {"log": "a1\na2", "by bob": "a1\n", "replaced": "1", "left": "1+"}
+    assert steps(result) == [("cut", "by bob"), ("cut", "log"), ("delete", "only bob"), ("restore", "replaced")]
+    assert result.left == (Left("left", "changed since by 'ann'"),)
+
+
+def test_appends_that_no_digest_proves_are_left(audited: tuple[AgentMemory, AuditPlugin, Path], root: Root) -> None:
+    memory, audit, log = audited
+    memory.acting_as("bob").append("log", "b\n")
+    with opened(root, None) as other:
+        other.append("log", "of a program without a log\n")
+    memory.acting_as("bob").append("log", "b\n")
+    audit.flush()
+    not_told = Left("log", "something was appended, and the audit log does not tell by which actor")
+    assert memory.undo(actor="bob", audit=log, dry_run=True).left[0].path == "log"
+    memory.acting_as("ann").write("own", "x")
+    memory.acting_as("bob").append("own", "b\n")
+    audit.flush()
+    assert steps(memory.undo(actor="bob", audit=log, dry_run=True)) == [("cut", "own")]
+    memory.forget("own")  # destroys the salt
+    memory.acting_as("ann").write("own", "x")
+    memory.acting_as("bob").append("own", "b\n")
+    memory.forget("nothing")
+    audit.flush()
+    assert not_told._replace(path="own") in memory.undo(actor="bob", audit=log).left
+    assert memory.read("own") == "xb\n"
+
+
+ACTORS = ("ann", "bob", "carl")
+
+
+def test_undo_of_one_of_three_actors_agrees_with_a_model(
+    audited: tuple[AgentMemory, AuditPlugin, Path], pytestconfig: pytest.Config
+) -> None:
+    """Each file is changed by random operations; the model undoes by its own record of all states."""
+    memory, audit, log = audited
+    seed = random.randrange(1 << 30)
+    chosen = random.Random(seed)
+    model = Model()
+    ends = time.monotonic() + (30 if pytestconfig.getoption("--long") else 2)
+    number = 0
+    while time.monotonic() < ends:
+        number += 1
+        actor, path = chosen.choice(ACTORS), chosen.choice("abcdefgh") + str(number // 40)
+        text = f"{number} {actor}\n" if chosen.random() < 0.8 else "same\n"
+        view = memory.acting_as(actor)
+        match chosen.randrange(5):
+            case 0 | 1:
+                view.write(path, text)
+                model.replace(path, actor, text)
+            case 2 | 3:
+                view.append(path, text)
+                model.append(path, actor, text)
+            case _:
+                with suppress(AgentMemoryError):
+                    view.delete(path)
+                    model.replace(path, actor, None)
+    audit.flush()
+    expected, left = model.undone("bob")
+    result = memory.undo(actor="bob", audit=log)
+    assert {each.path for each in result.left} == left, f"seed {seed}"
+    assert files(memory) == expected, f"seed {seed}"
+
+
+class Model:
+    """The states of each file: the actor that made it, the text as it was made, and each append with its actor."""
+
+    def __init__(self) -> None:
+        self._states: dict[str, list[tuple[str, str | None, list[tuple[str, str]]]]] = {}
+
+    def replace(self, path: str, actor: str, text: str | None) -> None:
+        self._states.setdefault(path, []).append((actor, text, []))
+
+    def append(self, path: str, actor: str, text: str) -> None:
+        states = self._states.setdefault(path, [])
+        if not states or states[-1][1] is None:
+            states.append((actor, "", [(actor, text)]))
+        else:
+            states[-1][2].append((actor, text))
+
+    def undone(self, actor: str) -> tuple[dict[str, str], set[str]]:
+        """The files after an undo, and the files that are left."""
+        found: dict[str, str | None] = {}
+        left: set[str] = set()
+        for path, states in self._states.items():
+            maker, text, appended = states[-1]
+            of_others = "".join(part for by, part in appended if by != actor)
+            is_taken_out = len(of_others) != sum(len(part) for _, part in appended)
+            found[path] = _text(states[-1])
+            before = next((_text(state) for state in reversed(states) if state[0] != actor), None)
+            is_over_others = bool(of_others and (text or before is not None))
+            if is_over_others if maker == actor else any(each[0] == actor for each in states):
+                left.add(path)
+            elif maker == actor and not of_others:
+                found[path] = before
+            elif text is not None and is_taken_out:
+                found[path] = text + of_others
+        return {path: text for path, text in found.items() if text is not None}, left
+
+
+def _text(state: tuple[str, str | None, list[tuple[str, str]]]) -> str | None:
+    return None if state[1] is None else state[1] + "".join(text for _, text in state[2])
+
+
+def test_an_undo_can_be_undone(memory: AgentMemory, ann: AgentMemory, bob: AgentMemory) -> None:
+    ann.write("f", "1")
+    bob.write("f", "2")
+    memory.acting_as("admin").undo(actor="bob")
+    memory.undo(actor="admin")
+    assert contents(memory, "f") == ["1", "2", "1", "2"]
