@@ -58,7 +58,9 @@ class Hooks(Uncopied):
             _method(plugin, "send_checkpoints_to")(self.checkpoint)
         with _guard:
             for plugin in self._plugins:
-                _users.setdefault(id(plugin), WeakSet()).add(self)
+                users = _users.setdefault(id(plugin), WeakSet())
+                users.add(self)
+                _users[id(plugin)] = users  # see `_guard`: its last user may have been closed meanwhile
 
     def register_backends(self, register: Callable[[str, BackendFactory], None]) -> None:
         """Let the plugins add backends."""
@@ -154,7 +156,7 @@ class Hooks(Uncopied):
 
 _users: dict[int, WeakSet[Hooks]] = {}
 """The open services of each plugin, by `id()`, because a plugin need not be hashable."""
-_guard = threading.Lock()
+_guard = threading.RLock()  # reentrant: the garbage collector may close a service in a thread that opens another one
 
 
 def _nothing(*_: object) -> bool:

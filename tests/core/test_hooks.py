@@ -11,6 +11,7 @@ import inspect
 import logging
 import threading
 import types
+import weakref
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from dataclasses import dataclass, replace
@@ -56,6 +57,7 @@ from agent_memory.backend import (
     Version,
     WriteWhen,
 )
+from agent_memory.core import hooks
 from agent_memory.core.hooks import Hooks
 from agent_memory.key import Key
 from agent_memory.plugins.limits import LimitsPlugin
@@ -1383,3 +1385,20 @@ def test_a_failure_in_flush_is_logged_and_the_service_closes(caplog: pytest.LogC
     assert record.getMessage() == "the plugin 'Buffered' failed in flush()"
     assert record.exc_info
     assert str(record.exc_info[1]) == "the disk is full"
+
+
+def test_a_service_that_is_collected_while_another_one_opens_blocks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    other = AgentMemory.open("memory://")
+
+    class Collecting(weakref.WeakSet[Hooks]):
+        """A set whose creation makes the garbage collector run the finaliser of another service."""
+
+        def __init__(self) -> None:
+            other.close()
+            super().__init__()
+
+    monkeypatch.setattr(hooks, "WeakSet", Collecting)
+    opening = threading.Thread(target=AgentMemory.open, args=("memory://",), daemon=True)
+    opening.start()
+    opening.join(10)
+    assert not opening.is_alive()
