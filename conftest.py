@@ -30,6 +30,7 @@ from xdist.scheduler import LoadScopeScheduling
 from agent_memory.testing import FunctionalContract
 from tests.faults.building import NO_COMPILER
 from tests.support.ceph import cluster
+from tests.support.places import Place, in_a_versioned_bucket, on_disk
 from tests.support.servers import KEY, ROOTS, SECRET, Root, S3Server, free_port
 
 pytest_plugins = ["pytester"]
@@ -123,6 +124,14 @@ def root(request: pytest.FixtureRequest, tmp_path: Path) -> Root:
         return Root(f"memory://{tmp_path.name}-{os.getpid()}", {})
     server: S3Server = request.getfixturevalue(name)
     return Root(server.new_url(), server.options)
+
+
+@pytest.fixture(params=["on_disk", "in_a_versioned_bucket"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    """A root with its audit log, on disk and on S3, with every stored byte."""
+    if request.param == "on_disk":
+        return on_disk(tmp_path / "root")
+    return in_a_versioned_bucket(request.getfixturevalue("ministack"))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -25,7 +25,7 @@ class Row(NamedTuple):
 
 def rows(old: str, new: str) -> Iterator[list[Row]]:
     """Yield the groups of lines in which two texts differ, with three equal lines around."""
-    before, after = _lines(old), _lines(new)
+    before, after = lines_of(old), lines_of(new)
     for group in SequenceMatcher(None, before, after, autojunk=False).get_grouped_opcodes(_LINES_AROUND):
         found: list[Row] = []
         for kind, start, end, new_start, new_end in group:
@@ -35,8 +35,8 @@ def rows(old: str, new: str) -> Iterator[list[Row]]:
         yield found
 
 
-def _lines(text: str) -> list[str]:
-    """The lines of a text, which end with a line feed."""
+def lines_of(text: str) -> list[str]:
+    """The lines of a text, without their line feeds."""
     return text.removesuffix("\n").split("\n") if text else []
 
 

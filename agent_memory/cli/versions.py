@@ -10,7 +10,7 @@ from agent_memory.cli.files import show_written
 from agent_memory.cli.output import counted, moment, note, printable, show_json
 from agent_memory.cli.paths import memory_path
 from agent_memory.cli.settings import Access, Command, Settings, pass_settings
-from agent_memory.cli.side_by_side import show_side_by_side
+from agent_memory.cli.side_by_side import lines_of, show_side_by_side
 from agent_memory.core.versions.origin import MadeBy
 from agent_memory.core.versions.settings import Versions
 from agent_memory.core.versions.states import FileVersion
@@ -83,7 +83,7 @@ def diff(settings: Settings, path: str, old: str, new: str | None, side_by_side:
     if settings.json:
         show_json({"path": path, "old": old, "new": new, "diff": text})
         return
-    for line in text.removesuffix("\n").split("\n") if text else ():
+    for line in lines_of(text):
         click.secho(printable(line), fg=_colour(line))
 
 
@@ -130,17 +130,8 @@ def _turn(settings: Settings, limits: Versions | None) -> None:
 
 
 def _document(version: FileVersion) -> dict[str, Any]:
-    return {
-        **version._asdict(),
-        **{
-            name: by and by._asdict()
-            for name, by in (
-                ("made_by", version.made_by),
-                ("ended_by", version.ended_by),
-                ("redacted_by", version.redacted_by),
-            )
-        },
-    }
+    facts = version._asdict().items()
+    return {name: fact._asdict() if isinstance(fact, MadeBy) else fact for name, fact in facts}
 
 
 def _line(version: FileVersion, path: str) -> str:

@@ -60,7 +60,7 @@ class Hooks(Uncopied):
             for plugin in self._plugins:
                 users = _users.setdefault(id(plugin), WeakSet())
                 users.add(self)
-                _users[id(plugin)] = users  # see `_guard`: its last user may have been closed meanwhile
+                _users[id(plugin)] = users  # the collector may have removed it: see `_guard`
 
     def register_backends(self, register: Callable[[str, BackendFactory], None]) -> None:
         """Let the plugins add backends."""

@@ -28,16 +28,9 @@ from agent_memory.key import Key
 from agent_memory.plugins.audit import AuditPlugin
 from agent_memory_fsspec import FsspecBackend
 from agent_memory_local import LocalBackend
-from tests.support.places import Place, guessable, in_a_versioned_bucket, on_disk
+from tests.support.places import Place, guessable
 
 SECRET = "1234567890"
-
-
-@pytest.fixture(params=["on_disk", "in_a_versioned_bucket"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    if request.param == "on_disk":
-        return on_disk(tmp_path / "root")
-    return in_a_versioned_bucket(request.getfixturevalue("ministack"))
 
 
 @pytest.mark.parametrize(("path", "renamed"), [("", True), ("", False), ("a.md", False), ("a.md", True)])

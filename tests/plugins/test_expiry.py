@@ -1,4 +1,4 @@
-"""Files expire by pattern: seen by hooks, kept as versions, and never if they changed meanwhile or are pinned."""
+"""`ExpiryPlugin` deletes old files with hooks and versions; a pinned file and a file that changed stay."""
 
 from __future__ import annotations
 

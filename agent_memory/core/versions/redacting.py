@@ -114,7 +114,7 @@ class _Search:
                 if await is_in(self._range(name, version.size), version.size):
                     found.append(version)
             except AgentMemoryFileNotFoundError:
-                continue  # deleted meanwhile
+                continue  # another process deleted it
         return tuple(found)
 
     def _range(self, name: Key, size: int) -> ReadRange:

@@ -136,10 +136,11 @@ class Plan:
     async def _plan(self, path: str) -> None:
         present = self._files.get(path)
         target = self._target(path)
-        if present and present.origin and await self._plan_appended(present, present.origin, target):
+        whole = await self._whole(present) if present and (target or self._may_be_appended(present)) else None
+        if present and present.origin and self._plan_appended(present, present.origin, target, whole):
             return
         if target:
-            await self._plan_target(path, present, target)
+            await self._plan_target(path, present, target, whole)
         if present and present.origin and not (target and target.before is None):
             self._plan_rename(present, present.origin)
 
@@ -175,33 +176,28 @@ class Plan:
             yield _Change(last.ended_by, states[0]) if last.next is None else _Change(None, None, is_known=False)
             yield from _chain(last.made_by, last.previous, states[1:])
 
-    async def _plan_target(self, path: str, present: _Present | None, target: _Change) -> None:
-        version = await self._expected(present) if present else None
+    async def _plan_target(self, path: str, present: _Present | None, target: _Change, whole: Snapshot | None) -> None:
+        version = whole.version if whole else present and present.version  # local disk takes that of a whole read
         if target.before is None:
             if present:
                 self.steps.append(Step(Undone(path, "delete"), version))
             return
-        if present and present.size == target.before.record.size and await self._is_equal(present, target.before):
+        is_as_large = whole is not None and whole.size == target.before.record.size
+        if whole and is_as_large and whole.data == await self._histories.content_of(target.before):
             return
         self.steps.append(Step(Undone(path, "restore", target.before.record.id), version))
 
-    async def _is_equal(self, present: _Present, before: Kept) -> bool:
-        whole = await self._whole(present)
-        return whole is not None and whole.data == await self._histories.content_of(before)
-
-    async def _plan_appended(self, present: _Present, origin: Origin, target: _Change | None) -> bool:
+    def _plan_appended(self, present: _Present, origin: Origin, target: _Change | None, whole: Snapshot | None) -> bool:
         """Plan for what was appended to the present state; return whether the file needs no other step.
 
         Raises:
             _LeftError: it has appends that are not to be undone, over a state that is.
         """
-        appended = present.size - origin.size
-        if not target and (appended == 0 or not self._may_be_appended(present)):
+        if not target and not self._may_be_appended(present):
             return False
-        whole = await self._whole(present)
         if whole is not None and not origin.is_of(whole.data):
             raise _LeftError(_BY_ANOTHER_PROGRAM)
-        if appended == 0:
+        if present.size == origin.size:
             return False
         if self._appends is None or whole is None:
             raise _LeftError(_NO_LOG if self._appends is None else _NOT_IN_LOG)
@@ -224,6 +220,8 @@ class Plan:
 
     def _may_be_appended(self, present: _Present) -> bool:
         """Whether an operation that is to be undone may have appended to a file."""
+        if present.origin is None or present.size == present.origin.size:
+            return False
         since = self._selection.since
         return since is None or present.modified + _SKEW_SECONDS >= since
 
@@ -233,11 +231,6 @@ class Plan:
             return await self._run.call(self._store.read, present.key, None, None, present.version)
         except FileTooLargeError:
             return None
-
-    async def _expected(self, present: _Present) -> Version:
-        """The version of the state that was found, for a condition; local disk takes only that of a whole read."""
-        whole = await self._whole(present)
-        return present.version if whole is None else whole.version
 
     def _plan_rename(self, present: _Present, origin: Origin) -> None:
         path = present.key.path

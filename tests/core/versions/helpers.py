@@ -50,3 +50,10 @@ def records(root: Root) -> list[Key]:
             return await run.call(backend.list, records_of(None))
 
         return [entry.key for entry in step(listed()).entries]
+
+
+def opened_with_small_calls(root: Root) -> AgentMemory:
+    """A memory that keeps versions, with calls of at most 6 MB."""
+    backend: Any = open_backend(root.url, root.options)
+    backend.max_bytes, backend.part_bytes = 6_000_000, 5 << 20
+    return AgentMemory.open(backend, versions=ON)

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from agent_memory import AgentMemory, FileTooLargeError
-from agent_memory.registry import open_backend
-from tests.core.versions.helpers import ON
+from tests.core.versions.helpers import opened_with_small_calls
 from tests.support.servers import ATOMIC, Root
 
 pytestmark = pytest.mark.parametrize("root", ATOMIC, indirect=True)  # moto cannot append to a large file
 
 
 def test_content_larger_than_one_call_is_kept(root: Root) -> None:
-    backend: Any = open_backend(root.url, root.options)
-    backend.max_bytes, backend.part_bytes = 6_000_000, 5 << 20
-    memory = AgentMemory.open(backend, versions=ON)
+    memory = opened_with_small_calls(root)
     first, second = (bytes([number]) * 11_000_000 for number in (1, 2))
     memory.write_blocks("a", [first], len(first))
     memory.append("a", "end")
@@ -31,9 +26,7 @@ def test_content_larger_than_one_call_is_kept(root: Root) -> None:
 
 
 def test_a_large_file_is_copied_and_moved_whole_and_not_edited(root: Root) -> None:
-    backend: Any = open_backend(root.url, root.options)
-    backend.max_bytes, backend.part_bytes = 6_000_000, 5 << 20
-    memory = AgentMemory.open(backend, versions=ON)
+    memory = opened_with_small_calls(root)
     content = b"large\n" * 2_000_000
     memory.write_blocks("a", [content], len(content))
     memory.copy("a", "copied")

@@ -24,20 +24,12 @@ from agent_memory import (
 from agent_memory.audit import log_at, verify
 from agent_memory.core.versions.record import records_of
 from agent_memory.plugins.audit import AuditPlugin
-from agent_memory.registry import open_backend
 from agent_memory.runtime.run import step
-from tests.core.versions.helpers import ON, contents, opened, records
-from tests.support.places import Place, guessable, in_a_versioned_bucket, on_disk
+from tests.core.versions.helpers import ON, contents, opened, opened_with_small_calls, records
+from tests.support.places import Place, guessable
 from tests.support.servers import Root
 
 SECRET = "sk-12345678"
-
-
-@pytest.fixture(params=["on_disk", "in_a_versioned_bucket"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    if request.param == "on_disk":
-        return on_disk(tmp_path / "root")
-    return in_a_versioned_bucket(request.getfixturevalue("ministack"))
 
 
 def test_a_tombstone_stays_in_the_place_of_the_content(memory: AgentMemory) -> None:
@@ -190,9 +182,7 @@ def test_a_part_that_is_refused_leaves_no_tombstone(memory: AgentMemory, monkeyp
 
 
 def test_a_large_content_is_found_where_another_version_begins_with_it(root: Root) -> None:
-    backend: Any = open_backend(root.url, root.options)
-    backend.max_bytes, backend.part_bytes = 6_000_000, 5 << 20
-    memory = AgentMemory.open(backend, versions=ON)
+    memory = opened_with_small_calls(root)
     first, other = (bytes([number]) * 11_000_000 for number in (1, 2))
     memory.write_blocks("a", [first], len(first))
     memory.write_blocks("a", [first + b"end"], len(first) + 3)
