@@ -10,7 +10,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, Literal, TypeAlias
 
-from agent_memory import AgentMemory, AgentMemoryError, AgentMemoryFileNotFoundError, OutcomeUnknownError
+from agent_memory import (
+    AgentMemory,
+    AgentMemoryError,
+    AgentMemoryFileNotFoundError,
+    OutcomeUnknownError,
+    Versions,
+)
 from tests.object_store.proxy import FAULTS, Chooser, Fault, Proxy
 from tests.support.servers import S3Server
 
@@ -23,13 +29,18 @@ WRONG = ("hangs", "lost", "twice", "foreign")
 
 @dataclass(frozen=True)
 class Operation:
-    """An operation, with the tree's files before it and after it took effect once."""
+    """An operation, with the tree's files before it and after it took effect once.
+
+    Given `earlier`, the store keeps versions. It has the contents of the earlier versions of ``d/a.md``, oldest first,
+    before the operation and after it.
+    """
 
     name: str
     call: Callable[[AgentMemory], object]
     before: Files
     after: Files
     prepare: Callable[[AgentMemory], object] | None = None
+    earlier: tuple[tuple[str, ...], tuple[str, ...]] | None = None
 
 
 @dataclass(frozen=True)
@@ -106,17 +117,42 @@ OPERATIONS = (
     ),
     Operation("delete", lambda m: m.delete("d/a.md"), _HAVE, {}),
     Operation("rename", lambda m: m.rename("d/a.md", "d/b.md"), _HAVE, {"d/b.md": OLD}),
+    Operation("write, versions", lambda m: m.write("d/a.md", NEW), _HAVE, {"d/a.md": NEW}, earlier=((), (OLD,))),
+    Operation(
+        "edit, versions",
+        lambda m: m.edit("d/a.md", lambda text: text + NEW),
+        _HAVE,
+        {"d/a.md": OLD + NEW},
+        earlier=((), (OLD,)),
+    ),
+    Operation("append, versions", lambda m: m.append("d/a.md", NEW), _HAVE, {"d/a.md": OLD + NEW}, earlier=((), ())),
+    Operation("delete, versions", lambda m: m.delete("d/a.md"), _HAVE, {}, earlier=((), (OLD,))),
+    Operation(
+        "restore, versions",
+        lambda m: m.restore("d/a.md", m.versions("d/a.md")[1].id),
+        {"d/a.md": NEW},
+        {"d/a.md": OLD},
+        lambda m: (m.write("d/a.md", OLD), m.write("d/a.md", NEW)),
+        earlier=((NEW, OLD), (NEW, OLD, NEW)),
+    ),
 )
 _NOT_BY_OBSTORE = {"rename", "create, in parts", "delete by edit"}
-ENGINES = {"s3fs": OPERATIONS, "obstore": [each for each in OPERATIONS if each.name not in _NOT_BY_OBSTORE]}
-"""The operations that each engine supports; obstore refuses conditional deletes, and has no multipart uploads."""
+ENGINES = {
+    "s3fs": OPERATIONS,
+    "obstore": [each for each in OPERATIONS if each.name not in _NOT_BY_OBSTORE and not each.earlier],
+}
+"""The operations that each engine supports; obstore has neither conditional deletes, versions nor multipart uploads."""
 
 
 @contextmanager
 def trial(operation: Operation, fault: Fault, always: bool, server: S3Server, seconds: float) -> Iterator[Trial]:
     """Prepare one operation. Calling the trial runs it and compares its result with the stored files."""
     url = server.new_url()
-    with AgentMemory.open(url, storage_options=server.options) as direct, Proxy(server.endpoint) as proxy:
+    versions = Versions() if operation.earlier else None
+    with (
+        AgentMemory.open(url, storage_options=server.options, versions=versions) as direct,
+        Proxy(server.endpoint) as proxy,
+    ):
         for path, text in operation.before.items():
             direct.write(path, text)
         options = server.through(proxy, read_timeout=1)
@@ -133,7 +169,10 @@ def trial(operation: Operation, fault: Fault, always: bool, server: S3Server, se
                     result = _result(partial(operation.call, memory))
                     took = time.monotonic() - began
                 proxy.choose = lambda _: None
-                return Cell(_judged(result, operation, _files(direct)), sum(requests.values()), took)
+                judged = _judged(result, operation, _files(direct))
+                if operation.earlier and judged == result:
+                    judged = _judged_versions(result, operation, direct)
+                return Cell(judged, sum(requests.values()), took)
 
             yield run
 
@@ -181,6 +220,14 @@ def _judged(result: str, operation: Operation, files: Files) -> str:
     else:
         kept = files == operation.before or (renamed_in_part and result != AgentMemoryFileNotFoundError.__name__)
     return result if kept else f"lost: {result}"
+
+
+def _judged_versions(result: str, operation: Operation, memory: AgentMemory) -> str:
+    assert operation.earlier
+    versions = memory.versions("d/a.md")
+    found = tuple(memory.read_version("d/a.md", each.id) for each in reversed(versions) if each.ended_by)
+    is_done = _files(memory) == operation.after
+    return result if found == operation.earlier[is_done] else f"lost: {result} with versions {found}"
 
 
 def page(cells: Cells) -> str:
