@@ -30,7 +30,7 @@ class ExpiryPlugin(Plugin, Uncopied):
     """Deletes files that did not change for longer than the time to live of their pattern.
 
     A change of an agent deletes at most two of the agent's expired files; a listing finds them, once an hour. A file
-    over the size of one call stays.
+    over the size of one call stays. A plugin belongs to one service.
 
     Args:
         rules: the days to live, by pattern: ``*``, ``?`` and ``[...]`` within a segment, as in `fnmatch`, and ``**``
@@ -57,8 +57,19 @@ class ExpiryPlugin(Plugin, Uncopied):
         _all.add(self)
 
     def use_memories(self, memory_of: Callable[[str | None], Any]) -> None:
-        """Use the memories of the service that was opened last."""
+        """Use the memories of a service, until it is closed.
+
+        Raises:
+            ValueError: the plugin is in use by another service.
+        """
+        if self._memory_of is not None:
+            raise ValueError("an ExpiryPlugin belongs to one service: give each its own")
         self._memory_of = memory_of
+
+    def close(self) -> None:
+        """Delete nothing more; the plugin may be given to another service."""
+        self._memory_of = None
+        self._listed, self._found = {}, {}
 
     def expired(self, memory: Any) -> tuple[Entry, ...]:
         """Return the files of an `agent_memory.AgentMemory` that are expired now; nothing is deleted."""

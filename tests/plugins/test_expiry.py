@@ -86,6 +86,21 @@ def test_each_change_deletes_at_most_two_and_hooks_and_versions_see_it(root: Pat
         assert sum(operation.kind == "list" and operation.actor == "expiry" for operation, _ in seen.after) == 1
 
 
+def test_a_plugin_belongs_to_one_service(root: Path, tmp_path: Path) -> None:
+    plugin = ExpiryPlugin(RULES, dry_run=False)
+    with (
+        AgentMemory.open(root, plugins=[plugin]),
+        pytest.raises(ValueError, match="belongs to one service"),
+        AgentMemory.open(tmp_path / "other", plugins=[plugin]),
+    ):
+        pass
+    with AgentMemory.open(tmp_path / "other", plugins=[plugin]) as memory:
+        memory.write("other", "1")
+        assert [entry.path for entry in memory.list()] == ["other"]
+    with AgentMemory.open(root) as memory:
+        assert len(memory.list()) == len(AGES)
+
+
 def test_a_guard_may_refuse_a_deletion(root: Path) -> None:
     class Guard:
         @hookimpl
