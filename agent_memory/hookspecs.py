@@ -69,7 +69,8 @@ class Outcome:
     the old content, only if the operation read it anyway. ``error`` is the error's ``kind``, None for a denied
     operation. ``files`` is the number of files of an operation on many; ``skipped`` is the number of names in storage
     that are not valid keys. ``replayed``: the operation changed nothing, because an earlier one with the same
-    idempotency key had made the change; then sizes, digests and ``version`` are None.
+    idempotency key had made the change; then sizes, digests and ``version`` are None. ``version_id`` is the id
+    (`FileVersion.id`) of the version that an append appended to, if the store keeps versions.
     """
 
     status: Literal["ok", "denied", "error", "unknown"]
@@ -83,6 +84,7 @@ class Outcome:
     skipped: int = 0
     error: str | None = None
     replayed: bool = False
+    version_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,12 +23,14 @@ def recorded_appends(log: str | os.PathLike[str] | LogLocation, agent: str | Non
     """
     location = log if isinstance(log, LogLocation) else log_at(log)
     try:
-        found: dict[str, list[RecordedAppend]] = defaultdict(list)
+        of_version: dict[str, list[RecordedAppend]] = defaultdict(list)
+        unversioned: dict[str, list[RecordedAppend]] = defaultdict(list)
         if digest_of := Salts(location).known_digests(agent):
             for record in _records(location):
                 if record.get("agent") == agent and (append := _append(record, digest_of)):
-                    found[record["path"]].append(append)
-        return found
+                    version = record.get("version")
+                    (of_version[version] if version else unversioned[record["path"]]).append(append)
+        return Appends(of_version, unversioned)
     finally:
         if location is not log:
             location.store.close()

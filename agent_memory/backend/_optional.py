@@ -213,7 +213,10 @@ class KeepsOrigins(Protocol):
     def append_with_origin(
         self, key: Key, data: bytes, separator: bytes, when: AppendWhen, origin: str
     ) -> Appended | Awaitable[Appended]:
-        """Append as `Appends.append`; the origin is that of a file which the append creates."""
+        """Append as `Appends.append`; the origin is that of a file which the append creates.
+
+        The result has the origin that the file has now; None if it has none, or if that is unknown.
+        """
         ...
 
     def write_in_parts_with_origin(self, key: Key, size: int, when: WriteWhen, origin: str) -> Parts | Awaitable[Parts]:

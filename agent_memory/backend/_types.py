@@ -97,10 +97,14 @@ class Page(NamedTuple):
 
 
 class Appended(NamedTuple):
-    """The result of an append: the file's new size in bytes, and its version if known without extra cost."""
+    """The result of an append: the file's new size in bytes, and its version if known without extra cost.
+
+    ``origin`` is the result of `KeepsOrigins.append_with_origin`; None otherwise.
+    """
 
     size: int
     version: Version | None = None
+    origin: str | None = None
 
 
 class DeletedTree(NamedTuple):

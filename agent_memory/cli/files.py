@@ -59,11 +59,12 @@ def content_argument(command: F) -> F:
 
 @click.command(cls=Command)
 @click.argument("path", type=memory_path)
+@click.option("--version", metavar="ID", help="An earlier version of the file, also of a deleted one.")
 @pass_settings
-def read(settings: Settings, path: str) -> None:
+def read(settings: Settings, path: str, version: str | None) -> None:
     """Print a file, byte for byte."""
     with settings.memory(Access.READ) as memory:
-        data = memory.read_bytes(path)
+        data = memory.read_bytes(path) if version is None else memory.read_version_bytes(path, version)
     if settings.json:
         show_json({"path": path, "size": len(data), "sha256": hashlib.sha256(data).hexdigest(), **_as_json(data)})
     else:

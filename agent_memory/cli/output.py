@@ -175,8 +175,8 @@ def progress(title: str, total: int) -> Iterator[Advance]:
 
 
 def moment(seconds: float) -> str:
-    """POSIX seconds as local time."""
-    return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%Y-%m-%d %H:%M")
+    """POSIX seconds as a time in UTC, which `undo --since` takes."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
 def iso_moment(seconds: float) -> str:

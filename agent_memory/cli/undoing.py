@@ -21,10 +21,25 @@ from agent_memory.key import Key
 from agent_memory.key.quoting import field
 
 
+class _Moment(click.ParamType[float]):
+    """A date or a time in ISO 8601, in UTC unless it has an offset; as POSIX seconds."""
+
+    name = "time"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, float):
+            return value
+        try:
+            moment = datetime.fromisoformat(str(value))
+        except ValueError:
+            self.fail(f"{value!r} is no time like 2026-03-01 or 2026-03-01 09:12:07Z", param, ctx)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
 @click.command(cls=Command)
 @click.option("--by", metavar="ACTOR", help="Only operations for this actor.")
 @click.option("--tool-call", metavar="ID", help="Only operations of this tool call.")
-@click.option("--since", type=click.DateTime(), help="Only operations from this time on, in UTC.")
+@click.option("--since", type=_Moment(), help="Only operations from this time on, in UTC.")
 @click.option("--dry-run", is_flag=True, help="Print the steps, and change nothing.")
 @log_option
 @pass_settings
@@ -32,7 +47,7 @@ def undo(
     settings: Settings,
     by: str | None,
     tool_call: str | None,
-    since: datetime | None,
+    since: float | None,
     dry_run: bool,
     target: str | None,
 ) -> None:
@@ -44,10 +59,9 @@ def undo(
     """
     if (by, tool_call, since) == (None, None, None):
         raise click.UsageError("give --by, --tool-call or --since: without one, undo would take back everything")
-    seconds = None if since is None else since.replace(tzinfo=UTC).timestamp()
     access = Access.READ if dry_run else Access.CHANGE
     with settings.memory(access) as memory, _log(settings, target) as log:
-        result = memory.undo(actor=by, tool_call_id=tool_call, since=seconds, audit=log, dry_run=dry_run)
+        result = memory.undo(actor=by, tool_call_id=tool_call, since=since, audit=log, dry_run=dry_run)
     _show_undone(settings, result, dry_run)
     if result.left or not result.done:
         raise click.exceptions.Exit(Exit.FAILED)
@@ -113,15 +127,17 @@ def _show_undone(settings: Settings, result: UndoResult, dry_run: bool) -> None:
 
 def _step(step: Undone) -> str:
     path = field(step.path)
+    cut = f"{step.cut_bytes:,} appended bytes"
     match step.action:
         case "restore":
-            return f"restored: {path} to version {step.version}"
+            name = f" as {field(step.new_path)}" if step.new_path else ""
+            return f"restored: {path} to version {step.version}{name}{f' without {cut}' if step.cut_bytes else ''}"
         case "rename":
             return f"renamed: {path} to {field(step.new_path or '')}"
         case "delete":
             return f"deleted: {path}"
         case "cut":
-            return f"freed of the appended text: {path}"
+            return f"cut: {path} by {cut}"
 
 
 def _show_redacted(settings: Settings, result: RedactResult) -> None:

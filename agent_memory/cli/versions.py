@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, replace
 from typing import Any
 
 import click
@@ -40,20 +41,25 @@ def versions(
     """List the versions of a file, newest first; or turn versions "on" or "off" for the whole store.
 
     Without PATH, list what was replaced or deleted last, in all files of --agent. When versions are on, each state of a
-    file that is replaced or deleted is kept, for all agents and all programs that use the store. A file that is named
-    "on" is ./on.
+    file that is replaced or deleted is kept, for all agents and all programs that use the store. "versions on" keeps
+    the limits that are not given; "versions status" prints them. A file that is named "on" is ./on.
     """
     given: dict[str, Any] = {
         name: value for name, value in (("keep", keep), ("days", days), ("max_bytes", most)) if value is not None
     }
     if path in ("on", "off"):
-        _turn(settings, Versions(**given) if path == "on" else None)
+        _turn(settings, given if path == "on" else None)
         return
     if given:
         raise click.UsageError('--keep, --days and --bytes go with "versions on"')
+    if path == "status":
+        with settings.memory(Access.READ) as memory:
+            _show_limits(settings, memory.version_limits())
+        return
     path = "" if path in (None, ".") else str(path)
     with settings.memory(Access.READ) as memory:
         found = memory.versions(path, limit=limit, after=after)
+        is_off = not any(each.ended_by for each in found) and memory.version_limits() is None
     if not found and after is None and path:
         raise AgentMemoryFileNotFoundError("there is no such file, and no version of it is kept", path=path)
     if settings.json:
@@ -63,6 +69,8 @@ def versions(
         click.echo(printable(_line(each, path)))
     if len(found) == limit:
         note(f"{counted(limit, 'version')}; --after {found[-1].id} shows the next ones")
+    elif is_off:
+        note('this store keeps no versions: "agent-memory versions on" turns them on')
     elif not found:
         note("no earlier versions")
 
@@ -118,11 +126,16 @@ def prune(settings: Settings) -> None:
         click.echo(f"pruned {counted(count, 'version')} of {settings.agent}")
 
 
-def _turn(settings: Settings, limits: Versions | None) -> None:
+def _turn(settings: Settings, given: dict[str, Any] | None) -> None:
     with settings.memory(Access.MAKE) as memory:
+        limits = None if given is None else replace(memory.version_limits() or Versions(), **given)
         memory.keep_versions(limits)
+    _show_limits(settings, limits)
+
+
+def _show_limits(settings: Settings, limits: Versions | None) -> None:
     if settings.json:
-        show_json({"versions": limits is not None})
+        show_json({"versions": limits is not None, **(asdict(limits) if limits else {})})
     elif limits is None:
         click.echo("versions are off: nothing more is kept, and what is kept stays")
     else:
@@ -137,7 +150,8 @@ def _document(version: FileVersion) -> dict[str, Any]:
 def _line(version: FileVersion, path: str) -> str:
     name = "" if version.path == path else f"  {'as ' if path else ''}{field(version.path)}"
     ended = f"  until {_by(version.ended_by)}" if version.ended_by else "  present"
-    size = "redacted" if version.redacted_by else f"{version.size:,}"
+    redacted = "redacted" if version.redacted_by else "redaction did not end"
+    size = redacted if version.reason is not None else f"{version.size:,}"
     return f"{version.id or '-':<16}  {size:>9}  {_by(version.made_by)}{ended}{name}"
 
 

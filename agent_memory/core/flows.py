@@ -64,6 +64,7 @@ class Effect:
     """The result of an operation; None if not known without extra cost. Sizes in bytes, digests hexadecimal SHA-256.
 
     ``before_sha256`` is the digest of the old content, if the operation read it; ``sha256`` of the written content.
+    ``version_id`` is the id of the version that an append appended to.
     ``replayed``: an earlier call with the same idempotency key had this result; this one changed nothing.
     """
 
@@ -71,6 +72,7 @@ class Effect:
     sha256: str | None = None
     before_sha256: str | None = None
     version: Version | None = None
+    version_id: str | None = None
     attempts: int = 1
     data: bytes = b""
     text: str = ""

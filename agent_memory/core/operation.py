@@ -336,6 +336,7 @@ def _succeeded(effect: Effect, duration: float) -> Outcome:
         attempts=effect.attempts,
         files=effect.files,
         skipped=effect.skipped,
+        version_id=effect.version_id,
     )
 
 

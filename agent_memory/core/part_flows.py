@@ -93,15 +93,18 @@ async def write(store: Backend, run: Run, key: Key, blocks: Blocks, when: WriteW
     return await filled(run, parts, blocks.size, fill)
 
 
-async def copy(store: Backend, run: Run, source: Key, target: Key) -> tuple[Effect, Callable[[], Version]]:
-    """Copy a file in parts to a free name; also return a function for the source's version.
+async def copy(
+    store: Backend, run: Run, source: Key, target: Key, size: int | None = None, when: WriteWhen = ABSENT
+) -> tuple[Effect, Callable[[], Version]]:
+    """Copy a file in parts, or its first ``size`` bytes; also return a function for the source's version.
 
     A concurrent append to the source is allowed: the copy has the bytes from before it.
     """
     _supporting(store, source)  # raises before anything is read
     reader = Reader(store, run, source)
     await reader.read(0, 0)
-    version, size = cast(Version, reader.version), reader.size
+    version = cast(Version, reader.version)
+    size = reader.size if size is None else size
 
     async def fill(parts: Parts) -> str | None:
         done = 0
@@ -117,7 +120,7 @@ async def copy(store: Backend, run: Run, source: Key, target: Key) -> tuple[Effe
             del data
         return digest.hexdigest() if digest else None
 
-    parts = await begun(store, run, target, size, ABSENT)
+    parts = await begun(store, run, target, size, when)
     return await filled(run, parts, size, fill), lambda: version
 
 

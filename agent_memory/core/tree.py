@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar, cast
@@ -22,7 +22,8 @@ from agent_memory.core.operation import Call, Content, Flow
 from agent_memory.core.precondition import ANY_STATE, Precondition
 from agent_memory.core.receipts import IdempotencyKey, Receipt
 from agent_memory.core.results import EditResult, TreeResult, WriteResult
-from agent_memory.core.versioned_tree import VersionedTree, forget_versions
+from agent_memory.core.versioned_tree import VersionedTree
+from agent_memory.core.versions.undo import Range
 from agent_memory.errors import (
     AgentMemoryFileNotFoundError,
     FileAlreadyExistsError,
@@ -293,8 +294,16 @@ class Tree(VersionedTree):
         path = without_top(found.path, self.top.path)
         return EditResult(path, effect.size or 0, effect.sha256 or "", bool(found.existed))
 
-    async def restore(self, run: Run, path: str, version: str, expected: WriteWhen = ANY) -> WriteResult:
-        return await self._write(run, "restore", path, self.restoring(version, expected))
+    async def restore(
+        self,
+        run: Run,
+        path: str,
+        version: str,
+        expected: WriteWhen = ANY,
+        cut: Sequence[Range] = (),
+        of: str | None = None,
+    ) -> WriteResult:
+        return await self._write(run, "restore", path, self.restoring(version, expected, cut, of))
 
     async def delete(
         self, run: Run, path: str, expected: Precondition = ANY_STATE, once: IdempotencyKey | None = None
@@ -314,7 +323,7 @@ class Tree(VersionedTree):
         async def flow(c: Call) -> Effect:
             effect = await tree_flows.forget(c.store, c.run, c.key)
             await forget_receipts(c)
-            await forget_versions(c)
+            await self.forget_versions(c)
             return effect
 
         return await self._remove(run, "forget", path, flow)

@@ -5,14 +5,15 @@ from __future__ import annotations
 from agent_memory.backend import ABSENT
 from agent_memory.core.precondition import ANY_STATE, Precondition
 from agent_memory.core.tree import Tree
+from agent_memory.core.versions.attribution import without
 from agent_memory.core.versions.undo import Appends, Left, Selection, Step, Undone, UndoResult
 from agent_memory.core.versions.undo_plan import CHANGED_MEANWHILE
 from agent_memory.errors import (
+    AgentMemoryError,
     AgentMemoryFileNotFoundError,
     ConflictError,
     FileAlreadyExistsError,
-    InvalidPathError,
-    OperationDenied,
+    OutcomeUnknownError,
     without_top,
 )
 from agent_memory.runtime.run import Run
@@ -46,19 +47,21 @@ async def _reason_to_leave(tree: Tree, run: Run, step: Step) -> str | None:
         return CHANGED_MEANWHILE
     except FileAlreadyExistsError:
         return CHANGED_MEANWHILE if step.undone.new_path is None else f"{step.undone.new_path!r} is taken"
-    except (OperationDenied, InvalidPathError) as error:
+    except OutcomeUnknownError:
+        return "it is unknown whether this step was made"
+    except AgentMemoryError as error:
         return f"refused: {error.args[0]}"
     return None
 
 
 async def _make(tree: Tree, run: Run, step: Step) -> None:
-    path, action, version, new_path = step.undone
+    path, action, version, new_path, _ = step.undone
     expected = ANY_STATE if step.expected is None else Precondition(version=step.expected)
     if action == "restore":
-        await tree.restore(run, path, version or "", step.expected or ABSENT)
+        await tree.restore(run, new_path or path, version or "", step.expected or ABSENT, step.cut, path)
     elif action == "rename":
         await tree.rename(run, path, new_path or "")
     elif action == "delete":
         await tree.delete(run, path, expected)
     else:
-        await tree.edit(run, path, lambda _key, _data: step.content, expected=expected)
+        await tree.edit(run, path, lambda _key, data: without(data, step.cut), expected=expected)

@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from typing import TypeVar
 
 from agent_memory.backend import ABSENT, WriteWhen
-from agent_memory.core import flows, tree_flows
+from agent_memory.core import flows, part_flows, tree_flows
 from agent_memory.core.flows import Effect
 from agent_memory.core.listed_part import checked_count
 from agent_memory.core.operation import Call, Flow, Scope
 from agent_memory.core.precondition import Precondition
-from agent_memory.core.versions.history import Histories, forget_records, present
+from agent_memory.core.versions.attribution import without
+from agent_memory.core.versions.forgetting import forget_records
+from agent_memory.core.versions.history import Histories, present
 from agent_memory.core.versions.origin import made_by
 from agent_memory.core.versions.recent import recent
 from agent_memory.core.versions.record import records_of
 from agent_memory.core.versions.redacting import RedactResult, checked_reason, redact
 from agent_memory.core.versions.retention import prune
 from agent_memory.core.versions.settings import Versions
-from agent_memory.core.versions.states import FileVersion
-from agent_memory.core.versions.undo import Appends, Selection
+from agent_memory.core.versions.states import FileVersion, Kept
+from agent_memory.core.versions.undo import Appends, Range, Selection
+from agent_memory.core.versions.undo_file import UndoContext
 from agent_memory.core.versions.undo_plan import Plan
-from agent_memory.errors import AgentMemoryFileNotFoundError, without_top
+from agent_memory.errors import AgentMemoryFileNotFoundError, FileTooLargeError, without_top
 from agent_memory.hookspecs import OperationKind
-from agent_memory.key import Key
+from agent_memory.key import Key, is_at_or_below
 from agent_memory.runtime.run import Run
 
 T = TypeVar("T")
@@ -38,8 +42,8 @@ class VersionedTree(Scope):
 
         async def found(c: Call, histories: Histories | None) -> tuple[FileVersion, ...]:
             if c.key == self.top:
-                versions = await recent(c.store, c.run, histories, c.key, limit, after) if histories else ()
-                return tuple(each for each in versions if not self._hides(c.key, each.path))
+                shows = partial(self._shows, c.key)
+                return await recent(c.store, c.run, histories, shows, limit, after) if histories else ()
             if histories is not None:
                 return await histories.versions(c.key, limit, after)
             only = await present(c.store, c.run, c.key)
@@ -50,18 +54,21 @@ class VersionedTree(Scope):
     def _seen_versions(self, versions: Iterable[FileVersion]) -> tuple[FileVersion, ...]:
         return tuple(each._replace(path=without_top(each.path, self.top.path)) for each in versions)
 
-    def _hides(self, key: Key, path: str) -> bool:
-        return any(names.hides(key.join(without_top(path, key.path))) for names in self.protected)
+    def _shows(self, top: Key, path: str) -> bool:
+        """Whether a file is below a directory and not hidden."""
+        if not is_at_or_below(path, top.path):
+            return False
+        return not any(names.hides(top.join(without_top(path, top.path))) for names in self.protected)
 
     async def read_version(self, run: Run, path: str, version: str) -> bytes:
         async def found(c: Call, histories: Histories | None) -> bytes:
-            return await _content(c, histories, version)
+            return await _content(histories, c.key, version)
 
         return await self._of_histories(run, "read_version", path, found)
 
     async def read_version_text(self, run: Run, path: str, version: str) -> str:
         async def found(c: Call, histories: Histories | None) -> str:
-            return flows.decode(c.key, await _content(c, histories, version))
+            return flows.decode(c.key, await _content(histories, c.key, version))
 
         return await self._of_histories(run, "read_version", path, found)
 
@@ -71,6 +78,17 @@ class VersionedTree(Scope):
             return Effect()
 
         await self.operate(run, "set_versions", "", flow, directory=True)
+
+    async def version_limits(self, run: Run) -> Versions | None:
+        limits: list[Versions | None] = []
+
+        async def flow(c: Call) -> Effect:
+            settings = await self.versions.any(c)
+            limits.append(settings.limits if settings else None)
+            return Effect()
+
+        await self.operate(run, "versions", "", flow, directory=True)
+        return limits[0]
 
     async def prune_versions(self, run: Run) -> int:
         counts: list[int] = []
@@ -87,11 +105,22 @@ class VersionedTree(Scope):
         await self.operate(run, "prune", "", flow, directory=True)
         return counts[0]
 
-    def restoring(self, version: str, expected: WriteWhen) -> Flow:
-        """The flow that writes the content of an earlier version, as a new version."""
+    def restoring(self, version: str, expected: WriteWhen, cut: Sequence[Range], of: str | None) -> Flow:
+        """The flow that writes the content of an earlier version, without the ranges ``cut``, as a new version.
+
+        ``of`` is the name of the file that had this version, if it is another one.
+        """
 
         async def flow(c: Call) -> Effect:
-            data = await self.apply_filters(c, await _content(c, await self._histories(c), version))
+            key = c.key if of is None else self.top.join(of)
+            histories = await self._histories(c)
+            try:
+                content = without(await _content(histories, key, version), cut)
+            except FileTooLargeError:
+                if cut or histories is None:
+                    raise
+                return await self._restore_large(c, await histories.kept(key, version), expected)
+            data = await self.apply_filters(c, content)
 
             def write(c: Call) -> Awaitable[Effect]:
                 if expected is ABSENT:
@@ -102,13 +131,22 @@ class VersionedTree(Scope):
 
         return flow
 
+    async def _restore_large(self, c: Call, kept: Kept, expected: WriteWhen) -> Effect:
+        size = kept.record.size
+        await c.run.offload(lambda: c.ask(lambda: self.hooks.call_size_guards(c.operation, size)))
+
+        async def copy(c: Call) -> Effect:
+            return (await part_flows.copy(c.store, c.run, kept.key, c.key, size, expected))[0]
+
+        return await self.versions.keeping(copy)(c)
+
     async def redact(self, run: Run, path: str, version: str, reason: str) -> RedactResult:
         reason = checked_reason(reason)
         results: list[RedactResult] = []
 
         async def flow(c: Call) -> Effect:
             if (histories := await self._histories(c)) is None:
-                raise _unknown(c, version)
+                raise _unknown(c.key, version)
             by = made_by(c.operation)
             results.append(await redact(c.store, c.run, histories, c.key, version, by, reason))
             return Effect(files=1)
@@ -124,7 +162,7 @@ class VersionedTree(Scope):
         async def planned(c: Call, histories: Histories | None) -> Plan | None:
             if histories is None:
                 return None
-            return await Plan(c.store, c.run, histories, selection, appends).make(c.key)
+            return await Plan(UndoContext(c.store, c.run, histories, c.key, selection, appends)).make()
 
         return await self._of_histories(run, "versions", "", planned, directory=True)
 
@@ -146,25 +184,24 @@ class VersionedTree(Scope):
         await self.operate(run, kind, path, flow, directory=directory)
         return results[0]
 
+    async def forget_versions(self, c: Call) -> None:
+        """Erase the earlier versions of a file, or of all files of a directory."""
+        if not c.key.path:
+            await tree_flows.forget(c.store, c.run, records_of(c.agent))
+        elif (histories := await self._histories(c)) is not None:
+            await forget_records(c.store, c.run, histories, c.key.path)
+
     async def _histories(self, c: Call) -> Histories | None:
         """The records of this agent; None if the store never kept versions."""
         settings = await self.versions.any(c)
         return None if settings is None else Histories(c.store, c.run, self.agent, settings.secret)
 
 
-async def _content(c: Call, histories: Histories | None, version: str) -> bytes:
+async def _content(histories: Histories | None, key: Key, version: str) -> bytes:
     if histories is None:
-        raise _unknown(c, version)
-    return await histories.content(c.key, version)
+        raise _unknown(key, version)
+    return await histories.content(key, version)
 
 
-def _unknown(c: Call, version: str) -> AgentMemoryFileNotFoundError:
-    return AgentMemoryFileNotFoundError(f"no version {version!r}: this store keeps none", path=c.key.path)
-
-
-async def forget_versions(c: Call) -> None:
-    """Erase the records of a file, or of all files of a directory, with the records of its renames."""
-    if not c.key.path:
-        await tree_flows.forget(c.store, c.run, records_of(c.agent))
-    else:
-        await forget_records(c.store, c.run, c.agent, c.key.path)
+def _unknown(key: Key, version: str) -> AgentMemoryFileNotFoundError:
+    return AgentMemoryFileNotFoundError(f"no version {version!r}: this store keeps none", path=key.path)

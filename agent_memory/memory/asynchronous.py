@@ -108,6 +108,10 @@ class AsyncAgentMemory(View):
         """See `AgentMemory.redact`."""
         return await self._do(lambda run: self._tree.redact(run, path, version, reason))
 
+    async def version_limits(self) -> Versions | None:
+        """See `AgentMemory.version_limits`."""
+        return await self._do(lambda run: self._tree.version_limits(run))
+
     async def prune_versions(self) -> int:
         """See `AgentMemory.prune_versions`."""
         return await self._do(lambda run: self._tree.prune_versions(run))

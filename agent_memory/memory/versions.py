@@ -99,8 +99,8 @@ class VersionCalls(ReadingCalls):
         The last changes of a file are taken back as far as all of them are selected: an earlier version is restored, a
         file that did not exist is deleted, a deleted file is restored, and a renamed one gets its earlier name. Each
         step is an operation of its own, with its hooks, and becomes a version itself. A file that another operation
-        changed afterwards is left. Appends are taken out of a file if an audit log proves by its digests which bytes
-        they are; without a log, files with appends are left.
+        changed afterwards is left, and so is one that another operation appended to. Appends are taken out of a file if
+        an audit log proves by its digests which bytes they are; without a log, files with appends are left.
 
         Args:
             actor: only operations for this actor.
@@ -125,8 +125,8 @@ class VersionCalls(ReadingCalls):
 
         On S3 the bucket's own earlier versions of the file go too, and incomplete uploads. Audit logs destroy the salt
         of the agent's digests, as for `agent_memory.AgentMemory.forget`. The present file is never redacted. Copies
-        under other names, and other stores, are not searched. If the process ends during the call, a repeated one
-        finishes the work.
+        in other files, and other stores, are not searched. If the call fails or its process ends, a repeated call
+        finishes the work; until then the version has a reason and no ``redacted_by``.
 
         Args:
             path: the file's name now, or when it was deleted.
@@ -134,16 +134,20 @@ class VersionCalls(ReadingCalls):
             reason: stored in the tombstone: 1 to 500 printable characters.
 
         Returns:
-            the other versions of this file, and the present one, that still contain the content.
+            the other versions of this file, and the present one, that contain the whole content.
 
         Raises:
-            AgentMemoryFileNotFoundError: this file has no earlier version with this id, or it is redacted already.
+            AgentMemoryFileNotFoundError: this file has no earlier version with this id.
             ConflictError: the version is the present file.
             InvalidContentError: ``reason`` is empty, too long or not printable.
             UnsupportedOperationError: the storage does not promise that it keeps nothing of a deleted file.
             WriteError: a part could not be erased; there is no tombstone.
         """
         return step(self._tree.redact(self._run, path, version, reason))
+
+    def version_limits(self) -> Versions | None:
+        """Return how many versions the store keeps; None if it keeps none."""
+        return step(self._tree.version_limits(self._run))
 
     def prune_versions(self) -> int:
         """Delete the versions of this agent that the limits of `keep_versions` no longer keep; return their number.

@@ -234,7 +234,8 @@ class ObjectStoreBackend(Backend):
             self._recent_writes.share(name, written.version.token)
         else:
             self._keep(key, write, written.version, written.data, before)
-        return Appended(before + len(written.data), written.version)
+        table = written.version.table
+        return Appended(before + len(written.data), written.version, (table and table.origin) or None)
 
     async def delete(self, key: Key, when: ReadWhen = ANY) -> None:
         if when is not ANY and not self._store.conditional_delete:  # refused without a request

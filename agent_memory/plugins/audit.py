@@ -291,5 +291,6 @@ def _happened(outcome: Outcome) -> dict[str, object]:
         "skipped": outcome.skipped or None,
         "attempts": outcome.attempts if outcome.attempts > 1 else None,
         "replayed": outcome.replayed or None,
+        "version": outcome.version_id,
         "duration": round(outcome.duration, 6),
     }

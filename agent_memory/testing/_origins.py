@@ -57,6 +57,7 @@ class OriginContract(ContractBase):
         origins.call("write_with_origin", "file", b"one", ANY, "first")
         changing.write("file", b"two")
         assert origins.read("file") == (b"two", None)
+        assert origins.call("append_with_origin", "file", b"three", b"", ANY, "third").origin is None
 
     def test_a_conditional_write_replaces_the_origin_and_a_refused_one_does_not(
         self, origins: _Origins, changing: ContractStore
@@ -71,8 +72,8 @@ class OriginContract(ContractBase):
     def test_an_append_leaves_the_origin_and_gives_one_to_a_new_file(
         self, origins: _Origins, changing: ContractStore
     ) -> None:
-        origins.call("append_with_origin", "file", b"one", b"", ANY, "first")
-        origins.call("append_with_origin", "file", b"two", b"", ANY, "second")
+        assert origins.call("append_with_origin", "file", b"one", b"", ANY, "first").origin == "first"
+        assert origins.call("append_with_origin", "file", b"two", b"", ANY, "second").origin == "first"
         changing.append("file", b"three")
         assert origins.read("file") == (b"onetwothree", "first")
 

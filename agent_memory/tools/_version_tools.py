@@ -72,6 +72,8 @@ class VersionTools(Uncopied):
         lines = [_line(version) for version in found]
         if len(found) == _SHOWN:
             lines.append(f"[There may be more: call again with after={found[-1].id}]")
+        if not lines and await self._memory.version_limits() is None:
+            lines = ["This store keeps no versions."]
         return ToolResult("\n".join(lines) or f"No versions of {path} are kept.")
 
     async def _show(self, path: str, file: str, version: str) -> ToolResult:

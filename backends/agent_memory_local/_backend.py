@@ -149,7 +149,7 @@ class LocalBackend(BlockingBackend):
     def append_with_origin(
         self, key: Key, data: bytes, separator: bytes, when: AppendWhen, origin: str | None
     ) -> Appended:
-        return Appended(self._change(key, AppendError, lambda: self._append(key, data, separator, when, origin)))
+        return self._change(key, AppendError, lambda: self._append(key, data, separator, when, origin))
 
     def delete(self, key: Key, when: ReadWhen = ANY) -> None:
         self._change(key, WriteError, lambda: self._delete(key, when))
@@ -311,25 +311,26 @@ class LocalBackend(BlockingBackend):
                     return state_version(new.state, new.size)
         return digest_version(sha256)
 
-    def _append(self, key: Key, data: bytes, separator: bytes, when: AppendWhen, origin: str | None) -> int:
+    def _append(self, key: Key, data: bytes, separator: bytes, when: AppendWhen, origin: str | None) -> Appended:
         with self._locked_path(key, make=when is ANY) as place:
             found = place.open_file(AppendError, must_exist=when is PRESENT)
             if found is None:
                 self._put(place, data, AppendError, origin)
-                return len(data)
+                return Appended(len(data), origin=origin)
             file, size = place.file, found.st_size
+            kept = None if origin is None else _files.origin_of(file)
             if separator and size:
                 tail = _files.read_range(file, max(0, size - len(separator)), size)
                 data = data if tail == separator else separator + data
             if found.st_nlink > 1:  # the content under the file's other name must not change
                 whole = place.content(AppendError, self._allow_hard_links) + data
                 self._put(place, whole, AppendError, _files.origin_of(file))
-                return size + len(data)
+                return Appended(size + len(data), origin=kept)
             _files.append(file, data, size)
             place.release()
             place.release_file()
             _files.sync_written(file, self._sync)
-            return size + len(data)
+            return Appended(size + len(data), origin=kept)
 
     def _delete(self, key: Key, when: ReadWhen) -> None:
         with self._locked_path(key, make=False) as place:

@@ -184,14 +184,14 @@ class MemoryBackend(BlockingBackend):
         file = self._fs.store.get(self._path(key))
         if file is None:
             self._put(key, data, origin)
-            return Appended(len(data))
+            return Appended(len(data), origin=origin)
         if file.size and separator:
             file.seek(-min(file.size, len(separator)), 2)
             data = data if file.read() == separator else separator + data
         file.seek(0, 2)
         file.write(data)
         file.modified = datetime.now(tz=UTC)
-        return Appended(file.size)
+        return Appended(file.size, origin=getattr(file, _ORIGIN, None))
 
     def delete(self, key: Key, when: ReadWhen = ANY) -> None:
         self._changes.run(key, lambda: self._delete(key, when))

@@ -34,7 +34,7 @@ def ids(run: Run, path: str = "notes/a.md") -> list[str]:
 
 def test_versions_are_listed_newest_first(stored: Run) -> None:
     result = stored("versions", "notes/a.md")
-    moment = r"\d{4}-\d\d-\d\d \d\d:\d\d"
+    moment = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ"
     lines = result.stdout.splitlines()
     assert len(lines) == 3
     assert re.fullmatch(rf"[0-9a-f]{{16}} +12  {moment} write ann  present", lines[0])
@@ -75,7 +75,7 @@ def test_the_changes_of_an_actor_are_undone(stored: Run) -> None:
     planned = stored("undo", "--by", "bob", "--dry-run")
     lost = ids(stored)[1]
     assert planned.stdout.splitlines() == [
-        "would be freed of the appended text: log.md", f"would be restored: notes/a.md to version {lost}",
+        "would be cut: log.md by 7 appended bytes", f"would be restored: notes/a.md to version {lost}",
     ]  # fmt: skip
     result = stored("undo", "--by", "bob")
     assert result.stdout.splitlines() == [line.removeprefix("would be ") for line in planned.stdout.splitlines()]
@@ -91,6 +91,22 @@ def test_the_changes_of_an_actor_are_undone(stored: Run) -> None:
     assert stored("undo", "--by", "bob", "--log", "no-such-log.jsonl").exit_code == 1
 
 
+def test_the_printed_times_are_those_that_undo_takes(stored: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setenv("TZ", "America/New_York")
+        time.tzset()
+        printed = " ".join(stored("versions", "notes/a.md").stdout.splitlines()[0].split()[2:4])
+        stored("write", "new.md", "x")
+        assert "would be deleted: new.md" in stored("undo", "--since", printed, "--dry-run").stdout
+    time.tzset()
+    later = "2100-01-01"
+    for moment in (later, f"{later} 00:00", f"{later}T00:00:00.500Z", f"{later} 00:00:00+02:00"):
+        result = stored("undo", "--since", moment)
+        assert (result.stdout, result.stderr) == ("nothing to undo\n", ""), moment
+    result = stored("undo", "--since", "yesterday")
+    assert (result.exit_code, "2026-03-01 09:12:07Z" in result.stderr) == (2, True)
+
+
 def test_a_version_is_redacted(stored: Run) -> None:
     _, good, first = ids(stored)
     assert stored("redact", "notes/a.md", first, "--reason", "a key").exit_code == 2
@@ -101,7 +117,8 @@ def test_a_version_is_redacted(stored: Run) -> None:
     assert "the present file notes/a.md still contains this content" in result.stderr
     assert stored("versions", "notes/a.md").stdout.splitlines()[-1].split()[1] == "redacted"
     assert stored("read", "notes/a.md").stdout == "with one\ntwo\n inside"
-    assert stored("redact", "notes/a.md", first, "--reason", "again", "--yes").exit_code == 3
+    assert stored("redact", "notes/a.md", first, "--reason", "again", "--yes").stderr == ""
+    assert stored("read", "notes/a.md", "--version", first).exit_code == 3
     document = json.loads(stored("--json", "redact", "notes/a.md", good, "--reason", "x", "--yes").stdout)
     assert document == {"agent": "default", "path": "notes/a.md", "redacted": good, "still_in": []}
     shown = json.loads(stored("--json", "versions", "notes/a.md").stdout)["versions"][-1]
@@ -117,6 +134,7 @@ def test_a_wrecked_file_is_found_and_brought_back(stored: Run) -> None:
     assert stored("read", "notes/a.md").stdout == "one\n2\nthree\n"
     stored("rm", "notes/a.md")
     assert stored("read", "notes/a.md").exit_code == 3
+    assert stored("read", "notes/a.md", "--version", good).stdout == "one\n2\nthree\n"
     stored("restore", "notes/a.md", good)
     assert stored("read", "notes/a.md").stdout == "one\n2\nthree\n"
     shown = stored("audit", "show").stdout
@@ -144,6 +162,10 @@ def test_versions_are_turned_off_and_stay(stored: Run) -> None:
     assert stored("versions", "on", "--keep", "3", "--days", "0.5", "--bytes", "1000").stdout == (
         "versions are on: 3 of each file, 0.5 days, 1,000 bytes\n"
     )
+    assert stored("versions", "on", "--keep", "4").stdout == "versions are on: 4 of each file, 0.5 days, 1,000 bytes\n"
+    assert stored("versions", "status").stdout == stored("versions", "on").stdout
+    document = json.loads(stored("--json", "versions", "status").stdout)
+    assert document == {"versions": True, "keep": 4, "days": 0.5, "max_bytes": 1000}
 
 
 def test_old_versions_are_pruned(stored: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,3 +210,6 @@ def test_without_versions_there_is_only_the_present_one(run: Run) -> None:
     lines = run("--url", "root", "versions", "a.md").stdout.splitlines()
     assert len(lines) == 1
     assert lines[0].endswith("unknown  present")
+    for words in (["versions"], ["versions", "a.md"]):
+        assert "this store keeps no versions" in run("--url", "root", *words).stderr
+    assert run("--url", "root", "versions", "status").stdout.startswith("versions are off")

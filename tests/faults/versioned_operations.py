@@ -105,7 +105,7 @@ VERSIONED = {
             lambda m: m.redact("a.md", _first(m), reason="a key"),
             {**_BESIDE, "a.md": OLD},
             prepare=_written(a=(OLDEST, NEW, OLD)),
-            kept={"a.md": ((OLDEST, NEW, OLD), (NEW, OLD), (REDACTED, NEW, OLD))},
+            kept={"a.md": ((OLDEST, NEW, OLD), (REDACTED, NEW, OLD))},
         ),
     )
 }
@@ -115,7 +115,7 @@ def contents(memory: AgentMemory, path: str) -> tuple[str, ...]:
     """The contents of a file's versions, oldest first, with the present one."""
     return tuple(
         REDACTED
-        if each.redacted_by
+        if each.reason is not None
         else memory.read(path)
         if each.ended_by is None
         else memory.read_version(path, each.id)

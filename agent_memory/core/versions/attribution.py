@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from agent_memory.core.versions.origin import MadeBy
-from agent_memory.core.versions.undo import RecordedAppend
+from agent_memory.core.versions.undo import Range, RecordedAppend
 
 _SEPARATORS: Final = (b"", b"\n", b"\r\n")
 """What may stand before an append: no digest proves a separator, so only the end of a line is believed to be one."""
@@ -31,27 +31,35 @@ def attributed(data: bytes, start: int, appends: Iterable[RecordedAppend]) -> tu
     for each in sorted(appends, key=lambda each: each.by.time, reverse=True):
         by_place[each.end - each.size].append(each)
     found: list[Appended] = []
-    at = start
+    is_all, at = True, start
     while at < len(data):
         places = (at + len(text) for text in _SEPARATORS if data.startswith(text, at))
         here = (each for place in places for each in by_place[place])
         match = next((each for each in here if at < each.end <= len(data) and _is_there(data, each)), None)
         if match is None:
-            return found, False
-        found.append(Appended(at, match.end, match.by))
-        at = match.end
-    return found, True
+            is_all = False
+            at = min((place for place in by_place if place > at), default=len(data))
+        else:
+            found.append(Appended(at, match.end, match.by))
+            at = match.end
+    return found, is_all
 
 
 def _is_there(data: bytes, append: RecordedAppend) -> bool:
     return append.is_of(hashlib.sha256(data[append.end - append.size : append.end]).hexdigest())
 
 
-def without(data: bytes, ranges: Sequence[tuple[int, int]]) -> bytes:
-    """Return content without some of its ranges, which are in order."""
-    kept: list[bytes] = []
+def without(data: bytes, ranges: Iterable[Range]) -> bytes:
+    """Return content without some of its ranges, which are in order.
+
+    If this would join two lines, the end of the line that was taken out stays.
+    """
+    kept = b""
     at = 0
     for start, end in ranges:
-        kept.append(data[at:start])
+        kept += data[at:start]
+        ending = next((text for text in (b"\r\n", b"\n") if data.endswith(text, start, end)), b"")
+        if kept and not kept.endswith(b"\n") and end < len(data) and not data.startswith((b"\n", b"\r\n"), end):
+            kept += ending
         at = end
-    return b"".join([*kept, data[at:]])
+    return kept + data[at:]

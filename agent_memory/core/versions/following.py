@@ -13,7 +13,14 @@ from agent_memory.core.versions.origin import made_by
 from agent_memory.core.versions.retention import prune_some
 from agent_memory.core.versions.settings import FOLLOW_SECONDS, SETTINGS, Settings, Versions, new_settings
 from agent_memory.core.versions.store import VersionedStore, require_versions
-from agent_memory.errors import AppendError, ConflictError, FileAlreadyExistsError, ReadError
+from agent_memory.errors import (
+    AgentMemoryError,
+    AppendError,
+    ConflictError,
+    FileAlreadyExistsError,
+    OutcomeUnknownError,
+    ReadError,
+)
 from agent_memory.hookspecs import Operation, OperationKind
 from agent_memory.key import Key
 from agent_memory.runtime.run import Run
@@ -48,7 +55,8 @@ class Following(Uncopied):
     """The settings of one store, read again after `FOLLOW_SECONDS`.
 
     Args:
-        wanted: turn versions on, with these limits, before the first change; None to follow what the store says.
+        wanted: turn versions on, with these limits, before the first change, if they are off; None to follow what the
+            store says.
     """
 
     def __init__(self, wanted: Versions | None = None) -> None:
@@ -74,8 +82,15 @@ class Following(Uncopied):
             call.store, call.run = store, store.run
             try:
                 effect = await flow(call)
+            except OutcomeUnknownError:
+                raise
+            except AgentMemoryError:
+                await store.links.delete_unused()
+                raise
             finally:
                 call.store, call.run = inner
+            await store.links.delete_unused()
+            effect.version_id = store.appended_to
             if call.kind not in _KEEPING_NOTHING:
                 await prune_some(self._sweep, *inner, call.agent, settings.limits, operation.time)
             return effect
@@ -113,9 +128,10 @@ class Following(Uncopied):
 
     async def _read(self, call: Call) -> Settings | None:
         settings = await self.any(call)
-        if self._wanted is None or (settings and settings.limits == self._wanted):
-            return settings
-        return await self.turn(call, self._wanted)
+        if self._wanted is not None and (settings is None or settings.limits is None):
+            settings = await self.turn(call, self._wanted)
+        self._wanted = None
+        return settings
 
 
 async def _require(call: Call) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
@@ -19,11 +20,12 @@ from agent_memory.core.versions.record import (
     records_of,
     records_of_file,
 )
-from agent_memory.core.versions.states import Chain, FileVersion, Kept, real
+from agent_memory.core.versions.states import Chain, FileVersion, Kept, LiveState, real
 from agent_memory.errors import AgentMemoryFileNotFoundError, ReadError
 from agent_memory.key import Key, is_at_or_below
 from agent_memory.runtime.run import Run
 
+_log = logging.getLogger("agent_memory")
 _PAGE: Final = 1000
 _MOST_LINKS: Final = 64
 """The maximum renames that are followed back."""
@@ -74,27 +76,43 @@ class Histories:
         origin, live = await present(self._store, self._run, key) or (None, None)
         wanted = None if limit is None else max(0, limit - (live is not None))
         names = await self._names(key, origin, wanted)
-        return Chain(live, origin, real(await self.read([name.key for name in names[:wanted]]), origin))
+        kept = await self.read(_newest(names, origin, wanted))
+        return Chain(live, origin, real(kept, [LiveState(key.path, origin.id)] if origin else ()))
 
     async def entries(self) -> tuple[Entry, ...]:
         """List the records and links of all files."""
-        return (await tree_flows.list_all(self._store, self._run, records_of(self._agent))).entries
+        return (await tree_flows.list_all(self._store, self._run, self.directory)).entries
+
+    @property
+    def directory(self) -> Key:
+        """The directory of the records."""
+        return records_of(self._agent)
 
     def key(self, path: str) -> Key:
         """The key of a file that a record names."""
         return (Key.tree() if self._agent is None else Key.agent(self._agent)).join(path)
 
     async def content(self, key: Key, version: str) -> bytes:
-        """Return the content of an earlier version.
+        """Return the content of a version.
 
         Raises:
             AgentMemoryFileNotFoundError: the file has no version with this id.
             FileTooLargeError: it has more bytes than one call may read.
         """
-        best = real(await self.of_version(key, version), None)[0]
+        live = await present(self._store, self._run, key)
+        if live and version and live[1].id == version:
+            return (await self._run.call(self._store.read, key)).data
+        return await self.content_of(await self.kept(key, version))
+
+    async def kept(self, key: Key, version: str) -> Kept:
+        """Return the record of an earlier version; raises `AgentMemoryFileNotFoundError` if it has no content."""
+        best = max(real(await self.of_version(key, version)), key=lambda each: each.record.path == key.path)
         if best.record.redacted_by:
             raise AgentMemoryFileNotFoundError(f"version {version!r} was redacted", path=key.path)
-        return await self.content_of(best)
+        if best.record.reason is not None:
+            message = f"a redaction of version {version!r} did not end: call it again"
+            raise AgentMemoryFileNotFoundError(message, path=key.path)
+        return best
 
     async def of_version(self, key: Key, version: str) -> list[Kept]:
         """Return all records of an earlier version of a file.
@@ -115,26 +133,29 @@ class Histories:
         return (await self._run.call(self._store.read, kept.key, 0, kept.record.size)).data
 
     async def _names(self, key: Key, live: Origin | None, wanted: int | None = None) -> list[_Listed]:
-        """The names of the records of a file, newest first: those under its name, then those under earlier names.
+        """The names of the records of a file, newest first: those under its name, and those under earlier names.
 
         Under an earlier name only the histories are taken that go on under the later one, because the earlier name
-        may have been used by other files. Earlier names are looked for only while there are fewer than ``wanted``.
+        may have been used by other files. Earlier names are looked for only while there are fewer than ``wanted``
+        states.
         """
         names, links = await self._listed(key.path, wanted)
-        place, seen = key.path, {key.path}
-        while len(seen) <= _MOST_LINKS and (wanted is None or len(names) < wanted):
-            open_histories = _open_histories(names, live)
-            link = await self._link_to(place, links) if open_histories else None
-            if link is None or link.source + place[len(link.target) :] in seen:
+        places, seen = [(key.path, links)], {key.path}
+        for place, its_links in places:  # grows in the loop
+            unfinished = _unfinished(names, live)
+            if not unfinished or len(seen) > _MOST_LINKS or (wanted is not None and _states(names) >= wanted):
                 break
-            place = link.source + place[len(link.target) :]
-            seen.add(place)
-            earlier, links = await self._listed(place, None)
-            names += [name for name in earlier if name.name.history in open_histories]
-        return names
+            for link in await self._links_to(place, its_links):
+                earlier = link.source + place[len(link.target) :]
+                if earlier not in seen and (link.history is None or link.history in unfinished):
+                    seen.add(earlier)
+                    records, links = await self._listed(earlier, None)
+                    names += [name for name in records if name.name.history in unfinished]
+                    places.append((earlier, links))
+        return sorted(names, key=lambda name: name.key.name)
 
     async def _listed(self, path: str, wanted: int | None) -> tuple[list[_Listed], list[Key]]:
-        """The records and the links under one name; no more pages than are needed for ``wanted`` records."""
+        """The records and the links under one name; no more pages than are needed for ``wanted`` states."""
         directory = records_of_file(self._agent, self._secret, path)
         records: list[_Listed] = []
         links: list[Key] = []
@@ -146,31 +167,38 @@ class Histories:
             records += [_Listed(key, name) for key, name in parsed if name]
             links += [key for key, _ in parsed if is_link(key.name)]
             after = page.next
-            if after is None or (wanted is not None and len(records) >= wanted):
+            if after is None or (wanted is not None and _states(records) > wanted):
                 return records, links
 
-    async def _link_to(self, path: str, links: list[Key]) -> Link | None:
-        """The latest rename to a path, or to a directory above it."""
+    async def _links_to(self, path: str, links: list[Key]) -> list[Link]:
+        """The renames to a path, or to a directory above it, the latest first."""
         found = list(links)
         above = path
         while "/" in above:
             above = above.rpartition("/")[0]
             found += (await self._listed(above, None))[1]
-        return next((link for link in await self.read_links(found) if is_at_or_below(path, link.target)), None)
+        return [link for link in await self.read_links(found) if is_at_or_below(path, link.target)]
 
     async def read_links(self, names: Iterable[Key]) -> list[Link]:
         """Read the records of renames; return them the latest first."""
+        return sorted((await self.stored_links(names)).values(), key=lambda link: link.by.time, reverse=True)
 
-        async def read(name: Key) -> Link | None:
+    async def stored_links(self, names: Iterable[Key]) -> dict[Key, Link]:
+        """Read the records of renames; those that are deleted at this moment or damaged are left out."""
+
+        async def read(name: Key) -> tuple[Key, Link] | None:
             with renewed_deadline(self._run.now()):
                 snapshot = await read_if_present(self._store, self._run, name)
-            return Link.parse(name, snapshot.data) if snapshot else None
+            try:
+                return (name, Link.parse(name, snapshot.data)) if snapshot else None
+            except ReadError:
+                _log.warning("the record of a rename is damaged, and left out: %a", name.name)
+                return None
 
-        found = filter(None, await self._run.map(read, list(names), tree_flows.AT_ONCE))
-        return sorted(found, key=lambda link: link.by.time, reverse=True)
+        return dict(filter(None, await self._run.map(read, list(names), tree_flows.AT_ONCE)))
 
     async def read(self, names: Iterable[Key]) -> list[Kept]:
-        """Read records; those that are deleted at this moment are left out, and leftovers are not."""
+        """Read records; those that are deleted at this moment or damaged are left out, and leftovers are not."""
         found = await self._run.map(self._facts, list(names), tree_flows.AT_ONCE)
         return [each for each in found if each]
 
@@ -179,7 +207,11 @@ class Histories:
             snapshot = await _end(self._store, self._run, name)
         if snapshot is None:
             return None
-        record = Record.parse(name, snapshot.data)
+        try:
+            record = Record.parse(name, snapshot.data)
+        except ReadError:
+            _log.warning("the record of an earlier version is damaged, and left out: %a", name.name)
+            return None
         whole = len(snapshot.data) == snapshot.size
         return Kept(record, name, snapshot.data[: record.size] if whole else None)
 
@@ -208,38 +240,30 @@ async def _end(store: Backend, run: Run, name: Key) -> Snapshot | None:
             snapshot = await run.call(store.read, name, -size, None)
         except AgentMemoryFileNotFoundError:
             return None
-        needed = Record.bytes_of_facts(name, snapshot.data)
-        if needed <= len(snapshot.data):
+        needed = Record.bytes_of_facts(snapshot.data)
+        if needed <= len(snapshot.data) or needed > snapshot.size:
             return snapshot
-        if needed > snapshot.size:
-            raise ReadError("the record of an earlier version is damaged", path=name.path)
         size = needed
 
 
-def _open_histories(names: Iterable[_Listed], live: Origin | None) -> set[str]:
+def _states(names: Iterable[_Listed]) -> int:
+    """How many states have these records; a leftover may be one of the live state, which is none of them."""
+    return len({name.name.id for name in names}) - 1
+
+
+def _newest(names: Iterable[_Listed], live: Origin | None, wanted: int | None) -> list[Key]:
+    """The records of the newest ``wanted`` earlier states, and of the live one."""
+    of_state: dict[str, list[Key]] = {}
+    for name in names:
+        of_state.setdefault(name.name.id, []).append(name.key)
+    if wanted is not None and live and live.id in of_state:
+        wanted += 1
+    return [key for keys in list(of_state.values())[:wanted] for key in keys]
+
+
+def _unfinished(names: Iterable[_Listed], live: Origin | None) -> set[str]:
     """The histories whose first version is not among the records: they may have begun under another name."""
     first: dict[str, int] = {live.history: live.number} if live else {}
     for _, name in names:
         first[name.history] = min(name.number, first.get(name.history, name.number))
     return {history for history, number in first.items() if number}
-
-
-async def forget_records(store: Backend, run: Run, agent: str | None, path: str) -> None:
-    """Erase the records of a file, or of all files below a path, with the records of renames from or to it."""
-
-    async def names_it(key: Key) -> bool:
-        snapshot = await (read_if_present(store, run, key) if is_link(key.name) else _end(store, run, key))
-        return snapshot is not None and _names_path(key, snapshot.data, path)
-
-    await tree_flows.forget_each(store, run, records_of(agent), names_it)
-
-
-def _names_path(key: Key, data: bytes, path: str) -> bool:
-    """Whether a record or a link is of a file at or below a path; a damaged one may be of any file."""
-    try:
-        if is_link(key.name):
-            link = Link.parse(key, data)
-            return is_at_or_below(link.source, path) or is_at_or_below(link.target, path)
-        return is_at_or_below(Record.parse(key, data).path, path)
-    except ReadError:
-        return True

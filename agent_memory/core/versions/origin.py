@@ -16,7 +16,8 @@ from agent_memory.hookspecs import Operation
 
 _NO_SPACE: Final = "\\u0020"
 _MOST_TEXT: Final = 200
-"""The maximum bytes of an actor and of a tool call's id; of a longer one the beginning is kept."""
+"""The maximum bytes of an actor and of a tool call's id."""
+_DIGEST_OF_TEXT: Final = 16
 _FIELDS: Final = 12
 _MOST: Final = 10**10 - 1
 """No number of changes and no size is that large; the name of a record has room for ten digits."""
@@ -158,10 +159,14 @@ def _hexadecimal(value: object, length: int) -> str:
 
 
 def short(text: str | None) -> str | None:
-    """Return a text, or as much of its beginning as an origin has room for."""
-    while text and len(_ascii(text)) - 2 > _MOST_TEXT:
-        text = text[: min(len(text) - 1, _MOST_TEXT)]
-    return text
+    """Return a text that an origin has room for: of a longer one the beginning, with a digest of the whole."""
+    if text is None or len(_ascii(text)) - 2 <= _MOST_TEXT:
+        return text
+    digest = hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_OF_TEXT]
+    text = text[:_MOST_TEXT]
+    while len(_ascii(f"{text}…{digest}")) - 2 > _MOST_TEXT:
+        text = text[:-1]
+    return f"{text}…{digest}"
 
 
 assert ORIGIN_BYTES >= 2 * _MOST_TEXT + 350  # noqa: S101 - the other fields

@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from agent_memory.backend import Backend, Entry, renewed_deadline
 from agent_memory.core import tree_flows
 from agent_memory.core.versions.history import Histories, present
 from agent_memory.core.versions.record import Name
-from agent_memory.core.versions.states import FileVersion, Kept, real, version_of
+from agent_memory.core.versions.states import FileVersion, Kept, LiveState, real, version_of
 from agent_memory.errors import AgentMemoryFileNotFoundError
-from agent_memory.key import Key, is_at_or_below
+from agent_memory.key import Key
 from agent_memory.runtime.run import Run
 
 _AT_A_TIME: Final = 100
 
 
 async def recent(
-    store: Backend, run: Run, histories: Histories, top: Key, limit: int | None, after: str | None
+    store: Backend,
+    run: Run,
+    histories: Histories,
+    is_meant: Callable[[str], bool],
+    limit: int | None,
+    after: str | None,
 ) -> tuple[FileVersion, ...]:
-    """Return the earlier versions of the files below ``top``, by the storage's time of their end, latest first.
+    """Return the earlier versions of those files that are meant, by the storage's time of their end, latest first.
 
     Args:
         store: the storage.
         run: runs its primitives.
         histories: the records.
-        top: the directory.
+        is_meant: whether the versions of a path are returned.
         limit: the maximum number; None for all.
         after: the id of the last version of the page before.
 
@@ -37,15 +42,15 @@ async def recent(
     ids = list(names)
     if after is not None:
         if after not in names:
-            raise AgentMemoryFileNotFoundError(f"no version {after!r}", path=top.path)
+            raise AgentMemoryFileNotFoundError(f"no version {after!r}")
         del ids[: ids.index(after) + 1]
     found: list[FileVersion] = []
     step = min(limit or _AT_A_TIME, _AT_A_TIME)
     while ids and (limit is None or len(found) < limit):
         now, ids = ids[:step], ids[step:]
         kept = await histories.read([key for each in now for key in names[each]])
-        below = [each for each in kept if is_at_or_below(each.record.path, top.path)]
-        found += map(version_of, await _without_leftovers(store, run, histories, below))
+        meant = [each for each in kept if is_meant(each.record.path)]
+        found += map(version_of, await _without_leftovers(store, run, histories, meant))
     return tuple(found[:limit])
 
 
@@ -59,11 +64,10 @@ def _latest_first(entries: Iterable[Entry]) -> dict[str, list[Key]]:
 
 
 async def _without_leftovers(store: Backend, run: Run, histories: Histories, kept: list[Kept]) -> list[Kept]:
-    async def is_live(path: str) -> str | None:
+    async def live(path: str) -> LiveState | None:
         with renewed_deadline(run.now()):
             found = await present(store, run, histories.key(path))
-        return found[1].id if found else None
+        return LiveState(path, found[1].id) if found else None
 
     paths = list(dict.fromkeys(each.record.path for each in kept))
-    live = set(await run.map(is_live, paths, tree_flows.AT_ONCE))
-    return [each for each in real(kept, None) if each.record.id not in live]
+    return real(kept, set(filter(None, await run.map(live, paths, tree_flows.AT_ONCE))))

@@ -61,9 +61,10 @@ class Record:
         ended_by: the operation that replaced or deleted the state.
         next: the id of the state that replaced it; None if it was deleted.
         path: the file, in the agent's tree.
+        made_size: the content's size in bytes when the state was made, without what was appended; 0 if it was redacted.
         size: the content's size in bytes; 0 if it was redacted.
-        redacted_by: the operation that redacted it; None if it was not redacted.
-        reason: the reason that was given for the redaction.
+        redacted_by: the operation that redacted it; None if it was not redacted, or if the redaction did not end.
+        reason: the reason that was given for the redaction; None if none was begun.
     """
 
     id: str
@@ -74,6 +75,7 @@ class Record:
     ended_by: MadeBy
     next: str | None
     path: str
+    made_size: int
     size: int
     redacted_by: MadeBy | None = None
     reason: str | None = None
@@ -83,12 +85,12 @@ class Record:
         """Return the record of a state of ``size`` bytes that an operation ends; ``following`` replaces it."""
         return Record(
             origin.id, origin.history, origin.number, origin.previous, origin.by, by.shortened(),
-            following.id if following else None, path, size,
+            following.id if following else None, path, min(origin.size, size), size,
         )  # fmt: skip
 
-    def redacted(self, by: MadeBy, reason: str) -> Record:
-        """Return the tombstone of this record: its facts without content."""
-        return replace(self, size=0, redacted_by=by.shortened(), reason=reason)
+    def redacted(self, by: MadeBy | None, reason: str) -> Record:
+        """Return the tombstone of this record: its facts without content; without ``by`` the redaction did not end."""
+        return replace(self, made_size=0, size=0, redacted_by=by and by.shortened(), reason=reason)
 
     @property
     def name(self) -> str:
@@ -101,12 +103,12 @@ class Record:
         return b"\n%b\n%08d\n" % (facts, len(facts))
 
     @staticmethod
-    def bytes_of_facts(key: Key, data: bytes) -> int:
-        """The number of bytes at the end of a record that contain its facts; raises `ReadError` if it is no record."""
+    def bytes_of_facts(data: bytes) -> int:
+        """The number of bytes at the end of a record that contain its facts; 0 if it is no record."""
         try:
             return int(data[-_LENGTH_LINE:]) + 2 + _LENGTH_LINE
         except ValueError:
-            raise ReadError("the record of an earlier version is damaged", path=key.path) from None
+            return 0
 
     @staticmethod
     def parse(key: Key, data: bytes) -> Record:

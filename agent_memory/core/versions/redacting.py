@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final, NamedTuple, TypeAlias, cast
 
 from agent_memory.backend import ABSENT, Backend, named, renewed_deadline
 from agent_memory.core import tree_flows
 from agent_memory.core.flows import erases
-from agent_memory.core.versions.history import Histories
+from agent_memory.core.versions.history import Histories, present
 from agent_memory.core.versions.origin import MadeBy
-from agent_memory.core.versions.states import Chain, FileVersion, Kept, real, version_of
+from agent_memory.core.versions.record import Name, is_link
+from agent_memory.core.versions.states import FileVersion, Kept, LiveState, real, version_of
 from agent_memory.errors import (
     AgentMemoryFileNotFoundError,
     ConflictError,
     InvalidContentError,
     UnsupportedOperationError,
 )
-from agent_memory.key import Key
+from agent_memory.key import Key, is_at_or_below
 from agent_memory.runtime.run import Run
 
 _MOST_REASON: Final = 500
@@ -30,8 +31,9 @@ class RedactResult(NamedTuple):
     Attributes:
         path: the file.
         version: the id of the redacted version.
-        still_in: the other versions of the same file, and the present one, that still contain the content; if the
-            content is over the size of one part (8 MiB, on S3 at least 5 MiB), only those that begin with it.
+        still_in: the other versions of the same file, and the present one, that contain the whole content; if the
+            content is over the size of one part (8 MiB, on S3 at least 5 MiB), only those that begin with it. Empty if
+            an earlier call erased the content.
     """
 
     path: str
@@ -53,34 +55,79 @@ def checked_reason(reason: object) -> str:
 async def redact(
     store: Backend, run: Run, histories: Histories, key: Key, version: str, by: MadeBy, reason: str
 ) -> RedactResult:
-    """Erase all records of a version, and everything that the storage keeps of earlier states of the file.
+    """Erase all records of a version, under all names of its file, and what the storage keeps of earlier states.
 
-    The tombstone is written last. If the process ends before, the version is gone without a tombstone, or a repeated
-    call finishes the work.
+    A record that the redaction began is written first, and becomes the tombstone when all else is erased. So a repeated
+    call finishes a redaction that did not end; after one that ended it erases what was left behind.
 
     Raises:
-        AgentMemoryFileNotFoundError: the file has no earlier version with this id, or it is redacted already.
-        ConflictError: the version is the present file.
+        AgentMemoryFileNotFoundError: the file has no earlier version with this id.
+        ConflictError: the version is a present file.
         UnsupportedOperationError: the storage does not promise that it keeps nothing.
     """
     erase_earlier = _erase_earlier(store, key)
-    chain = await histories.chain(key)
-    if chain.live and chain.live.id == version:
-        raise ConflictError("this version is the present file: replace or delete its content first", path=key.path)
-    records = [each for each in await histories.of_version(key, version) if not each.record.redacted_by]
-    if not records:
-        raise AgentMemoryFileNotFoundError(f"version {version!r} was redacted", path=key.path)
-    best = real(records, None)[0]
-    still_in = await _Search(store, run, histories, best).containing(key, chain)
-    for path in dict.fromkeys([key.path, *(each.record.path for each in [*chain.kept, *records])]):
+    file = await _File.of_version(store, run, histories, key, version)
+    records = [each for each in file.records if each.record.id == version]
+    best = real(records)[0]
+    still_in: tuple[FileVersion, ...] = ()
+    tombstone = best.key
+    if not best.record.redacted_by:
+        if best.record.reason is None:
+            still_in = await _Search(store, run, histories, best).containing(file)
+        begun = best.record.redacted(None, reason)
+        tombstone = best.key.parent.join(begun.name)
+        await run.call(store.write, tombstone, begun.trailer(), ABSENT)
+    for name in file.names:
         with renewed_deadline(run.now()):
-            await run.call(erase_earlier, histories.key(path))
+            await run.call(erase_earlier, histories.key(name))
     for each in records:
-        with renewed_deadline(run.now()):
-            await tree_flows.forget(store, run, each.key)
-    tombstone = best.record.redacted(by, reason)
-    await run.call(store.write, best.key.parent.join(tombstone.name), tombstone.trailer(), ABSENT)
+        if each.key != tombstone:
+            with renewed_deadline(run.now()):
+                await tree_flows.forget(store, run, each.key)
+    if not best.record.redacted_by:
+        await run.call(store.write, tombstone, best.record.redacted(by, reason).trailer())
     return RedactResult(key.path, version, still_in)
+
+
+class _File(NamedTuple):
+    """A file under all its names.
+
+    Attributes:
+        names: the names, with those that it had before.
+        live: the present states under these names.
+        records: the records of the earlier states.
+    """
+
+    names: list[str]
+    live: list[FileVersion]
+    records: list[Kept]
+
+    @staticmethod
+    async def of_version(store: Backend, run: Run, histories: Histories, key: Key, version: str) -> _File:
+        """Read the file that had a version; raises `AgentMemoryFileNotFoundError` if ``key`` never was its name."""
+        live = await present(store, run, key)
+        _refuse_live([live[1]] if live else [], key, version)
+        history = (await histories.of_version(key, version))[0].record.history
+        keys = [entry.key for entry in await histories.entries()]
+        in_history = [each for each in keys if (name := Name.parse(each.name)) and name.history == history]
+        links = await histories.read_links([each for each in keys if is_link(each.name)])
+        records = await histories.read(in_history)
+        names = {key.path: None, **{each.record.path: None for each in records}}
+        for link in reversed(links):
+            if link.history == history:
+                names |= {link.source: None, link.target: None}
+            elif link.history is None:
+                moved = [name for name in names if is_at_or_below(name, link.source)]
+                names |= {link.target + name[len(link.source) :]: None for name in moved}
+        found = await run.map(lambda name: present(store, run, histories.key(name)), list(names), tree_flows.AT_ONCE)
+        states = [each[1] for each in found if each]
+        _refuse_live(states, key, version)
+        return _File(list(names), states, records)
+
+
+def _refuse_live(states: Iterable[FileVersion], key: Key, version: str) -> None:
+    if any(each.id == version for each in states):
+        raise ConflictError("this version is the present file: replace or delete its content first", path=key.path)
 
 
 def _erase_earlier(store: object, key: Key) -> Callable[[Key], Awaitable[int]]:
@@ -101,11 +148,14 @@ class _Search:
         self._sought = sought
         self._size = sought.record.size
 
-    async def containing(self, key: Key, chain: Chain) -> tuple[FileVersion, ...]:
-        """Return the states of a chain that contain the content; an empty content is in none."""
-        states = [(version_of(each), each.key) for each in chain.kept if each.record.id != self._sought.record.id]
-        if chain.live:
-            states.insert(0, (chain.live, key))
+    async def containing(self, file: _File) -> tuple[FileVersion, ...]:
+        """Return the other states of a file that contain the content; an empty content is in none."""
+        states = [(live, self._histories.key(live.path)) for live in file.live]
+        states += [
+            (version_of(each), each.key)
+            for each in real(file.records, [LiveState(live.path, live.id) for live in file.live])
+        ]
+        states = [(version, name) for version, name in states if version.id != self._sought.record.id]
         states = [(version, name) for version, name in states if version.size >= self._size > 0]
         is_in = self._is_beginning if self._size > self._store.part_bytes else await self._is_inside()
         found: list[FileVersion] = []

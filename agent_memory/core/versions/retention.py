@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from agent_memory.backend import Backend, Entry, renewed_deadline
@@ -21,11 +21,11 @@ YOUNG_SECONDS: Final = 3600.0
 _DAY: Final = 86_400.0
 
 
-def expired(entries: Iterable[Entry], limits: Versions, now: float) -> list[Entry]:
+def expired(entries: Iterable[Entry], limits: Versions, now: float, at_least: int = 1) -> list[Entry]:
     """Return the records that the limits do not keep.
 
-    The newest version of each file is always kept, and all that ended less than an hour ago. Times are those of the
-    storage. To keep the total below `Versions.max_bytes`, the versions that ended first go first.
+    The ``at_least`` newest records of each file are always kept, and all that ended less than an hour ago. Times are
+    those of the storage. To keep the total below `Versions.max_bytes`, the versions that ended first go first.
     """
     files: dict[str, list[Entry]] = defaultdict(list)
     for entry in entries:
@@ -35,9 +35,9 @@ def expired(entries: Iterable[Entry], limits: Versions, now: float) -> list[Entr
     left: list[Entry] = []
     newest = 0
     for names in files.values():
-        first, *older = sorted(names, key=lambda entry: entry.key.name)
-        newest += first.size
-        for number, entry in enumerate(older, 2):
+        names.sort(key=lambda entry: entry.key.name)
+        newest += sum(entry.size for entry in names[:at_least])
+        for number, entry in enumerate(names[at_least:], at_least + 1):
             is_young = entry.modified + YOUNG_SECONDS > now
             is_kept = is_young or (number <= limits.keep and entry.modified + limits.days * _DAY > now)
             (left if is_kept else gone).append(entry)
@@ -55,14 +55,14 @@ async def prune(store: Backend, run: Run, histories: Histories, limits: Versions
     Records of changes that were not made are deleted too; they do not count.
     """
     entries = await histories.entries()
-    gone = expired(entries, limits, now)
-    left = [entry for entry in entries if entry not in gone and entry.modified + YOUNG_SECONDS <= now]
-    leftovers = await _leftovers(store, run, histories, left)
-    await tree_flows.delete_each(store, run, (*gone, *leftovers))
+    leftovers = {entry.key for entry in await _leftovers(store, run, histories, entries)}
+    gone = expired([entry for entry in entries if entry.key not in leftovers], limits, now)
+    old = [entry for entry in entries if entry.key in leftovers and entry.modified + YOUNG_SECONDS <= now]
+    await tree_flows.delete_each(store, run, (*gone, *old))
     return len(gone)
 
 
-async def _leftovers(store: Backend, run: Run, histories: Histories, entries: list[Entry]) -> list[Entry]:
+async def _leftovers(store: Backend, run: Run, histories: Histories, entries: Sequence[Entry]) -> list[Entry]:
     """The records of changes that were not made: of a state that is still present, or that has another record."""
     by_state: dict[tuple[str, Name], list[Entry]] = defaultdict(list)
     newest: dict[str, Entry] = {}
@@ -73,7 +73,7 @@ async def _leftovers(store: Backend, run: Run, histories: Histories, entries: li
             by_state[directory, name._replace(nonce="")].append(entry)
     doubled = [entry for those in by_state.values() if len(those) > 1 for entry in those]
     kept = await histories.read([entry.key for entry in {*doubled, *newest.values()}])
-    best = {each.key for each in real(kept, None)}
+    best = {each.key for each in real(kept)}
 
     async def is_left(each: Kept) -> bool:
         if each.key not in best:
@@ -88,12 +88,15 @@ async def _leftovers(store: Backend, run: Run, histories: Histories, entries: li
 
 
 async def prune_some(sweep: Sweep, store: Backend, run: Run, agent: str | None, limits: Versions, now: float) -> None:
-    """Delete a few of the versions that `prune` deletes."""
+    """Delete a few of the versions that `prune` deletes.
+
+    The two newest records of each file stay, because one of them may be of a change that was not made.
+    """
 
     async def listed() -> list[Key]:
         with renewed_deadline(run.now()):
             listing = await tree_flows.list_all(store, run, records_of(agent))
-        return [entry.key for entry in expired(listing.entries, limits, now)]
+        return [entry.key for entry in expired(listing.entries, limits, now, 2)]
 
     async def delete(key: Key) -> None:
         await run.call(store.delete, key)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Container, Iterable
 from typing import NamedTuple
 
 from agent_memory.core.versions.origin import MadeBy, Origin
@@ -23,7 +23,7 @@ class FileVersion(NamedTuple):
         previous: the id of the version that it replaced; None for the first one.
         number: the number of changes since the file was created, appends not counted.
         redacted_by: the operation that erased its content; None if the content is there.
-        reason: the reason of the redaction.
+        reason: the reason of the redaction. If ``redacted_by`` is None, the redaction did not end: call it again.
     """
 
     id: str
@@ -64,29 +64,38 @@ class Chain(NamedTuple):
         return (*filter(None, [self.live]), *map(version_of, self.kept))
 
 
-def real(kept: Iterable[Kept], live: Origin | None) -> list[Kept]:
+class LiveState(NamedTuple):
+    """The name of a present file, and the id of its state."""
+
+    path: str
+    id: str
+
+
+def real(kept: Iterable[Kept], live: Collection[LiveState] = ()) -> list[Kept]:
     """Leave out leftovers, and keep one record of each state, in the order newest first.
 
     A state has several records if a change kept it and then lost a race or its process. All are true copies of the
     state as it was at that time, so the longest one has all that was appended; of equal ones, the one with a successor
-    that exists tells the operation that ended the state, else the one of a deletion. A tombstone goes before all. A
-    record of the live state is a leftover.
+    that exists tells the operation that ended the state, else the one of a deletion. A tombstone goes before all, and
+    one of a redaction that did not end after all. A
+    record of a live state is a leftover. A rename by a copy may leave a state under two names, where it goes on as two
+    states with the same id.
     """
-    kept = list(kept)
-    existing = {each.record.id for each in kept} | ({live.id} if live else set())
-    best: dict[str, Kept] = {}
+    kept = [each for each in kept if LiveState(each.record.path, each.record.id) not in live]
+    existing = {each.record.id for each in kept} | {state.id for state in live}
+    best: dict[LiveState, Kept] = {}
     for each in kept:
-        if live and each.record.id == live.id:
-            continue
-        other = best.get(each.record.id)
+        state = LiveState(each.record.path, each.record.id)
+        other = best.get(state)
         if other is None or _rank(each, existing) > _rank(other, existing):
-            best[each.record.id] = each
+            best[state] = each
     return list(best.values())
 
 
-def _rank(kept: Kept, existing: set[str]) -> tuple[bool, int, bool, bool]:
+def _rank(kept: Kept, existing: Container[str]) -> tuple[bool, bool, int, bool, bool]:
     record = kept.record
-    return record.redacted_by is not None, record.size, record.next in existing, record.next is None
+    is_tombstone, is_content = record.redacted_by is not None, record.reason is None
+    return is_tombstone, is_content, record.size, record.next in existing, record.next is None
 
 
 def version_of(kept: Kept) -> FileVersion:

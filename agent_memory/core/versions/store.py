@@ -38,15 +38,14 @@ from agent_memory.core.flows import (
     keeps_origins,
     moves_files,
     moves_trees,
-    read_if_present,
     until_won,
-    write_in_place,
 )
 from agent_memory.core.versions.flowing import Flowing, VersionedRun
 from agent_memory.core.versions.large import copy_to_record
+from agent_memory.core.versions.links import Links
 from agent_memory.core.versions.live import Live, read_with_origin
 from agent_memory.core.versions.origin import MadeBy, Origin
-from agent_memory.core.versions.record import Link, Record, records_of_file
+from agent_memory.core.versions.record import Record, records_of_file
 from agent_memory.errors import (
     AgentMemoryError,
     AgentMemoryFileNotFoundError,
@@ -74,6 +73,8 @@ class VersionedStore(Flowing, Backend):
 
     Attributes:
         run: runs flows over this store.
+        links: the records of renames.
+        appended_to: the id of the state that the operation appended to.
     """
 
     def __init__(self, inner: Backend, run: Run, agent: str | None, secret: str, by: MadeBy) -> None:
@@ -86,8 +87,10 @@ class VersionedStore(Flowing, Backend):
         self._agent = agent
         self._secret = secret
         self._by = by
+        self.appended_to: str | None = None
         self._seen: dict[Key, Live] = {}
         self._moving: dict[Key, Key] = {}
+        self.links = Links(inner, run, agent, secret, by)
         self._read_for_move: dict[Key, Live] = {}
 
     @property
@@ -118,19 +121,26 @@ class VersionedStore(Flowing, Backend):
             return await self._replace(key, data, await self._before(key, when))
 
         async def attempt() -> Effect:
-            before = await read_if_present(self, self.run, key)
-            return Effect(version=await write_in_place(self, self.run, key, data, before))
+            try:
+                live = await self._live(key)
+            except AgentMemoryFileNotFoundError:
+                return Effect(version=await self._create(key, data))
+            return Effect(version=await self._replace(key, data, live))
 
         return cast(Version, (await until_won(self._inner, self._run, key, attempt)).version)
 
     async def append(self, key: Key, data: bytes, *, separator: bytes = b"", when: AppendWhen = ANY) -> Appended:
         append = cast("Callable[..., Awaitable[Appended]]", self._origins.append_with_origin)
         origin = Origin.first(self._by, len(data), data).to_text()
-        return await self._call(append, key, data, separator, when, origin)
+        appended = await self._call(append, key, data, separator, when, origin)
+        found = Origin.parse(appended.origin)
+        self.appended_to = found.id if found else None
+        return appended
 
     async def delete(self, key: Key, when: ReadWhen = ANY) -> None:
         if key.is_internal or key in self._moving or key in self._moving.values():
             await self._call(self._inner.delete, key, when)
+            self.links.is_withdrawn(key)
         elif isinstance(when, Version):
             await self._remove(key, await self._before(key, when))
         else:
@@ -156,21 +166,24 @@ class VersionedStore(Flowing, Backend):
         if moves_files(cast(Any, self._inner)):
             _, text = await read_with_origin(self._origins, self._run, source, 0, 0)
             origin = Origin.parse(text)
-            await self._link(source, target, origin.history if origin else None)
+            await self.links.write(source, target, origin.history if origin else None)
             moved: int | None = await self._call(cast(Any, self._inner).move_file, source, target)
             if moved is not None:
+                self.links.has_moved(target)
                 return moved
         else:
             live = self._read_for_move[source] = await self._live(source)
-            await self._link(source, target, live.origin.history)
+            await self.links.write(source, target, live.origin.history)
         self._moving[source] = target  # the flow copies the file and deletes the source
         return None
 
     async def move_tree(self, source: Key, target: Key) -> int | None:
         if not moves_trees(cast(Any, self._inner)):
             return None
-        await self._link(source, target, None)
+        await self.links.write(source, target, None)
         moved: int | None = await self._call(cast(Any, self._inner).move_tree, source, target)
+        if moved is not None:
+            self.links.has_moved(target)
         return moved
 
     async def delete_tree(self, prefix: Key) -> DeletedTree:
@@ -226,7 +239,9 @@ class VersionedStore(Flowing, Backend):
 
     async def _written(self, key: Key, data: bytes, when: WriteWhen, origin: str) -> Version:
         write = cast("Callable[..., Awaitable[Version]]", self._origins.write_with_origin)
-        return await self._call(write, key, data, when, origin)
+        version = await self._call(write, key, data, when, origin)
+        self.links.has_moved(key)
+        return version
 
     async def _remove(self, key: Key, before: Live) -> None:
         await self.ending(key, before, None, lambda: self._call(self._inner.delete, key, before.snapshot.version))
@@ -239,11 +254,6 @@ class VersionedStore(Flowing, Backend):
         if live := self._seen.get(source):
             return live.origin.to_text()
         return (await read_with_origin(self._origins, self._run, source, 0, 0))[1]
-
-    async def _link(self, source: Key, target: Key, history: str | None) -> None:
-        link = Link(source.path, target.path, self._by.shortened(), history)
-        name = records_of_file(self._agent, self._secret, target.path).join(link.name)
-        await self._call(self._inner.write, name, link.to_bytes(), ABSENT)
 
     async def _call(self, primitive: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await self._run.call(primitive, *args, **kwargs)
@@ -272,7 +282,9 @@ class _VersionedParts(Flowing):
             version: Version = await self._store._call(self._parts.complete)
             return version
 
-        return await (self._store.ending(self._key, self._live, self._new, complete) if self._live else complete())
+        version = await (self._store.ending(self._key, self._live, self._new, complete) if self._live else complete())
+        self._store.links.has_moved(self._key)
+        return version
 
     async def abort(self) -> None:
         await self._store._call(self._parts.abort)

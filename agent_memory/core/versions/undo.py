@@ -13,6 +13,8 @@ from agent_memory.core.versions.origin import MadeBy, short
 from agent_memory.errors import without_top
 
 Action: TypeAlias = Literal["restore", "delete", "cut", "rename"]
+Range: TypeAlias = tuple[int, int]
+"""The bytes from the first position up to, but without, the second."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +73,16 @@ class RecordedAppend(NamedTuple):
     is_of: Callable[[str], bool]
 
 
-Appends: TypeAlias = Mapping[str, Sequence[RecordedAppend]]
-"""The recorded appends by path."""
+class Appends(NamedTuple):
+    """The recorded appends.
+
+    Attributes:
+        of_version: those to each version, by its id.
+        unversioned: the others, by path: the store kept no versions then.
+    """
+
+    of_version: Mapping[str, Sequence[RecordedAppend]]
+    unversioned: Mapping[str, Sequence[RecordedAppend]]
 
 
 class Undone(NamedTuple):
@@ -83,13 +93,15 @@ class Undone(NamedTuple):
         action: "restore": an earlier version was written; "delete": the file was deleted, because it did not exist
             before; "cut": the appended bytes were taken out; "rename": the file has its earlier name again.
         version: the id of the restored version.
-        new_path: the earlier name.
+        new_path: the earlier name, if it is another one.
+        cut_bytes: how many appended bytes were taken out, of the present file or of the restored version.
     """
 
     path: str
     action: Action
     version: str | None = None
     new_path: str | None = None
+    cut_bytes: int = 0
 
 
 class Left(NamedTuple):
@@ -112,12 +124,12 @@ class Step(NamedTuple):
     Attributes:
         undone: what it does.
         expected: the version of the present file; None if it is deleted.
-        content: the new content of a cut.
+        cut: the ranges of bytes to take out, in order.
     """
 
     undone: Undone
     expected: Version | None
-    content: bytes | None = None
+    cut: tuple[Range, ...] = ()
 
     def below(self, top: str) -> Step:
         """Return it with paths relative to a directory."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import Any
 
 from agent_memory import (
@@ -52,8 +53,8 @@ def records(root: Root) -> list[Key]:
         return [entry.key for entry in step(listed()).entries]
 
 
-def opened_with_small_calls(root: Root) -> AgentMemory:
+def opened_with_small_calls(root: Root, plugins: Sequence[object] = ()) -> AgentMemory:
     """A memory that keeps versions, with calls of at most 6 MB."""
     backend: Any = open_backend(root.url, root.options)
     backend.max_bytes, backend.part_bytes = 6_000_000, 5 << 20
-    return AgentMemory.open(backend, versions=ON)
+    return AgentMemory.open(backend, versions=ON, plugins=plugins)

@@ -131,8 +131,8 @@ def test_a_long_path_and_long_actors_have_room(root: Root) -> None:
     assert contents(memory, path) == ["one", "two"]
     made = memory.versions(path)[0].made_by
     assert made
-    assert ("\U0001f680" * 1000).startswith(made.actor or "-")
-    assert (" x  y " * 500).startswith(made.tool_call_id or "-")
+    assert ("\U0001f680" * 1000).startswith((made.actor or "-").partition("…")[0])
+    assert (" x  y " * 500).startswith((made.tool_call_id or "-").partition("…")[0])
 
 
 def test_a_file_from_before_and_a_file_changed_by_another_program_are_kept(root: Root) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from agent_memory import AgentMemory, FileTooLargeError
+from agent_memory import AgentMemory, FileTooLargeError, OperationDenied
+from agent_memory.plugins.redaction import RedactionPlugin
 from tests.core.versions.helpers import opened_with_small_calls
 from tests.support.servers import ATOMIC, Root
 
@@ -40,3 +41,29 @@ def test_a_large_file_is_copied_and_moved_whole_and_not_edited(root: Root) -> No
             "copied": True,
             "moved": True,
         }
+
+
+def test_a_large_file_is_replaced_and_restored(root: Root) -> None:
+    memory = opened_with_small_calls(root)
+    content = b"large\n" * 2_000_000
+    memory.write_blocks("a", [content], len(content))
+    memory.append("a", "end")
+    memory.write("a", "small")
+    large = memory.versions("a")[1]
+    memory.restore("a", large.id)
+    memory.delete("a")
+    memory.restore("a", large.id)
+    assert [each.size for each in memory.versions("a")] == [len(content) + 3] * 2 + [5, len(content) + 3]
+    with AgentMemory.open(root.url, storage_options=root.options) as reader:
+        assert reader.read_bytes("a") == content + b"end"
+
+
+def test_a_guard_of_sizes_may_refuse_to_restore_a_large_file(root: Root) -> None:
+    memory = opened_with_small_calls(root, [RedactionPlugin()])
+    content = b"large\n" * 2_000_000
+    with AgentMemory.open(root.url, storage_options=root.options) as other:
+        other.write_blocks("a", [content], len(content))
+    memory.delete("a")
+    with pytest.raises(OperationDenied, match="cannot be given the content"):
+        memory.restore("a", memory.versions("a")[0].id)
+    assert not memory.exists("a")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +19,13 @@ from agent_memory import (
     ConflictError,
     InvalidContentError,
     OperationDenied,
+    OutcomeUnknownError,
     UnsupportedOperationError,
     Versions,
     WriteError,
 )
 from agent_memory.audit import log_at, verify
+from agent_memory.core.versions import store
 from agent_memory.core.versions.record import records_of
 from agent_memory.plugins.audit import AuditPlugin
 from agent_memory.runtime.run import step
@@ -36,6 +40,7 @@ def test_a_tombstone_stays_in_the_place_of_the_content(memory: AgentMemory) -> N
     for text in ("first", SECRET, "third"):
         memory.write("a", text)
     third, secret, first = memory.versions("a")
+    assert third.made_by
     before = time.time()
     result = memory.acting_as("admin", "call-1").redact("a", secret.id, reason="a key")
     assert (result.path, result.version, result.still_in) == ("a", secret.id, ())
@@ -52,10 +57,10 @@ def test_a_tombstone_stays_in_the_place_of_the_content(memory: AgentMemory) -> N
     for call in (memory.read_version, memory.restore, memory.diff):
         with pytest.raises(AgentMemoryFileNotFoundError, match="was redacted"):
             call("a", secret.id)
-    with pytest.raises(AgentMemoryFileNotFoundError, match="was redacted"):
-        memory.redact("a", secret.id, reason="again")
+    assert memory.redact("a", secret.id, reason="again") == result
+    assert memory.versions("a")[1] == tombstone
     assert memory.read("a") == "third"
-    assert memory.undo(since=0.0, dry_run=True).left[0].reason == "the version before was redacted"
+    assert memory.undo(since=third.made_by.time, dry_run=True).left[0].reason == "the version before was redacted"
 
 
 def test_nothing_below_the_root_has_the_content_or_a_digest_of_it(place: Place) -> None:
@@ -116,6 +121,102 @@ def test_where_the_content_still_is_is_told(place: Place) -> None:
         memory.redact("copied", memory.versions("copied")[0].id, reason="x")
         assert guessable(place.contents(), SECRET.encode()) == []
         assert [each.id for each in memory.versions("a") if not each.redacted_by][1:] == [without.id]
+
+
+def test_after_each_copy_is_redacted_and_forgotten_no_byte_is_left(place: Place) -> None:
+    with (
+        AuditPlugin(place.url, required=True, storage_options=place.options) as audit,
+        AgentMemoryService(place.url, storage_options=place.options, plugins=[audit], versions=ON) as service,
+    ):
+        bob = service.agent("bob")
+        bob.write("a.md", "before\n")
+        bob.append("a.md", SECRET)
+        bob.append("a.md", "\nafter\n")
+        bob.copy("a.md", "copied.md")
+        bob.write("a.md", "without\n")
+        bob.rename("a.md", "b.md")
+        service.write_memory_file("eve", "b.md", "eve's own")
+        redacted = bob.versions("b.md")[1]
+        assert bob.redact("b.md", redacted.id, reason="a key").still_in == ()
+        assert SECRET in bob.read("copied.md")
+        bob.write("copied.md", "without\n")
+        bob.redact("copied.md", bob.versions("copied.md")[1].id, reason="a key")
+        assert guessable(place.contents(), SECRET.encode()) == []
+        bob.write("again.md", SECRET, idempotency_key="k1")
+        bob.write("again.md", "without\n")
+        service.forget_memory("bob")
+        assert guessable(place.contents(), SECRET.encode()) == []
+        assert guessable(place.contents(), b"eve's own") != []
+    assert {finding.kind for finding in verify(log_at(place.url, place.options)).findings} == {"unanchored"}
+
+
+@pytest.mark.parametrize("old_name", [True, False])
+def test_all_names_of_a_file_are_erased(place: Place, old_name: bool) -> None:
+    """The redacted state, a leftover of a change that was not made, and the file lie under different names."""
+    with AgentMemory.open(place.url, storage_options=place.options, versions=ON) as memory:
+        memory.write("f", SECRET)
+        leave_record(memory, "f")
+        memory.rename("f", "g")
+        memory.rename("g", "h")
+        memory.write("h", "clean")
+        present, secret = memory.versions("h")
+        name = "f" if old_name else "h"
+        assert memory.versions("f")[0].id == secret.id
+        memory.append("h", SECRET)
+        result = memory.redact(name, secret.id, reason="x")
+        assert [(each.path, each.id) for each in result.still_in] == [("h", present.id)]
+        memory.write("h", "clean")
+        memory.redact("h", present.id, reason="x")
+        assert guessable(place.contents(), SECRET.encode()) == []
+
+
+def leave_record(memory: AgentMemory, path: str) -> None:
+    """Keep the state of a file as a change does that ends before it is made."""
+    kept = store.VersionedStore._replace
+
+    async def stop(*arguments: Any) -> Any:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(store.VersionedStore, "_written", refuse)
+            return await kept(*arguments)
+
+    async def refuse(*_: object) -> None:
+        raise OutcomeUnknownError("stopped")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store.VersionedStore, "_replace", stop)
+        with pytest.raises(OutcomeUnknownError):
+            memory.write(path, "never")
+
+
+@pytest.mark.parametrize("refused", ["erase", "write"])
+def test_a_redaction_that_did_not_end_is_finished_by_a_repeated_call(
+    place: Place, monkeypatch: pytest.MonkeyPatch, refused: str
+) -> None:
+    with (
+        AuditPlugin(place.url, required=True, storage_options=place.options) as audit,
+        AgentMemory.open(place.url, storage_options=place.options, plugins=[audit], versions=ON) as memory,
+    ):
+        memory.write("a", "one")
+        memory.write("a", SECRET)
+        memory.write("a", "three")
+        secret = memory.versions("a")[1]
+        backend: Any = memory._tree.backend
+        verb, calls = getattr(backend, refused), itertools.count()
+
+        def refuse(*arguments: Any, **options: Any) -> Any:
+            if next(calls) == 1:  # the second one: part of the work is done
+                raise WriteError("not permitted")
+            return verb(*arguments, **options)
+
+        with monkeypatch.context() as patched, suppress(WriteError):  # not raised where one call erases all
+            patched.setattr(backend, refused, refuse)
+            memory.redact("a", secret.id, reason="a key")
+        unfinished = memory.versions("a")[1]
+        assert unfinished.id == secret.id
+        memory.redact("a", secret.id, reason="a key")
+        found = memory.versions("a")[1]
+        assert (found.reason, found.redacted_by and found.redacted_by.operation) == ("a key", "redact")
+        assert guessable(place.contents(), SECRET.encode()) == []
 
 
 def test_a_version_that_was_kept_twice_is_erased_twice(memory: AgentMemory, root: Root) -> None:

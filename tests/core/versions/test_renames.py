@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 
-from agent_memory import (
-    AgentMemory,
-)
+from agent_memory import AgentMemory, AgentMemoryError, ConflictError
+from agent_memory.core import tree_flows
+from agent_memory.core.versions import store
 from tests.core.versions.helpers import contents, opened, operations
 from tests.support.servers import Root
 
@@ -47,6 +48,59 @@ def test_a_history_does_not_go_to_a_file_that_takes_the_old_name(memory: AgentMe
     memory.write("a", "new")
     assert contents(memory, "b") == ["other", "moved"]
     assert contents(memory, "a")[-1] == "new"
+
+
+def test_a_refused_rename_leaves_the_history_of_its_target(memory: AgentMemory) -> None:
+    for text in ("one", "two"):
+        memory.write("d/a", text)
+    memory.rename("d", "e")
+    memory.write("other/x", "x")
+    for source, target in (("nothing", "e/a"), ("other", "e"), ("other/x", "e/a")):
+        with pytest.raises(AgentMemoryError):
+            memory.rename(source, target)
+        assert contents(memory, "e/a") == ["one", "two"]
+
+
+def test_a_file_in_the_place_of_a_renamed_one_leaves_its_history(memory: AgentMemory) -> None:
+    for text in ("one", "two"):
+        memory.write("a", text)
+    memory.rename("a", "b")
+    memory.delete("b")
+    memory.write("c", "other")
+    memory.rename("c", "b")
+    assert contents(memory, "b") == ["one", "two", "other"]
+
+
+def test_both_files_of_a_rename_that_others_interrupted_keep_what_was_appended(
+    memory: AgentMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rename by a copy may leave both names, if others append to both files meanwhile."""
+    copied = tree_flows._copied
+
+    async def copied_slowly(*arguments: Any) -> Any:
+        result = await copied(*arguments)
+        for path in ("a", "b"):
+            memory.acting_as("bob").append(path, f"appended to {path}\n")
+        return result
+
+    monkeypatch.setattr(tree_flows, "_copied", copied_slowly)
+    monkeypatch.setattr(tree_flows, "moves_files", lambda _: False)
+    monkeypatch.setattr(store, "moves_files", lambda _: False)
+    memory.write("a", "one\n")
+    with pytest.raises(ConflictError, match="changed during the rename"):
+        memory.rename("a", "b")
+    assert (memory.read("a"), memory.read("b")) == ("one\nappended to a\n", "one\nappended to b\n")
+    for path in ("a", "b"):
+        memory.write(path, "later")
+    assert contents(memory, "a") == ["one\nappended to a\n", "later"]
+    assert contents(memory, "b")[-2:] == ["one\nappended to b\n", "later"]
+    memory.delete("b")
+    monkeypatch.setattr(tree_flows, "_copied", copied)
+    memory.rename("a", "b")
+    assert {"one\nappended to a\n", "one\nappended to b\n", "later"} == {
+        *contents(memory, "a"),
+        *contents(memory, "b"),
+    }
 
 
 def test_a_copy_begins_a_history(memory: AgentMemory) -> None:

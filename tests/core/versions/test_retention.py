@@ -15,8 +15,9 @@ from agent_memory import (
 )
 from agent_memory.backend import Key
 from agent_memory.core.versions.origin import Origin
-from agent_memory.core.versions.record import LAST_BYTES, Name
+from agent_memory.core.versions.record import LAST_BYTES, Name, records_of
 from agent_memory.core.versions.retention import expired
+from agent_memory.runtime.run import step
 from tests.core.versions.helpers import contents, opened, records
 from tests.support.servers import Root
 
@@ -34,6 +35,44 @@ def test_forgotten_files_have_no_versions(memory: AgentMemory, root: Root) -> No
     assert memory.versions("d/c") == memory.versions("e") == ()
     assert contents(memory, "a") == ["one", "two"]
     memory.forget("")
+    assert records(root) == []
+
+
+def test_a_forgotten_file_has_no_versions_under_earlier_names_and_others_keep_theirs(
+    memory: AgentMemory, root: Root
+) -> None:
+    for path in ("a", "x"):
+        memory.write(path, "one")
+        memory.write(path, "two")
+    memory.rename("a", "b")
+    memory.rename("x", "b2")
+    memory.rename("b2", "y")
+    memory.forget("b2")
+    assert contents(memory, "y") == ["one", "two"]
+    memory.forget("b")
+    assert memory.versions("a") == ()
+    assert contents(memory, "y") == ["one", "two"]
+    memory.delete("y")
+    memory.forget("y")
+    assert records(root) == []
+
+
+def test_a_damaged_record_hides_no_other(memory: AgentMemory, root: Root, caplog: pytest.LogCaptureFixture) -> None:
+    for path in ("a", "b"):
+        for text in ("one", "two", "three"):
+            memory.write(path, text)
+    backend: Any = memory._tree.backend
+    damaged = records_of(None).join(records(root)[0].path)
+
+    async def damage() -> None:
+        await memory._run.call(backend.write, damaged, b"no record")
+
+    step(damage())
+    assert sorted(len(memory.versions(path)) for path in ("a", "b")) == [2, 3]
+    assert len(memory.versions()) == 3
+    assert "damaged" in caplog.text
+    memory.forget("b")
+    memory.forget("a")
     assert records(root) == []
 
 

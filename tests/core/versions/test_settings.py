@@ -55,6 +55,23 @@ def test_a_process_follows_the_settings_within_a_minute(root: Root, monkeypatch:
     assert contents(memory, "a") == ["one", "two"]
 
 
+def test_a_program_that_turns_versions_on_changes_no_limits_and_turns_them_on_once(
+    root: Root, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = replace(ON, keep=7)
+    memory = opened(root, limits)
+    memory.write("a", "one")
+    other = opened(root, ON)
+    other.write("a", "two")
+    assert memory.version_limits() == other.version_limits() == limits
+    memory.keep_versions(None)
+    now = time.monotonic
+    monkeypatch.setattr("time.monotonic", lambda: now() + FOLLOW_SECONDS)
+    other.write("a", "three")
+    assert memory.version_limits() is None
+    assert contents(memory, "a") == ["one", "three"]
+
+
 def test_damaged_settings_refuse_changes_and_keep_the_file(root: Root) -> None:
     memory = opened(root)
     memory.write("a", "one")

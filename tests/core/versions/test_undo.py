@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import pytest
 
@@ -46,12 +46,18 @@ def steps(result: UndoResult) -> list[tuple[str, str]]:
     return [(step.action, step.path) for step in result.done]
 
 
+Audited: TypeAlias = tuple[AgentMemory, AuditPlugin, Path]
 Setup = Callable[[AgentMemory, AgentMemory], object]
 
 
 def several(*changes: Callable[[], object]) -> None:
     for change in changes:
         change()
+
+
+def fails(call: Callable[..., object], *arguments: str) -> None:
+    with pytest.raises(AgentMemoryError):
+        call(*arguments)
 
 
 UNDONE: dict[str, tuple[Setup, list[tuple[str, str]]]] = {
@@ -75,6 +81,36 @@ UNDONE: dict[str, tuple[Setup, list[tuple[str, str]]]] = {
     "a rename and a replacement": (
         lambda a, b: several(lambda: a.write("f", "1"), lambda: b.rename("f", "g"), lambda: b.write("g", "2")),
         [("restore", "g"), ("rename", "g")],
+    ),
+    "several renames": (
+        lambda a, b: several(lambda: a.write("f", "1"), lambda: b.rename("f", "g"), lambda: b.rename("g", "h")),
+        [("rename", "h")],
+    ),
+    "a rename that was taken back": (
+        lambda a, b: several(lambda: a.write("f", "1"), lambda: b.rename("f", "g"), lambda: b.rename("g", "f")),
+        [],
+    ),
+    "a rename between two replacements": (
+        lambda a, b: several(
+            lambda: a.write("f", "1"),
+            lambda: b.write("f", "2"),
+            lambda: b.rename("f", "g"),
+            lambda: b.write("g", "3"),
+            lambda: b.rename("g", "h"),
+        ),
+        [("restore", "h"), ("rename", "h")],
+    ),
+    "a rename and a deletion": (
+        lambda a, b: several(lambda: a.write("f", "1"), lambda: b.rename("f", "g"), lambda: b.delete("g")),
+        [("restore", "g")],
+    ),
+    "a failed rename before a rename": (
+        lambda a, b: several(lambda: a.write("f", "1"), lambda: fails(b.rename, "g", "f"), lambda: b.rename("f", "g")),
+        [("rename", "g")],
+    ),
+    "a directory in the place of a file": (
+        lambda a, b: several(lambda: a.write("f", "1"), lambda: b.delete("f"), lambda: b.write("f/x", "2")),
+        [("delete", "f/x"), ("restore", "f")],
     ),
     "a restoration": (
         lambda a, b: several(
@@ -111,7 +147,7 @@ def test_the_changes_of_an_actor_are_taken_back(
     result = memory.undo(actor="bob")
     assert result == planned
     assert files(memory) == before
-    assert memory.undo(actor="bob", dry_run=True).done == ()
+    assert memory.undo(actor="bob") == UndoResult((), ())
 
 
 class RememberingActor:
@@ -137,7 +173,7 @@ LEFT: dict[str, tuple[Setup, list[Left]]] = {
         [Left("f", "changed since by 'ann'")],
     ),
     "a file that another actor deleted": (
-        lambda a, b: several(lambda: b.write("f", "1"), lambda: a.delete("f")),
+        lambda a, b: several(lambda: a.write("f", "1"), lambda: b.write("f", "2"), lambda: a.delete("f")),
         [Left("f", "changed since by 'ann'")],
     ),
     "a name that another actor used again": (
@@ -147,6 +183,26 @@ LEFT: dict[str, tuple[Setup, list[Left]]] = {
     "a renamed file that another actor changed": (
         lambda a, b: several(lambda: a.write("f", "1"), lambda: b.rename("f", "g"), lambda: a.write("g", "2")),
         [Left("g", "renamed from 'f', and changed since by 'ann'")],
+    ),
+    "a renamed file that another actor renamed": (
+        lambda a, b: several(lambda: a.write("f", "1"), lambda: b.rename("f", "g"), lambda: a.rename("g", "h")),
+        [Left("h", "changed since by 'ann'")],
+    ),
+    "a new file that another actor renamed": (
+        lambda a, b: several(lambda: b.write("f", "1"), lambda: a.rename("f", "g")),
+        [Left("g", "renamed since by 'ann'")],
+    ),
+    "an append that another actor's change followed": (
+        lambda a, b: several(lambda: a.write("f", "1"), lambda: b.append("f", "2"), lambda: a.write("f", "3")),
+        [Left("f", "something was appended, and without an audit log nothing tells by which actor")],
+    ),
+    "a name that a directory has": (
+        lambda a, b: several(lambda: a.write("f", "1"), lambda: b.delete("f"), lambda: a.write("f/x", "2")),
+        [Left("f", "'f' is taken")],
+    ),
+    "a name below a file": (
+        lambda a, b: several(lambda: a.write("d/f", "1"), lambda: b.delete("d/f"), lambda: a.write("d", "2")),
+        [Left("d/f", "'d' is a file")],
     ),
     "an appended file": (
         lambda a, b: several(lambda: b.write("f", "1"), lambda: a.append("f", "2")),
@@ -162,8 +218,124 @@ def test_the_change_of_another_actor_is_left(
     change, left = LEFT[what]
     change(ann, bob)
     before = files(memory)
+    assert memory.undo(actor="bob", dry_run=True) == UndoResult((), tuple(left))
     assert memory.undo(actor="bob") == UndoResult((), tuple(left))
     assert files(memory) == before
+
+
+def test_appends_of_others_to_an_earlier_version_stop_an_undo(audited: Audited) -> None:
+    """The lines of others come back with the version, without those of the actor."""
+    memory, audit, log = audited
+    ann, bob = memory.acting_as("ann"), memory.acting_as("bob")
+    bob.write("new", "bob\n")
+    ann.append("new", "ann\n")
+    bob.edit("new", lambda text: text + "more\n")
+    for name in ("replaced", "deleted"):
+        ann.write(name, "1\n")
+        bob.write(name, "2\n")
+        ann.append(name, "ann\n")
+        bob.append(name, "bob\n")
+    bob.write("replaced", "3\n")
+    bob.delete("deleted")
+    ann.write("only appended", "1\n")
+    bob.append("only appended", "bob\n")
+    bob.write("only appended", "2\n")
+    bob.append("only appended", "bob\n")
+    ann.write("edited", "1\n")
+    bob.append("edited", "bob\n")
+    ann.edit("edited", lambda text: text + "2\n")
+    audit.flush()
+    since_ann = [Left(path, "changed since by 'ann'") for path in ("deleted", "edited", "new", "replaced")]
+    result = memory.undo(actor="bob", audit=log)
+    assert result.left == tuple(since_ann)
+    assert [(each.path, each.action, each.cut_bytes) for each in result.done] == [
+        ("deleted", "restore", 4), ("new", "restore", 0), ("only appended", "restore", 4), ("replaced", "restore", 4),
+    ]  # fmt: skip
+    assert files(memory) == {
+        "new": "bob\nann\n",
+        "replaced": "2\nann\n",
+        "deleted": "2\nann\n",
+        "only appended": "1\n",
+        "edited": "1\nbob\n2\n",
+    }
+    assert memory.undo(actor="bob", audit=log) == UndoResult((), tuple(since_ann))
+
+
+def test_without_a_log_an_undo_stops_at_a_version_that_was_appended_to(
+    memory: AgentMemory, ann: AgentMemory, bob: AgentMemory
+) -> None:
+    bob.write("f", "bob\n")
+    ann.append("f", "ann\n")
+    bob.edit("f", lambda text: text + "more\n")
+    result = memory.undo(actor="bob")
+    assert steps(result) == [("restore", "f")]
+    assert [left.path for left in result.left] == ["f"]
+    assert files(memory) == {"f": "bob\nann\n"}
+
+
+def test_a_repeated_undo_takes_nothing_more_back(audited: Audited) -> None:
+    memory, audit, log = audited
+    ann = memory.acting_as("ann")
+    ann.write("f", "ann\n")
+    time.sleep(0.01)
+    since = time.time()
+    memory.acting_as("bob").append("f", "bob\n")
+    memory.acting_as("bob").write("new", "bob\n")
+    memory.acting_as("bob").rename("f", "g")
+    for _ in range(3):
+        audit.flush()
+        memory.undo(since=since, audit=log)
+        assert files(memory) == {"f": "ann\n"}
+
+
+def test_the_same_bytes_of_another_actor_at_the_same_place_stay(audited: Audited) -> None:
+    memory, audit, log = audited
+    ann, bob = memory.acting_as("ann"), memory.acting_as("bob")
+    ann.write("log", "# log\n")
+    bob.append("log", "same\n")
+    memory.rename("log", "log.1")
+    ann.write("next", "# log\n")
+    ann.append("next", "same\n")
+    ann.rename("next", "log")
+    audit.flush()
+    assert steps(memory.undo(actor="bob", audit=log)) == [("cut", "log.1")]
+    assert files(memory) == {"log": "# log\nsame\n", "log.1": "# log\n"}
+
+
+def test_a_cut_joins_no_lines_of_others(audited: Audited) -> None:
+    memory, audit, log = audited
+    for actor, text in (("ann", "a1"), ("bob", "b1\n"), ("ann", "a2"), ("bob", "b2\r\n"), ("ann", "a3")):
+        memory.acting_as(actor).append("log", text, separator="" if actor == "ann" else "\n")
+    audit.flush()
+    assert memory.undo(actor="bob", audit=log).left == ()
+    assert memory.read("log") == "a1\na2\r\na3"
+
+
+def test_an_earlier_name_outside_a_view_is_left(memory: AgentMemory, ann: AgentMemory, bob: AgentMemory) -> None:
+    ann.write("secret", "1")
+    bob.rename("secret", "d/f")
+    assert memory.subtree("d").undo(actor="bob") == UndoResult(
+        (), (Left("f", "its earlier name is not in this directory"),)
+    )
+    assert files(memory) == {"d/f": "1"}
+
+
+def test_actors_with_the_same_long_beginning_are_told_apart(memory: AgentMemory) -> None:
+    names = ["служба поддержки клиентов, Москва: " + name for name in ("Иванов", "Петров")]
+    for name in names:
+        memory.acting_as(name, f"{'call ' * 60}{name}").write(name[-6:], name)
+    assert steps(memory.undo(actor=names[0])) == [("delete", "Иванов")]
+    assert steps(memory.undo(tool_call_id=f"{'call ' * 60}{names[1]}")) == [("delete", "Петров")]
+
+
+def test_a_file_that_cannot_be_read_is_left(tmp_path: Path) -> None:
+    with opened(Root(str(tmp_path), {}), actor="bob") as memory:
+        memory.write("f", "1")
+        memory.write("g", "2")
+        (tmp_path / "linked").hardlink_to(tmp_path / "g")
+        result = memory.undo(actor="bob")
+    assert steps(result) == [("delete", "f")]
+    assert {left.path for left in result.left} == {"g", "linked"}
 
 
 def test_an_earlier_name_that_is_taken_is_told(memory: AgentMemory, ann: AgentMemory, bob: AgentMemory) -> None:
@@ -229,7 +401,7 @@ def test_versions_that_are_off_are_undone_too(memory: AgentMemory, ann: AgentMem
     bob.delete("g")
     bob.write("h", "new")
     memory.keep_versions(None)
-    assert steps(memory.undo(actor="bob")) == [("restore", "f"), ("restore", "g"), ("delete", "h")]
+    assert steps(memory.undo(actor="bob")) == [("delete", "h"), ("restore", "f"), ("restore", "g")]
     assert files(memory) == {"f": "1", "g": "1"}
 
 
@@ -253,12 +425,12 @@ def test_guards_see_each_step_and_may_refuse_it(root: Root) -> None:
         memory.acting_as("bob").write(path, "2")
     seen.after.clear()
     result = memory.acting_as("admin").undo(actor="bob")
-    assert result == UndoResult((result.done[0], Undone("new", "delete")), (Left("kept", "refused: not this one"),))
+    assert result == UndoResult((Undone("new", "delete"), result.done[1]), (Left("kept", "refused: not this one"),))
     kinds = [(operation.kind, operation.path, outcome.status) for operation, outcome in seen.after]
     assert kinds == [
-        ("versions", "", "ok"), ("restore", "f", "ok"), ("delete", "kept", "denied"), ("delete", "new", "ok"),
+        ("versions", "", "ok"), ("delete", "kept", "denied"), ("delete", "new", "ok"), ("restore", "f", "ok"),
     ]  # fmt: skip
-    assert memory.versions("f")[0].made_by == ("restore", "admin", None, seen.after[1][0].time)
+    assert memory.versions("f")[0].made_by == ("restore", "admin", None, seen.after[3][0].time)
     with pytest.raises(OperationDenied, match="read-only"):
         raise_first(memory.read_only().undo(actor="admin"))
 
@@ -284,7 +456,7 @@ def test_a_file_that_changes_during_the_undo_is_left(
 
     monkeypatch.setattr(type(memory._tree), "plan_undo", late)
     result = memory.undo(actor="bob")
-    assert result == UndoResult((), (Left("f", "changed during the undo"), Left("g", "changed during the undo")))
+    assert result == UndoResult((), (Left("g", "changed during the undo"), Left("f", "changed during the undo")))
     assert files(memory) == {"f": "3", "g": "new+"}
 
 
@@ -310,18 +482,18 @@ async def test_the_async_twin_undoes_too(root: Root, tmp_path: Path) -> None:
         await ann.append("log", "3\n")
         audit.flush()
         result = await memory.undo(actor="bob", audit=tmp_path / "audit.jsonl")
-        assert result == UndoResult((Undone("log", "cut"),), ())
+        assert result == UndoResult((Undone("log", "cut", cut_bytes=2),), ())
         assert await memory.read("log") == "1\n3\n"
 
 
 @pytest.fixture
-def audited(root: Root, tmp_path: Path) -> Iterator[tuple[AgentMemory, AuditPlugin, Path]]:
+def audited(root: Root, tmp_path: Path) -> Iterator[Audited]:
     log = tmp_path / "audit" / "audit.jsonl"
     with AuditPlugin(log) as audit:
         yield opened(root, plugins=[audit]), audit, log
 
 
-def test_an_audit_log_tells_which_appends_are_taken_out(audited: tuple[AgentMemory, AuditPlugin, Path]) -> None:
+def test_an_audit_log_tells_which_appends_are_taken_out(audited: Audited) -> None:
     memory, audit, log = audited
     ann, bob = memory.acting_as("ann"), memory.acting_as("bob")
     for actor, text in ((ann, "a1"), (bob, "b1"), (bob, "b2"), (ann, "a2"), (bob, "b1")):
@@ -338,11 +510,11 @@ def test_an_audit_log_tells_which_appends_are_taken_out(audited: tuple[AgentMemo
     audit.flush()
     result = memory.undo(actor="bob", audit=log)
     assert files(memory) == {"log": "a1\na2", "by bob": "a1\n", "replaced": "1", "left": "1+"}
-    assert steps(result) == [("cut", "by bob"), ("cut", "log"), ("delete", "only bob"), ("restore", "replaced")]
+    assert steps(result) == [("delete", "only bob"), ("cut", "by bob"), ("cut", "log"), ("restore", "replaced")]
     assert result.left == (Left("left", "changed since by 'ann'"),)
 
 
-def test_appends_that_no_digest_proves_are_left(audited: tuple[AgentMemory, AuditPlugin, Path], root: Root) -> None:
+def test_appends_that_no_digest_proves_are_left(audited: Audited, root: Root) -> None:
     memory, audit, log = audited
     memory.acting_as("bob").append("log", "b\n")
     with opened(root, None) as other:
@@ -354,7 +526,8 @@ def test_appends_that_no_digest_proves_are_left(audited: tuple[AgentMemory, Audi
     memory.acting_as("ann").write("own", "x")
     memory.acting_as("bob").append("own", "b\n")
     audit.flush()
-    assert steps(memory.undo(actor="bob", audit=log, dry_run=True)) == [("cut", "own")]
+    planned = memory.undo(actor="bob", audit=log, dry_run=True)
+    assert planned.done == (Undone("log", "cut", cut_bytes=4), Undone("own", "cut", cut_bytes=2))
     memory.forget("own")  # destroys the salt
     memory.acting_as("ann").write("own", "x")
     memory.acting_as("bob").append("own", "b\n")
@@ -367,9 +540,7 @@ def test_appends_that_no_digest_proves_are_left(audited: tuple[AgentMemory, Audi
 ACTORS = ("ann", "bob", "carl")
 
 
-def test_undo_of_one_of_three_actors_agrees_with_a_model(
-    audited: tuple[AgentMemory, AuditPlugin, Path], pytestconfig: pytest.Config
-) -> None:
+def test_undo_of_one_of_three_actors_agrees_with_a_model(audited: Audited, pytestconfig: pytest.Config) -> None:
     """Each file is changed by random operations; the model undoes by its own record of all states."""
     memory, audit, log = audited
     seed = random.randrange(1 << 30)
@@ -421,19 +592,39 @@ class Model:
         found: dict[str, str | None] = {}
         left: set[str] = set()
         for path, states in self._states.items():
-            maker, text, appended = states[-1]
-            of_others = "".join(part for by, part in appended if by != actor)
-            is_taken_out = len(of_others) != sum(len(part) for _, part in appended)
-            found[path] = _text(states[-1])
-            before = next((_text(state) for state in reversed(states) if state[0] != actor), None)
-            is_over_others = bool(of_others and (text or before is not None))
-            if is_over_others if maker == actor else any(each[0] == actor for each in states):
+            present = _text(states[-1])
+            change = self._change(states, actor)
+            before = self._change(states[:-1], actor) if len(states) > 1 else None
+            if before and not change.is_one and change.is_left and before.is_one and before.text == present:
+                change = change._replace(is_left=before.is_left)
+            found[path] = change.text if change.is_one else present
+            if change.is_left:
                 left.add(path)
-            elif maker == actor and not of_others:
-                found[path] = before
-            elif text is not None and is_taken_out:
-                found[path] = text + of_others
         return {path: text for path, text in found.items() if text is not None}, left
+
+    def _change(self, states: list[tuple[str, str | None, list[tuple[str, str]]]], actor: str) -> Change:
+        """What an undo makes of a file."""
+        last = len(states) - 1
+        while last >= 0:
+            maker, text, appended = states[last]
+            of_others = [part for by, part in appended if by != actor]
+            if maker != actor or of_others:
+                is_cut = len(of_others) < len(appended)
+                is_earlier = any(by == actor or any(each == actor for each, _ in more) for by, _, more in states[:last])
+                kept = None if text is None else text + "".join(of_others)
+                is_one = is_cut or last < len(states) - 1
+                is_left = (is_earlier and not is_one) or (maker == actor and text != "")
+                return Change(is_one, kept, is_left)
+            last -= 1
+        return Change(is_one=True, text=None, is_left=False)
+
+
+class Change(NamedTuple):
+    """What an undo makes of a file: whether it changes it, to which text, and whether changes are left."""
+
+    is_one: bool
+    text: str | None
+    is_left: bool
 
 
 def _text(state: tuple[str, str | None, list[tuple[str, str]]]) -> str | None:

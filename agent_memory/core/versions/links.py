@@ -1,0 +1,56 @@
+"""`Links`: the records of the renames that one operation makes."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from agent_memory.backend import ABSENT, Backend
+from agent_memory.core.versions.origin import MadeBy
+from agent_memory.core.versions.record import Link, records_of_file
+from agent_memory.errors import AgentMemoryError
+from agent_memory.key import Key
+from agent_memory.runtime.run import Run
+
+
+class Links:
+    """The records of the renames of one operation: each is written before the move, and deleted if that is refused.
+
+    Args:
+        store: the storage.
+        run: runs its primitives.
+        agent: the agent whose files are renamed.
+        secret: keys the digests of paths.
+        by: the operation.
+    """
+
+    def __init__(self, store: Backend, run: Run, agent: str | None, secret: str, by: MadeBy) -> None:
+        self._store = store
+        self._run = run
+        self._agent = agent
+        self._secret = secret
+        self._by = by
+        self._names: dict[Key, Key] = {}
+        self._unused = set[Key]()
+
+    async def write(self, source: Key, target: Key, history: str | None) -> None:
+        """Write the record of a rename; ``history`` is None for a directory."""
+        link = Link(source.path, target.path, self._by.shortened(), history)
+        name = records_of_file(self._agent, self._secret, target.path).join(link.name)
+        await self._run.call(self._store.write, name, link.to_bytes(), ABSENT)
+        self._names[target] = name
+        self._unused.add(target)
+
+    def has_moved(self, target: Key) -> None:
+        """Keep the record of a rename: the file has the new name."""
+        self._unused.discard(target)
+
+    def is_withdrawn(self, target: Key) -> None:
+        """Do not keep the record of a rename after all: the copy with the new name was deleted."""
+        if target in self._names:
+            self._unused.add(target)
+
+    async def delete_unused(self) -> None:
+        """Delete the records of renames that were refused."""
+        for target in self._unused:
+            with suppress(AgentMemoryError):
+                await self._run.call(self._store.delete, self._names[target])

@@ -1,0 +1,255 @@
+"""`Timeline`: the changes of the file that has a name, and of the earlier files with this name, the latest first."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from agent_memory.backend import Backend, Entry, Version, renewed_deadline
+from agent_memory.core import tree_flows
+from agent_memory.core.flows import keeps_origins
+from agent_memory.core.versions.history import Histories
+from agent_memory.core.versions.live import read_with_origin
+from agent_memory.core.versions.origin import MadeBy, Origin
+from agent_memory.core.versions.record import Link, Name, is_link
+from agent_memory.core.versions.states import Kept, LiveState, real
+from agent_memory.errors import AgentMemoryError, AgentMemoryFileNotFoundError
+from agent_memory.key import Key, is_at_or_below
+from agent_memory.runtime.run import Run
+
+_SKEW_SECONDS: Final = 3600.0
+"""How far the storage's clock and the clocks of the callers may differ."""
+
+
+class Present(NamedTuple):
+    """A present file, without its content."""
+
+    key: Key
+    version: Version
+    size: int
+    modified: float
+    origin: Origin | None
+
+
+class State(NamedTuple):
+    """One state of a file.
+
+    Attributes:
+        id: its id; "" for a present file without an origin.
+        previous: the id of the state before; None for the first one.
+        by: the operation that made it; None if unknown.
+        path: the file's name at the end of the state.
+        made_size: the size in bytes when it was made.
+        size: the size in bytes with what was appended.
+        last_changed: nothing was appended after this time, in POSIX seconds.
+        kept: its record; None for the present file.
+    """
+
+    id: str
+    previous: str | None
+    by: MadeBy | None
+    path: str
+    made_size: int
+    size: int
+    last_changed: float
+    kept: Kept | None
+
+    @property
+    def is_appended(self) -> bool:
+        """Whether bytes were appended after it was made."""
+        return self.size > self.made_size
+
+    @staticmethod
+    def of_record(kept: Kept) -> State:
+        """Return the state that a record describes."""
+        record = kept.record
+        return State(
+            record.id, record.previous, record.made_by, record.path, record.made_size, record.size,
+            record.ended_by.time, kept,
+        )  # fmt: skip
+
+    @staticmethod
+    def of_present(file: Present) -> State:
+        """Return the state of a present file."""
+        origin = file.origin or Origin("", "", 0, None, None, file.size, "", None)
+        last_changed = file.modified + _SKEW_SECONDS
+        return State(origin.id, origin.previous, origin.by, file.key.path, origin.size, file.size, last_changed, None)
+
+
+class Change(NamedTuple):
+    """A change of a file that made a new state.
+
+    Attributes:
+        by: the operation; None if unknown.
+        made: the new state; None if the file was deleted.
+        before: the state before; None if there was no file.
+        is_known: whether the state before is known.
+    """
+
+    by: MadeBy | None
+    made: State | None
+    before: State | None
+    is_known: bool = True
+
+
+class Rename(NamedTuple):
+    """A rename of the file, and the number of changes that were made after it."""
+
+    link: Link
+    later_changes: int
+
+
+class Timeline(NamedTuple):
+    """What happened to the file with a name, and to the earlier files with this name, the latest first.
+
+    Attributes:
+        path: the name.
+        present: the present file; None if it is deleted.
+        changes: the changes of all these files.
+        renames: the renames of the latest of them.
+        of_latest: how many of the changes are those of the latest file.
+        moves: the operations that renamed a directory above it since it was created.
+    """
+
+    path: str
+    present: Present | None
+    changes: Sequence[Change]
+    renames: Sequence[Rename]
+    of_latest: int
+    moves: Sequence[MadeBy]
+
+
+class Timelines:
+    """The timelines of all names below a directory.
+
+    Args:
+        store: the storage, not a `VersionedStore`.
+        run: runs its primitives.
+        histories: the records.
+
+    Attributes:
+        links: the renames to names below the directory, the latest first.
+        present: the present files, by name.
+        unreadable: the names that cannot be read, with the reason.
+    """
+
+    def __init__(self, store: Backend, run: Run, histories: Histories) -> None:
+        self.links: list[Link] = []
+        self.present: dict[str, Present] = {}
+        self.unreadable: dict[str, str] = {}
+        self._store = store
+        self._run = run
+        self._histories = histories
+        self._of_history: dict[str, list[State]] = {}
+        self._deleted: dict[str, list[tuple[str, Kept]]] = defaultdict(list)
+
+    @property
+    def paths(self) -> list[str]:
+        """The names of the present and of the deleted files."""
+        return sorted({*self.present, *self._deleted} - {*self.unreadable})
+
+    async def read(self, top: Key) -> None:
+        """Read the present files, the records and the renames."""
+        entries = await self._histories.entries()
+        links = await self._histories.read_links([entry.key for entry in entries if is_link(entry.key.name)])
+        self.links = [link for link in links if is_at_or_below(link.target, top.path)]
+        listing = await tree_flows.list_all(self._store, self._run, top)
+        found = await self._run.map(self._present, listing.entries, tree_flows.AT_ONCE)
+        self.present = {each.key.path: each for each in found if each}
+        origins = {path: each.origin for path, each in self.present.items() if each.origin}
+        live = {LiveState(path, origin.id) for path, origin in origins.items()}
+        present_histories = {origin.history for origin in origins.values()}
+        kept = await self._histories.read([entry.key for entry in entries if Name.parse(entry.key.name)])
+        grouped: dict[str, list[Kept]] = defaultdict(list)
+        for each in sorted(kept, key=lambda each: each.key.name):
+            grouped[each.record.history].append(each)
+        for history, those in sorted(grouped.items()):
+            records = real(those, live)
+            self._of_history[history] = [State.of_record(each) for each in records]
+            is_deleted = records and history not in present_histories
+            if is_deleted and is_at_or_below(records[0].record.path, top.path):
+                self._deleted[records[0].record.path].append((history, records[0]))
+
+    async def _present(self, entry: Entry) -> Present | None:
+        asked: object = self._store
+        if not keeps_origins(asked):
+            return None
+        try:
+            with renewed_deadline(self._run.now()):
+                snapshot, text = await read_with_origin(asked, self._run, entry.key, 0, 0)
+        except AgentMemoryFileNotFoundError:
+            return None
+        except AgentMemoryError as error:
+            self.unreadable[entry.key.path] = error.args[0]
+            return None
+        return Present(entry.key, snapshot.version, snapshot.size, entry.modified, Origin.parse(text))
+
+    def of(self, path: str) -> Timeline:
+        """The timeline of one name."""
+        present = self.present.get(path)
+        changes: list[Change] = []
+        renames: list[Rename] = []
+        of_latest = 0
+        for history, deletion, states in self._files_with_name(path, present):
+            if not changes:
+                linked = [link for link in self.links if link.history == history]
+                renames = list(_renames(states, linked, 1 if deletion else 0))
+            changes += [deletion] if deletion else []
+            changes += _changes(states)
+            of_latest = of_latest or len(changes)
+        return Timeline(path, present, changes, renames, of_latest, self._moves(path, changes[of_latest - 1].by))
+
+    def _moves(self, path: str, created_by: MadeBy | None) -> list[MadeBy]:
+        since = created_by.time if created_by else 0.0
+        directories = [link for link in self.links if link.history is None and is_at_or_below(path, link.target)]
+        return [link.by for link in directories if link.by.time >= since]
+
+    def _files_with_name(
+        self, path: str, present: Present | None
+    ) -> Iterator[tuple[str | None, Change | None, list[State]]]:
+        """The history, the deletion and the states of each file that has or had a name, the latest first."""
+        if present:
+            history = present.origin.history if present.origin else None
+            yield history, None, _chain(State.of_present(present), self._of_history.get(history or "", ()))
+        for history, last in self._deleted.get(path, ()):
+            states = self._of_history[history]
+            is_known = last.record.next is None  # else the state that replaced it is not there
+            by = last.record.ended_by if is_known else None
+            yield history, Change(by, None, states[0], is_known), _chain(states[0], states[1:])
+
+
+def _chain(last: State, states: Iterable[State]) -> list[State]:
+    """A state and the states before it, as far as they are known; one under the same name goes before another."""
+    chain = [last]
+    for state in states:
+        if state.id == chain[-1].previous:
+            chain.append(state)
+        elif state.id == chain[-1].id and len(chain) > 1 and state.path == chain[-2].path:
+            chain[-1] = state
+    return chain
+
+
+def _changes(states: Sequence[State]) -> list[Change]:
+    """The changes that made a file's states, as far as each state before is known."""
+    changes = [Change(made.by, made, before) for made, before in pairwise(states)]
+    return [*changes, Change(states[-1].by, states[-1], None, is_known=bool(states[-1].id and not states[-1].previous))]
+
+
+def _renames(states: Sequence[State], links: Sequence[Link], later_changes: int) -> Iterator[Rename]:
+    """The renames of a file, found from its last name back; ``links`` are of its history, the latest first.
+
+    A record of a rename that failed leads from no name that the file had afterwards, and is left out.
+    """
+    rest = list(links)
+    for number, state in enumerate(states):
+        place = state.path
+        began_as = states[number + 1].path if number + 1 < len(states) else None
+        while link := next((each for each in rest if each.target == place), None):
+            is_of_state_before = state.by is None or link.by.time < state.by.time
+            if place == began_as and is_of_state_before:
+                break
+            yield Rename(link, later_changes + number)
+            place = link.source
+            rest = rest[rest.index(link) + 1 :]

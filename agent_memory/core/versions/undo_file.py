@@ -1,0 +1,279 @@
+"""`FileUndo`: the steps that take changes of one file back.
+
+It follows the changes back while they are among those to undo, with everything that was appended in between, and stops
+at the first change or append by another operation. The state where it stops is restored, without what the operations
+to undo appended to it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from agent_memory.backend import Backend, Version
+from agent_memory.core.versions.attribution import Appended, attributed, without
+from agent_memory.core.versions.history import Histories
+from agent_memory.core.versions.origin import MadeBy
+from agent_memory.core.versions.timeline import Change, Rename, State, Timelines
+from agent_memory.core.versions.undo import Appends, Range, RecordedAppend, Selection, Step, Undone
+from agent_memory.errors import FileTooLargeError
+from agent_memory.key import Key, is_at_or_below
+from agent_memory.runtime.run import Run
+
+_BY_ANOTHER_PROGRAM: Final = "changed since by another program"
+_NO_LOG: Final = "something was appended, and without an audit log nothing tells by which actor"
+_NOT_IN_LOG: Final = "something was appended, and the audit log does not tell by which actor"
+
+
+class UndoContext(NamedTuple):
+    """What all files of one undo have in common.
+
+    Attributes:
+        store: the storage, not a `VersionedStore`.
+        run: runs its primitives.
+        histories: the records.
+        top: the directory whose files are undone.
+        selection: the operations to undo.
+        appends: the appends that an audit log recorded; None without an audit log.
+    """
+
+    store: Backend
+    run: Run
+    histories: Histories
+    top: Key
+    selection: Selection
+    appends: Appends | None
+
+
+class LeftError(Exception):
+    """The file stays as it is, for the reason that is the argument."""
+
+
+class _Outcome(NamedTuple):
+    """What an undo makes of a file.
+
+    Attributes:
+        taken: the number of changes that it takes back.
+        state: the state that it returns to; None if there is no file.
+        ranges: the bytes of this state that it takes out.
+        reason: why changes that are to be undone stay; None if none stays.
+    """
+
+    taken: int
+    state: State | None
+    ranges: tuple[Range, ...] = ()
+    reason: str | None = None
+
+    @property
+    def is_change(self) -> bool:
+        """Whether it changes the file."""
+        return bool(self.taken or self.ranges)
+
+
+class FileUndo:
+    """The undo of one file.
+
+    Attributes:
+        steps: the steps.
+    """
+
+    def __init__(self, context: UndoContext, timelines: Timelines, path: str) -> None:
+        self.steps: list[Step] = []
+        self._context = context
+        self._present_files = timelines.present
+        self._timeline = timeline = timelines.of(path)
+        self._selection = context.selection
+        self._contents: dict[tuple[str, str], bytes | None] = {}
+        self._version: Version | None = timeline.present and timeline.present.version
+
+    async def plan(self) -> str | None:
+        """Plan the steps; return why changes that are to be undone stay, or None if none stays.
+
+        Raises:
+            LeftError: the file stays as it is.
+        """
+        outcome = await self._outcome(0)
+        if outcome.reason and not outcome.is_change:
+            outcome = outcome._replace(reason=await self._reason_after_an_undo(outcome.reason))
+        if outcome.is_change:
+            await self._refuse_foreign_content()
+            await self._plan_content(outcome)
+        reason = self._plan_name(outcome.taken) if outcome.state and self._timeline.present else None
+        return outcome.reason or reason
+
+    async def _outcome(self, start: int) -> _Outcome:
+        """The outcome for the file as it was before its last ``start`` changes."""
+        changes = self._timeline.changes
+        for number in range(start, len(changes)):
+            change = changes[number]
+            appended, is_all = await self._appended(change.made)
+            by_others = [each.by for each in appended if each.by not in self._selection]
+            if change.by not in self._selection or by_others or not is_all:
+                if number > start:
+                    _refuse_redacted(change.made)
+                mine = tuple((each.start, each.end) for each in appended if each.by in self._selection)
+                reason = self._reason_here(change, by_others, is_all)
+                if number == start and not mine:
+                    reason = reason or self._reason_before(number)
+                return _Outcome(number - start, change.made, mine, reason)
+            if not change.is_known:
+                raise LeftError("the version before is no longer kept")
+        return _Outcome(len(changes) - start, None)
+
+    def _reason_here(self, change: Change, by_others: Sequence[MadeBy | None], is_all: bool) -> str | None:
+        """Why a change where an undo stops, or an append after it, stays although it is to be undone."""
+        if change.made and not is_all and self._may_have_changed(change.made):
+            return _NO_LOG if self._context.appends is None else _NOT_IN_LOG
+        if change.by in self._selection and not _is_append(change.by):
+            return _since(by_others[0] if by_others else None)
+        return None
+
+    def _reason_before(self, number: int) -> str | None:
+        """Why changes before the one where an undo stops stay although they are to be undone."""
+        changes, appends = self._timeline.changes, self._context.appends
+        states = [each.made for each in changes[number + 1 :] if each.made]
+        appended = itertools.chain(*map(self._recorded, states))
+        makers = [each.by for each in changes[number + 1 :]]
+        if any(by in self._selection for by in [*makers, *(each.by for each in appended)]):
+            return _since(changes[number].by)
+        if appends is None:
+            return _NO_LOG if any(each.is_appended and self._may_have_changed(each) for each in states) else None
+        unversioned = () if changes[-1].is_known else appends.unversioned.get(self._timeline.path, ())
+        return _NOT_IN_LOG if any(each.by in self._selection for each in unversioned) else None
+
+    def _may_have_changed(self, state: State) -> bool:
+        """Whether an operation that is to be undone may have appended to a state."""
+        return self._selection.since is None or state.last_changed >= self._selection.since
+
+    async def _appended(self, state: State | None) -> tuple[list[Appended], bool]:
+        """The appends to a state, with the one that made it, and whether they are all bytes that were appended."""
+        if state is None:
+            return [], True
+        first = [Appended(0, state.made_size, state.by)] if state.by and _is_append(state.by) else []
+        if not state.is_appended:
+            return first, True
+        recorded = self._recorded(state)
+        data = await self._content(state) if recorded else None
+        if data is None:
+            return first, False
+        found, is_all = attributed(data, state.made_size, recorded)
+        return [*first, *found], is_all
+
+    def _recorded(self, state: State) -> Sequence[RecordedAppend]:
+        return self._context.appends.of_version.get(state.id, ()) if self._context.appends else ()
+
+    async def _content(self, state: State) -> bytes | None:
+        """The content of a state; None if it is too large for one call."""
+        name = state.path, state.id
+        if name not in self._contents:
+            try:
+                self._contents[name] = await self._read(state)
+            except FileTooLargeError:
+                self._contents[name] = None
+        return self._contents[name]
+
+    async def _read(self, state: State) -> bytes:
+        if state.kept:
+            return await self._context.histories.content_of(state.kept)
+        present = self._present_files[state.path]
+        whole = await self._context.run.call(self._context.store.read, present.key, None, None, present.version)
+        if present is self._timeline.present:
+            self._version = whole.version  # local disk takes that of a whole read
+        return whole.data
+
+    async def _reason_after_an_undo(self, reason: str) -> str | None:
+        """Why changes stay, if the last change was an undo of the selected ones; else the given reason."""
+        if len(self._timeline.changes) < 2:
+            return reason
+        earlier = await self._outcome(1)
+        is_undone = earlier.is_change and await self._is_as(self._timeline.changes[0].made, earlier)
+        return earlier.reason if is_undone else reason
+
+    async def _is_as(self, state: State | None, outcome: _Outcome) -> bool:
+        """Whether a state has the content of an outcome."""
+        if state is None or outcome.state is None:
+            return state is outcome.state
+        if state.size > outcome.state.size:
+            return False
+        content, before = await self._content(state), await self._content(outcome.state)
+        return content is not None and before is not None and content == without(before, outcome.ranges)
+
+    async def _refuse_foreign_content(self) -> None:
+        present = self._timeline.present
+        if present and present.origin:
+            data = await self._content(State.of_present(present))
+            if data is not None and not present.origin.is_of(data):
+                raise LeftError(_BY_ANOTHER_PROGRAM)
+
+    def _refuse_renamed(self) -> None:
+        for by in [*(each.link.by for each in self._timeline.renames), *self._timeline.moves]:
+            if by not in self._selection:
+                raise LeftError(f"renamed since by {by.actor!r}" if by.actor else "renamed since")
+
+    async def _plan_content(self, outcome: _Outcome) -> None:
+        path, present, state = self._timeline.path, self._timeline.present, outcome.state
+        if state is None:
+            if present:
+                self._refuse_renamed()
+                self.steps.append(Step(Undone(path, "delete"), self._version))
+        elif not outcome.taken:
+            await self._plan_step(Undone(path, "cut"), state, outcome)
+        else:
+            name = path if present else self._name_before(outcome.taken)[0]
+            there = self._present_files.get(name)
+            if there is None or not await self._is_as(State.of_present(there), outcome):
+                new_path = None if name == path else name
+                await self._plan_step(Undone(path, "restore", state.id, new_path), state, outcome)
+
+    async def _plan_step(self, undone: Undone, state: State, outcome: _Outcome) -> None:
+        if outcome.ranges:
+            data = await self._content(state) or b""
+            undone = undone._replace(cut_bytes=len(data) - len(without(data, outcome.ranges)))
+        self.steps.append(Step(undone, self._version, outcome.ranges))
+
+    def _plan_name(self, taken: int) -> str | None:
+        """Plan to give the file its earlier name; return why renames that are to be undone stay."""
+        path = self._timeline.path
+        name, rest = self._name_before(taken)
+        if name != path:
+            if not is_at_or_below(name, self._context.top.path):
+                return "its earlier name is not in this directory"
+            self.steps.append(Step(Undone(path, "rename", new_path=name), self._version))
+        if not any(each.link.by in self._selection for each in rest):
+            return None
+        last = rest[0].link
+        if last.by in self._selection:
+            return f"renamed from {last.source!r}, and {_since(self._timeline.changes[taken].by)}"
+        if name == path == self._earlier_name(last.source, rest[1:], len(self._timeline.changes))[0]:
+            return None  # the last rename has undone the one before
+        return _since(last.by)
+
+    def _name_before(self, taken: int) -> tuple[str, Sequence[Rename]]:
+        """The file's name before the renames that are to be undone, and the other renames."""
+        if taken >= self._timeline.of_latest:
+            return self._timeline.path, ()  # the undo goes back to an earlier file with this name
+        return self._earlier_name(self._timeline.path, self._timeline.renames, taken)
+
+    def _earlier_name(self, name: str, renames: Sequence[Rename], taken: int) -> tuple[str, Sequence[Rename]]:
+        for number, (link, later_changes) in enumerate(renames):
+            if link.target != name or link.by not in self._selection or later_changes > taken:
+                return name, renames[number:]
+            name = link.source
+        return name, ()
+
+
+def _is_append(by: MadeBy | None) -> bool:
+    """Whether a state was made by an append that created the file."""
+    return by is not None and by.operation == "append"
+
+
+def _refuse_redacted(state: State | None) -> None:
+    if state and state.kept and state.kept.record.reason is not None:
+        raise LeftError("the version before was redacted")
+
+
+def _since(by: MadeBy | None) -> str:
+    if by is None:
+        return _BY_ANOTHER_PROGRAM
+    return f"changed since by {by.actor!r}" if by.actor else "changed since by an operation without an actor"
