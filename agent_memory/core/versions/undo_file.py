@@ -21,6 +21,7 @@ from agent_memory.errors import FileTooLargeError
 from agent_memory.key import Key, is_at_or_below
 from agent_memory.runtime.run import Run
 
+_OUTSIDE: Final = "its earlier name is not in this directory"
 _BY_ANOTHER_PROGRAM: Final = "changed since by another program"
 _NO_LOG: Final = "something was appended, and without an audit log nothing tells by which actor"
 _NOT_IN_LOG: Final = "something was appended, and the audit log does not tell by which actor"
@@ -221,6 +222,8 @@ class FileUndo:
             await self._plan_step(Undone(path, "cut"), state, outcome)
         else:
             name = path if present else self._name_before(outcome.taken)[0]
+            if not self._is_below_top(name):
+                raise LeftError(_OUTSIDE)
             there = self._present_files.get(name)
             if there is None or not await self._is_as(State.of_present(there), outcome):
                 new_path = None if name == path else name
@@ -237,8 +240,8 @@ class FileUndo:
         path = self._timeline.path
         name, rest = self._name_before(taken)
         if name != path:
-            if not is_at_or_below(name, self._context.top.path):
-                return "its earlier name is not in this directory"
+            if not self._is_below_top(name):
+                return _OUTSIDE
             self.steps.append(Step(Undone(path, "rename", new_path=name), self._version))
         if not any(each.link.by in self._selection for each in rest):
             return None
@@ -248,6 +251,9 @@ class FileUndo:
         if name == path == self._earlier_name(last.source, rest[1:], len(self._timeline.changes))[0]:
             return None  # the last rename has undone the one before
         return _since(last.by)
+
+    def _is_below_top(self, name: str) -> bool:
+        return is_at_or_below(name, self._context.top.path)
 
     def _name_before(self, taken: int) -> tuple[str, Sequence[Rename]]:
         """The file's name before the renames that are to be undone, and the other renames."""

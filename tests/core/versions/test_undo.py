@@ -318,6 +318,9 @@ def test_an_earlier_name_outside_a_view_is_left(memory: AgentMemory, ann: AgentM
         (), (Left("f", "its earlier name is not in this directory"),)
     )
     assert files(memory) == {"d/f": "1"}
+    bob.delete("d/f")
+    assert memory.subtree("d").undo(actor="bob").left == (Left("f", "its earlier name is not in this directory"),)
+    assert files(memory) == {}
 
 
 def test_actors_with_the_same_long_beginning_are_told_apart(memory: AgentMemory) -> None:
