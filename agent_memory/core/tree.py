@@ -321,9 +321,10 @@ class Tree(VersionedTree):
 
     async def forget(self, run: Run, path: str) -> TreeResult:
         async def flow(c: Call) -> Effect:
+            forget_versions = await self.forgetting(c)
             effect = await tree_flows.forget(c.store, c.run, c.key)
             await forget_receipts(c)
-            await self.forget_versions(c)
+            await forget_versions()
             return effect
 
         return await self._remove(run, "forget", path, flow)

@@ -13,7 +13,7 @@ from agent_memory.core.listed_part import checked_count
 from agent_memory.core.operation import Call, Flow, Scope
 from agent_memory.core.precondition import Precondition
 from agent_memory.core.versions.attribution import without
-from agent_memory.core.versions.forgetting import forget_records
+from agent_memory.core.versions.forgetting import forget_records, to_forget
 from agent_memory.core.versions.history import Histories, present
 from agent_memory.core.versions.origin import made_by
 from agent_memory.core.versions.recent import recent
@@ -184,12 +184,13 @@ class VersionedTree(Scope):
         await self.operate(run, kind, path, flow, directory=directory)
         return results[0]
 
-    async def forget_versions(self, c: Call) -> None:
-        """Erase the earlier versions of a file, or of all files of a directory."""
-        if not c.key.path:
-            await tree_flows.forget(c.store, c.run, records_of(c.agent))
-        elif (histories := await self._histories(c)) is not None:
-            await forget_records(c.store, c.run, histories, c.key.path)
+    async def forgetting(self, c: Call) -> Callable[[], Awaitable[None]]:
+        """Find the earlier versions of a file, or of the files of a directory; return a function that erases them."""
+        histories = await self._histories(c) if c.key.path else None
+        if histories is None:
+            return lambda: _erase_all(c)
+        forgotten = await to_forget(c.store, c.run, histories, c.key.path)
+        return lambda: forget_records(c.store, c.run, histories, forgotten)
 
     async def _histories(self, c: Call) -> Histories | None:
         """The records of this agent; None if the store never kept versions."""
@@ -205,3 +206,9 @@ async def _content(histories: Histories | None, key: Key, version: str) -> bytes
 
 def _unknown(key: Key, version: str) -> AgentMemoryFileNotFoundError:
     return AgentMemoryFileNotFoundError(f"no version {version!r}: this store keeps none", path=key.path)
+
+
+async def _erase_all(c: Call) -> None:
+    """Erase all versions of the agent, if its whole tree is forgotten."""
+    if not c.key.path:
+        await tree_flows.forget(c.store, c.run, records_of(c.agent))

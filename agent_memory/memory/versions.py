@@ -126,7 +126,7 @@ class VersionCalls(ReadingCalls):
         On S3 the bucket's own earlier versions of the file go too, and incomplete uploads. Audit logs destroy the salt
         of the agent's digests, as for `agent_memory.AgentMemory.forget`. The present file is never redacted. Copies
         in other files, and other stores, are not searched. If the call fails or its process ends, a repeated call
-        finishes the work; until then the version has a reason and no ``redacted_by``.
+        finishes the work.
 
         Args:
             path: the file's name now, or when it was deleted.

@@ -63,7 +63,7 @@ class ExpiryPlugin(Plugin, Uncopied):
             ValueError: the plugin is in use by another service.
         """
         if self._memory_of is not None:
-            raise ValueError("an ExpiryPlugin belongs to one service: give each its own")
+            raise ValueError("an ExpiryPlugin belongs to one open service: give each its own, or close the other first")
         self._memory_of = memory_of
 
     def close(self) -> None:
@@ -79,11 +79,12 @@ class ExpiryPlugin(Plugin, Uncopied):
     @hookimpl
     def agent_memory_after_operation(self, operation: Operation, outcome: Outcome) -> None:
         """After a change, delete a few expired files of its agent."""
-        if not operation.changes or outcome.status != "ok" or self._memory_of is None:
+        memory_of = self._memory_of
+        if not operation.changes or outcome.status != "ok" or memory_of is None:
             return
         if self._lock.acquire(blocking=False):  # another thread is at work, or this is a deletion of this plugin
             try:
-                self._delete_some(operation.agent, self._memory_of(operation.agent).acting_as(ACTOR))
+                self._delete_some(operation.agent, memory_of(operation.agent).acting_as(ACTOR))
             except AgentMemoryError as error:
                 _log.warning("expired files were not deleted: %s", error)
             finally:

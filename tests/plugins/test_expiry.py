@@ -90,7 +90,7 @@ def test_a_plugin_belongs_to_one_service(root: Path, tmp_path: Path) -> None:
     plugin = ExpiryPlugin(RULES, dry_run=False)
     with (
         AgentMemory.open(root, plugins=[plugin]),
-        pytest.raises(ValueError, match="belongs to one service"),
+        pytest.raises(ValueError, match="belongs to one open service"),
         AgentMemory.open(tmp_path / "other", plugins=[plugin]),
     ):
         pass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import Final, NamedTuple
@@ -30,15 +31,17 @@ def attributed(data: bytes, start: int, appends: Iterable[RecordedAppend]) -> tu
     by_place: dict[int, list[RecordedAppend]] = defaultdict(list)
     for each in sorted(appends, key=lambda each: each.by.time, reverse=True):
         by_place[each.end - each.size].append(each)
+    places = sorted(by_place)
     found: list[Appended] = []
     is_all, at = True, start
     while at < len(data):
-        places = (at + len(text) for text in _SEPARATORS if data.startswith(text, at))
-        here = (each for place in places for each in by_place[place])
+        beginnings = (at + len(text) for text in _SEPARATORS if data.startswith(text, at))
+        here = (each for place in beginnings for each in by_place.get(place, ()))
         match = next((each for each in here if at < each.end <= len(data) and _is_there(data, each)), None)
         if match is None:
             is_all = False
-            at = min((place for place in by_place if place > at), default=len(data))
+            later = bisect_right(places, at)
+            at = places[later] if later < len(places) else len(data)
         else:
             found.append(Appended(at, match.end, match.by))
             at = match.end
@@ -54,12 +57,23 @@ def without(data: bytes, ranges: Iterable[Range]) -> bytes:
 
     If this would join two lines, the end of the line that was taken out stays.
     """
-    kept = b""
+    kept = bytearray()
     at = 0
-    for start, end in ranges:
+    for start, end in _joined(ranges):
         kept += data[at:start]
         ending = next((text for text in (b"\r\n", b"\n") if data.endswith(text, start, end)), b"")
         if kept and not kept.endswith(b"\n") and end < len(data) and not data.startswith((b"\n", b"\r\n"), end):
             kept += ending
         at = end
-    return kept + data[at:]
+    return bytes(kept + data[at:])
+
+
+def _joined(ranges: Iterable[Range]) -> list[Range]:
+    """Join ranges that follow each other without a gap."""
+    joined: list[Range] = []
+    for start, end in ranges:
+        if joined and joined[-1][1] == start:
+            joined[-1] = joined[-1][0], end
+        else:
+            joined.append((start, end))
+    return joined

@@ -18,7 +18,6 @@ from agent_memory.errors import (
     AppendError,
     ConflictError,
     FileAlreadyExistsError,
-    OutcomeUnknownError,
     ReadError,
 )
 from agent_memory.hookspecs import Operation, OperationKind
@@ -82,8 +81,6 @@ class Following(Uncopied):
             call.store, call.run = store, store.run
             try:
                 effect = await flow(call)
-            except OutcomeUnknownError:
-                raise
             except AgentMemoryError:
                 await store.links.delete_unused()
                 raise
@@ -127,9 +124,10 @@ class Following(Uncopied):
         return self._known.settings
 
     async def _read(self, call: Call) -> Settings | None:
+        wanted = self._wanted  # before the read: a simultaneous call may turn versions on meanwhile
         settings = await self.any(call)
-        if self._wanted is not None and (settings is None or settings.limits is None):
-            settings = await self.turn(call, self._wanted)
+        if wanted is not None and (settings is None or settings.limits is None):
+            settings = await self.turn(call, wanted)
         self._wanted = None
         return settings
 

@@ -2,51 +2,92 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
+from typing import NamedTuple
 
-from agent_memory.backend import Backend
+from agent_memory.backend import Backend, renewed_deadline
 from agent_memory.core import tree_flows
-from agent_memory.core.versions.history import Histories
-from agent_memory.core.versions.record import Link, Record, is_link
+from agent_memory.core.versions.history import Histories, present
+from agent_memory.core.versions.record import Link, Name, Record, is_link
 from agent_memory.key import Key, is_at_or_below
 from agent_memory.runtime.run import Run
 
 
-async def forget_records(store: Backend, run: Run, histories: Histories, path: str) -> None:
-    """Erase the records of the files whose last name is at or below a path, and all that were kept under such a name.
+class Forgotten(NamedTuple):
+    """What is erased with a file, or with the files of a directory.
 
-    The record of a rename goes with the history of its file: a file that was moved on keeps its history. A damaged
-    record may be of any file, and is erased.
+    Attributes:
+        path: the file or the directory.
+        histories: the histories of the files, present and deleted.
+        others: the names of the records of other histories.
     """
+
+    path: str
+    histories: set[str]
+    others: set[str]
+
+
+async def to_forget(store: Backend, run: Run, histories: Histories, path: str) -> Forgotten:
+    """Find the histories of the files whose last name is at or below a path; call it before the files are erased."""
     keys = [entry.key for entry in await histories.entries()]
-    links = await histories.stored_links([key for key in keys if is_link(key.name)])
-    records = {each.key: each.record for each in await histories.read([key for key in keys if not is_link(key.name)])}
-    meant = _histories_at(path, records.values(), links.values())
+    links = list((await histories.stored_links([key for key in keys if is_link(key.name)])).values())
+    records = [each.record for each in await histories.read([key for key in keys if not is_link(key.name)])]
+    names, last = _names(records, links)
+    candidates = {history for history, name in last.items() if is_at_or_below(name, path)}
+
+    async def lives_elsewhere(history: str) -> str | None:
+        """The history, if a present file elsewhere has it: a rename was recorded, but not made."""
+        for name in names[history]:
+            if not is_at_or_below(name, path):
+                with renewed_deadline(run.now()):
+                    found = await present(store, run, histories.key(name))
+                if found and found[0] and found[0].history == history:
+                    return history
+        return None
+
+    elsewhere = await run.map(lives_elsewhere, list(candidates), tree_flows.AT_ONCE)
+    meant = candidates - set(filter(None, elsewhere))
+    return Forgotten(path, meant, {record.path for record in records if record.history not in meant})
+
+
+async def forget_records(store: Backend, run: Run, histories: Histories, forgotten: Forgotten) -> None:
+    """Erase all records of histories, the records that other files left under the same names, and the renames.
+
+    The record of a rename stays while a history that stays needs it: a file that was moved on keeps its history.
+    """
+    path = forgotten.path
 
     async def is_meant(key: Key) -> bool:
-        if record := records.get(key):
-            return record.history in meant or is_at_or_below(record.path, path)
-        if link := links.get(key):
-            return link.history in meant if link.history else is_at_or_below(link.target, path)
-        return key in keys
+        if is_link(key.name):
+            link = next(iter(await histories.read_links([key])), None)
+            if link is None or link.history:
+                return link is None or link.history in forgotten.histories
+            is_needed = any(is_at_or_below(name, link.source) for name in forgotten.others)
+            return is_at_or_below(link.target, path) and not is_needed
+        if (name := Name.parse(key.name)) and name.history in forgotten.histories:
+            return True
+        kept = next(iter(await histories.read([key])), None)
+        return kept is not None and is_at_or_below(kept.record.path, path)
 
     await tree_flows.forget_each(store, run, histories.directory, is_meant)
 
 
-def _histories_at(path: str, records: Iterable[Record], links: Iterable[Link]) -> set[str]:
-    """The histories of the files whose last name is at or below a path."""
-    last: dict[str, Record] = {}
+def _names(records: Iterable[Record], links: Iterable[Link]) -> tuple[dict[str, set[str]], dict[str, str]]:
+    """All names of each history, and the last one; a file that was deleted gets no other name."""
+    names: dict[str, set[str]] = defaultdict(set)
+    newest: dict[str, Record] = {}
     for record in records:
-        if record.history not in last or record.number > last[record.history].number:
-            last[record.history] = record
-    names = {history: (record.path, record.ended_by.time) for history, record in last.items()}
+        names[record.history].add(record.path)
+        if record.history not in newest or record.number > newest[record.history].number:
+            newest[record.history] = record
+    last = {history: record.path for history, record in newest.items()}
     for link in sorted(links, key=lambda link: link.by.time):
-        if link.history is not None:
-            name, since = names.setdefault(link.history, (link.source, 0.0))
-            if name == link.source:
-                names[link.history] = link.target, since
-            continue
-        for history, (name, since) in names.items():
-            if is_at_or_below(name, link.source) and link.by.time >= since:
-                names[history] = link.target + name[len(link.source) :], since
-    return {history for history, (name, _) in names.items() if is_at_or_below(name, path)}
+        for history in list(last) if link.history is None else [link.history]:
+            ended = newest.get(history)
+            name = last.setdefault(history, link.source)
+            is_moved = is_at_or_below(name, link.source) if link.history is None else name == link.source
+            if is_moved and not (ended and (ended.next is None or link.by.time < ended.ended_by.time)):
+                last[history] = link.target + name[len(link.source) :]
+            names[history] |= {last[history]} if link.history is None else {link.source, link.target}
+    return names, last

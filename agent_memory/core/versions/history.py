@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from agent_memory.backend import Backend, Entry, Snapshot, renewed_deadline
@@ -100,8 +101,11 @@ class Histories:
             FileTooLargeError: it has more bytes than one call may read.
         """
         live = await present(self._store, self._run, key)
-        if live and version and live[1].id == version:
-            return (await self._run.call(self._store.read, key)).data
+        if live and version and live[1].id == version and keeps_origins(self._store):
+            with suppress(AgentMemoryFileNotFoundError):
+                snapshot, text = await read_with_origin(self._store, self._run, key)
+                if (found := Origin.parse(text)) and found.id == version:
+                    return snapshot.data
         return await self.content_of(await self.kept(key, version))
 
     async def kept(self, key: Key, version: str) -> Kept:
@@ -147,7 +151,8 @@ class Histories:
                 break
             for link in await self._links_to(place, its_links):
                 earlier = link.source + place[len(link.target) :]
-                if earlier not in seen and (link.history is None or link.history in unfinished):
+                is_one = link.history is None or link.history in unfinished
+                if is_one and earlier not in seen and len(seen) <= _MOST_LINKS:
                     seen.add(earlier)
                     records, links = await self._listed(earlier, None)
                     names += [name for name in records if name.name.history in unfinished]

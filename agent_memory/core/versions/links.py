@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 from agent_memory.backend import ABSENT, Backend
 from agent_memory.core.versions.origin import MadeBy
 from agent_memory.core.versions.record import Link, records_of_file
-from agent_memory.errors import AgentMemoryError
+from agent_memory.errors import AgentMemoryError, OutcomeUnknownError
 from agent_memory.key import Key
 from agent_memory.runtime.run import Run
 
@@ -30,7 +31,7 @@ class Links:
         self._secret = secret
         self._by = by
         self._names: dict[Key, Key] = {}
-        self._unused = set[Key]()
+        self._unused: list[Key] = []
 
     async def write(self, source: Key, target: Key, history: str | None) -> None:
         """Write the record of a rename; ``history`` is None for a directory."""
@@ -38,19 +39,28 @@ class Links:
         name = records_of_file(self._agent, self._secret, target.path).join(link.name)
         await self._run.call(self._store.write, name, link.to_bytes(), ABSENT)
         self._names[target] = name
-        self._unused.add(target)
+        self._unused.append(name)
 
-    def has_moved(self, target: Key) -> None:
-        """Keep the record of a rename: the file has the new name."""
-        self._unused.discard(target)
+    @contextmanager
+    def moving(self, target: Key) -> Iterator[None]:
+        """Keep the record of a rename to a name, if the block gives a file this name, or may have done so."""
+        try:
+            yield
+        except OutcomeUnknownError:
+            self._keep(target)
+            raise
+        self._keep(target)
+
+    def _keep(self, target: Key) -> None:
+        self._unused = [name for name in self._unused if name != self._names.get(target)]
 
     def is_withdrawn(self, target: Key) -> None:
-        """Do not keep the record of a rename after all: the copy with the new name was deleted."""
+        """Do not keep the record of a rename after all: no file has the new name any more."""
         if target in self._names:
-            self._unused.add(target)
+            self._unused.append(self._names[target])
 
     async def delete_unused(self) -> None:
         """Delete the records of renames that were refused."""
-        for target in self._unused:
+        for name in self._unused:
             with suppress(AgentMemoryError):
-                await self._run.call(self._store.delete, self._names[target])
+                await self._run.call(self._store.delete, name)

@@ -132,13 +132,13 @@ class Record:
 class Link(NamedTuple):
     """The fact that a file or a directory got another name; the histories below it go on at the new name.
 
-    It is written before the move, so a move that failed leaves a link too: it leads to no history that goes on here.
+    It is written before the move, so a process that ends in between leaves a link of a move that was not made.
 
     Attributes:
         source: the earlier name.
         target: the new name.
         by: the operation.
-        history: the history of the file; None for a directory.
+        history: the history of the file; "" if it has none, None for a directory.
     """
 
     source: str

@@ -11,7 +11,7 @@ from agent_memory.core.flows import erases
 from agent_memory.core.versions.history import Histories, present
 from agent_memory.core.versions.origin import MadeBy
 from agent_memory.core.versions.record import Name, is_link
-from agent_memory.core.versions.states import FileVersion, Kept, LiveState, real, version_of
+from agent_memory.core.versions.states import FileVersion, Kept, LiveState, rank, real, version_of
 from agent_memory.errors import (
     AgentMemoryFileNotFoundError,
     ConflictError,
@@ -68,7 +68,7 @@ async def redact(
     erase_earlier = _erase_earlier(store, key)
     file = await _File.of_version(store, run, histories, key, version)
     records = [each for each in file.records if each.record.id == version]
-    best = real(records)[0]
+    best = max(records, key=lambda each: rank(each, ()))
     still_in: tuple[FileVersion, ...] = ()
     tombstone = best.key
     if not best.record.redacted_by:
@@ -120,7 +120,7 @@ class _File(NamedTuple):
                 moved = [name for name in names if is_at_or_below(name, link.source)]
                 names |= {link.target + name[len(link.source) :]: None for name in moved}
         found = await run.map(lambda name: present(store, run, histories.key(name)), list(names), tree_flows.AT_ONCE)
-        states = [each[1] for each in found if each]
+        states = [version for origin, version in filter(None, found) if origin and origin.history == history]
         _refuse_live(states, key, version)
         return _File(list(names), states, records)
 

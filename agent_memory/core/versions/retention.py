@@ -12,7 +12,7 @@ from agent_memory.core.sweeping import Sweep
 from agent_memory.core.versions.history import Histories, present
 from agent_memory.core.versions.record import Name, records_of
 from agent_memory.core.versions.settings import Versions
-from agent_memory.core.versions.states import Kept, real
+from agent_memory.core.versions.states import LiveState, real
 from agent_memory.key import Key
 from agent_memory.runtime.run import Run
 
@@ -73,17 +73,16 @@ async def _leftovers(store: Backend, run: Run, histories: Histories, entries: Se
             by_state[directory, name._replace(nonce="")].append(entry)
     doubled = [entry for those in by_state.values() if len(those) > 1 for entry in those]
     kept = await histories.read([entry.key for entry in {*doubled, *newest.values()}])
-    best = {each.key for each in real(kept)}
 
-    async def is_left(each: Kept) -> bool:
-        if each.key not in best:
-            return True
+    async def live(path: str) -> LiveState | None:
         with renewed_deadline(run.now()):
-            found = await present(store, run, histories.key(each.record.path))
-        return found is not None and found[1].id == each.record.id
+            found = await present(store, run, histories.key(path))
+        return LiveState(path, found[1].id) if found else None
 
-    flags = await run.map(is_left, kept, tree_flows.AT_ONCE)
-    keys = {each.key for each, left in zip(kept, flags, strict=True) if left}
+    paths = list({each.record.path for each in kept})
+    states = set(filter(None, await run.map(live, paths, tree_flows.AT_ONCE)))
+    best = {each.key for each in real(kept, states, {name.id for _, name in by_state})}
+    keys = {each.key for each in kept} - best
     return [entry for entry in entries if entry.key in keys]
 
 

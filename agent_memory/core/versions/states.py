@@ -71,28 +71,28 @@ class LiveState(NamedTuple):
     id: str
 
 
-def real(kept: Iterable[Kept], live: Collection[LiveState] = ()) -> list[Kept]:
+def real(kept: Iterable[Kept], live: Collection[LiveState] = (), others: Collection[str] = ()) -> list[Kept]:
     """Leave out leftovers, and keep one record of each state, in the order newest first.
 
     A state has several records if a change kept it and then lost a race or its process. All are true copies of the
     state as it was at that time, so the longest one has all that was appended; of equal ones, the one with a successor
     that exists tells the operation that ended the state, else the one of a deletion. A tombstone goes before all, and
-    one of a redaction that did not end after all. A
-    record of a live state is a leftover. A rename by a copy may leave a state under two names, where it goes on as two
-    states with the same id.
+    one of a redaction that did not end after all. A record of a live state is a leftover. A rename by a copy may leave
+    a state under two names, where it goes on as two states with the same id. ``others`` are ids of further states.
     """
     kept = [each for each in kept if LiveState(each.record.path, each.record.id) not in live]
-    existing = {each.record.id for each in kept} | {state.id for state in live}
+    existing = {each.record.id for each in kept} | {state.id for state in live} | set(others)
     best: dict[LiveState, Kept] = {}
     for each in kept:
         state = LiveState(each.record.path, each.record.id)
         other = best.get(state)
-        if other is None or _rank(each, existing) > _rank(other, existing):
+        if other is None or rank(each, existing) > rank(other, existing):
             best[state] = each
     return list(best.values())
 
 
-def _rank(kept: Kept, existing: Container[str]) -> tuple[bool, bool, int, bool, bool]:
+def rank(kept: Kept, existing: Container[str]) -> tuple[bool, bool, int, bool, bool]:
+    """Which of several records of a state is the true one: that with the highest rank."""
     record = kept.record
     is_tombstone, is_content = record.redacted_by is not None, record.reason is None
     return is_tombstone, is_content, record.size, record.next in existing, record.next is None

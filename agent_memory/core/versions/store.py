@@ -38,7 +38,9 @@ from agent_memory.core.flows import (
     keeps_origins,
     moves_files,
     moves_trees,
+    read_if_present,
     until_won,
+    write_in_place,
 )
 from agent_memory.core.versions.flowing import Flowing, VersionedRun
 from agent_memory.core.versions.large import copy_to_record
@@ -122,10 +124,10 @@ class VersionedStore(Flowing, Backend):
 
         async def attempt() -> Effect:
             try:
-                live = await self._live(key)
-            except AgentMemoryFileNotFoundError:
-                return Effect(version=await self._create(key, data))
-            return Effect(version=await self._replace(key, data, live))
+                before = await read_if_present(self, self.run, key)
+            except FileTooLargeError:
+                return Effect(version=await self._replace(key, data, self._seen[key]))
+            return Effect(version=await write_in_place(self, self.run, key, data, before))
 
         return cast(Version, (await until_won(self._inner, self._run, key, attempt)).version)
 
@@ -166,10 +168,8 @@ class VersionedStore(Flowing, Backend):
         if moves_files(cast(Any, self._inner)):
             _, text = await read_with_origin(self._origins, self._run, source, 0, 0)
             origin = Origin.parse(text)
-            await self.links.write(source, target, origin.history if origin else None)
-            moved: int | None = await self._call(cast(Any, self._inner).move_file, source, target)
-            if moved is not None:
-                self.links.has_moved(target)
+            await self.links.write(source, target, origin.history if origin else "")
+            if (moved := await self._moved(cast(Any, self._inner).move_file, source, target)) is not None:
                 return moved
         else:
             live = self._read_for_move[source] = await self._live(source)
@@ -181,9 +181,13 @@ class VersionedStore(Flowing, Backend):
         if not moves_trees(cast(Any, self._inner)):
             return None
         await self.links.write(source, target, None)
-        moved: int | None = await self._call(cast(Any, self._inner).move_tree, source, target)
-        if moved is not None:
-            self.links.has_moved(target)
+        return await self._moved(cast(Any, self._inner).move_tree, source, target)
+
+    async def _moved(self, move: Callable[[Key, Key], Awaitable[int | None]], source: Key, target: Key) -> int | None:
+        with self.links.moving(target):
+            moved = await self._call(move, source, target)
+        if moved is None:
+            self.links.is_withdrawn(target)
         return moved
 
     async def delete_tree(self, prefix: Key) -> DeletedTree:
@@ -239,9 +243,8 @@ class VersionedStore(Flowing, Backend):
 
     async def _written(self, key: Key, data: bytes, when: WriteWhen, origin: str) -> Version:
         write = cast("Callable[..., Awaitable[Version]]", self._origins.write_with_origin)
-        version = await self._call(write, key, data, when, origin)
-        self.links.has_moved(key)
-        return version
+        with self.links.moving(key):
+            return await self._call(write, key, data, when, origin)
 
     async def _remove(self, key: Key, before: Live) -> None:
         await self.ending(key, before, None, lambda: self._call(self._inner.delete, key, before.snapshot.version))
@@ -282,9 +285,8 @@ class _VersionedParts(Flowing):
             version: Version = await self._store._call(self._parts.complete)
             return version
 
-        version = await (self._store.ending(self._key, self._live, self._new, complete) if self._live else complete())
-        self._store.links.has_moved(self._key)
-        return version
+        with self._store.links.moving(self._key):
+            return await (self._store.ending(self._key, self._live, self._new, complete) if self._live else complete())
 
     async def abort(self) -> None:
         await self._store._call(self._parts.abort)

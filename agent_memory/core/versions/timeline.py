@@ -61,6 +61,11 @@ class State(NamedTuple):
         """Whether bytes were appended after it was made."""
         return self.size > self.made_size
 
+    @property
+    def is_made_by_append(self) -> bool:
+        """Whether it was made by an append that created the file."""
+        return self.by is not None and self.by.operation == "append" and self.previous is None
+
     @staticmethod
     def of_record(kept: Kept) -> State:
         """Return the state that a record describes."""
@@ -144,6 +149,7 @@ class Timelines:
         self._histories = histories
         self._of_history: dict[str, list[State]] = {}
         self._deleted: dict[str, list[tuple[str, Kept]]] = defaultdict(list)
+        self._linked: dict[str | None, list[Link]] = defaultdict(list)
 
     @property
     def paths(self) -> list[str]:
@@ -151,13 +157,15 @@ class Timelines:
         return sorted({*self.present, *self._deleted} - {*self.unreadable})
 
     async def read(self, top: Key) -> None:
-        """Read the present files, the records and the renames."""
-        entries = await self._histories.entries()
-        links = await self._histories.read_links([entry.key for entry in entries if is_link(entry.key.name)])
-        self.links = [link for link in links if is_at_or_below(link.target, top.path)]
+        """Read the present files, then the records and the renames: a step refuses a file that changed in between."""
         listing = await tree_flows.list_all(self._store, self._run, top)
         found = await self._run.map(self._present, listing.entries, tree_flows.AT_ONCE)
         self.present = {each.key.path: each for each in found if each}
+        entries = await self._histories.entries()
+        links = await self._histories.read_links([entry.key for entry in entries if is_link(entry.key.name)])
+        self.links = [link for link in links if is_at_or_below(link.target, top.path)]
+        for link in self.links:
+            self._linked[link.history].append(link)
         origins = {path: each.origin for path, each in self.present.items() if each.origin}
         live = {LiveState(path, origin.id) for path, origin in origins.items()}
         present_histories = {origin.history for origin in origins.values()}
@@ -171,6 +179,8 @@ class Timelines:
             is_deleted = records and history not in present_histories
             if is_deleted and is_at_or_below(records[0].record.path, top.path):
                 self._deleted[records[0].record.path].append((history, records[0]))
+        for files in self._deleted.values():
+            files.sort(key=lambda file: file[1].record.ended_by.time, reverse=True)
 
     async def _present(self, entry: Entry) -> Present | None:
         asked: object = self._store
@@ -188,14 +198,19 @@ class Timelines:
 
     def of(self, path: str) -> Timeline:
         """The timeline of one name."""
-        present = self.present.get(path)
+        return self._of(path, self.present.get(path))
+
+    def of_deleted(self, path: str) -> Timeline:
+        """The timeline of the deleted files with one name."""
+        return self._of(path, None)
+
+    def _of(self, path: str, present: Present | None) -> Timeline:
         changes: list[Change] = []
         renames: list[Rename] = []
         of_latest = 0
         for history, deletion, states in self._files_with_name(path, present):
             if not changes:
-                linked = [link for link in self.links if link.history == history]
-                renames = list(_renames(states, linked, 1 if deletion else 0))
+                renames = list(_renames(states, self._linked.get(history or "", ()), 1 if deletion else 0))
             changes += [deletion] if deletion else []
             changes += _changes(states)
             of_latest = of_latest or len(changes)
@@ -203,7 +218,7 @@ class Timelines:
 
     def _moves(self, path: str, created_by: MadeBy | None) -> list[MadeBy]:
         since = created_by.time if created_by else 0.0
-        directories = [link for link in self.links if link.history is None and is_at_or_below(path, link.target)]
+        directories = [link for link in self._linked.get(None, ()) if is_at_or_below(path, link.target)]
         return [link.by for link in directories if link.by.time >= since]
 
     def _files_with_name(

@@ -15,7 +15,7 @@ from agent_memory.backend import Backend, Version
 from agent_memory.core.versions.attribution import Appended, attributed, without
 from agent_memory.core.versions.history import Histories
 from agent_memory.core.versions.origin import MadeBy
-from agent_memory.core.versions.timeline import Change, Rename, State, Timelines
+from agent_memory.core.versions.timeline import Change, Rename, State, Timeline, Timelines
 from agent_memory.core.versions.undo import Appends, Range, RecordedAppend, Selection, Step, Undone
 from agent_memory.errors import FileTooLargeError
 from agent_memory.key import Key, is_at_or_below
@@ -79,14 +79,20 @@ class FileUndo:
         steps: the steps.
     """
 
-    def __init__(self, context: UndoContext, timelines: Timelines, path: str) -> None:
+    def __init__(self, context: UndoContext, timelines: Timelines, timeline: Timeline) -> None:
         self.steps: list[Step] = []
         self._context = context
         self._present_files = timelines.present
-        self._timeline = timeline = timelines.of(path)
+        self._timeline = timeline
         self._selection = context.selection
         self._contents: dict[tuple[str, str], bytes | None] = {}
         self._version: Version | None = timeline.present and timeline.present.version
+        self._last = timeline.of_latest if self.moves_away else len(timeline.changes)
+
+    @property
+    def moves_away(self) -> bool:
+        """Whether the present file gets its earlier name back."""
+        return self._timeline.present is not None and self._name_before(0)[0] != self._timeline.path
 
     async def plan(self) -> str | None:
         """Plan the steps; return why changes that are to be undone stay, or None if none stays.
@@ -126,21 +132,23 @@ class FileUndo:
         """Why a change where an undo stops, or an append after it, stays although it is to be undone."""
         if change.made and not is_all and self._may_have_changed(change.made):
             return _NO_LOG if self._context.appends is None else _NOT_IN_LOG
-        if change.by in self._selection and not _is_append(change.by):
+        if change.by in self._selection and not (change.made and change.made.is_made_by_append):
             return _since(by_others[0] if by_others else None)
         return None
 
     def _reason_before(self, number: int) -> str | None:
         """Why changes before the one where an undo stops stay although they are to be undone."""
         changes, appends = self._timeline.changes, self._context.appends
-        states = [each.made for each in changes[number + 1 :] if each.made]
+        earlier = changes[number + 1 : self._last]
+        states = [each.made for each in earlier if each.made]
         appended = itertools.chain(*map(self._recorded, states))
-        makers = [each.by for each in changes[number + 1 :]]
-        if any(by in self._selection for by in [*makers, *(each.by for each in appended)]):
+        if any(by in self._selection for by in [*(each.by for each in earlier), *(each.by for each in appended)]):
             return _since(changes[number].by)
-        if appends is None:
-            return _NO_LOG if any(each.is_appended and self._may_have_changed(each) for each in states) else None
-        unversioned = () if changes[-1].is_known else appends.unversioned.get(self._timeline.path, ())
+        if any(each.is_appended and not self._recorded(each) and self._may_have_changed(each) for each in states):
+            return _NO_LOG if appends is None else _NOT_IN_LOG
+        if appends is None or changes[-1].is_known:
+            return None
+        unversioned = appends.unversioned.get(self._timeline.path, ())
         return _NOT_IN_LOG if any(each.by in self._selection for each in unversioned) else None
 
     def _may_have_changed(self, state: State) -> bool:
@@ -151,7 +159,7 @@ class FileUndo:
         """The appends to a state, with the one that made it, and whether they are all bytes that were appended."""
         if state is None:
             return [], True
-        first = [Appended(0, state.made_size, state.by)] if state.by and _is_append(state.by) else []
+        first = [Appended(0, state.made_size, state.by)] if state.by and state.is_made_by_append else []
         if not state.is_appended:
             return first, True
         recorded = self._recorded(state)
@@ -267,11 +275,6 @@ class FileUndo:
                 return name, renames[number:]
             name = link.source
         return name, ()
-
-
-def _is_append(by: MadeBy | None) -> bool:
-    """Whether a state was made by an append that created the file."""
-    return by is not None and by.operation == "append"
 
 
 def _refuse_redacted(state: State | None) -> None:

@@ -50,36 +50,48 @@ class Plan:
         return self
 
     async def _plan(self, path: str) -> None:
-        file = FileUndo(self._context, self._timelines, path)
+        timeline = self._timelines.of(path)
+        file = FileUndo(self._context, self._timelines, timeline)
+        await self._plan_file(file, path)
+        if file.moves_away and len(timeline.changes) > timeline.of_latest:
+            await self._plan_file(FileUndo(self._context, self._timelines, self._timelines.of_deleted(path)), path)
+
+    async def _plan_file(self, file: FileUndo, path: str) -> None:
         if reason := await file.plan():
             self.left.append(Left(path, reason))
         self.steps += file.steps
 
     def _leave_moved_directories(self) -> None:
+        paths = self._timelines.paths
         for link in self._timelines.links:
             is_mine = link.history is None and link.by in self._context.selection
-            if is_mine and any(is_at_or_below(path, link.target) for path in self._timelines.paths):
+            if is_mine and any(is_at_or_below(path, link.target) for path in paths):
                 self.left.append(Left(link.target, f"a directory that was renamed from {link.source!r}"))
 
     def _leave_taken_names(self) -> None:
-        """Put deletions first, and leave the files whose steps need a name that another file or a directory has."""
+        """Put the steps in an order in which each name is free; leave the files for which there is none."""
         names = _Names(self._timelines.present)
-        planned = sorted(self.steps, key=lambda step: step.undone.action != "delete")
-        self.steps, stopped = [], set[str]()
-        for step in planned:
-            path, action, new_path = step.undone.path, step.undone.action, step.undone.new_path
-            needed = new_path or (path if action == "restore" and step.expected is None else None)
-            if path in stopped:
-                continue
-            if reason := needed and names.taken(needed):
-                stopped.add(path)
-                self.left.append(Left(path, reason))
-                continue
-            self.steps.append(step)
-            if action in ("delete", "rename"):
-                names.remove(path)
-            if needed:
-                names.add(needed)
+        waiting = sorted(self.steps, key=lambda step: step.undone.action != "delete")
+        self.steps = []
+        while waiting:
+            later: list[Step] = []
+            for step in waiting:
+                if step.undone.path in {each.undone.path for each in later} or names.taken(_needed(step)):
+                    later.append(step)
+                else:
+                    self.steps.append(step)
+                    names.make(step)
+            if len(later) == len(waiting):
+                break
+            waiting = later
+        reasons = {step.undone.path: names.taken(_needed(step)) for step in reversed(waiting)}
+        self.left += [Left(path, reason) for path, reason in reasons.items() if reason]
+
+
+def _needed(step: Step) -> str | None:
+    """The name that has to be free for a step."""
+    undone = step.undone
+    return undone.new_path or (undone.path if undone.action == "restore" and step.expected is None else None)
 
 
 class _Names:
@@ -95,12 +107,17 @@ class _Names:
         self._files.add(path)
         self._directories.update(_above(path))
 
-    def remove(self, path: str) -> None:
-        self._files.remove(path)
-        self._directories.subtract(_above(path))
+    def make(self, step: Step) -> None:
+        if step.undone.action in ("delete", "rename"):
+            self._files.remove(step.undone.path)
+            self._directories.subtract(_above(step.undone.path))
+        if needed := _needed(step):
+            self.add(needed)
 
-    def taken(self, path: str) -> str | None:
+    def taken(self, path: str | None) -> str | None:
         """Why a file cannot get a name; None if it can."""
+        if path is None:
+            return None
         if path in self._files or self._directories[path] > 0:
             return f"{path!r} is taken"
         return next((f"{name!r} is a file" for name in _above(path) if name in self._files), None)

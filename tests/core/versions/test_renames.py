@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
-from agent_memory import AgentMemory, AgentMemoryError, ConflictError
+from agent_memory import (
+    AgentMemory,
+    AgentMemoryError,
+    AgentMemoryFileNotFoundError,
+    ConflictError,
+    OutcomeUnknownError,
+    PartialOperationError,
+)
 from agent_memory.core import tree_flows
 from agent_memory.core.versions import store
 from tests.core.versions.helpers import contents, opened, operations
@@ -61,6 +68,50 @@ def test_a_refused_rename_leaves_the_history_of_its_target(memory: AgentMemory) 
         assert contents(memory, "e/a") == ["one", "two"]
 
 
+def test_a_rename_with_an_unknown_outcome_keeps_its_record(
+    memory: AgentMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The copy exists, but the caller does not get the answer."""
+    written = store.VersionedStore._call
+
+    async def lose_the_answer(self: Any, primitive: Any, *arguments: Any, **options: Any) -> Any:
+        result = await written(self, primitive, *arguments, **options)
+        if primitive.__name__ == "write_with_origin" and arguments[0].path == "e/b":
+            raise OutcomeUnknownError("no answer")
+        return result
+
+    for path in ("d/a", "d/b"):
+        memory.write(path, "one")
+        memory.write(path, "two")
+    with monkeypatch.context() as patched:
+        patched.setattr(store.VersionedStore, "_call", lose_the_answer)
+        for module, name in ((store, "moves_files"), (store, "moves_trees"), (tree_flows, "moves_trees")):
+            patched.setattr(module, name, lambda _: False)
+        with pytest.raises(PartialOperationError):
+            memory.rename("d", "e")
+    memory.delete("d/b")
+    assert contents(memory, "e/a") == ["one", "two"]
+    assert set(contents(memory, "e/b")) == {"one", "two"}
+
+
+def test_a_write_goes_over_a_file_that_another_writer_creates_meanwhile(
+    memory: AgentMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live = store.VersionedStore._live
+
+    async def late(self: Any, *arguments: Any) -> Any:
+        try:
+            return await live(self, *arguments)
+        except AgentMemoryFileNotFoundError:
+            monkeypatch.undo()
+            memory.create("a", "of another writer")
+            raise
+
+    monkeypatch.setattr(store.VersionedStore, "_live", late)
+    memory.write("a", "mine")
+    assert contents(memory, "a") == ["of another writer", "mine"]
+
+
 def test_a_file_in_the_place_of_a_renamed_one_leaves_its_history(memory: AgentMemory) -> None:
     for text in ("one", "two"):
         memory.write("a", text)
@@ -84,7 +135,6 @@ def test_both_files_of_a_rename_that_others_interrupted_keep_what_was_appended(
         return result
 
     monkeypatch.setattr(tree_flows, "_copied", copied_slowly)
-    monkeypatch.setattr(tree_flows, "moves_files", lambda _: False)
     monkeypatch.setattr(store, "moves_files", lambda _: False)
     memory.write("a", "one\n")
     with pytest.raises(ConflictError, match="changed during the rename"):

@@ -11,9 +11,11 @@ import pytest
 from agent_memory import (
     AgentMemory,
     Entry,
+    OutcomeUnknownError,
     Versions,
 )
 from agent_memory.backend import Key
+from agent_memory.core.versions.links import Links
 from agent_memory.core.versions.origin import Origin
 from agent_memory.core.versions.record import LAST_BYTES, Name, records_of
 from agent_memory.core.versions.retention import expired
@@ -55,6 +57,69 @@ def test_a_forgotten_file_has_no_versions_under_earlier_names_and_others_keep_th
     memory.delete("y")
     memory.forget("y")
     assert records(root) == []
+
+
+def test_forgetting_one_file_leaves_the_history_of_another_that_was_to_be_renamed_to_its_name(
+    memory: AgentMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory.write("a", "one")
+    memory.write("a", "two")
+    with monkeypatch.context() as patched:
+        patched.setattr(Links, "moving", interrupted)
+        with pytest.raises(OutcomeUnknownError):
+            memory.rename("a", "b")
+    memory.write("b", "other")
+    memory.forget("b")
+    assert contents(memory, "a") == ["one", "two"]
+    memory.forget("a")
+    assert memory.versions("a") == ()
+
+
+def interrupted(*_: object) -> Any:
+    raise OutcomeUnknownError("stopped before the move")
+
+
+def test_a_deleted_file_is_forgotten_after_its_directory_was_renamed(memory: AgentMemory) -> None:
+    memory.write("a", "secret")
+    memory.write("a", "clean")
+    memory.rename("a", "d/f")
+    memory.delete("d/f")
+    memory.write("d/g", "x")
+    memory.rename("d", "e")
+    memory.forget("d/f")
+    assert memory.versions() == ()
+
+
+def test_a_file_that_left_a_forgotten_directory_keeps_its_history(memory: AgentMemory) -> None:
+    memory.write("c/f", "one")
+    memory.write("c/f", "two")
+    memory.rename("c", "d")
+    memory.rename("d/f", "e")
+    memory.forget("d")
+    assert contents(memory, "e") == ["one", "two"]
+
+
+def test_the_operation_of_a_version_stays_right_after_pruning(
+    root: Root, memory: AgentMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory.write("a", "one")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(memory._tree.backend), "delete", refuse_outcome)
+        with pytest.raises(OutcomeUnknownError):
+            memory.acting_as("bob").delete("a")
+    memory.write("a", "two")
+    now = time.time
+    monkeypatch.setattr("agent_memory.core.operation.time.time", lambda: now() + 4000)
+    memory.prune_versions()
+    assert len(records(root)) == 1
+    ended = memory.versions("a")[1].ended_by
+    assert ended
+    assert ended.operation == "write"
+
+
+def refuse_outcome(*_: object, **__: object) -> Any:
+    raise OutcomeUnknownError("stopped")
 
 
 def test_a_damaged_record_hides_no_other(memory: AgentMemory, root: Root, caplog: pytest.LogCaptureFixture) -> None:

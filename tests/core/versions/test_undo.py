@@ -24,7 +24,7 @@ from agent_memory import (
 )
 from agent_memory.plugins.audit import AuditPlugin
 from agent_memory.testing.recording import RecordingPlugin
-from tests.core.versions.helpers import ON, contents, opened
+from tests.core.versions.helpers import ON, contents, digest, opened
 from tests.support.servers import Root
 
 
@@ -111,6 +111,28 @@ UNDONE: dict[str, tuple[Setup, list[tuple[str, str]]]] = {
     "a directory in the place of a file": (
         lambda a, b: several(lambda: a.write("f", "1"), lambda: b.delete("f"), lambda: b.write("f/x", "2")),
         [("delete", "f/x"), ("restore", "f")],
+    ),
+    "a deletion and a rename to the free name": (
+        lambda a, b: several(
+            lambda: a.write("f", "1"), lambda: a.write("x", "2"), lambda: b.delete("f"), lambda: b.rename("x", "f")
+        ),
+        [("rename", "f"), ("restore", "f")],
+    ),
+    "renames that free each other's names": (
+        lambda a, b: several(
+            lambda: a.write("b", "1"), lambda: a.write("c", "2"), lambda: b.rename("b", "a"), lambda: b.rename("c", "b")
+        ),
+        [("rename", "b"), ("rename", "a")],
+    ),
+    "deletions of an older file after a younger one with its name": (
+        lambda a, b: several(
+            lambda: a.write("x", "1"),
+            lambda: a.write("f", "2"),
+            lambda: a.delete("f"),
+            lambda: b.rename("x", "f"),
+            lambda: b.delete("f"),
+        ),
+        [("restore", "f")],
     ),
     "a restoration": (
         lambda a, b: several(
@@ -286,6 +308,38 @@ def test_a_repeated_undo_takes_nothing_more_back(audited: Audited) -> None:
         audit.flush()
         memory.undo(since=since, audit=log)
         assert files(memory) == {"f": "ann\n"}
+
+
+def test_an_append_on_a_condition_is_a_change_like_others(audited: Audited) -> None:
+    memory, audit, log = audited
+    ann, bob = memory.acting_as("ann"), memory.acting_as("bob")
+    ann.write("f", "ann 1\n")
+    bob.append("f", "bob\n", expected_sha256=digest("ann 1\n"))
+    ann.append("f", "ann 2\n")
+    audit.flush()
+    assert memory.undo(actor="bob", audit=log) == UndoResult((), (Left("f", "changed since by 'ann'"),))
+    assert memory.read("f") == "ann 1\nbob\nann 2\n"
+
+
+def test_appends_that_the_log_does_not_have_are_told_also_of_earlier_versions(audited: Audited, root: Root) -> None:
+    memory, _, log = audited
+    memory.acting_as("ann").write("f", "ann\n")
+    if not root.url.startswith("memory:"):  # a root in memory belongs to one process, with one log
+        opened(root, None, actor="bob").append("f", "bob\n")
+    else:
+        AgentMemory.open(memory._tree.backend, actor="bob").append("f", "bob\n")
+    memory.acting_as("ann").edit("f", lambda text: text + "ann\n")
+    (left,) = memory.undo(actor="bob", audit=log).left
+    assert (left.path, "the audit log does not tell" in left.reason) == ("f", True)
+
+
+def test_text_with_many_lines_takes_no_long_time(audited: Audited) -> None:
+    memory, audit, log = audited
+    memory.acting_as("bob").append("f", "x\n")
+    audit.flush()
+    opened_again(memory)._memory.append("f", "\n" * 200_000)
+    AgentMemory.open(memory._tree.backend).append("f", "\n" * 200_000)
+    assert [left.path for left in memory.undo(actor="bob", audit=log).left] == ["f"]
 
 
 def test_the_same_bytes_of_another_actor_at_the_same_place_stay(audited: Audited) -> None:
