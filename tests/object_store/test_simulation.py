@@ -260,7 +260,7 @@ VERSION_DEFECTS: list[tuple[Any, str, Any]] = [
     (VersionedStore, "write", a_write_does_not_read_what_it_replaces),
     (VersionedStore, "_remove", a_delete_keeps_nothing),
     (history, "real", every_record_is_a_version),
-    (states, "_rank", the_operation_that_ended_a_state_is_the_first_one_found),
+    (states, "rank", the_operation_that_ended_a_state_is_the_first_one_found),
     (Record, "of", staticmethod(a_record_has_the_length_of_the_state_as_it_was_made)),
     (Origin, "next", the_number_of_a_state_is_its_time),
 ]

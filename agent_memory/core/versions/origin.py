@@ -8,7 +8,7 @@ import json
 import math
 import secrets
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from agent_memory.backend import ORIGIN_BYTES
@@ -84,6 +84,10 @@ class Origin:
     def next(self, by: MadeBy | None, size: int, data: bytes | None) -> Origin:
         """Return the origin of the state that replaces this one."""
         return _made(self.history, self.number + 1, self.id, by, size, data)
+
+    def copied(self) -> Origin:
+        """Return the origin of the same state under another name: while both names exist, each may be changed."""
+        return replace(self, id=secrets.token_hex(8))
 
     def is_of(self, data: bytes) -> bool:
         """Whether the content begins with the content that this origin was made for."""

@@ -15,7 +15,7 @@ class FileVersion(NamedTuple):
 
     Attributes:
         id: names the version, in this file and under every later name of it; "" for a present file that was written
-            while no versions were kept.
+            while no versions were kept. A rename by a copy (S3) gives the present version another id.
         path: the file's name when the version ended; for the present one, its name now.
         made_by: the operation that made it; None if it was made without this package, or before versions were kept.
         ended_by: the operation that replaced or deleted it; None for the present version.

@@ -255,8 +255,9 @@ class VersionedStore(Flowing, Backend):
         if source is None:
             return None
         if live := self._seen.get(source):
-            return live.origin.to_text()
-        return (await read_with_origin(self._origins, self._run, source, 0, 0))[1]
+            return live.origin.copied().to_text()
+        origin = Origin.parse((await read_with_origin(self._origins, self._run, source, 0, 0))[1])
+        return origin.copied().to_text() if origin else None
 
     async def _call(self, primitive: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await self._run.call(primitive, *args, **kwargs)
