@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from agent_memory.backend import ABSENT, Backend
-from agent_memory.core.versions.origin import MadeBy
+from agent_memory.core.versions.origin import MadeBy, Origin
 from agent_memory.core.versions.record import Link, records_of_file
 from agent_memory.errors import AgentMemoryError, OutcomeUnknownError
 from agent_memory.key import Key
@@ -33,9 +33,12 @@ class Links:
         self._names: dict[Key, Key] = {}
         self._unused: list[Key] = []
 
-    async def write(self, source: Key, target: Key, history: str | None) -> None:
-        """Write the record of a rename; ``history`` is None for a directory."""
-        link = Link(source.path, target.path, self._by.shortened(), history)
+    async def write(
+        self, source: Key, target: Key, history: str | None, before: Origin | None = None, after: Origin | None = None
+    ) -> None:
+        """Write the record of a rename; ``history`` is None for a directory, the origins are those of a copy."""
+        ids = (before.id if before else None, after.id if after else None)
+        link = Link(source.path, target.path, self._by.shortened(), history, *ids)
         name = records_of_file(self._agent, self._secret, target.path).join(link.name)
         await self._run.call(self._store.write, name, link.to_bytes(), ABSENT)
         self._names[target] = name

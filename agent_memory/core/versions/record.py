@@ -139,12 +139,16 @@ class Link(NamedTuple):
         target: the new name.
         by: the operation.
         history: the history of the file; "" if it has none, None for a directory.
+        id_before: the id of the file's state before it was renamed by a copy, which gives it another id.
+        id_after: the id afterwards.
     """
 
     source: str
     target: str
     by: MadeBy
     history: str | None
+    id_before: str | None = None
+    id_after: str | None = None
 
     @property
     def name(self) -> str:

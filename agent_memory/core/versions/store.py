@@ -92,6 +92,7 @@ class VersionedStore(Flowing, Backend):
         self.appended_to: str | None = None
         self._seen: dict[Key, Live] = {}
         self._moving: dict[Key, Key] = {}
+        self._copied: dict[Key, Origin] = {}
         self.links = Links(inner, run, agent, secret, by)
         self._read_for_move: dict[Key, Live] = {}
 
@@ -159,7 +160,7 @@ class VersionedStore(Flowing, Backend):
             with suppress(AgentMemoryFileNotFoundError):
                 live = await (self._before(key, when) if isinstance(when, Version) else self._live(key))
         new = live.origin.next(self._by, size, None) if live else Origin.first(self._by, size, None)
-        text = await self._moved_origin(key) or new.to_text()
+        text = self._copied.get(key, new).to_text()
         begin = cast("Callable[..., Awaitable[Parts]]", self._origins.write_in_parts_with_origin)
         parts = await self._call(begin, key, size, live.snapshot.version if live else ABSENT, text)
         return _VersionedParts(parts, self, key, live, new)
@@ -171,9 +172,9 @@ class VersionedStore(Flowing, Backend):
             await self.links.write(source, target, origin.history if origin else "")
             if (moved := await self._moved(cast(Any, self._inner).move_file, source, target)) is not None:
                 return moved
-        else:
-            live = self._read_for_move[source] = await self._live(source)
-            await self.links.write(source, target, live.origin.history)
+        live = self._read_for_move[source] = await self._live(source)
+        self._copied[target] = copied = live.origin.copied()
+        await self.links.write(source, target, copied.history, live.origin, copied)
         self._moving[source] = target  # the flow copies the file and deletes the source
         return None
 
@@ -232,8 +233,8 @@ class VersionedStore(Flowing, Backend):
             raise ConflictError("the file is gone", path=key.path) from error
 
     async def _create(self, key: Key, data: bytes) -> Version:
-        origin = await self._moved_origin(key) or Origin.first(self._by, len(data), data).to_text()
-        return await self._written(key, data, ABSENT, origin)
+        origin = self._copied.get(key) or Origin.first(self._by, len(data), data)
+        return await self._written(key, data, ABSENT, origin.to_text())
 
     async def _replace(self, key: Key, data: bytes, before: Live) -> Version:
         new = before.origin.next(self._by, len(data), data)
@@ -248,16 +249,6 @@ class VersionedStore(Flowing, Backend):
 
     async def _remove(self, key: Key, before: Live) -> None:
         await self.ending(key, before, None, lambda: self._call(self._inner.delete, key, before.snapshot.version))
-
-    async def _moved_origin(self, target: Key) -> str | None:
-        """The origin of the file that is being moved to a name by a copy."""
-        source = next((old for old, new in self._moving.items() if new == target), None)
-        if source is None:
-            return None
-        if live := self._seen.get(source):
-            return live.origin.copied().to_text()
-        origin = Origin.parse((await read_with_origin(self._origins, self._run, source, 0, 0))[1])
-        return origin.copied().to_text() if origin else None
 
     async def _call(self, primitive: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await self._run.call(primitive, *args, **kwargs)

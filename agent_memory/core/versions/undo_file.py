@@ -170,7 +170,14 @@ class FileUndo:
         return [*first, *found], is_all
 
     def _recorded(self, state: State) -> Sequence[RecordedAppend]:
-        return self._context.appends.of_version.get(state.id, ()) if self._context.appends else ()
+        """The recorded appends to a state, under this id and under those that it had before renames by a copy."""
+        if self._context.appends is None:
+            return ()
+        ids = [state.id]
+        for link, _ in self._timeline.renames:
+            if link.id_before and link.id_after == ids[-1]:
+                ids.append(link.id_before)
+        return [each for id_ in ids for each in self._context.appends.of_version.get(id_, ())]
 
     async def _content(self, state: State) -> bytes | None:
         """The content of a state; None if it is too large for one call."""
