@@ -155,7 +155,7 @@ OF_VIEWS = {
     *("capabilities", "filesystem", "as_sync", "as_async"),
 }
 ON_VERSIONS = {"versions", "read_version", "read_version_bytes", "diff", "restore", "keep_versions",
-               "prune_versions", "redact", "undo"}  # fmt: skip
+               "prune_versions", "redact", "undo", "version_limits"}  # fmt: skip
 """The calls that tests/core/versions tests: their arguments are the ids of versions."""
 NO_OPERATIONS = {
     AgentMemory: OF_VIEWS | ON_VERSIONS | {"close"},
@@ -962,7 +962,7 @@ def test_the_fields_of_operation_and_outcome_are_the_documented_ones() -> None:
     ]
     assert [field.name for field in dataclasses.fields(Outcome)] == [
         *("status", "duration", "size", "version", "sha256", "before_sha256", "attempts", "files", "skipped", "error"),
-        "replayed",
+        *("replayed", "version_id"),
     ]
 
 
