@@ -91,7 +91,7 @@ def real(kept: Iterable[Kept], live: Collection[LiveState] = (), others: Collect
     return list(best.values())
 
 
-def rank(kept: Kept, existing: Container[str]) -> tuple[bool, bool, int, bool, bool]:
+def rank(kept: Kept, existing: Container[object]) -> tuple[bool, bool, int, bool, bool]:
     """Which of several records of a state is the true one: that with the highest rank."""
     record = kept.record
     is_tombstone, is_content = record.redacted_by is not None, record.reason is None
