@@ -110,7 +110,8 @@ class Histories:
 
     async def kept(self, key: Key, version: str) -> Kept:
         """Return the record of an earlier version; raises `AgentMemoryFileNotFoundError` if it has no content."""
-        best = max(real(await self.of_version(key, version)), key=lambda each: each.record.path == key.path)
+        records = real(await self.of_version(key, version))
+        best = max(records, key=lambda each: (each.record.path == key.path, not each.is_second))
         if best.record.redacted_by:
             raise AgentMemoryFileNotFoundError(f"version {version!r} was redacted", path=key.path)
         if best.record.reason is not None:
@@ -125,7 +126,7 @@ class Histories:
             AgentMemoryFileNotFoundError: the file has no version with this id.
         """
         live = await present(self._store, self._run, key)
-        names = [name.key for name in await self._names(key, live[0] if live else None) if name.name.id == version]
+        names = [name.key for name in await self._names(key, live[0] if live else None) if name.name.is_of(version)]
         if not (found := await self.read(names)):
             raise AgentMemoryFileNotFoundError(f"no version {version!r}", path=key.path)
         return found

@@ -8,7 +8,7 @@ from typing import Final
 from agent_memory.backend import Backend, Entry, renewed_deadline
 from agent_memory.core import tree_flows
 from agent_memory.core.versions.history import Histories, present
-from agent_memory.core.versions.record import Name
+from agent_memory.core.versions.record import NONCE_LENGTH, Name
 from agent_memory.core.versions.states import FileVersion, Kept, LiveState, real, version_of
 from agent_memory.errors import AgentMemoryFileNotFoundError
 from agent_memory.key import Key
@@ -41,6 +41,7 @@ async def recent(
     names = _latest_first(await histories.entries())
     ids = list(names)
     if after is not None:
+        after = after if after in names else after[:-NONCE_LENGTH]  # the second content of a state
         if after not in names:
             raise AgentMemoryFileNotFoundError(f"no version {after!r}")
         del ids[: ids.index(after) + 1]

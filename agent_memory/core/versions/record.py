@@ -21,7 +21,8 @@ from agent_memory.key import Key
 DIRECTORY: Final = "versions"
 _MOST_CHANGES: Final = 10**10 - 1
 _LENGTH_LINE: Final = 9
-_NAME_LENGTH: Final = 21 + 1 + 10 + 1 + 16 + 1 + 8
+NONCE_LENGTH: Final = 8
+_NAME_LENGTH: Final = 21 + 1 + 10 + 1 + 16 + 1 + NONCE_LENGTH
 _LINK: Final = "link-"
 LAST_BYTES: Final = 4096
 """As many bytes at the end of a record contain its facts, unless a path is very long."""
@@ -34,6 +35,10 @@ class Name(NamedTuple):
     number: int
     id: str
     nonce: str
+
+    def is_of(self, version: str) -> bool:
+        """Whether the record is one of a version; the id of a second content of a state has the nonce, too."""
+        return version in (self.id, self.id + self.nonce)
 
     def __str__(self) -> str:
         return f"{self.history}-{_MOST_CHANGES - self.number:010d}-{self.id}-{self.nonce}"
@@ -95,7 +100,7 @@ class Record:
     @property
     def name(self) -> str:
         """A new name for this record."""
-        return str(Name(self.history, self.number, self.id, secrets.token_hex(4)))
+        return str(Name(self.history, self.number, self.id, secrets.token_hex(NONCE_LENGTH // 2)))
 
     def trailer(self) -> bytes:
         """The bytes that follow the content."""

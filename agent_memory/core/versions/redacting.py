@@ -67,7 +67,7 @@ async def redact(
     """
     erase_earlier = _erase_earlier(store, key)
     file = await _File.of_version(store, run, histories, key, version)
-    records = [each for each in file.records if each.record.id == version]
+    records = [each for each in file.records if version.startswith(each.record.id)]
     best = max(records, key=lambda each: rank(each, ()))
     still_in: tuple[FileVersion, ...] = ()
     tombstone = best.key

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable
+from collections.abc import Collection, Container, Iterable, Mapping
 from typing import NamedTuple
 
 from agent_memory.core.versions.origin import MadeBy, Origin
-from agent_memory.core.versions.record import Record
+from agent_memory.core.versions.record import NONCE_LENGTH, Record
 from agent_memory.key import Key
 
 
@@ -38,11 +38,24 @@ class FileVersion(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """A record in the storage: its facts, its name, and its content if that was read with them."""
+    """A record in the storage.
+
+    Attributes:
+        record: its facts.
+        key: its name.
+        data: its content, if that was read with the facts.
+        is_second: whether its state existed twice, and this is the content that it had the other time.
+    """
 
     record: Record
     key: Key
     data: bytes | None
+    is_second: bool = False
+
+    @property
+    def version(self) -> str:
+        """The id of the version."""
+        return self.record.id + self.key.name[-NONCE_LENGTH:] if self.is_second else self.record.id
 
 
 class Chain(NamedTuple):
@@ -88,7 +101,20 @@ def real(kept: Iterable[Kept], live: Collection[LiveState] = (), others: Collect
         other = best.get(state)
         if other is None or rank(each, existing) > rank(other, existing):
             best[state] = each
-    return list(best.values())
+    second = {each.data: each._replace(is_second=True) for each in kept if _is_other_content(each, best)}
+    return sorted([*best.values(), *second.values()], key=lambda each: each.key.name) if second else list(best.values())
+
+
+def _is_other_content(kept: Kept, best: Mapping[LiveState, Kept]) -> bool:
+    """Whether a record has content that the best record of its state does not begin with.
+
+    A storage that carries out a request twice may bring a state back after it ended: then it goes on in another way.
+    Contents that were not read are taken for beginnings.
+    """
+    other = best[LiveState(kept.record.path, kept.record.id)]
+    if kept.data is None or other.data is None or other.record.reason is not None or kept.record.reason is not None:
+        return False
+    return not other.data.startswith(kept.data)
 
 
 def rank(kept: Kept, existing: Container[object]) -> tuple[bool, bool, int, bool, bool]:
@@ -102,6 +128,6 @@ def version_of(kept: Kept) -> FileVersion:
     """The version that a record describes."""
     record = kept.record
     return FileVersion(
-        record.id, record.path, record.made_by, record.ended_by, record.size, record.previous, record.number,
+        kept.version, record.path, record.made_by, record.ended_by, record.size, record.previous, record.number,
         record.redacted_by, record.reason,
     )  # fmt: skip

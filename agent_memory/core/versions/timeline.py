@@ -71,7 +71,7 @@ class State(NamedTuple):
         """Return the state that a record describes."""
         record = kept.record
         return State(
-            record.id, record.previous, record.made_by, record.path, record.made_size, record.size,
+            kept.version, record.previous, record.made_by, record.path, record.made_size, record.size,
             record.ended_by.time, kept,
         )  # fmt: skip
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from random import Random
 from typing import Final, TypeAlias
@@ -86,7 +87,9 @@ async def _play(random: Random, schedule: Schedule, store: SimulatedStore) -> No
     calm = ObjectStoreBackend(ComposingClient(store, random, _CALM), writer=Writer(), jitter=random.random)
     histories = Histories(calm, SimulatedRun(random), None, _SECRET)
     chain = await histories.chain(_KEY)
-    found = {each.record.id: (each, await histories.content_of(each)) for each in chain.kept}
+    found: dict[str, list[tuple[Kept, Content]]] = defaultdict(list)
+    for each in sorted(chain.kept, key=lambda kept: kept.is_second):
+        found[each.record.id].append((each, await histories.content_of(each)))
     schedule.faults += _judged(found, store, chain.live.id if chain.live else None)
 
 
@@ -127,7 +130,7 @@ class _VersionedWriter:
         return await flows.write(store, store.run, _KEY, line, Precondition(hashlib.sha256(old).hexdigest()))
 
 
-def _judged(found: dict[str, tuple[Kept, bytes]], store: SimulatedStore, live: str | None) -> Iterator[str]:
+def _judged(found: Mapping[str, list[tuple[Kept, Content]]], store: SimulatedStore, live: str | None) -> Iterator[str]:
     states = _states([state for name, state in store.states if name == _KEY.storage])
     for id_, state in states.items():
         if id_ == live:
@@ -135,9 +138,11 @@ def _judged(found: dict[str, tuple[Kept, bytes]], store: SimulatedStore, live: s
         if id_ not in found:
             yield f"the state {id_} by {state.origin.by} is no version: {state.contents}"
             continue
-        kept, content = found[id_]
-        if content != max(state.contents, key=len):
-            yield f"the version {id_} contains {content!r} instead of {state.contents}"
+        kept = found[id_][0][0]
+        contents = [content for _, content in found[id_]]
+        lost = [content for content in state.contents if not any(each.startswith(content) for each in contents)]
+        if lost or not set(contents) <= set(state.contents):
+            yield f"the version {id_} contains {contents} instead of {state.contents}"
         if kept.record.made_by != state.origin.by:
             yield f"the version {id_} was made by {state.origin.by}, not by {kept.record.made_by}"
         (end, *more) = state.ends

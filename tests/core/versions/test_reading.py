@@ -19,6 +19,7 @@ from agent_memory import (
     Versions,
     hookimpl,
 )
+from agent_memory.backend import ABSENT
 from agent_memory.core.versions.record import Name, Record, records_of
 from agent_memory.runtime.run import step
 from agent_memory.testing.recording import RecordingPlugin
@@ -176,3 +177,33 @@ def _counting(counts: Counter[str], name: str, verb: Callable[..., Any]) -> Call
         return verb(*args, **options)
 
     return counted
+
+
+def test_a_state_that_a_repeated_request_brings_back_is_listed_with_both_contents(memory: AgentMemory) -> None:
+    backend: Any = memory._tree.backend
+    key = memory._tree.top.join("a")
+    memory.write("a", "one\n")
+
+    async def origin() -> Any:
+        return (await memory._run.call(backend.read_with_origin, key))[1]
+
+    text = step(origin())
+    memory.append("a", "1\n")
+    memory.delete("a")
+
+    async def create_again() -> None:
+        await memory._run.call(backend.write_with_origin, key, b"one\n", ABSENT, text)
+
+    step(create_again())
+    memory.append("a", "2\n")
+    memory.append("a", "3\n")
+    memory.delete("a")
+    found = memory.versions("a")
+    assert {memory.read_version("a", each.id) for each in found} == {"one\n1\n", "one\n2\n3\n"}
+    assert sorted(len(each.id) for each in found) == [16, 24]
+    assert {each.id for each in memory.versions()} == {each.id for each in found}
+    assert len(memory.versions("", after=found[-1].id)) == 0
+    memory.restore("a", next(each.id for each in found if len(each.id) == 24))
+    assert memory.read("a") == "one\n1\n"
+    memory.redact("a", next(each.id for each in found if len(each.id) == 24), reason="x")
+    assert [bool(each.redacted_by) for each in memory.versions("a")] == [False, True]
