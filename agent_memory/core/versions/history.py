@@ -106,18 +106,11 @@ class Histories:
                 snapshot, text = await read_with_origin(self._store, self._run, key)
                 if (found := Origin.parse(text)) and found.id == version:
                     return snapshot.data
-        return await self.content_of(await self.kept(key, version))
+        return await self.content_of(_with_content(await self._of_version(key, version, live), key, version))
 
     async def kept(self, key: Key, version: str) -> Kept:
         """Return the record of an earlier version; raises `AgentMemoryFileNotFoundError` if it has no content."""
-        records = real(await self.of_version(key, version))
-        best = max(records, key=lambda each: (each.record.path == key.path, not each.is_second))
-        if best.record.redacted_by:
-            raise AgentMemoryFileNotFoundError(f"version {version!r} was redacted", path=key.path)
-        if best.record.reason is not None:
-            message = f"a redaction of version {version!r} did not end: call it again"
-            raise AgentMemoryFileNotFoundError(message, path=key.path)
-        return best
+        return _with_content(await self.of_version(key, version), key, version)
 
     async def of_version(self, key: Key, version: str) -> list[Kept]:
         """Return all records of an earlier version of a file.
@@ -125,8 +118,10 @@ class Histories:
         Raises:
             AgentMemoryFileNotFoundError: the file has no version with this id.
         """
-        live = await present(self._store, self._run, key)
-        names = [name.key for name in await self._names(key, live[0] if live else None) if name.name.is_of(version)]
+        return await self._of_version(key, version, await present(self._store, self._run, key))
+
+    async def _of_version(self, key: Key, version: str, live: tuple[Origin | None, FileVersion] | None) -> list[Kept]:
+        names = [each.key for each in await self._names(key, live[0] if live else None) if each.name.is_of(version)]
         if not (found := await self.read(names)):
             raise AgentMemoryFileNotFoundError(f"no version {version!r}", path=key.path)
         return found
@@ -220,6 +215,17 @@ class Histories:
             return None
         whole = len(snapshot.data) == snapshot.size
         return Kept(record, name, snapshot.data[: record.size] if whole else None)
+
+
+def _with_content(records: list[Kept], key: Key, version: str) -> Kept:
+    """The best record of a version; raises `AgentMemoryFileNotFoundError` if it has no content."""
+    best = max(real(records), key=lambda each: (each.record.path == key.path, not each.is_second))
+    if best.record.redacted_by:
+        raise AgentMemoryFileNotFoundError(f"version {version!r} was redacted", path=key.path)
+    if best.record.reason is not None:
+        message = f"a redaction of version {version!r} did not end: call it again"
+        raise AgentMemoryFileNotFoundError(message, path=key.path)
+    return best
 
 
 async def present(store: Backend, run: Run, key: Key) -> tuple[Origin | None, FileVersion] | None:

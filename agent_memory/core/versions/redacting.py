@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Final, NamedTuple, TypeAlias, cast
 
 from agent_memory.backend import ABSENT, Backend, named, renewed_deadline
@@ -69,11 +69,12 @@ async def redact(
     file = await _File.of_version(store, run, histories, key, version)
     records = [each for each in file.records if version.startswith(each.record.id)]
     best = max(records, key=lambda each: rank(each, ()))
+    records += await _copies(histories, file, best)
     still_in: tuple[FileVersion, ...] = ()
     tombstone = best.key
     if not best.record.redacted_by:
         if best.record.reason is None:
-            still_in = await _Search(store, run, histories, best).containing(file)
+            still_in = await _Search(store, run, histories, best).containing(file, {each.record.id for each in records})
         begun = best.record.redacted(None, reason)
         tombstone = best.key.parent.join(begun.name)
         await run.call(store.write, tombstone, begun.trailer(), ABSENT)
@@ -89,6 +90,21 @@ async def redact(
     return RedactResult(key.path, version, still_in)
 
 
+async def _copies(histories: Histories, file: _File, sought: Kept) -> list[Kept]:
+    """The records of the same state under the ids that it had before and after renames by a copy.
+
+    One whose content the sought state does not begin with is another version.
+    """
+    ids = [sought.record.id]
+    for id_ in ids:  # grows in the loop
+        ids += [new for pair in file.renamed if id_ in pair for new in pair if new not in ids]
+    others = [each for each in file.records if each.record.id in ids[1:] and each.record.size <= sought.record.size]
+    if not others or sought.record.reason is not None:
+        return others
+    content = await histories.content_of(sought)
+    return [each for each in others if content.startswith(await histories.content_of(each))]
+
+
 class _File(NamedTuple):
     """A file under all its names.
 
@@ -96,11 +112,13 @@ class _File(NamedTuple):
         names: the names, with those that it had before.
         live: the present states under these names.
         records: the records of the earlier states.
+        renamed: the ids of a state before and after a rename by a copy.
     """
 
     names: list[str]
     live: list[FileVersion]
     records: list[Kept]
+    renamed: list[tuple[str, str]]
 
     @staticmethod
     async def of_version(store: Backend, run: Run, histories: Histories, key: Key, version: str) -> _File:
@@ -122,7 +140,8 @@ class _File(NamedTuple):
         found = await run.map(lambda name: present(store, run, histories.key(name)), list(names), tree_flows.AT_ONCE)
         states = [version for origin, version in filter(None, found) if origin and origin.history == history]
         _refuse_live(states, key, version)
-        return _File(list(names), states, records)
+        renamed = [(link.id_before, link.id_after) for link in links if link.id_before and link.id_after]
+        return _File(list(names), states, records, renamed)
 
 
 def _refuse_live(states: Iterable[FileVersion], key: Key, version: str) -> None:
@@ -148,14 +167,14 @@ class _Search:
         self._sought = sought
         self._size = sought.record.size
 
-    async def containing(self, file: _File) -> tuple[FileVersion, ...]:
-        """Return the other states of a file that contain the content; an empty content is in none."""
+    async def containing(self, file: _File, erased: Collection[str]) -> tuple[FileVersion, ...]:
+        """Return the states of a file that contain the content and are not erased; an empty content is in none."""
         states = [(live, self._histories.key(live.path)) for live in file.live]
         states += [
             (version_of(each), each.key)
             for each in real(file.records, [LiveState(live.path, live.id) for live in file.live])
         ]
-        states = [(version, name) for version, name in states if version.id != self._sought.record.id]
+        states = [(version, name) for version, name in states if version.id not in erased]
         states = [(version, name) for version, name in states if version.size >= self._size > 0]
         is_in = self._is_beginning if self._size > self._store.part_bytes else await self._is_inside()
         found: list[FileVersion] = []
