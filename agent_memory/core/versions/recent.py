@@ -41,10 +41,10 @@ async def recent(
     names = _latest_first(await histories.entries())
     ids = list(names)
     if after is not None:
-        after = after if after in names else after[:-NONCE_LENGTH]  # the second content of a state
-        if after not in names:
+        last = after if after in names else after[:-NONCE_LENGTH]  # the second content of a state
+        if last not in names:
             raise AgentMemoryFileNotFoundError(f"no version {after!r}")
-        del ids[: ids.index(after) + 1]
+        del ids[: ids.index(last) + 1]
     found: list[FileVersion] = []
     step = min(limit or _AT_A_TIME, _AT_A_TIME)
     while ids and (limit is None or len(found) < limit):

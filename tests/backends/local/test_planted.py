@@ -220,7 +220,7 @@ def test_the_tables_use_every_operation_of_a_memory() -> None:
     }  # fmt: skip
     made_of_create_and_read = {"record_segment", "segment_text", "edit_result"}
     of_this_packages_data = {
-        "read_version", "read_version_bytes", "diff", "redact", "keep_versions", "prune_versions",
+        "read_version", "read_version_bytes", "diff", "redact", "keep_versions", "prune_versions", "version_limits",
     }  # fmt: skip
     made_of_a_write = {"restore", "undo"}
     as_their_text_twins = {"append_bytes", "create_bytes", "write_bytes"}
