@@ -43,7 +43,7 @@ class VersionedTree(Scope):
         async def found(c: Call, histories: Histories | None) -> tuple[FileVersion, ...]:
             if c.key == self.top:
                 shows = partial(self._shows, c.key)
-                return await recent(c.store, c.run, histories, shows, limit, after) if histories else ()
+                return await recent(histories, shows, limit, after) if histories else ()
             if histories is not None:
                 return await histories.versions(c.key, limit, after)
             only = await present(c.store, c.run, c.key)

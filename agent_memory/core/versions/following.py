@@ -124,7 +124,7 @@ class Following(Uncopied):
         return self._known.settings
 
     async def _read(self, call: Call) -> Settings | None:
-        wanted = self._wanted  # before the read: a simultaneous call may turn versions on meanwhile
+        wanted = self._wanted  # a simultaneous call that turns versions on clears it during the read
         settings = await self.any(call)
         if wanted is not None and (settings is None or settings.limits is None):
             settings = await self.turn(call, wanted)

@@ -31,7 +31,7 @@ class Forgotten(NamedTuple):
 async def to_forget(store: Backend, run: Run, histories: Histories, path: str) -> Forgotten:
     """Find the histories of the files whose last name is at or below a path; call it before the files are erased."""
     keys = [entry.key for entry in await histories.entries()]
-    links = list((await histories.stored_links([key for key in keys if is_link(key.name)])).values())
+    links = await histories.read_links([key for key in keys if is_link(key.name)])
     records = [each.record for each in await histories.read([key for key in keys if not is_link(key.name)])]
     names, last = _names(records, links)
     candidates = {history for history, name in last.items() if is_at_or_below(name, path)}

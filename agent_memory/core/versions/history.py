@@ -21,7 +21,7 @@ from agent_memory.core.versions.record import (
     records_of,
     records_of_file,
 )
-from agent_memory.core.versions.states import Chain, FileVersion, Kept, LiveState, real
+from agent_memory.core.versions.states import Chain, FileVersion, Kept, real
 from agent_memory.errors import AgentMemoryFileNotFoundError, ReadError
 from agent_memory.key import Key, is_at_or_below
 from agent_memory.runtime.run import Run
@@ -78,7 +78,7 @@ class Histories:
         wanted = None if limit is None else max(0, limit - (live is not None))
         names = await self._names(key, origin, wanted)
         kept = await self.read(_newest(names, origin, wanted))
-        return Chain(live, origin, real(kept, [LiveState(key.path, origin.id)] if origin else ()))
+        return Chain(live, origin, real(kept, [origin.id] if origin else ()))
 
     async def entries(self) -> tuple[Entry, ...]:
         """List the records and links of all files."""
@@ -106,21 +106,19 @@ class Histories:
                 snapshot, text = await read_with_origin(self._store, self._run, key)
                 if (found := Origin.parse(text)) and found.id == version:
                     return snapshot.data
-        return await self.content_of(_with_content(await self._of_version(key, version, live), key, version))
+        return await self.content_of(_with_content(await self.of_version(key, version, live), key, version))
 
     async def kept(self, key: Key, version: str) -> Kept:
         """Return the record of an earlier version; raises `AgentMemoryFileNotFoundError` if it has no content."""
-        return _with_content(await self.of_version(key, version), key, version)
+        live = await present(self._store, self._run, key)
+        return _with_content(await self.of_version(key, version, live), key, version)
 
-    async def of_version(self, key: Key, version: str) -> list[Kept]:
-        """Return all records of an earlier version of a file.
+    async def of_version(self, key: Key, version: str, live: tuple[Origin | None, FileVersion] | None) -> list[Kept]:
+        """Return all records of an earlier version of a file, whose present state is given.
 
         Raises:
             AgentMemoryFileNotFoundError: the file has no version with this id.
         """
-        return await self._of_version(key, version, await present(self._store, self._run, key))
-
-    async def _of_version(self, key: Key, version: str, live: tuple[Origin | None, FileVersion] | None) -> list[Kept]:
         names = [each.key for each in await self._names(key, live[0] if live else None) if each.name.is_of(version)]
         if not (found := await self.read(names)):
             raise AgentMemoryFileNotFoundError(f"no version {version!r}", path=key.path)
@@ -181,27 +179,34 @@ class Histories:
         return [link for link in await self.read_links(found) if is_at_or_below(path, link.target)]
 
     async def read_links(self, names: Iterable[Key]) -> list[Link]:
-        """Read the records of renames; return them the latest first."""
-        return sorted((await self.stored_links(names)).values(), key=lambda link: link.by.time, reverse=True)
+        """Read the records of renames, the latest first; those that are deleted now or damaged are left out."""
 
-    async def stored_links(self, names: Iterable[Key]) -> dict[Key, Link]:
-        """Read the records of renames; those that are deleted at this moment or damaged are left out."""
-
-        async def read(name: Key) -> tuple[Key, Link] | None:
+        async def read(name: Key) -> Link | None:
             with renewed_deadline(self._run.now()):
                 snapshot = await read_if_present(self._store, self._run, name)
             try:
-                return (name, Link.parse(name, snapshot.data)) if snapshot else None
+                return Link.parse(name, snapshot.data) if snapshot else None
             except ReadError:
                 _log.warning("the record of a rename is damaged, and left out: %a", name.name)
                 return None
 
-        return dict(filter(None, await self._run.map(read, list(names), tree_flows.AT_ONCE)))
+        found = filter(None, await self._run.map(read, list(names), tree_flows.AT_ONCE))
+        return sorted(found, key=lambda link: link.by.time, reverse=True)
 
     async def read(self, names: Iterable[Key]) -> list[Kept]:
         """Read records; those that are deleted at this moment or damaged are left out, and leftovers are not."""
         found = await self._run.map(self._facts, list(names), tree_flows.AT_ONCE)
         return [each for each in found if each]
+
+    async def live_ids(self, paths: Iterable[str]) -> set[str]:
+        """The ids of the present states of some files."""
+
+        async def live(path: str) -> str | None:
+            with renewed_deadline(self._run.now()):
+                found = await present(self._store, self._run, self.key(path))
+            return found[1].id if found else None
+
+        return set(filter(None, await self._run.map(live, list(dict.fromkeys(paths)), tree_flows.AT_ONCE)))
 
     async def _facts(self, name: Key) -> Kept | None:
         with renewed_deadline(self._run.now()):
@@ -219,7 +224,7 @@ class Histories:
 
 def _with_content(records: list[Kept], key: Key, version: str) -> Kept:
     """The best record of a version; raises `AgentMemoryFileNotFoundError` if it has no content."""
-    best = max(real(records), key=lambda each: (each.record.path == key.path, not each.is_second))
+    best = next(each for each in real(records) if not each.is_second)
     if best.record.redacted_by:
         raise AgentMemoryFileNotFoundError(f"version {version!r} was redacted", path=key.path)
     if best.record.reason is not None:

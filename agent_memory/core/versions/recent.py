@@ -5,21 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from agent_memory.backend import Backend, Entry, renewed_deadline
-from agent_memory.core import tree_flows
-from agent_memory.core.versions.history import Histories, present
+from agent_memory.backend import Entry
+from agent_memory.core.versions.history import Histories
 from agent_memory.core.versions.record import NONCE_LENGTH, Name
-from agent_memory.core.versions.states import FileVersion, Kept, LiveState, real, version_of
+from agent_memory.core.versions.states import FileVersion, real, version_of
 from agent_memory.errors import AgentMemoryFileNotFoundError
 from agent_memory.key import Key
-from agent_memory.runtime.run import Run
 
 _AT_A_TIME: Final = 100
 
 
 async def recent(
-    store: Backend,
-    run: Run,
     histories: Histories,
     is_meant: Callable[[str], bool],
     limit: int | None,
@@ -28,8 +24,6 @@ async def recent(
     """Return the earlier versions of those files that are meant, by the storage's time of their end, latest first.
 
     Args:
-        store: the storage.
-        run: runs its primitives.
         histories: the records.
         is_meant: whether the versions of a path are returned.
         limit: the maximum number; None for all.
@@ -51,7 +45,7 @@ async def recent(
         now, ids = ids[:step], ids[step:]
         kept = await histories.read([key for each in now for key in names[each]])
         meant = [each for each in kept if is_meant(each.record.path)]
-        found += map(version_of, await _without_leftovers(store, run, histories, meant))
+        found += map(version_of, real(meant, await histories.live_ids(each.record.path for each in meant)))
     return tuple(found[:limit])
 
 
@@ -62,13 +56,3 @@ def _latest_first(entries: Iterable[Entry]) -> dict[str, list[Key]]:
         if name := Name.parse(entry.key.name):
             names.setdefault(name.id, []).append(entry.key)
     return names
-
-
-async def _without_leftovers(store: Backend, run: Run, histories: Histories, kept: list[Kept]) -> list[Kept]:
-    async def live(path: str) -> LiveState | None:
-        with renewed_deadline(run.now()):
-            found = await present(store, run, histories.key(path))
-        return LiveState(path, found[1].id) if found else None
-
-    paths = list(dict.fromkeys(each.record.path for each in kept))
-    return real(kept, set(filter(None, await run.map(live, paths, tree_flows.AT_ONCE))))

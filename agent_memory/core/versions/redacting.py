@@ -11,7 +11,7 @@ from agent_memory.core.flows import erases
 from agent_memory.core.versions.history import Histories, present
 from agent_memory.core.versions.origin import MadeBy
 from agent_memory.core.versions.record import Name, is_link
-from agent_memory.core.versions.states import FileVersion, Kept, LiveState, rank, real, version_of
+from agent_memory.core.versions.states import FileVersion, Kept, rank, real, version_of
 from agent_memory.errors import (
     AgentMemoryFileNotFoundError,
     ConflictError,
@@ -125,7 +125,7 @@ class _File(NamedTuple):
         """Read the file that had a version; raises `AgentMemoryFileNotFoundError` if ``key`` never was its name."""
         live = await present(store, run, key)
         _refuse_live([live[1]] if live else [], key, version)
-        history = (await histories.of_version(key, version))[0].record.history
+        history = (await histories.of_version(key, version, live))[0].record.history
         keys = [entry.key for entry in await histories.entries()]
         in_history = [each for each in keys if (name := Name.parse(each.name)) and name.history == history]
         links = await histories.read_links([each for each in keys if is_link(each.name)])
@@ -170,10 +170,8 @@ class _Search:
     async def containing(self, file: _File, erased: Collection[str]) -> tuple[FileVersion, ...]:
         """Return the states of a file that contain the content and are not erased; an empty content is in none."""
         states = [(live, self._histories.key(live.path)) for live in file.live]
-        states += [
-            (version_of(each), each.key)
-            for each in real(file.records, [LiveState(live.path, live.id) for live in file.live])
-        ]
+        live_ids = [live.id for live in file.live]
+        states += [(version_of(each), each.key) for each in real(file.records, live_ids)]
         states = [(version, name) for version, name in states if version.id not in erased]
         states = [(version, name) for version, name in states if version.size >= self._size > 0]
         is_in = self._is_beginning if self._size > self._store.part_bytes else await self._is_inside()

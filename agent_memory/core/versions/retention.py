@@ -9,10 +9,10 @@ from typing import Final
 from agent_memory.backend import Backend, Entry, renewed_deadline
 from agent_memory.core import tree_flows
 from agent_memory.core.sweeping import Sweep
-from agent_memory.core.versions.history import Histories, present
+from agent_memory.core.versions.history import Histories
 from agent_memory.core.versions.record import Name, records_of
 from agent_memory.core.versions.settings import Versions
-from agent_memory.core.versions.states import LiveState, real
+from agent_memory.core.versions.states import real
 from agent_memory.key import Key
 from agent_memory.runtime.run import Run
 
@@ -55,14 +55,14 @@ async def prune(store: Backend, run: Run, histories: Histories, limits: Versions
     Records of changes that were not made are deleted too; they do not count.
     """
     entries = await histories.entries()
-    leftovers = {entry.key for entry in await _leftovers(store, run, histories, entries)}
+    leftovers = {entry.key for entry in await _leftovers(histories, entries)}
     gone = expired([entry for entry in entries if entry.key not in leftovers], limits, now)
     old = [entry for entry in entries if entry.key in leftovers and entry.modified + YOUNG_SECONDS <= now]
     await tree_flows.delete_each(store, run, (*gone, *old))
     return len(gone)
 
 
-async def _leftovers(store: Backend, run: Run, histories: Histories, entries: Sequence[Entry]) -> list[Entry]:
+async def _leftovers(histories: Histories, entries: Sequence[Entry]) -> list[Entry]:
     """The records of changes that were not made: of a state that is still present, or that has another record."""
     by_state: dict[tuple[str, Name], list[Entry]] = defaultdict(list)
     newest: dict[str, Entry] = {}
@@ -73,14 +73,7 @@ async def _leftovers(store: Backend, run: Run, histories: Histories, entries: Se
             by_state[directory, name._replace(nonce="")].append(entry)
     doubled = [entry for those in by_state.values() if len(those) > 1 for entry in those]
     kept = await histories.read([entry.key for entry in {*doubled, *newest.values()}])
-
-    async def live(path: str) -> LiveState | None:
-        with renewed_deadline(run.now()):
-            found = await present(store, run, histories.key(path))
-        return LiveState(path, found[1].id) if found else None
-
-    paths = list({each.record.path for each in kept})
-    states = set(filter(None, await run.map(live, paths, tree_flows.AT_ONCE)))
+    states = await histories.live_ids(each.record.path for each in kept)
     best = {each.key for each in real(kept, states, {name.id for _, name in by_state})}
     keys = {each.key for each in kept} - best
     return [entry for entry in entries if entry.key in keys]

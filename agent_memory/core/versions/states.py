@@ -77,41 +77,33 @@ class Chain(NamedTuple):
         return (*filter(None, [self.live]), *map(version_of, self.kept))
 
 
-class LiveState(NamedTuple):
-    """The name of a present file, and the id of its state."""
-
-    path: str
-    id: str
-
-
-def real(kept: Iterable[Kept], live: Collection[LiveState] = (), others: Collection[str] = ()) -> list[Kept]:
+def real(kept: Iterable[Kept], live: Collection[str] = (), others: Collection[str] = ()) -> list[Kept]:
     """Leave out leftovers, and keep one record of each state, in the order newest first.
 
     A state has several records if a change kept it and then lost a race or its process. All are true copies of the
     state as it was at that time, so the longest one has all that was appended; of equal ones, the one with a successor
     that exists tells the operation that ended the state, else the one of a deletion. A tombstone goes before all, and
-    one of a redaction that did not end after all. A record of a live state is a leftover. A rename by a copy may leave
-    a state under two names, where it goes on as two states with the same id. ``others`` are ids of further states.
+    one of a redaction that did not end after all. A record of a live state is a leftover. ``live`` are the ids of live
+    states, ``others`` those of further states.
     """
-    kept = [each for each in kept if LiveState(each.record.path, each.record.id) not in live]
-    existing = {each.record.id for each in kept} | {state.id for state in live} | set(others)
-    best: dict[LiveState, Kept] = {}
+    kept = [each for each in kept if each.record.id not in live]
+    existing = {*(each.record.id for each in kept), *live, *others}
+    best: dict[str, Kept] = {}
     for each in kept:
-        state = LiveState(each.record.path, each.record.id)
-        other = best.get(state)
+        other = best.get(each.record.id)
         if other is None or rank(each, existing) > rank(other, existing):
-            best[state] = each
+            best[each.record.id] = each
     second = {each.data: each._replace(is_second=True) for each in kept if _is_other_content(each, best)}
     return sorted([*best.values(), *second.values()], key=lambda each: each.key.name) if second else list(best.values())
 
 
-def _is_other_content(kept: Kept, best: Mapping[LiveState, Kept]) -> bool:
+def _is_other_content(kept: Kept, best: Mapping[str, Kept]) -> bool:
     """Whether a record has content that the best record of its state does not begin with.
 
     A storage that carries out a request twice may bring a state back after it ended: then it goes on in another way.
     Contents that were not read are taken for beginnings.
     """
-    other = best[LiveState(kept.record.path, kept.record.id)]
+    other = best[kept.record.id]
     if kept.data is None or other.data is None or other.record.reason is not None or kept.record.reason is not None:
         return False
     return not other.data.startswith(kept.data)

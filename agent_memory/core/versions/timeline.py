@@ -14,7 +14,7 @@ from agent_memory.core.versions.history import Histories
 from agent_memory.core.versions.live import read_with_origin
 from agent_memory.core.versions.origin import MadeBy, Origin
 from agent_memory.core.versions.record import Link, Name, is_link
-from agent_memory.core.versions.states import Kept, LiveState, real
+from agent_memory.core.versions.states import Kept, real
 from agent_memory.errors import AgentMemoryError, AgentMemoryFileNotFoundError
 from agent_memory.key import Key, is_at_or_below
 from agent_memory.runtime.run import Run
@@ -166,9 +166,9 @@ class Timelines:
         self.links = [link for link in links if is_at_or_below(link.target, top.path)]
         for link in self.links:
             self._linked[link.history].append(link)
-        origins = {path: each.origin for path, each in self.present.items() if each.origin}
-        live = {LiveState(path, origin.id) for path, origin in origins.items()}
-        present_histories = {origin.history for origin in origins.values()}
+        origins = [each.origin for each in self.present.values() if each.origin]
+        live = {origin.id for origin in origins}
+        present_histories = {origin.history for origin in origins}
         kept = await self._histories.read([entry.key for entry in entries if Name.parse(entry.key.name)])
         grouped: dict[str, list[Kept]] = defaultdict(list)
         for each in sorted(kept, key=lambda each: each.key.name):
@@ -236,13 +236,11 @@ class Timelines:
 
 
 def _chain(last: State, states: Iterable[State]) -> list[State]:
-    """A state and the states before it, as far as they are known; one under the same name goes before another."""
+    """A state and the states before it, as far as they are known."""
     chain = [last]
     for state in states:
         if state.id == chain[-1].previous:
             chain.append(state)
-        elif state.id == chain[-1].id and len(chain) > 1 and state.path == chain[-2].path:
-            chain[-1] = state
     return chain
 
 

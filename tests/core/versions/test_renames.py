@@ -125,7 +125,7 @@ def test_a_file_in_the_place_of_a_renamed_one_leaves_its_history(memory: AgentMe
 def test_both_files_of_a_rename_that_others_interrupted_keep_what_was_appended(
     memory: AgentMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A rename by a copy may leave both names, if others append to both files meanwhile."""
+    """The rename copies the file; another actor appends to the file and to the copy; both stay."""
     copied = tree_flows._copied
 
     async def copied_slowly(*arguments: Any) -> Any:
