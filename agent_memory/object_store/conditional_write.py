@@ -24,8 +24,8 @@ from agent_memory.object_store.retry import Attempts
 from agent_memory.object_store.states import Base, BeatenError, Content, State, Written
 from agent_memory.object_store.write_log import TrackedVersion, WriteLog, Writer, WriteRecord
 
-_SKEW_SECONDS = 5.0
-"""How far two writers' estimates of the store's clock may differ, beyond the resolution of the ``Date`` header."""
+_LATE_SECONDS = 300.0
+"""How much later than it says a chain may begin: two writers' clocks differ, and a network may hold a request back."""
 _RESOLUTION_SECONDS = 1.0
 """Resolution of the time when an object was last written."""
 _LINGER_SECONDS = 10.0
@@ -184,7 +184,7 @@ class Write:
         """
         attempts, sent = self.attempts, None
         while (seen := await self.look(whole=False)) is not None:
-            if attempts.lost and sent and seen.table.chain != sent.table.chain:
+            if attempts.lost and sent and not seen.table.continues(sent.table, self._store.now()):
                 return True  # the object to delete is gone; this is a new one
             attempts.lost = attempts.lost and bool(sent and seen.etag == sent.etag)
             if etag not in (None, seen.etag):
@@ -265,17 +265,17 @@ class Write:
         return BeatenError(seen, not self.attempts.lost)
 
     def _kept_all(self, seen: State, base: State | None) -> bool:
-        """Whether this state would contain our write if it had taken effect: it is of the base's chain, or older.
+        """Whether this state would contain our write if it had taken effect: it continues the base, or it is older.
 
         It is older if the object was last written, or its chain began, before our first unanswered write was sent. The
         time of the last write is by the store's clock, so its error is at most `ObjectStore.ahead_by` and the
-        resolution; the time when the chain began is by another writer's estimate of that clock.
+        resolution. The time when the chain began is when the request was sent that began it.
         """
-        if base is not None and seen.table.chain == base.table.chain:
+        if base is not None and seen.table.continues(base.table, self._store.now()):
             return True
         sent = self._store.now() - self.attempts.seconds_since_effect(self._store.resends)
         written = seen.modified + _RESOLUTION_SECONDS + self._store.ahead_by()
-        return written <= sent or seen.table.began + _SKEW_SECONDS < sent
+        return written <= sent or seen.table.began + _LATE_SECONDS < sent
 
 
 def _same(seen: State | None, base: State | None) -> bool:

@@ -3,8 +3,9 @@
 A refused precondition proves nothing by itself: the refused request may repeat a request that took effect. So every
 write carries a record ``id:sequence:until``, and every conditional write also carries the records of the state that it
 replaces, the latest of each writer. A writer that finds its record has written. A writer that does not find it, in an
-object of the same **chain**, has not written, because every write of a chain carries the records that it found. A chain
-begins with a write that created the object, or that had no condition.
+object that continues the state it wrote to, has not written, because every conditional write carries the records that
+it found. Such states are a **chain**. It begins with a request that creates the object, or that has no condition. A
+network may repeat that request after the object was deleted, and the chain begins again, without the later records.
 
 A record is dropped after ``until``, in seconds of the store's clock, when its writer does not look for it any more.
 """
@@ -78,12 +79,21 @@ class WriteLog(NamedTuple):
 
     @property
     def began(self) -> float:
-        """When the chain began, by the store's clock; infinity if another program began it."""
+        """When the request was sent that began the chain, by its writer's estimate of the store's clock.
+
+        Infinity if another program began it.
+        """
         return math.inf if self.chain.startswith("=") else float(int(self.chain[:8], 16))
 
     def has(self, entry: WriteRecord) -> bool:
         """Whether a write is in the object, or in an earlier state that it was made from."""
         return any(entry[:2] == other[:2] for other in self.entries)
+
+    def continues(self, earlier: WriteLog, now: float) -> bool:
+        """Whether this is the log of the same state or of a later one of its chain, if the chain began only once."""
+        latest = {entry.writer: entry.sequence for entry in self.entries}
+        kept = (entry for entry in earlier.entries if entry.until > now)
+        return self.chain == earlier.chain and all(entry.sequence <= latest.get(entry.writer, -1) for entry in kept)
 
     def stamped(self, entry: WriteRecord, now: float) -> WriteLog | None:
         """The log with one more record, which replaces its writer's last; None if the metadata have no room for it."""

@@ -312,6 +312,80 @@ def test_a_create_that_may_have_been_overwritten_is_unknown_for_any_clock_skew(s
         scene.play(play)
 
 
+def test_a_write_is_unknown_if_its_file_was_deleted_and_a_create_arrived_late() -> None:
+    """The new file's chain tells when its request was sent, which was before the write, not when it arrived."""
+    scene = Scene()
+    (one, client), (two, _), (three, late) = scene.writer(), scene.writer(), scene.writer()
+
+    async def play() -> None:
+        arrived = asyncio.Event()
+
+        async def answer(_: str, request: Callable[[], Awaitable[Any]]) -> Any:
+            await arrived.wait()
+            return await request()
+
+        late.answers = iter([answer])
+        creating = asyncio.ensure_future(three.write(KEY, b"late\n", ABSENT))
+        await two.write(KEY, b"base\n")
+        await asyncio.sleep(10)
+        version = (await one.read(KEY)).version
+
+        async def in_between() -> None:
+            await two.delete(KEY)
+            arrived.set()
+            await creating
+
+        client.answers = then(lost_after, in_between, done)
+        await one.write(KEY, b"mine\n", version)
+
+    with pytest.raises(OutcomeUnknownError, match="could not be found out"):
+        scene.play(play)
+
+
+def _deleted_and_created_again(scene: Scene, other: ObjectStoreBackend) -> Callable[[], Awaitable[None]]:
+    """Delete the file; then the network repeats the request that created it."""
+    created = scene.store.objects[KEY.storage]
+
+    async def in_between() -> None:
+        if KEY.storage in scene.store.objects:
+            await other.delete(KEY)
+        scene.store.put(KEY.storage, created.data, created.metadata, None, absent=True)
+
+    return in_between
+
+
+def test_a_write_is_unknown_if_its_file_was_deleted_and_a_repeated_create_arrived() -> None:
+    scene = Scene()
+    (one, client), (two, _) = scene.writer(), scene.writer()
+
+    async def play() -> None:
+        await two.write(KEY, b"base\n", ABSENT)
+        in_between = _deleted_and_created_again(scene, two)
+        await one.append(KEY, b"more\n")
+        version = (await one.read(KEY)).version
+        client.answers = then(lost_after, in_between, done)
+        await one.write(KEY, b"mine\n", version)
+
+    with pytest.raises(OutcomeUnknownError, match="could not be found out"):
+        scene.play(play)
+
+
+def test_a_delete_is_done_if_a_repeated_create_arrived_afterwards() -> None:
+    scene = Scene()
+    (one, client), (two, _) = scene.writer(), scene.writer()
+
+    async def play() -> None:
+        await two.write(KEY, b"base\n", ABSENT)
+        in_between = _deleted_and_created_again(scene, two)
+        await one.append(KEY, b"more\n")
+        version = (await one.read(KEY)).version
+        client.answers = then(done, lost_after, in_between, done)
+        await one.delete(KEY, version)
+
+    scene.play(play)
+    assert scene.text == b"base\n"
+
+
 def test_a_delete_whose_answer_is_lost_is_done() -> None:
     scene = Scene()
     one, client = scene.writer()

@@ -74,12 +74,12 @@ def a_lost_answer_is_a_conflict(self: Any, seen: Any, base: Any) -> BeatenError:
 
 
 def clocks_are_taken_for_exact(self: Any, seen: Any, base: Any) -> bool:
-    same = base is not None and seen.table.chain == base.table.chain
+    same = base is not None and seen.table.continues(base.table, self._store.now())
     return same or bool(seen.modified <= self._store.now() - self.attempts.seconds_since_effect(self._store.resends))
 
 
 def what_was_written_lately_is_old(self: Any, seen: Any, base: Any) -> bool:
-    same = base is not None and seen.table.chain == base.table.chain
+    same = base is not None and seen.table.continues(base.table, self._store.now())
     return same or bool(seen.modified < self._store.now())
 
 
