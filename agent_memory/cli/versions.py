@@ -47,32 +47,15 @@ def versions(
     given: dict[str, Any] = {
         name: value for name, value in (("keep", keep), ("days", days), ("max_bytes", most)) if value is not None
     }
+    if given and path != "on":
+        raise click.UsageError('--keep, --days and --bytes go with "versions on"')
     if path in ("on", "off"):
         _turn(settings, given if path == "on" else None)
-        return
-    if given:
-        raise click.UsageError('--keep, --days and --bytes go with "versions on"')
-    if path == "status":
+    elif path == "status":
         with settings.memory(Access.READ) as memory:
             _show_limits(settings, memory.version_limits())
-        return
-    path = "" if path in (None, ".") else str(path)
-    with settings.memory(Access.READ) as memory:
-        found = memory.versions(path, limit=limit, after=after)
-        is_off = not any(each.ended_by for each in found) and memory.version_limits() is None
-    if not found and after is None and path:
-        raise AgentMemoryFileNotFoundError("there is no such file, and no version of it is kept", path=path)
-    if settings.json:
-        show_json({"path": path, "versions": [_document(each) for each in found]})
-        return
-    for each in found:
-        click.echo(printable(_line(each, path)))
-    if len(found) == limit:
-        note(f"{counted(limit, 'version')}; --after {found[-1].id} shows the next ones")
-    elif is_off:
-        note('this store keeps no versions: "agent-memory versions on" turns them on')
-    elif not found:
-        note("no earlier versions")
+    else:
+        _list(settings, "" if path in (None, ".") else str(path), limit, after)
 
 
 @click.command(cls=Command)
@@ -124,6 +107,25 @@ def prune(settings: Settings) -> None:
         show_json({"agent": settings.agent, "pruned": count})
     else:
         click.echo(f"pruned {counted(count, 'version')} of {settings.agent}")
+
+
+def _list(settings: Settings, path: str, limit: int, after: str | None) -> None:
+    with settings.memory(Access.READ) as memory:
+        found = memory.versions(path, limit=limit, after=after)
+        is_off = not any(each.ended_by for each in found) and memory.version_limits() is None
+    if not found and after is None and path:
+        raise AgentMemoryFileNotFoundError("there is no such file, and no version of it is kept", path=path)
+    if settings.json:
+        show_json({"path": path, "versions": [_document(each) for each in found]})
+        return
+    for each in found:
+        click.echo(printable(_line(each, path)))
+    if len(found) == limit:
+        note(f"{counted(limit, 'version')}; --after {found[-1].id} shows the next ones")
+    elif is_off:
+        note('this store keeps no versions: "agent-memory versions on" turns them on')
+    elif not found:
+        note("no earlier versions")
 
 
 def _turn(settings: Settings, given: dict[str, Any] | None) -> None:
