@@ -10,10 +10,10 @@ from typing import Any
 
 import fsspec.asyn
 
-from agent_memory import AgentMemory, AsyncAgentMemory
+from agent_memory import AgentMemory, AsyncAgentMemory, Versions
 from agent_memory.plugins.limits import LimitsPlugin
 from agent_memory.registry import open_backend
-from tests.object_store.matrix import CANCELLED, Cell, Cells, Files, Operation, _files, _judged
+from tests.object_store.matrix import CANCELLED, Cell, Cells, Files, Operation, files_of, judged
 from tests.support.servers import S3Server
 
 SECONDS = 30
@@ -36,7 +36,8 @@ async def cancel_at_every_await(operation: Operation, server: S3Server, after: f
 async def _trial(operation: Operation, server: S3Server, number: int, after: float) -> str:
     url, limits = server.new_url(), LimitsPlugin(1 << 30)
     backend = open_backend(url, server.options)
-    with AgentMemory.open(url, storage_options=server.options) as direct:
+    versions = Versions() if operation.earlier else None
+    with AgentMemory.open(url, storage_options=server.options, versions=versions) as direct:
         for path, text in operation.before.items():
             await asyncio.to_thread(direct.write, path, text)
         sync = AgentMemory.open(backend, plugins=[limits])
@@ -48,16 +49,17 @@ async def _trial(operation: Operation, server: S3Server, number: int, after: flo
         task = asyncio.ensure_future(work)
         await asyncio.wait([task], timeout=SECONDS)
         assert task.done(), "an operation that was cancelled goes on"
-        files = await asyncio.to_thread(_files, direct)
+        files = await asyncio.to_thread(files_of, direct)
         result = CANCELLED if task.cancelled() else "done"
         if result == "done":
             task.result()
-        judged = _judged("OutcomeUnknownError" if result == CANCELLED else result, operation, files)
-        assert not judged.startswith(("lost", "twice")), f"await {number}: {files}"
+        told = "OutcomeUnknownError" if result == CANCELLED else result
+        fault = await asyncio.to_thread(judged, told, operation, direct)
+        assert not fault.startswith(("lost", "twice")), f"await {number}: {fault}: {files}"
         _require_bounds(limits, files)
         await _require_nothing_left(tasks)
         await _require_next(memory, sync, operation)
-        _require_bounds(limits, await asyncio.to_thread(_files, direct))
+        _require_bounds(limits, await asyncio.to_thread(files_of, direct))
         await memory.aclose()
     if reached[0] < number:
         return "done"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from agent_memory import (
     AgentMemory,
@@ -62,6 +62,20 @@ Trial: TypeAlias = Callable[[], Cell]
 _HAVE = {"d/a.md": OLD}
 LARGE = "." * (5 << 20) + OLD
 _SHA = hashlib.sha256(OLD.encode()).hexdigest()
+
+
+def _restored(memory: Any) -> object:
+    """Restore the version before the last; the memory may be an `AsyncAgentMemory`."""
+    found = memory.versions("d/a.md")
+    if isinstance(found, tuple):
+        return memory.restore("d/a.md", found[1].id)
+
+    async def restored() -> object:
+        return await memory.restore("d/a.md", (await found)[1].id)
+
+    return restored()
+
+
 OPERATIONS = (
     Operation("read", lambda m: m.read("d/a.md"), _HAVE, _HAVE),
     Operation("stat", lambda m: m.stat("d/a.md"), _HAVE, _HAVE),
@@ -129,7 +143,7 @@ OPERATIONS = (
     Operation("delete, versions", lambda m: m.delete("d/a.md"), _HAVE, {}, earlier=((), (OLD,))),
     Operation(
         "restore, versions",
-        lambda m: m.restore("d/a.md", m.versions("d/a.md")[1].id),
+        _restored,
         {"d/a.md": NEW},
         {"d/a.md": OLD},
         lambda m: (m.write("d/a.md", OLD), m.write("d/a.md", NEW)),
@@ -169,10 +183,7 @@ def trial(operation: Operation, fault: Fault, always: bool, server: S3Server, se
                     result = _result(partial(operation.call, memory))
                     took = time.monotonic() - began
                 proxy.choose = lambda _: None
-                judged = _judged(result, operation, _files(direct))
-                if operation.earlier and judged == result:
-                    judged = _judged_versions(result, operation, direct)
-                return Cell(judged, sum(requests.values()), took)
+                return Cell(judged(result, operation, direct), sum(requests.values()), took)
 
             yield run
 
@@ -199,12 +210,18 @@ def _result(call: Callable[[], object]) -> str:
     return "done"
 
 
-def _files(memory: AgentMemory) -> Files:
+def files_of(memory: AgentMemory) -> Files:
     found = {}
     for entry in memory.list():
         if not entry.path.endswith("ready.md"):
             found[entry.path] = memory.read(entry.path)
     return found
+
+
+def judged(result: str, operation: Operation, memory: AgentMemory) -> str:
+    """The result of an operation, if the files and their versions agree with it; else the fault."""
+    found = _judged(result, operation, files_of(memory))
+    return _judged_versions(result, operation, memory) if operation.earlier and found == result else found
 
 
 def _judged(result: str, operation: Operation, files: Files) -> str:
@@ -226,7 +243,7 @@ def _judged_versions(result: str, operation: Operation, memory: AgentMemory) -> 
     assert operation.earlier
     versions = memory.versions("d/a.md")
     found = tuple(memory.read_version("d/a.md", each.id) for each in reversed(versions) if each.ended_by)
-    is_done = _files(memory) == operation.after
+    is_done = files_of(memory) == operation.after
     return result if found == operation.earlier[is_done] else f"lost: {result} with versions {found}"
 
 
