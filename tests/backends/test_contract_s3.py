@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from agent_memory import AgentMemory, Versions
 from agent_memory.backend import ABSENT, AnyBackend
 from agent_memory.errors import WriteError
 from agent_memory.registry import open_backend
@@ -55,6 +56,20 @@ class TestMinistack(_OnS3, BackendContract):
     @pytest.fixture
     def server(self, ministack: S3Server) -> S3Server:
         return ministack
+
+
+@pytest.mark.long
+class TestMinistackWithVersions(TestMinistack):
+    """The same emulator, with a store that keeps versions."""
+
+    rounds = 10
+    test_nothing_larger_than_max_bytes_is_written = None  # type: ignore[assignment]  # no room for the settings
+
+    @pytest.fixture
+    def backend(self, opened: Open, url: str) -> AnyBackend:
+        backend = opened(url)
+        AgentMemory.open(backend).keep_versions(Versions())
+        return backend
 
 
 @pytest.mark.long
