@@ -29,6 +29,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 from agent_memory.testing import FunctionalContract
 from tests.faults.building import NO_COMPILER
+from tests.support import sizes
 from tests.support.ceph import cluster
 from tests.support.places import Place, in_a_versioned_bucket, on_disk
 from tests.support.servers import KEY, ROOTS, SECRET, Root, S3Server, free_port
@@ -52,8 +53,17 @@ _SLOW = (
 )
 """The files and folders that --fast leaves out, besides the tests that need a server."""
 _is_fast = False
-_PAGES = ("tests/faults/", "tests/object_store/test_fault_matrix.py", "tests/cli/test_wrong_inputs.py")
-"""The beginnings of the node ids of tests that write pages."""
+_ON_CEPH = ("::TestCeph", "::TestObstoreOnCeph", "on_ceph", "::test_ceph_")
+"""Parts of the node ids of tests that use Ceph."""
+_TOGETHER = (
+    "tests/cli/test_demo.py",
+    "tests/cli/test_mcp",
+    "tests/cli/test_wrong_inputs.py",
+    "tests/faults/",
+    "tests/object_store/test_fault_matrix.py",
+    "tests/test_uncopied.py",
+)
+"""The beginnings of the node ids of tests that run in one process: they write a page, or share a slow fixture."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -71,19 +81,20 @@ def pytest_configure(config: pytest.Config) -> None:
     _is_fast = config.getoption("--fast")
     settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.load_profile("any machine")
-    if not config.getoption("--long"):
+    sizes.is_long = config.getoption("--long")
+    if not sizes.is_long:
         FunctionalContract.rounds, FunctionalContract.model_examples = 20, 10
 
 
 class Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
     """Give each process one test after the other.
 
-    All tests of a page run in one process, which writes the page, and all tests on Ceph in one, to start one cluster.
+    The tests of one scope run in one process, which writes its page. So do all tests on Ceph, to start one cluster.
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        page = next((page for page in _PAGES if nodeid.startswith(page)), nodeid)
-        return "ceph" if "ceph" in nodeid.lower() else page
+        scope = next((start for start in _TOGETHER if nodeid.startswith(start)), nodeid)
+        return "ceph" if any(name in nodeid for name in _ON_CEPH) else scope
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:

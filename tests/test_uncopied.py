@@ -94,11 +94,11 @@ NOT_HERE = {
 HELPERS = ("agent_memory.testing.", "agent_memory.cli.")
 
 
-@pytest.fixture
-def tops(tmp_path: Path) -> Iterator[list[object]]:
+@pytest.fixture(scope="module")
+def tops(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[object]]:
     """At least one object of every class whose objects outlive a call."""
     with ExitStack() as stack:
-        yield list(_made(tmp_path, stack))
+        yield list(_made(tmp_path_factory.mktemp("uncopied"), stack))
 
 
 def _made(directory: Path, stack: ExitStack) -> Iterator[object]:

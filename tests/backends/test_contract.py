@@ -21,6 +21,8 @@ from agent_memory_local import LocalBackend
 from agent_memory_memory import MemoryBackend
 from tests.backends.fsspec.folding import FoldingFileSystem
 
+_OTHERS = ("folding case", "directory", "memory")
+"""The fsspec filesystems that only the long run has."""
 _numbers = itertools.count()
 B = TypeVar("B", MemoryBackend, LocalBackend)
 
@@ -98,9 +100,7 @@ class TestLocalWithVersions(BackendContract):
 class _OnFsspec(BackendContract):
     """Any fsspec filesystem, opened without options: operations that it cannot promise are refused."""
 
-    allow_single_writer = False
-
-    @pytest.fixture(params=["local", "folding case", "directory", "memory"])
+    @pytest.fixture(params=["local", *(pytest.param(name, marks=pytest.mark.long) for name in _OTHERS)])
     def filesystem(self, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Any, str]]:
         if request.param == "local":
             yield LocalFileSystem(), str(tmp_path / "root")

@@ -16,11 +16,12 @@ if TYPE_CHECKING:
     from tests.support.servers import S3Server
 
 
-def test_local_disk_and_memory_give_the_same_results(tmp_path: Path) -> None:
-    check_against_model(LocalBackend(tmp_path, durability="process"), MemoryBackend(), examples=200, steps=50)
+@pytest.mark.parametrize("examples", [40, pytest.param(200, marks=pytest.mark.long)])
+def test_local_disk_and_memory_give_the_same_results(tmp_path: Path, examples: int) -> None:
+    check_against_model(LocalBackend(tmp_path, durability="process"), MemoryBackend(), examples=examples, steps=50)
 
 
-@pytest.mark.parametrize("examples", [10, pytest.param(40, marks=pytest.mark.long)])
+@pytest.mark.parametrize("examples", [4, pytest.param(40, marks=pytest.mark.long)])
 def test_local_disk_memory_and_s3_give_the_same_results(tmp_path: Path, ministack: S3Server, examples: int) -> None:
     s3 = ministack.new_backend()
     try:

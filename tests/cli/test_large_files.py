@@ -123,6 +123,7 @@ def test_a_large_file_is_copied_from_a_folder_to_disk_to_s3_to_disk_to_a_folder(
     assert "1 were there already" in journey.run("copy", first.url, bucket.url, *to)
 
 
+@pytest.mark.long
 def test_a_large_file_is_renamed_and_copied_in_place_on_s3(journey: Journey, server: S3Server) -> None:
     bucket = Root(server.new_url(), server.options)
     journey.run("import", "folder", root=bucket)
@@ -181,6 +182,7 @@ def test_a_killed_import_leaves_no_visible_file_and_can_be_repeated(journey: Jou
     assert journey.holds(bucket, "large.bin")
 
 
+@pytest.mark.long
 def test_a_killed_copy_to_disk_leaves_no_visible_file_and_can_be_repeated(journey: Journey, server: S3Server) -> None:
     bucket, disk = Root(server.new_url(), server.options), on_disk(journey, "disk")
     journey.run("import", "folder", root=bucket)

@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import TextIO
 
 import pytest
+from click.testing import Result
 from mcp import MCPError
 
 from agent_memory import AgentMemoryService
 from tests.support.mcp_clients import all_of, both_eras, called, hold_session, insert_forty_lines, over_http, over_stdio
 from tests.support.mcp_processes import INITIALIZE, Server, serving, shared_server, started
 
+Run = Callable[..., Result]
 Spawn = Callable[..., subprocess.CompletedProcess[bytes]]
 
 PING = b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n'
@@ -131,7 +133,9 @@ def test_lines_that_are_no_messages_are_answered_with_errors(script: str) -> Non
     assert (process.returncode, output, errors) == (0, b"", b"")
 
 
-@pytest.mark.parametrize("redirected", ["</dev/null", "<input", "<&0"])
+@pytest.mark.parametrize(
+    "redirected", ["<input", *(pytest.param(each, marks=pytest.mark.long) for each in ("</dev/null", "<&0"))]
+)
 def test_the_end_of_stdin_ends_the_server(script: str, tmp_path: Path, redirected: str) -> None:
     (tmp_path / "input").write_bytes(b"no message\n")
     command = ["sh", "-c", f'exec "$0" mcp {redirected}', script]
@@ -163,7 +167,7 @@ def test_a_closed_client_ends_the_server_silently(script: str) -> None:
         assert (process.returncode, process.stderr and process.stderr.read()) == (141, b"")
 
 
-@pytest.mark.parametrize("closed", ["<&-", ">&-"])
+@pytest.mark.parametrize("closed", ["<&-", pytest.param(">&-", marks=pytest.mark.long)])
 def test_a_closed_stdin_or_stdout_is_a_usage_error(script: str, closed: str) -> None:
     done = subprocess.run(["sh", "-c", f'exec "$0" mcp {closed}', script], capture_output=True, check=False)
     assert done.returncode == 2
@@ -173,22 +177,22 @@ def test_a_closed_stdin_or_stdout_is_a_usage_error(script: str, closed: str) -> 
 @pytest.mark.parametrize(
     ("args", "code", "told"),
     [
-        (["--port", "80"], 2, b"go with --http"),
-        (["--token-env", "HOME"], 2, b"go with --http"),
-        (["--http", "--host", "0.0.0.0"], 2, b"'0.0.0.0' is not one of '127.0.0.1', '::1'"),
-        (["--http", "--host", "localhost"], 2, b"'localhost' is not one of"),
-        (["--http", "--port", "65536"], 2, b"65536 is not in the range"),
-        (["--http", "--token-env", "NO_SUCH_VARIABLE"], 2, b"'NO_SUCH_VARIABLE' holds no token"),
-        (["--http", "--token-env", "HOME", "--token-file", "x"], 2, b"exclude each other"),
-        (["--http", "--token-file", "absent"], 1, b"'absent' cannot be read"),
-        (["--http", "--token-file", "short"], 2, b"the token must be 16 or more"),
-        (["--agent", "../x"], 5, b"is not an agent id"),
+        (["--port", "80"], 2, "go with --http"),
+        (["--token-env", "HOME"], 2, "go with --http"),
+        (["--http", "--host", "0.0.0.0"], 2, "'0.0.0.0' is not one of '127.0.0.1', '::1'"),
+        (["--http", "--host", "localhost"], 2, "'localhost' is not one of"),
+        (["--http", "--port", "65536"], 2, "65536 is not in the range"),
+        (["--http", "--token-env", "NO_SUCH_VARIABLE"], 2, "'NO_SUCH_VARIABLE' holds no token"),
+        (["--http", "--token-env", "HOME", "--token-file", "x"], 2, "exclude each other"),
+        (["--http", "--token-file", "absent"], 1, "'absent' cannot be read"),
+        (["--http", "--token-file", "short"], 2, "the token must be 16 or more"),
+        (["--agent", "../x"], 5, "is not an agent id"),
     ],
 )
-def test_a_usage_error_prints_one_line(spawn: Spawn, tmp_path: Path, args: list[str], code: int, told: bytes) -> None:
+def test_a_usage_error_prints_one_line(run: Run, tmp_path: Path, args: list[str], code: int, told: str) -> None:
     (tmp_path / "short").write_text("short")
-    done = spawn("mcp", *args)
-    assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (code, b"", 1)
+    done = run("mcp", *args)
+    assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (code, "", 1)
     assert told in done.stderr
 
 
@@ -199,7 +203,7 @@ def test_a_port_in_use_prints_one_line(script: str, spawn: Spawn) -> None:
     assert b"in use" in done.stderr
 
 
-@pytest.mark.parametrize(("options", "told"), [([], 1), (["--json"], 0)])
+@pytest.mark.parametrize(("options", "told"), [([], 1), pytest.param(["--json"], 0, marks=pytest.mark.long)])
 def test_a_terminal_is_told_once_what_is_served_and_that_it_waits(
     script: str, tmp_path: Path, options: list[str], told: int
 ) -> None:
@@ -220,7 +224,7 @@ def test_a_terminal_is_told_once_what_is_served_and_that_it_waits(
     ("store", "told"),
     [
         (["--url", "a-file"], b"Error: "),
-        (["--url", "a-file/below"], b"Error: "),
+        pytest.param(["--url", "a-file/below"], b"Error: ", marks=pytest.mark.long),
         (["--url", "s3://memories/x", "-o", "endpoint_url=http://127.0.0.1:9", "-o", "key=k", "-o", "secret=s"],
          b"Error: bucket 'memories': no reply from S3"),
     ],

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_memory import AgentMemory, ConflictError
@@ -30,6 +30,7 @@ from tests.conversation.histories import (
 )
 from tests.conversation.strategies import cases
 from tests.support.servers import Root
+from tests.support.sizes import examples
 
 sync_and_async = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 Change = Callable[[AgentMemory], object]
@@ -49,14 +50,14 @@ def stored(data: bytes) -> ConversationMemory:
     return ConversationMemory(memory)
 
 
-@settings(deadline=None, max_examples=200)
+@examples(200)
 @given(cases(), st.none() | st.integers(-1, 12))
 def test_load_history_equals_parsing_every_line(case: tuple[bytes, str], last_n: int | None) -> None:
     data, _ = case
     assert stored(data).load_history(last_n) == naive.last_messages(data, last_n)
 
 
-@settings(deadline=None, max_examples=100)
+@examples(100)
 @given(cases())
 def test_load_history_counts_all_skipped_lines(case: tuple[bytes, str]) -> None:
     data, _ = case

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agent_memory import AgentMemory
@@ -13,6 +13,7 @@ from agent_memory_memory import MemoryBackend
 from tests.conversation import naive
 from tests.conversation.histories import HISTORY, line
 from tests.conversation.strategies import BETWEEN, cases
+from tests.support.sizes import examples
 
 blocks = st.sampled_from([1, 7, 64, 200, 1024 * 1024])
 sinces = st.sampled_from([None, None, BETWEEN])
@@ -30,7 +31,7 @@ def answered(data: bytes, arguments: dict[str, object]) -> ToolResult:
         return SearchHistoryTool(ConversationMemory(memory)).call(arguments)
 
 
-@settings(deadline=None, max_examples=250)
+@examples(250)
 @given(cases(), sinces, st.integers(1, 3), blocks)
 @example((line("\u212a"), "k"), None, 1, 1)
 @example((line("\u0130"), "\u0307"), None, 1, 1)
@@ -50,7 +51,7 @@ def test_search_gives_the_same_as_parsing_every_line(
     assert found(data, search) == naive.search(data, query, since, most)
 
 
-@settings(deadline=None, max_examples=120)
+@examples(120)
 @given(cases(), st.sampled_from([0, 5]), st.integers(1, 3))
 def test_the_tools_output_is_the_same_as_after_parsing_every_line(
     case: tuple[bytes, str], days: int, most: int
@@ -64,7 +65,7 @@ def test_the_tools_output_is_the_same_as_after_parsing_every_line(
         assert answered(data, given) == ToolResult("Error: query is required", is_error=True)
 
 
-@settings(deadline=None, max_examples=120)
+@examples(120)
 @given(cases(), st.data(), blocks)
 def test_every_part_of_a_message_is_found_in_any_case(case: tuple[bytes, str], draw: st.DataObject, block: int) -> None:
     data, query = case

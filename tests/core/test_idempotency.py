@@ -205,7 +205,7 @@ def make_in_process(_: int, barrier: Any, root: Root, name: str, rounds: int) ->
     return results
 
 
-@long_except(("append", "edit"), "name", dict(zip(CALLS, CALLS, strict=True)))
+@long_except(("append",), "name", dict(zip(CALLS, CALLS, strict=True)))
 def test_of_simultaneous_calls_of_many_processes_one_is_made(root: Root, name: str) -> None:
     if root.url.startswith("memory:"):
         pytest.skip("processes do not share it")

@@ -16,7 +16,7 @@ from tests.faults.trials import Trials
 from tests.faults.versioned_operations import VERSIONED, wrong_versions
 from tests.support.sizes import long_except
 
-_SHORT = ("write, versions", "rename, a file, versions")
+_SHORT = ("write, versions",)
 versioned = long_except(_SHORT, "operation", VERSIONED)
 
 

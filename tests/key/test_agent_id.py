@@ -5,11 +5,12 @@ from __future__ import annotations
 import tracemalloc
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from agent_memory import AgentMemoryService, AgentNotFoundError, InvalidAgentIdError, agent_id, external_id
 from agent_memory.key import RULES, TEMPORARY_SUFFIX, Key, is_agent_id
+from tests.support.sizes import examples
 
 IDS = [
     *("a", "7", "Bob", "agent-1", "agent_1", "team.bob", "bob@example.com", "a+b", "x=3A", "a.b.c", "0==con"),
@@ -122,21 +123,21 @@ def test_an_encoded_id_decodes_to_its_external_id(text: str) -> None:
 SHORT = st.text(max_size=10) | st.text("abc.=-:/0\u00e9 CONconul$12", max_size=30)
 
 
-@settings(deadline=None, max_examples=500)
+@examples(500)
 @given(SHORT)
 def test_any_short_text_encodes_to_an_id_and_decodes_again(text: str) -> None:
     assert is_agent_id(agent_id(text))
     assert external_id(agent_id(text)) == text
 
 
-@settings(deadline=None, max_examples=500)
+@examples(500)
 @given(SHORT, SHORT)
 def test_different_texts_have_different_ids(one: str, other: str) -> None:
     assume(one != other)
     assert agent_id(one) != agent_id(other)
 
 
-@settings(deadline=None, max_examples=500)
+@examples(500)
 @given(st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._@+=-]{0,127}", fullmatch=True))
 def test_only_encoded_ids_decode_to_an_external_id(text: str) -> None:
     try:

@@ -25,6 +25,7 @@ from hypothesis import strategies as st
 from agent_memory import InvalidPathError, PathTraversalError
 from agent_memory.key import AGENTS, RESERVED, RULES, TEMPORARY_SUFFIX, Key, _grammar
 from tests.support.reaching import our_modules
+from tests.support.sizes import examples
 
 TREE = Key.tree()
 MISREAD = {"POSSESSIVE_REPEAT", "ATOMIC_GROUP"}
@@ -359,7 +360,7 @@ def parsed(text: str, below: Key = TREE) -> Key | None:
     return answer if isinstance(answer, Key) else None
 
 
-@settings(deadline=None, max_examples=1000)
+@examples(1000)
 @given(TEXTS)
 @example("/".join("é" * 32) + "x" * 240)
 @example("./~a")
@@ -465,7 +466,7 @@ def test_a_path_below_a_prefix_may_reach_the_limits() -> None:
     assert long.join("b" * 45).path == f"{'a' * 240}/" * 3 + "b" * 45
 
 
-@settings(deadline=None, max_examples=500)
+@examples(500)
 @given(TEXTS, st.sampled_from(["notes", "a/" * 31, "é" * 120 + "/" + "b" * 240 + "/" + "c" * 240]))
 @example("b" * 240, "a/" * 31)
 @example("b" * 60 + "?", "é" * 120 + "/" + "b" * 240 + "/" + "c" * 240)
@@ -488,7 +489,7 @@ def test_no_text_leaves_an_agents_tree(text: str) -> None:
 # Data that no text can reach, and names found in storage.
 
 
-@settings(deadline=None, max_examples=1000)
+@examples(1000)
 @given(TEXTS)
 @example(RESERVED)
 @example(f"./{RESERVED}/audit")

@@ -106,6 +106,7 @@ def test_an_escape_in_a_text_is_not_decoded_twice() -> None:
     assert text == "=2E=2E"
 
 
+@pytest.mark.long
 def test_every_character_has_the_same_segment_on_every_python() -> None:
     digest = hashlib.sha256()
     for code in range(sys.maxunicode + 1):

@@ -50,7 +50,7 @@ def by_many_loops(work: Callable[[int, int], Coroutine[Any, Any, None]], rounds:
 
 
 @by_both_engines
-@pytest.mark.parametrize("faulty", [False, True])
+@pytest.mark.parametrize("faulty", [pytest.param(False, marks=pytest.mark.long), True])
 @pytest.mark.parametrize("rounds", [6, pytest.param(40, marks=pytest.mark.long)])
 def test_no_change_from_the_event_loops_of_many_threads_is_lost(
     server: S3Server, proxy: Proxy, faulty: bool, rounds: int
@@ -244,7 +244,7 @@ for _ in range(3):
 @by_both_engines
 @pytest.mark.parametrize("how", ["cancelled", "closed", "dropped"])
 @pytest.mark.parametrize(
-    "after", [0.0, pytest.param(0.002, marks=pytest.mark.long), 0.01, pytest.param(0.03, marks=pytest.mark.long)]
+    "after", [0.01, *(pytest.param(seconds, marks=pytest.mark.long) for seconds in (0.0, 0.002, 0.03))]
 )
 def test_an_event_loop_that_ends_during_requests_can_be_collected(server: S3Server, how: str, after: float) -> None:
     options = json.dumps(server.options)

@@ -87,7 +87,7 @@ def works_again(memory: AgentMemory, operation: Operation) -> list[str]:
 
 
 @versioned
-@pytest.mark.parametrize("fault", ["reply lost", "500 after it was done"])
+@pytest.mark.parametrize("fault", ["reply lost", pytest.param("500 after it was done", marks=pytest.mark.long)])
 def test_a_lost_answer_to_any_request_leaves_each_state_once(
     ministack: S3Server, operation: Operation, fault: Fault
 ) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agent_memory import AgentMemory
 from agent_memory.reading.lines import BLOCK, MAX_LINE, Lines, backwards, forwards
 from agent_memory.reading.reader import Reader
 from agent_memory_memory import MemoryBackend
+from tests.support.sizes import examples
 
 Walk = Callable[[Reader], AsyncIterator[Lines]]
 LONG = b"long " * ((MAX_LINE + 2 * BLOCK) // 5)
@@ -41,7 +42,7 @@ def assert_whole_lines(data: bytes, found: list[Lines], start: int, end: int) ->
     assert [start, *(piece.end for piece in found)] == [*(piece.start for piece in found), end]
 
 
-@settings(deadline=None, max_examples=300)
+@examples(300)
 @given(files, blocks)
 @example(b"\n", 1)
 @example(b"\n\n\n", 1)
@@ -52,7 +53,7 @@ def test_forwards_gives_every_line_once_and_in_order(data: bytes, block: int) ->
     assert_whole_lines(data, found, 0, len(data))
 
 
-@settings(deadline=None, max_examples=300)
+@examples(300)
 @given(files, blocks)
 @example(b"\n", 1)
 @example(b"\n\n\n", 1)
@@ -63,7 +64,7 @@ def test_backwards_gives_every_line_once_and_the_last_line_first(data: bytes, bl
     assert_whole_lines(data, found[::-1], 0, len(data))
 
 
-@settings(deadline=None, max_examples=200)
+@examples(200)
 @given(files, blocks, st.data())
 def test_forwards_and_backwards_can_start_at_any_line(data: bytes, block: int, draw: st.DataObject) -> None:
     line = draw.draw(st.sampled_from([0, *(at + 1 for at, byte in enumerate(data) if byte == ord("\n"))]))

@@ -7,12 +7,13 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agent_memory.reading import prefilter
 from agent_memory.reading.prefilter import SearchPrefilter
 from tests.conversation.strategies import FAMILIES, spelled
+from tests.support.sizes import examples
 
 words = st.sampled_from(FAMILIES).flatmap(lambda letters: st.tuples(*[st.text(letters, max_size=8)] * 2))
 
@@ -35,7 +36,7 @@ def cased() -> Iterator[str]:
     return (character for character in map(chr, range(sys.maxunicode + 1)) if character.lower() != character)
 
 
-@settings(deadline=None, max_examples=300)
+@examples(300)
 @given(words, st.data())
 @example(("a\\b", "\\b"), None)
 @example(("\\", "\\"), None)
@@ -48,7 +49,7 @@ def test_a_matching_plain_text_is_never_skipped(pair: tuple[str, str], data: st.
         assert 1 in numbers_of_lines(b"\n" + line, offsets(query, b"\n" + line, is_json=False))
 
 
-@settings(deadline=None, max_examples=300)
+@examples(300)
 @given(words, st.data())
 def test_a_matching_json_string_is_never_skipped(pair: tuple[str, str], data: st.DataObject) -> None:
     text, query = pair

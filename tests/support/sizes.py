@@ -1,10 +1,14 @@
-"""The parameters of a test that the short run tries, and those that only ``--long`` adds."""
+"""The sizes of a test in the short run and with ``--long``."""
 
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
 
 import pytest
+from hypothesis import settings
+
+is_long = False
+"""Whether this is a long run; set before the test modules are imported."""
 
 
 def long_except(short: Container[str], argument: str, values: Mapping[str, object]) -> pytest.MarkDecorator:
@@ -13,3 +17,8 @@ def long_except(short: Container[str], argument: str, values: Mapping[str, objec
         argument,
         [pytest.param(each, id=name, marks=() if name in short else pytest.mark.long) for name, each in values.items()],
     )
+
+
+def examples(count: int) -> settings:
+    """Try so many examples with ``--long``, and a fifth of them in the short run."""
+    return settings(max_examples=count if is_long else count // 5)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agent_memory import AgentMemory
 from agent_memory.tools._views import readable
 from agent_memory.tools.memory_tool import MAX_VIEW_CHARACTERS
+from tests.support.sizes import examples
 from tests.tools.calls import Call, caller, fill, refused, succeeded
 
 HINT = re.compile(
@@ -155,7 +156,7 @@ def pages(call: Call, path: str) -> list[str]:
             place = {"view_range": [int(hint[2]), -1]}
 
 
-@settings(deadline=None, max_examples=100)
+@examples(100)
 @given(
     st.lists(st.text("ab\t[]\r", max_size=12) | st.integers(0, 60).map("x".__mul__), max_size=40), st.integers(8, 200)
 )

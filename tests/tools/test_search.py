@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agent_memory import AgentMemory, AsyncAgentMemory, BackendNotAvailableError, InvalidPathError
@@ -23,6 +23,7 @@ from agent_memory.tools import AsyncMemorySearch, MemorySearch, _file_search
 from agent_memory.tools.search import LineMatch, SearchResult
 from tests.object_store.proxy import Proxy
 from tests.support.servers import Root, S3Server
+from tests.support.sizes import examples
 from tests.tools.calls import fill, refused, succeeded
 
 FAMILIES = ["kK\u212a", "iI\u0130\u0131\u0307", "sS\u017f\u00df\u1e9e", "σςΣa ", "éÉ", "a\\.*", "日本\ufffd", "ab"]
@@ -54,7 +55,7 @@ def cases(draw: st.DrawFn) -> tuple[bytes, str]:
     return data, draw(st.text(letters, min_size=1, max_size=3))
 
 
-@settings(deadline=None, max_examples=500)
+@examples(500)
 @given(cases(), st.integers(0, 4), st.integers(1, 30))
 @example((b"1\n2\n3\n4 k\n5\n", "k"), 3, 2)
 @example((b"a\nb\nk\n", "K"), 4, 1)

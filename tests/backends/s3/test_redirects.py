@@ -28,7 +28,13 @@ def to(address: str, status: str, *headers: str) -> Callable[[bytes], bytes]:
 
 @every_status
 @every_call
-@pytest.mark.parametrize("headers", [(), ("x-amz-bucket-region: eu-west-1",)], ids=["elsewhere", "another region"])
+@pytest.mark.parametrize(
+    "headers",
+    [
+        pytest.param((), id="elsewhere"),
+        pytest.param(("x-amz-bucket-region: eu-west-1",), id="another region", marks=pytest.mark.long),
+    ],
+)
 def test_a_redirect_raises_an_error_and_no_request_reaches_the_other_host(
     status: str, call: Callable[[AgentMemory], object], headers: tuple[str, ...]
 ) -> None:
