@@ -270,7 +270,7 @@ VERSION_DEFECTS: list[Planted] = [
 ]
 
 
-@long_except(("the_record_is_written_after_the_change",), "planted", by_name(VERSION_DEFECTS))
+@pytest.mark.parametrize("planted", VERSION_DEFECTS, ids=by_name(VERSION_DEFECTS))
 def test_the_simulation_of_versions_finds_a_planted_defect(planted: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found_by(versioned_failures, planted, monkeypatch)
 
