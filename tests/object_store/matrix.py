@@ -32,7 +32,7 @@ class Operation:
     """An operation, with the tree's files before it and after it took effect once.
 
     Given `earlier`, the store keeps versions. It has the contents of the earlier versions of ``d/a.md``, oldest first,
-    before the operation and after it.
+    before the operation and after it. `deadlines` is the number of calls of a memory, each with a deadline of its own.
     """
 
     name: str
@@ -41,6 +41,7 @@ class Operation:
     after: Files
     prepare: Callable[[AgentMemory], object] | None = None
     earlier: tuple[tuple[str, ...], tuple[str, ...]] | None = None
+    deadlines: int = 1
 
 
 @dataclass(frozen=True)
@@ -148,6 +149,7 @@ OPERATIONS = (
         {"d/a.md": OLD},
         lambda m: (m.write("d/a.md", OLD), m.write("d/a.md", NEW)),
         earlier=((NEW, OLD), (NEW, OLD, NEW)),
+        deadlines=2,
     ),
 )
 _NOT_BY_OBSTORE = {"rename", "create, in parts", "delete by edit"}

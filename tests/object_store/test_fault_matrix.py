@@ -15,8 +15,8 @@ SECONDS = 3.0
 LATE = 1.1
 """No operation exceeds its deadline by more than a tenth.
 
-Only the long run checks this by the wall clock. Other load on the machine counts there, so an operation that was late
-is tried again, alone. The simulation has its own clock and checks it in every run.
+Only the long run checks this by the wall clock, because other load on the machine counts there. The simulation has its
+own clock and checks it in every run.
 """
 
 faults = pytest.mark.parametrize(
@@ -48,12 +48,7 @@ def test_a_permanent_fault_raises_a_true_error_in_time(
     for operation in ENGINES[engine]:
         cell = cells[engine, operation.name, fault, True]
         assert not cell.result.startswith(WRONG), f"{operation.name}: {cell}"
-        again = 0
-        while cell.seconds > SECONDS * LATE and again < 3:
-            again += 1
-            with trial(operation, fault, True, server, SECONDS) as run:
-                cell = cells[engine, operation.name, fault, True] = run()
-        assert cell.seconds <= SECONDS * LATE, f"{operation.name}: {cell}"
+        assert cell.seconds <= SECONDS * LATE * operation.deadlines, f"{operation.name}: {cell}"
 
 
 def _try_all(engine: str, fault: Fault, always: bool, server: S3Server, cells: Cells, seconds: float) -> None:
