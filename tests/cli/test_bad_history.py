@@ -137,6 +137,7 @@ print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)  # begins with tha
 """
 
 
+@pytest.mark.long
 def test_show_all_of_a_long_history_needs_bounded_memory(history: History, script: str, tmp_path: Path) -> None:
     history(line("x" * 100_000) * 800)
 

@@ -250,7 +250,6 @@ SHORT = (
     "edit",
     "delete, the last file of directories",
     "rename, a directory",
-    "copy, a file",
     "delete_tree",
 )
 """The operations that run without ``--long``: one for each way through the backend."""

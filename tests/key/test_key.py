@@ -377,9 +377,7 @@ def test_a_text_has_a_normal_form_or_is_refused_with_a_suggestion_that_has_one(t
     assert unicodedata.is_normalized("NFC", path)
 
 
-@settings(
-    deadline=None, max_examples=500, suppress_health_check=[HealthCheck.filter_too_much]
-)  # most texts are not valid names
+@settings(examples(500), suppress_health_check=[HealthCheck.filter_too_much])  # most texts are not valid names
 @given(TEXTS)
 def test_a_decoded_key_still_names_a_path_within_its_tree(text: str) -> None:
     key = parsed(text)

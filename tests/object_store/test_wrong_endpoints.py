@@ -161,7 +161,7 @@ def test_a_server_that_answers_404_to_everything_is_no_empty_store(
 
 
 @by_both_engines
-@pytest.mark.parametrize("call", ["read", "append"])
+@pytest.mark.parametrize("call", ["append", pytest.param("read", marks=pytest.mark.long)])
 def test_a_refused_connection_is_retried_for_some_seconds_with_one_warning(
     engine: str, call: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -203,6 +203,7 @@ def test_a_missing_bucket_is_not_reported_as_a_missing_file(server: S3Server) ->
                 write("a.md", "x")
 
 
+@pytest.mark.long
 def test_an_unreachable_server_raises_a_clear_error(server: S3Server) -> None:
     options = {**server.options, "endpoint": "http://127.0.0.1:9"}
     with AgentMemory.open("s3://memories", storage_options=options) as memory:
