@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 
 import pytest
 
-from agent_memory.backend import ABSENT, Deadline, deadline_scope
+from agent_memory.backend import ABSENT, Deadline, Version, deadline_scope
 from agent_memory.errors import (
     AppendError,
     ConflictError,
@@ -342,16 +342,20 @@ def test_a_write_is_unknown_if_its_file_was_deleted_and_a_create_arrived_late() 
         scene.play(play)
 
 
-def _deleted_and_created_again(scene: Scene, other: ObjectStoreBackend) -> Callable[[], Awaitable[None]]:
-    """Delete the file; then the network repeats the request that created it."""
+async def _repeated_create(
+    scene: Scene, one: ObjectStoreBackend, two: ObjectStoreBackend
+) -> tuple[Version, Callable[[], Awaitable[None]]]:
+    """A version after an append; and a deletion of the file, after which the network repeats its create."""
+    await two.write(KEY, b"base\n", ABSENT)
     created = scene.store.objects[KEY.storage]
+    await one.append(KEY, b"more\n")
 
     async def in_between() -> None:
         if KEY.storage in scene.store.objects:
-            await other.delete(KEY)
+            await two.delete(KEY)
         scene.store.put(KEY.storage, created.data, created.metadata, None, absent=True)
 
-    return in_between
+    return (await one.read(KEY)).version, in_between
 
 
 def test_a_write_is_unknown_if_its_file_was_deleted_and_a_repeated_create_arrived() -> None:
@@ -359,10 +363,7 @@ def test_a_write_is_unknown_if_its_file_was_deleted_and_a_repeated_create_arrive
     (one, client), (two, _) = scene.writer(), scene.writer()
 
     async def play() -> None:
-        await two.write(KEY, b"base\n", ABSENT)
-        in_between = _deleted_and_created_again(scene, two)
-        await one.append(KEY, b"more\n")
-        version = (await one.read(KEY)).version
+        version, in_between = await _repeated_create(scene, one, two)
         client.answers = then(lost_after, in_between, done)
         await one.write(KEY, b"mine\n", version)
 
@@ -375,10 +376,7 @@ def test_a_delete_is_done_if_a_repeated_create_arrived_afterwards() -> None:
     (one, client), (two, _) = scene.writer(), scene.writer()
 
     async def play() -> None:
-        await two.write(KEY, b"base\n", ABSENT)
-        in_between = _deleted_and_created_again(scene, two)
-        await one.append(KEY, b"more\n")
-        version = (await one.read(KEY)).version
+        version, in_between = await _repeated_create(scene, one, two)
         client.answers = then(done, lost_after, in_between, done)
         await one.delete(KEY, version)
 

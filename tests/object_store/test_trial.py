@@ -166,7 +166,7 @@ def test_network_faults_do_not_change_the_verdict(
 ) -> None:
     proxy.treatments = combination
     verdicts = set()
-    for seed in range(40 if pytestconfig.getoption("--long") else 3):
+    for seed in range(100 if pytestconfig.getoption("--long") else 3):
         url = ministack.new_url()
         proxy.choose = at_random(0.4, seed, ("reply lost", "reset", "500", "409", "500 after it was done"))
         with AgentMemory.open(url, storage_options=ministack.by(engine).through(proxy)) as memory:
@@ -337,3 +337,10 @@ class TestContractWithoutSwap(_ThroughAProxy):
     """A server that never accepts ``If-Match`` of a PUT."""
 
     combination: ClassVar[dict[str, Treatment]] = {"swap": "never met"}
+
+
+@pytest.mark.long
+class TestContractWithoutDelete(_ThroughAProxy):
+    """A server that does not accept ``If-Match`` of a DELETE."""
+
+    combination: ClassVar[dict[str, Treatment]] = {"delete": "not taken"}
