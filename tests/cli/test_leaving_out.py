@@ -135,7 +135,7 @@ def test_append_newline_starts_a_new_line_if_needed(run: Run) -> None:
     assert run("read", "a.md").stdout == "one\ntwo\nthree!"
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize("shell", ["bash", *(pytest.param(shell, marks=pytest.mark.long) for shell in ("zsh", "fish"))])
 def test_shells_complete_commands_and_options(
     spawn: Callable[..., subprocess.CompletedProcess[bytes]], shell: str
 ) -> None:

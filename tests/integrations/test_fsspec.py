@@ -42,6 +42,11 @@ def _fresh() -> Iterator[None]:
     AgentMemoryURLFileSystem.clear_instance_cache()
 
 
+on_disk_or_both = pytest.mark.parametrize(
+    "options", ["local", pytest.param("ministack", marks=pytest.mark.long)], indirect=True
+)
+
+
 @pytest.fixture(params=["local", "ministack"])
 def options(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Options:
     """Storage options of an agent's memory with an audit log; credentials come from the environment."""
@@ -154,6 +159,7 @@ def in_another_process(pickled: bytes, sender: Any) -> None:
     sender.send(fs.cat("a.md"))
 
 
+@on_disk_or_both
 def test_a_filesystem_is_sent_to_another_process(options: Options, seen: Callable[[], set[tuple[str, str]]]) -> None:
     fs = fsspec.filesystem("agentmemory", **options)
     fs.pipe_file("a.md", b"1")
@@ -168,6 +174,7 @@ def test_a_filesystem_is_sent_to_another_process(options: Options, seen: Callabl
     assert ("write", f"from-{process.pid}.md") in seen()
 
 
+@on_disk_or_both
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # dask's own, in other processes
 def test_dask_reads_and_writes_in_two_worker_processes(
     options: Options, seen: Callable[[], set[tuple[str, str]]]

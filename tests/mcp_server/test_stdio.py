@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent_memory.mcp_server._messages import InvalidLine, parsed, without_lone_surrogates
+from tests.support import sizes
 from tests.support.mcp_lines import Lines, lines
 
 PARSE, INVALID = -32700, -32600
@@ -208,7 +209,7 @@ def test_cancelled_requests_do_not_block_later_ones() -> None:
 
 def test_a_flood_of_notifications_is_ignored() -> None:
     with lines() as client:
-        for _ in range(20_000):
+        for _ in range(20_000 if sizes.is_long else 2_000):
             client.send(
                 b'{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"progress":1}}'
             )

@@ -20,7 +20,7 @@ from agent_memory.object_store.recent_writes import RecentWrites
 from agent_memory.registry import open_backend
 from tests.object_store.proxy import Proxy, at_random
 from tests.object_store.test_faulty_network import FAULTS, SHARE
-from tests.support.servers import S3Server, by_both_engines
+from tests.support.servers import S3Server, by_both_engines, by_s3fs_or_both
 
 THREADS = 8
 
@@ -51,7 +51,7 @@ def by_many_loops(work: Callable[[int, int], Coroutine[Any, Any, None]], rounds:
 
 @by_both_engines
 @pytest.mark.parametrize("faulty", [pytest.param(False, marks=pytest.mark.long), True])
-@pytest.mark.parametrize("rounds", [6, pytest.param(40, marks=pytest.mark.long)])
+@pytest.mark.parametrize("rounds", [3, pytest.param(40, marks=pytest.mark.long)])
 def test_no_change_from_the_event_loops_of_many_threads_is_lost(
     server: S3Server, proxy: Proxy, faulty: bool, rounds: int
 ) -> None:
@@ -150,7 +150,7 @@ def test_a_sync_caller_proceeds_while_the_loop_of_async_callers_is_blocked(serve
     assert Counter(same.read("log.md").split()) == {"async": 4, "sync": 10}
 
 
-@by_both_engines
+@by_s3fs_or_both
 @pytest.mark.parametrize("ahead", [-1_000.0, 1_000.0])
 def test_a_deadline_holds_on_a_loop_with_a_different_clock(server: S3Server, proxy: Proxy, ahead: float) -> None:
     class Loop(asyncio.SelectorEventLoop):
@@ -241,7 +241,7 @@ for _ in range(3):
 """
 
 
-@by_both_engines
+@by_s3fs_or_both
 @pytest.mark.parametrize("how", ["cancelled", "closed", "dropped"])
 @pytest.mark.parametrize(
     "after", [0.01, *(pytest.param(seconds, marks=pytest.mark.long) for seconds in (0.0, 0.002, 0.03))]

@@ -76,8 +76,8 @@ def test_an_append_to_a_large_file_costs_the_documented_requests(ministack: S3Se
     ("operation", "fault", "error", "message"),
     [
         ("COMPLETE UPLOAD", "409", ConflictError, "lost races; nothing was written"),
-        ("PUT PART", "500", AppendError, "S3 answered InternalError"),
-        ("COPY PART", "hangs", AppendError, "no answer in time"),
+        pytest.param("PUT PART", "500", AppendError, "S3 answered InternalError", marks=pytest.mark.long),
+        pytest.param("COPY PART", "hangs", AppendError, "no answer in time", marks=pytest.mark.long),
     ],
 )
 def test_a_failed_append_leaves_no_upload(

@@ -21,7 +21,7 @@ from agent_memory.cli.app import app
 from agent_memory.testing import conformance
 from agent_memory.testing.conformance import conform
 from tests.object_store.proxy import Fault, Proxy
-from tests.support.servers import S3Server, by_both_engines
+from tests.support.servers import S3Server, by_both_engines, by_s3fs_or_both
 
 UNSAFE = {
     "rclone": "ignores preconditions",
@@ -126,7 +126,7 @@ def test_the_contract_counts_refused_operations_as_not_promised(swift: S3Server,
     assert any("does not take conditional requests" in each.detail for each in refused)
 
 
-@by_both_engines
+@by_s3fs_or_both
 def test_doctor_ends_without_a_verdict_if_the_store_stalls(
     ministack: S3Server, engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

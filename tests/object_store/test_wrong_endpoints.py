@@ -16,7 +16,7 @@ from agent_memory.object_store import NoResponse, PermanentError, Reachability, 
 from agent_memory.object_store.retry import Attempts, OutOfTimeError
 from agent_memory.testing.simulation._loop import VirtualLoop
 from tests.object_store.listeners import PAGE, certificate, listening, options, page
-from tests.support.servers import KEY, SECRET, by_both_engines, free_port
+from tests.support.servers import KEY, SECRET, by_both_engines, by_s3fs_or_both, free_port
 
 BUCKET = "bot-memories"
 CALLS: dict[str, Callable[[AgentMemory], object]] = {
@@ -160,7 +160,7 @@ def test_a_server_that_answers_404_to_everything_is_no_empty_store(
     assert len(server.heard) <= 2
 
 
-@by_both_engines
+@by_s3fs_or_both
 @pytest.mark.parametrize("call", ["append", pytest.param("read", marks=pytest.mark.long)])
 def test_a_refused_connection_is_retried_for_some_seconds_with_one_warning(
     engine: str, call: str, caplog: pytest.LogCaptureFixture
@@ -173,7 +173,7 @@ def test_a_refused_connection_is_retried_for_some_seconds_with_one_warning(
     assert "the endpoint refuses the connection" in told.getMessage()
 
 
-@by_both_engines
+@by_s3fs_or_both
 def test_http_to_an_https_server_gives_a_hint(engine: str, untrusted: ssl.SSLContext) -> None:
     with listening(lambda _: page(), untrusted) as server:
         text = refused(CALLS["read"], options(engine, f"http://{server.address}"))

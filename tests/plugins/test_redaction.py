@@ -20,6 +20,7 @@ from agent_memory.plugins import redaction
 from agent_memory.plugins._secrets import KINDS, known_secrets
 from agent_memory.plugins.redaction import _ESCAPE, LONGEST, RedactionPlugin, unescaped
 from tests.plugins.secret_forms import SAMPLES
+from tests.support import sizes
 
 AWS = "AKIA" + "IOSFODNN7EXAMPLE"
 GITHUB = "ghp_" + "a1B2" * 9
@@ -152,9 +153,10 @@ def test_masking_again_changes_nothing(patterns: dict[str, str]) -> None:
      "-----BEGIN PRIVATE KEY-----\nA: ", "-----BEGIN PRIVATE KEY-----\n\t", "ghp_" + "a" * 36 + "\\"],
 )  # fmt: skip
 def test_redaction_does_not_take_quadratic_time(part: str) -> None:
+    size = 200_000 if sizes.is_long else 50_000  # in quadratic time: minutes
     redaction = RedactionPlugin(patterns={"words": "(a|b)+c|[^x]+x"})
     operation = Operation(id="1", time=0.0, kind="write", agent=None, path="a.md")
-    redaction.agent_memory_filter_content(operation, part.encode() * (200_000 // len(part)))  # quadratic: minutes
+    redaction.agent_memory_filter_content(operation, part.encode() * (size // len(part)))
 
 
 @pytest.mark.parametrize(
@@ -357,7 +359,7 @@ def test_secrets_are_found_behind_json_escapes() -> None:
     assert bob.read("a.json") == '{"aws_secret_key":"[redacted: AWS Access Key]","b":"[redacted: AWS Access Key]"}'
 
 
-@settings(max_examples=2000)
+@sizes.examples(2000)
 @given(st.text(st.sampled_from('\\\\\\u005c0041nrtbf"/xé\ue000\ue001\n')))
 def test_each_json_escape_is_decoded_once_from_left_to_right(text: str) -> None:
     meanings = {"n": "\n", "r": "\n", "t": "\t", "b": " ", "f": " "}
@@ -412,7 +414,7 @@ def test_redaction_knows_every_kind_of_detect_secrets() -> None:
 
 @pytest.mark.parametrize(("kind", "pattern"), DETECTORS)
 @given(st.data())
-@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much], deadline=None)
+@settings(sizes.examples(30), suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 def test_redaction_finds_every_secret_that_detect_secrets_finds(
     kind: str, pattern: re.Pattern[str], data: st.DataObject
 ) -> None:
@@ -426,7 +428,7 @@ def test_redaction_finds_every_secret_that_detect_secrets_finds(
 
 
 @given(st.integers(0, 5000), st.sampled_from(sorted(SECRETS)), st.sampled_from('x \n\\"\u00e9'))
-@settings(max_examples=60, deadline=None)
+@sizes.examples(60)
 def test_a_secret_is_found_at_any_position(before: int, kind: str, filling: str) -> None:
     bob = memory(patterns={"badge": r"badge-\d+"})
     bob.write("a.md", f"{filling * before} {SECRETS[kind]} badge-{'7' * 300} {filling * (5000 - before)}")

@@ -25,6 +25,8 @@ ROOTS = [*ATOMIC, pytest.param("moto", marks=_LONG)]
 """All backends, with one S3 server. The contract covers the differences between servers, and runs on each server."""
 
 by_both_engines = pytest.mark.parametrize("engine", ["s3fs", "obstore"])
+by_s3fs_or_both = pytest.mark.parametrize("engine", ["s3fs", pytest.param("obstore", marks=_LONG)])
+"""Both engines with ``--long``: for slow tests of the logic that engines share."""
 
 KEY, SECRET = "test-access-key", "test-secret-key"
 

@@ -192,6 +192,7 @@ def test_the_error_for_wrong_credentials_shows_no_credentials(seaweedfs: S3Serve
             assert "wrong-secret" not in f"{denied.value} {denied.value!r} {memory!r}"
 
 
+@pytest.mark.long  # tests/object_store/test_wrong_endpoints.py has one case in the short run
 def test_an_unreachable_server_raises_a_clear_error(moto: S3Server) -> None:
     options = {**moto.options, "endpoint_url": "http://127.0.0.1:9", "config_kwargs": {"connect_timeout": 1}}
     with AgentMemory.open("s3://memories", storage_options=options) as memory:
