@@ -16,11 +16,13 @@ from typing import Any
 
 import pytest
 
+from agent_memory_local import _openat2
 from tests.faults.building import build
 from tests.faults.page import Results
 from tests.faults.swapped_operations import FILE, INSIDE, OPERATIONS, Operation, betrays
 from tests.faults.swapping import PLACES, Field, Figures, race
 from tests.support.outside import SECRET
+from tests.support.sizes import long_except
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="names are exchanged by renameat2, which is Linux's")
 
@@ -61,6 +63,24 @@ def _unheard_warnings() -> Iterator[None]:
 def test_no_operation_leaves_its_tree_while_names_are_swapped(
     operation: Operation, flipper: Path, tmp_path: Path, report: dict[str, Figures], request: pytest.FixtureRequest
 ) -> None:
+    report[operation.name] = _raced(operation, flipper, tmp_path, request)
+
+
+@long_except(("read", "write"), "operation", {operation.name: operation for operation in OPERATIONS})
+def test_no_operation_leaves_its_tree_on_a_system_without_openat2(
+    operation: Operation,
+    flipper: Path,
+    tmp_path: Path,
+    report: dict[str, Figures],
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(_openat2, "find", lambda _: None)
+    report[f"{operation.name}, without openat2"] = _raced(operation, flipper, tmp_path, request)
+
+
+def _raced(operation: Operation, flipper: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Figures:
+    """Race an operation against swaps until some of its tries were done and some were refused."""
     seconds = _SECONDS_LONG if request.config.getoption("--long") else _SECONDS
     total = Figures()
     for turn in range(_MOST_ROUNDS):
@@ -68,11 +88,11 @@ def test_no_operation_leaves_its_tree_while_names_are_swapped(
             total += race(tmp_path / f"{place}-{turn}", flipper, place, operation, seconds)
         if total.escapes or (total.done and total.refused):
             break
-    report[operation.name] = total
     assert total.escapes == []
     assert total.done, "the race was none: the swaps refused every try"
     assert total.refused, "the race was none: no try met a link"
     assert total.swaps > _LEAST_SWAPS
+    return total
 
 
 def _checked(base: Path, name: str) -> Path:
