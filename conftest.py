@@ -96,6 +96,13 @@ class Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no typ
         scope = next((start for start in _TOGETHER if nodeid.startswith(start)), nodeid)
         return "ceph" if any(name in nodeid for name in _ON_CEPH) else scope
 
+    def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:
+        """Forget each completed scope: the base class counts the tests of all of them after each test."""
+        super().mark_test_complete(node, item_index, duration)
+        work, scope = self.assigned_work[node], self._split_scope(self.registered_collections[node][item_index])
+        if all(work[scope].values()):
+            del work[scope]
+
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
     return Scheduling(config, log)
