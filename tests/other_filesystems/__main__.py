@@ -24,14 +24,15 @@ from tests.other_filesystems.places import KINDS, Kind
 _ROUNDS = 5
 _HEAD = """# Other filesystems
 
-The guarantees of `agent_memory_fsspec` on filesystems of fsspec without a backend of their own, as measured by a run of
-the whole backend contract (`agent-memory doctor --contract`) and of `agent-memory doctor`. No result is taken from
-documentation. To repeat the run: `python -m tests.other_filesystems`, as root on Debian with samba installed; it takes
-half an hour.
+This page lists the guarantees of `agent_memory_fsspec` on filesystems of fsspec that have no backend of their own. A run
+of the whole backend contract (`agent-memory doctor --contract`) and of `agent-memory doctor` measured them. No result is
+taken from documentation. To repeat the run, call `python -m tests.other_filesystems` as root on Debian with samba
+installed. The run takes half an hour.
 
 fsspec {fsspec}, Python {python}. "plainly" means without options: operations that no filesystem of fsspec guarantees
 (creating, appending, editing, renaming, preconditions) are refused. "single writer" means `allow_single_writer`: the
-caller declares that no other process writes there. These operations then check first, under a lock of the process.
+caller declares that no other process writes there. These operations then check before they write, under a lock of the
+process.
 """
 _ARCHIVES = """
 The numbers count tests. fsspec opens an archive either for reading or for writing: a memory can list and read an
