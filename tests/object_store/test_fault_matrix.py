@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 import pytest
 
-from tests.object_store.matrix import ENGINES, WRONG, Cells, trial
+from tests.object_store.matrix import ENGINES, WRONG, Cell, Cells, Operation, trial
 from tests.object_store.proxy import FAULTS, Fault
 from tests.support.servers import S3Server, by_both_engines
 
@@ -18,6 +19,8 @@ LATE = 1.1
 Only the long run checks this by the wall clock, because other load on the machine counts there. The simulation has its
 own clock and checks it in every run.
 """
+TRIES = 3
+"""An operation that is late is tried again: load delays one try, and a wrong deadline delays each."""
 
 faults = pytest.mark.parametrize(
     "fault",
@@ -45,15 +48,30 @@ def test_a_permanent_fault_raises_a_true_error_in_time(
     fault: Fault, engine: str, server: S3Server, cells: Cells
 ) -> None:
     _try_all(engine, fault, True, server, cells, SECONDS)
+    for _ in range(TRIES - 1):
+        late = [each for each in ENGINES[engine] if _is_late(cells[engine, each.name, fault, True], each)]
+        _try_all(engine, fault, True, server, cells, SECONDS, late)
     for operation in ENGINES[engine]:
         cell = cells[engine, operation.name, fault, True]
         assert not cell.result.startswith(WRONG), f"{operation.name}: {cell}"
-        assert cell.seconds <= SECONDS * LATE * operation.deadlines, f"{operation.name}: {cell}"
+        assert not _is_late(cell, operation), f"{operation.name}: {cell}, in each of {TRIES} tries"
 
 
-def _try_all(engine: str, fault: Fault, always: bool, server: S3Server, cells: Cells, seconds: float) -> None:
+def _is_late(cell: Cell, operation: Operation) -> bool:
+    return not cell.result.startswith(WRONG) and cell.seconds > SECONDS * LATE * operation.deadlines
+
+
+def _try_all(
+    engine: str,
+    fault: Fault,
+    always: bool,
+    server: S3Server,
+    cells: Cells,
+    seconds: float,
+    operations: Sequence[Operation] | None = None,
+) -> None:
+    operations = ENGINES[engine] if operations is None else operations
     with ExitStack() as ready, ThreadPoolExecutor(4) as pool:  # prepare all first: connecting may take 1 s
-        operations = ENGINES[engine]
         trials = [ready.enter_context(trial(each, fault, always, server, seconds)) for each in operations]
         results = pool.map(lambda run: run(), trials)
         named = zip(operations, results, strict=True)
