@@ -56,6 +56,7 @@ from agent_memory.backend._optional import (
     KeepsOrigins,
     MovesFiles,
     MovesTrees,
+    NewOrigin,
     Parts,
     WritesInParts,
 )
@@ -108,6 +109,7 @@ __all__ = [
     "Markers",
     "MovesFiles",
     "MovesTrees",
+    "NewOrigin",
     "Page",
     "PageBuilder",
     "Parts",

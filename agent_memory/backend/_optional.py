@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
-from typing import Final, Protocol, runtime_checkable
+from collections.abc import Awaitable, Callable
+from typing import Final, Protocol, TypeAlias, runtime_checkable
 
 from agent_memory.backend._types import (
     ANY,
@@ -188,6 +188,13 @@ class Erases(Protocol):
 ORIGIN_BYTES: Final = 800
 """The maximum bytes of an origin."""
 
+NewOrigin: TypeAlias = Callable[[], str]
+"""Makes the origin of a state.
+
+A backend calls it when it makes the state, and again for each repeated request that may create the file: if another
+writer deleted the file in between, the repeated request makes another state, which then has another origin.
+"""
+
 
 @runtime_checkable
 class KeepsOrigins(Protocol):
@@ -206,19 +213,23 @@ class KeepsOrigins(Protocol):
         """Read as `Backend.read`, together with the origin of the state that was read."""
         ...
 
-    def write_with_origin(self, key: Key, data: bytes, when: WriteWhen, origin: str) -> Version | Awaitable[Version]:
+    def write_with_origin(
+        self, key: Key, data: bytes, when: WriteWhen, origin: NewOrigin
+    ) -> Version | Awaitable[Version]:
         """Write as `Backend.write`."""
         ...
 
     def append_with_origin(
-        self, key: Key, data: bytes, separator: bytes, when: AppendWhen, origin: str
+        self, key: Key, data: bytes, separator: bytes, when: AppendWhen, origin: NewOrigin
     ) -> Appended | Awaitable[Appended]:
-        """Append as `Appends.append`; the origin is that of a file which the append creates.
+        """Append as `Appends.append`; ``origin`` is called only for a request that may create the file.
 
         The result has the origin that the file has now; None if it has none, or if that is unknown.
         """
         ...
 
-    def write_in_parts_with_origin(self, key: Key, size: int, when: WriteWhen, origin: str) -> Parts | Awaitable[Parts]:
+    def write_in_parts_with_origin(
+        self, key: Key, size: int, when: WriteWhen, origin: NewOrigin
+    ) -> Parts | Awaitable[Parts]:
         """Begin to write in parts, as `WritesInParts.write_in_parts`."""
         ...

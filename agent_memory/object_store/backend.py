@@ -18,6 +18,7 @@ from agent_memory.backend import (
     Capabilities,
     DeletedTree,
     Entry,
+    NewOrigin,
     Page,
     PageBuilder,
     ReadWhen,
@@ -126,9 +127,9 @@ class ObjectStoreBackend(Backend):
         return Entry(key, found.size, found.modified, _version(found))
 
     async def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
-        return await self.write_with_origin(key, data, when, "")
+        return await self.write_with_origin(key, data, when, None)
 
-    async def write_with_origin(self, key: Key, data: bytes, when: WriteWhen, origin: str) -> Version:
+    async def write_with_origin(self, key: Key, data: bytes, when: WriteWhen, origin: NewOrigin | None) -> Version:
         """See `agent_memory.backend.KeepsOrigins`."""
         if not isinstance(when, Version):
             await self._directories.claim(key)
@@ -136,7 +137,7 @@ class ObjectStoreBackend(Backend):
         needed = () if when is ANY else ("create",) if when is ABSENT else ("swap",)
         return await self._changing(key, WriteError, change, needed)
 
-    async def _write(self, key: Key, data: bytes, when: WriteWhen, origin: str, write: Write) -> Version:
+    async def _write(self, key: Key, data: bytes, when: WriteWhen, origin: NewOrigin | None, write: Write) -> Version:
         write.origin = origin
         if when is ANY:
             version = await write.overwrite(data)
@@ -159,15 +160,19 @@ class ObjectStoreBackend(Backend):
 
     async def write_in_parts(self, key: Key, size: int, when: WriteWhen = ANY) -> UploadInParts:
         """See `agent_memory.backend.WritesInParts`: a multipart upload, completed on the condition."""
-        return await self.write_in_parts_with_origin(key, size, when, "")
+        return await self.write_in_parts_with_origin(key, size, when, None)
 
-    async def write_in_parts_with_origin(self, key: Key, size: int, when: WriteWhen, origin: str) -> UploadInParts:
+    async def write_in_parts_with_origin(
+        self, key: Key, size: int, when: WriteWhen, origin: NewOrigin | None
+    ) -> UploadInParts:
         """See `agent_memory.backend.KeepsOrigins`."""
         if not isinstance(when, Version):
             await self._directories.claim(key)
         return await self._changing(key, WriteError, partial(self._begin, key, size, when, origin))
 
-    async def _begin(self, key: Key, size: int, when: WriteWhen, origin: str, write: Write) -> UploadInParts:
+    async def _begin(
+        self, key: Key, size: int, when: WriteWhen, origin: NewOrigin | None, write: Write
+    ) -> UploadInParts:
         write.origin = origin
         await self._preconditions.require_for_upload(key, when, write.attempts)
         store = self._store
@@ -199,17 +204,17 @@ class ObjectStoreBackend(Backend):
 
     async def append(self, key: Key, data: bytes, *, separator: bytes = b"", when: AppendWhen = ANY) -> Appended:
         """See `agent_memory.backend.Appends`: replaces the object by a longer one, by compare-and-swap."""
-        return await self.append_with_origin(key, data, separator, when, "")
+        return await self.append_with_origin(key, data, separator, when, None)
 
     async def append_with_origin(
-        self, key: Key, data: bytes, separator: bytes, when: AppendWhen, origin: str
+        self, key: Key, data: bytes, separator: bytes, when: AppendWhen, origin: NewOrigin | None
     ) -> Appended:
         """See `agent_memory.backend.KeepsOrigins`."""
         change = partial(self._append, key, data, separator, when, origin)
         return await self._changing(key, AppendError, change, _TO_APPEND)
 
     async def _append(
-        self, key: Key, data: bytes, separator: bytes, when: AppendWhen, origin: str, write: Write
+        self, key: Key, data: bytes, separator: bytes, when: AppendWhen, origin: NewOrigin | None, write: Write
     ) -> Appended:
         write.origin, write.keeps_origin = origin, True
         name = self._bucket.name(key)

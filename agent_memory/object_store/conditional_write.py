@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 
-from agent_memory.backend import ANY
+from agent_memory.backend import ANY, NewOrigin
 from agent_memory.object_store.engine import (
     NoResponse,
     NotFound,
@@ -47,7 +47,7 @@ class Write:
 
     Attributes:
         known: the object's state after this process's last write, if it is remembered.
-        origin: the origin of the new state.
+        origin: makes the origin of the new state, for each request that may create the object; None if it has none.
         keeps_origin: whether the new state has the origin of the state that it replaces, if there is one.
     """
 
@@ -71,7 +71,7 @@ class Write:
         self._stamp: WriteRecord | None = None
         self._is_upload = False
         self.known: State | None = None
-        self.origin = ""
+        self.origin: NewOrigin | None = None
         self.keeps_origin = False
 
     @property
@@ -86,7 +86,7 @@ class Write:
         """Write without a condition; raises `OutOfTimeError`."""
 
         async def put(_: Base) -> TrackedVersion:
-            table = WriteLog.new(self._store.now(), (self._entry,))._replace(origin=self.origin)  # begins a chain
+            table = self._with_origin(WriteLog.new(self._store.now(), (self._entry,)))  # begins a chain
             return await self._sent(partial(self._store.put, self._name, data, table.metadata), table)
 
         return await self._until_known(put, ANY)
@@ -242,10 +242,13 @@ class Write:
         """The write log of a state with one more record; waits until the metadata have room for it."""
         table = base.table if base else WriteLog.new(self._store.now())
         if base is None or not self.keeps_origin:
-            table = table._replace(origin=self.origin)
+            table = self._with_origin(table)
         while (stamped := table.stamped(entry, self._store.now())) is None:
             await self.attempts.wait_for_room()
         return stamped
+
+    def _with_origin(self, table: WriteLog) -> WriteLog:
+        return table._replace(origin=self.origin() if self.origin else "")
 
     async def _look_again(self, whole: bool) -> State | None:
         """Read the state that refused the write. If its data is needed, back off first so the winner can finish."""

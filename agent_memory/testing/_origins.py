@@ -14,6 +14,10 @@ from agent_memory.testing._store import ContractBase, ContractStore, key
 _LONGEST = "".join(chr(33 + number % 94) for number in range(ORIGIN_BYTES))
 
 
+def _never() -> str:
+    pytest.fail("an append to a file that exists needs no origin")
+
+
 class _Origins:
     """The methods with origins, for a blocking caller."""
 
@@ -39,7 +43,7 @@ class OriginContract(ContractBase):
             pytest.skip("the backend stores no origins")
         origins = _Origins(changing)
         try:
-            origins.call("write_with_origin", "first", b"x", ABSENT, "x")
+            origins.call("write_with_origin", "first", b"x", ABSENT, lambda: "x")
         except UnsupportedOperationError:
             pytest.skip("the storage behind the backend stores no origins")
         return origins
@@ -48,37 +52,37 @@ class OriginContract(ContractBase):
         "origin", ["x", '[1,"a",null,0.5]', "%20\\u0020=;:,", _LONGEST], ids=["short", "json", "signs", "longest"]
     )
     def test_a_state_has_the_origin_of_its_write(self, origins: _Origins, origin: str) -> None:
-        origins.call("write_with_origin", "dir/file", b"one", ANY, origin)
+        origins.call("write_with_origin", "dir/file", b"one", ANY, lambda: origin)
         assert origins.read("dir/file") == (b"one", origin)
-        origins.call("write_with_origin", "new", b"one", ABSENT, origin)
+        origins.call("write_with_origin", "new", b"one", ABSENT, lambda: origin)
         assert origins.read("new") == (b"one", origin)
 
     def test_a_write_without_an_origin_leaves_none(self, origins: _Origins, changing: ContractStore) -> None:
-        origins.call("write_with_origin", "file", b"one", ANY, "first")
+        origins.call("write_with_origin", "file", b"one", ANY, lambda: "first")
         changing.write("file", b"two")
         assert origins.read("file") == (b"two", None)
-        assert origins.call("append_with_origin", "file", b"three", b"", ANY, "third").origin is None
+        assert origins.call("append_with_origin", "file", b"three", b"", ANY, lambda: "third").origin is None
 
     def test_a_conditional_write_replaces_the_origin_and_a_refused_one_does_not(
         self, origins: _Origins, changing: ContractStore
     ) -> None:
-        origins.call("write_with_origin", "file", b"one", ANY, "first")
+        origins.call("write_with_origin", "file", b"one", ANY, lambda: "first")
         version = changing.read("file").version
-        origins.call("write_with_origin", "file", b"two", version, "second")
+        origins.call("write_with_origin", "file", b"two", version, lambda: "second")
         with pytest.raises(ConflictError):
-            origins.call("write_with_origin", "file", b"three", version, "third")
+            origins.call("write_with_origin", "file", b"three", version, lambda: "third")
         assert origins.read("file") == (b"two", "second")
 
     def test_an_append_leaves_the_origin_and_gives_one_to_a_new_file(
         self, origins: _Origins, changing: ContractStore
     ) -> None:
-        assert origins.call("append_with_origin", "file", b"one", b"", ANY, "first").origin == "first"
-        assert origins.call("append_with_origin", "file", b"two", b"", ANY, "second").origin == "first"
+        assert origins.call("append_with_origin", "file", b"one", b"", ANY, lambda: "first").origin == "first"
+        assert origins.call("append_with_origin", "file", b"two", b"", ANY, _never).origin == "first"
         changing.append("file", b"three")
         assert origins.read("file") == (b"onetwothree", "first")
 
     def test_a_range_comes_with_the_origin(self, origins: _Origins) -> None:
-        origins.call("write_with_origin", "file", b"0123", ANY, "first")
+        origins.call("write_with_origin", "file", b"0123", ANY, lambda: "first")
         for span, data in (((1, 3), b"12"), ((0, 0), b""), ((-2, None), b"23")):
             snapshot, origin = origins.call("read_with_origin", "file", *span)
             assert (snapshot.data, snapshot.size, origin) == (data, 4, "first")
@@ -89,7 +93,7 @@ class OriginContract(ContractBase):
 
     def test_a_file_written_in_parts_has_its_origin(self, origins: _Origins, changing: ContractStore) -> None:
         try:
-            parts = origins.call("write_in_parts_with_origin", "file", 3, ANY, "first")
+            parts = origins.call("write_in_parts_with_origin", "file", 3, ANY, lambda: "first")
         except UnsupportedOperationError:
             pytest.skip("the backend writes no files in parts")
         changing.blocking.call(parts.add, b"one")
@@ -97,7 +101,7 @@ class OriginContract(ContractBase):
         assert origins.read("file") == (b"one", "first")
 
     def test_a_moved_file_keeps_its_origin(self, origins: _Origins) -> None:
-        origins.call("write_with_origin", "a/file", b"one", ANY, "first")
+        origins.call("write_with_origin", "a/file", b"one", ANY, lambda: "first")
         name = "a/file"
         if moves_files(origins._verbs) and origins.call("move_file", name, key("b/file")) is not None:
             name = "b/file"

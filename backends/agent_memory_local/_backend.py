@@ -17,6 +17,7 @@ from agent_memory.backend import (
     Capabilities,
     DeletedTree,
     Entry,
+    NewOrigin,
     Page,
     PageBuilder,
     ReadWhen,
@@ -139,7 +140,7 @@ class LocalBackend(BlockingBackend):
     def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
         return self.write_with_origin(key, data, when, None)
 
-    def write_with_origin(self, key: Key, data: bytes, when: WriteWhen, origin: str | None) -> Version:
+    def write_with_origin(self, key: Key, data: bytes, when: WriteWhen, origin: NewOrigin | None) -> Version:
         self._written(key, when, lambda: self._write(key, data, when, origin))
         return content_version(data)
 
@@ -147,7 +148,7 @@ class LocalBackend(BlockingBackend):
         return self.append_with_origin(key, data, separator, when, None)
 
     def append_with_origin(
-        self, key: Key, data: bytes, separator: bytes, when: AppendWhen, origin: str | None
+        self, key: Key, data: bytes, separator: bytes, when: AppendWhen, origin: NewOrigin | None
     ) -> Appended:
         return self._change(key, AppendError, lambda: self._append(key, data, separator, when, origin))
 
@@ -171,7 +172,7 @@ class LocalBackend(BlockingBackend):
     def write_in_parts(self, key: Key, size: int, when: WriteWhen = ANY) -> LocalParts:
         return self.write_in_parts_with_origin(key, size, when, None)
 
-    def write_in_parts_with_origin(self, key: Key, size: int, when: WriteWhen, origin: str | None) -> LocalParts:
+    def write_in_parts_with_origin(self, key: Key, size: int, when: WriteWhen, origin: NewOrigin | None) -> LocalParts:
         staged = self._written(key, when, lambda: self._staged(key, size, when, origin))
         return LocalParts(key, staged, self.part_bytes, partial(self._complete, key, when), partial(self._tidy, key))
 
@@ -276,19 +277,19 @@ class LocalBackend(BlockingBackend):
             require(key, lambda: content_version(data if whole else _files.read_range(file, 0, size)), when)
         return Snapshot(data, (lambda: content_version(data)) if whole else state_version(found, size), size)
 
-    def _write(self, key: Key, data: bytes, when: WriteWhen, origin: str | None) -> None:
+    def _write(self, key: Key, data: bytes, when: WriteWhen, origin: NewOrigin | None) -> None:
         with self._locked_path(key, make=not isinstance(when, Version)) as place:
             found = place.open_file(WriteError)
             require(key, found and (lambda: self._version(place)), when)
-            self._put(place, data, WriteError, origin)
+            self._put(place, data, WriteError, origin() if origin else None)
 
-    def _staged(self, key: Key, size: int, when: WriteWhen, origin: str | None) -> StagedFile:
+    def _staged(self, key: Key, size: int, when: WriteWhen, origin: NewOrigin | None) -> StagedFile:
         with self._locked_path(key, make=not isinstance(when, Version)) as place:
             found = place.open_file(WriteError)
             require(key, found and (lambda: self._version(place)), when)
             new = place.staged(size, nameless=True)
         try:
-            new.set_origin(origin)
+            new.set_origin(origin() if origin else None)
         except BaseException:
             new.close()
             raise
@@ -311,12 +312,13 @@ class LocalBackend(BlockingBackend):
                     return state_version(new.state, new.size)
         return digest_version(sha256)
 
-    def _append(self, key: Key, data: bytes, separator: bytes, when: AppendWhen, origin: str | None) -> Appended:
+    def _append(self, key: Key, data: bytes, separator: bytes, when: AppendWhen, origin: NewOrigin | None) -> Appended:
         with self._locked_path(key, make=when is ANY) as place:
             found = place.open_file(AppendError, must_exist=when is PRESENT)
             if found is None:
-                self._put(place, data, AppendError, origin)
-                return Appended(len(data), origin=origin)
+                made = origin() if origin else None
+                self._put(place, data, AppendError, made)
+                return Appended(len(data), origin=made)
             file, size = place.file, found.st_size
             kept = None if origin is None else _files.origin_of(file)
             if separator and size:

@@ -32,6 +32,7 @@ from agent_memory.backend import (
     Capabilities,
     DeletedTree,
     Entry,
+    NewOrigin,
     Page,
     PageBuilder,
     ReadWhen,
@@ -154,13 +155,13 @@ class MemoryBackend(BlockingBackend):
     def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
         return self.write_with_origin(key, data, when, None)
 
-    def write_with_origin(self, key: Key, data: bytes, when: WriteWhen, origin: str | None) -> Version:
+    def write_with_origin(self, key: Key, data: bytes, when: WriteWhen, origin: NewOrigin | None) -> Version:
         return self._changes.run(key, lambda: self._write(key, data, when, origin))
 
-    def _write(self, key: Key, data: bytes, when: WriteWhen, origin: str | None) -> Version:
+    def _write(self, key: Key, data: bytes, when: WriteWhen, origin: NewOrigin | None) -> Version:
         self._refuse_taken(key)
         require(key, self._state(key), when)
-        file = self._put(key, data, origin)
+        file = self._put(key, data, origin() if origin else None)
         return content_version(data) if len(data) <= self.max_bytes else _partial_version(file)
 
     def _put(self, key: Key, data: bytes, origin: str | None) -> Any:
@@ -174,17 +175,18 @@ class MemoryBackend(BlockingBackend):
         return self.append_with_origin(key, data, separator, when, None)
 
     def append_with_origin(
-        self, key: Key, data: bytes, separator: bytes, when: AppendWhen, origin: str | None
+        self, key: Key, data: bytes, separator: bytes, when: AppendWhen, origin: NewOrigin | None
     ) -> Appended:
         return self._changes.run(key, lambda: self._append(key, data, separator, when, origin))
 
-    def _append(self, key: Key, data: bytes, separator: bytes, when: AppendWhen, origin: str | None) -> Appended:
+    def _append(self, key: Key, data: bytes, separator: bytes, when: AppendWhen, origin: NewOrigin | None) -> Appended:
         require(key, self._state(key), when)
         self._refuse_taken(key)
         file = self._fs.store.get(self._path(key))
         if file is None:
-            self._put(key, data, origin)
-            return Appended(len(data), origin=origin)
+            made = origin() if origin else None
+            self._put(key, data, made)
+            return Appended(len(data), origin=made)
         if file.size and separator:
             file.seek(-min(file.size, len(separator)), 2)
             data = data if file.read() == separator else separator + data
@@ -208,7 +210,7 @@ class MemoryBackend(BlockingBackend):
         key: Key,
         size: int,  # noqa: ARG002 - not needed here
         when: WriteWhen,
-        origin: str | None,
+        origin: NewOrigin | None,
     ) -> _StagedParts:
         with self._changes.lock:
             self._refuse_taken(key)
@@ -309,7 +311,7 @@ class MemoryBackend(BlockingBackend):
 class _StagedParts(Uncopied):
     """See `agent_memory.backend.Parts`."""
 
-    def __init__(self, backend: MemoryBackend, key: Key, when: WriteWhen, origin: str | None = None) -> None:
+    def __init__(self, backend: MemoryBackend, key: Key, when: WriteWhen, origin: NewOrigin | None = None) -> None:
         self.part_bytes = backend.part_bytes
         self._backend = backend
         self._key = key

@@ -232,8 +232,7 @@ async def the_record_is_written_after_the_change(self: Any, key: Any, live: Any,
 async def a_write_does_not_read_what_it_replaces(self: Any, key: Any, data: bytes, when: Any = ANY) -> Any:
     if key.is_internal or when is not ANY:
         return await _write(self, key, data, when)
-    origin = Origin.first(self._by, len(data), data).to_text()
-    return await self._call(self._inner.write_with_origin, key, data, when, origin)
+    return await self._call(self._inner.write_with_origin, key, data, when, self._first(data))
 
 
 _write = VersionedStore.write

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import pytest
 
 from agent_memory import AgentMemory, AgentMemoryError, OutcomeUnknownError, Versions
+from agent_memory.core.versions.origin import Origin
 from tests.faults.operations import Operation
 from tests.faults.versioned_operations import VERSIONED, contents, wrong_versions
 from tests.object_store.killing import Killed
@@ -116,3 +119,33 @@ def test_a_lost_answer_to_any_request_leaves_each_state_once(
                 assert wrong(memory, operation, is_done=is_done) == [], f"the answer to request {at}"
                 assert works_again(memory, operation) == [], f"after the answer to request {at} was lost"
         assert at > 2
+
+
+def test_a_create_that_is_sent_again_after_a_deletion_makes_another_state(ministack: S3Server) -> None:
+    url = ministack.new_url()
+    name = f"{url.removeprefix('s3://memories/')}/file"
+    first: list[str] = []
+    with Proxy(ministack.endpoint) as proxy, closing(ministack.client("s3")) as s3:
+        memory = AgentMemory.open(url, storage_options=ministack.through(proxy), versions=Versions())
+        memory.write("ready", "x")
+
+        sent = 0
+
+        def choose(operation: str) -> Fault | None:
+            """Lose the answer to the first PUT, and delete the object before the second one."""
+            nonlocal sent
+            sent += operation == "PUT"
+            if operation != "PUT" or sent == 1:
+                return "reply lost" if operation == "PUT" else None
+            first.append(s3.head_object(Bucket="memories", Key=name)["Metadata"]["agent-memory-origin"])
+            s3.delete_object(Bucket="memories", Key=name)
+            return None
+
+        proxy.choose = choose
+        memory.create("file", "one")
+        proxy.choose = lambda _: None
+        (found,) = memory.versions("file")
+    (deleted,) = map(Origin.parse, first)
+    assert deleted
+    assert deleted.by == found.made_by
+    assert deleted.id != found.id

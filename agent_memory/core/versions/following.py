@@ -146,7 +146,7 @@ async def _stored(store: Backend, run: Run, settings: Settings, before: Snapshot
             await run.call(store.write, SETTINGS, data, when)
         else:
             write = cast("Callable[..., Awaitable[object]]", cast(KeepsOrigins, store).write_with_origin)
-            await run.call(write, SETTINGS, data, when, "settings")
+            await run.call(write, SETTINGS, data, when, lambda: "settings")
     except (ConflictError, FileAlreadyExistsError):
         return False
     return True

@@ -24,6 +24,7 @@ from agent_memory.backend import (
     DeletedTree,
     Entry,
     KeepsOrigins,
+    NewOrigin,
     Page,
     Parts,
     ReadWhen,
@@ -134,8 +135,7 @@ class VersionedStore(Flowing, Backend):
 
     async def append(self, key: Key, data: bytes, *, separator: bytes = b"", when: AppendWhen = ANY) -> Appended:
         append = cast("Callable[..., Awaitable[Appended]]", self._origins.append_with_origin)
-        origin = Origin.first(self._by, len(data), data).to_text()
-        appended = await self._call(append, key, data, separator, when, origin)
+        appended = await self._call(append, key, data, separator, when, self._first(data))
         found = Origin.parse(appended.origin)
         self.appended_to = found.id if found else None
         return appended
@@ -160,9 +160,9 @@ class VersionedStore(Flowing, Backend):
             with suppress(AgentMemoryFileNotFoundError):
                 live = await (self._before(key, when) if isinstance(when, Version) else self._live(key))
         new = live.origin.next(self._by, size, None) if live else Origin.first(self._by, size, None)
-        text = self._copied.get(key, new).to_text()
+        origin = self._copied.get(key, new).to_text
         begin = cast("Callable[..., Awaitable[Parts]]", self._origins.write_in_parts_with_origin)
-        parts = await self._call(begin, key, size, live.snapshot.version if live else ABSENT, text)
+        parts = await self._call(begin, key, size, live.snapshot.version if live else ABSENT, origin)
         return _VersionedParts(parts, self, key, live, new)
 
     async def move_file(self, source: Key, target: Key) -> int | None:
@@ -233,16 +233,20 @@ class VersionedStore(Flowing, Backend):
             raise ConflictError("the file is gone", path=key.path) from error
 
     async def _create(self, key: Key, data: bytes) -> Version:
-        origin = self._copied.get(key) or Origin.first(self._by, len(data), data)
-        return await self._written(key, data, ABSENT, origin.to_text())
+        copied = self._copied.get(key)
+        return await self._written(key, data, ABSENT, copied.to_text if copied else self._first(data))
+
+    def _first(self, data: bytes) -> NewOrigin:
+        """The origin of a file that is created: a new one each time, because each request may create another file."""
+        return lambda: Origin.first(self._by, len(data), data).to_text()
 
     async def _replace(self, key: Key, data: bytes, before: Live) -> Version:
         new = before.origin.next(self._by, len(data), data)
         return await self.ending(
-            key, before, new, lambda: self._written(key, data, before.snapshot.version, new.to_text())
+            key, before, new, lambda: self._written(key, data, before.snapshot.version, new.to_text)
         )
 
-    async def _written(self, key: Key, data: bytes, when: WriteWhen, origin: str) -> Version:
+    async def _written(self, key: Key, data: bytes, when: WriteWhen, origin: NewOrigin) -> Version:
         write = cast("Callable[..., Awaitable[Version]]", self._origins.write_with_origin)
         with self.links.moving(key):
             return await self._call(write, key, data, when, origin)

@@ -89,12 +89,8 @@ def race(number: int, barrier: Any, root: Root, rounds: int) -> Raced:
     return raced
 
 
-def check_chains(memory: AgentMemory, results: list[Raced], *, answers_are_lost: bool = False) -> None:
-    """Check that all texts are in some version, that every state but the first has a predecessor, and the makers.
-
-    A create whose answer is lost is sent again. If the file was deleted in between, its first state ends twice, and
-    its version tells one of the two operations.
-    """
+def check_chains(memory: AgentMemory, results: list[Raced]) -> None:
+    """Check that all texts are in some version, that every state but the first has a predecessor, and the makers."""
     of_paths = {path: {each.id: each for each in memory.versions(path)} for path in PATHS}
     texts = {
         each.id: memory.read(path) if each.ended_by is None else memory.read_version(path, each.id)
@@ -109,7 +105,7 @@ def check_chains(memory: AgentMemory, results: list[Raced], *, answers_are_lost:
             assert state.previous is None or state.previous in texts
             if before := versions.get(state.previous or ""):
                 assert before.number == state.number - 1
-                assert before.ended_by == state.made_by or (answers_are_lost and before.number == 0)
+                assert before.ended_by == state.made_by
             assert state.made_by
             if state.made_by.operation in ("write", "edit"):
                 assert any(f"p{line}".startswith(f"{state.made_by.actor}:") for line in texts[state.id].splitlines())
@@ -144,4 +140,4 @@ def test_racing_processes_lose_no_state_on_a_network_that_fails(
     with Proxy(ministack.endpoint) as proxy:
         proxy.choose = at_random(SHARE, 1, FAULTS)
         results = in_processes(processes, race, Root(root.url, ministack.through(proxy)), rounds)
-        check_chains(memory, results, answers_are_lost=True)
+        check_chains(memory, results)

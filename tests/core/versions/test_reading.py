@@ -192,7 +192,7 @@ def test_a_state_that_a_repeated_request_brings_back_is_listed_with_both_content
     memory.delete("a")
 
     async def create_again() -> None:
-        await memory._run.call(backend.write_with_origin, key, b"one\n", ABSENT, text)
+        await memory._run.call(backend.write_with_origin, key, b"one\n", ABSENT, lambda: text)
 
     step(create_again())
     memory.append("a", "2\n")
