@@ -29,6 +29,7 @@ errors can be pickled.
 
 from __future__ import annotations
 
+import errno
 from typing import ClassVar, Final, Literal, TypeAlias
 
 DISTRIBUTION: Final = "agent-memory-files"
@@ -51,11 +52,14 @@ class AgentMemoryError(Exception):
     """
 
     kind: ClassVar[str] = "error"
+    _errno: ClassVar[int | None] = None
     agent: str | None = None
     operation: str | None = None
 
     def __init__(self, message: str = "", *args: object, path: str | None = None) -> None:
         super().__init__(message, *args)
+        if isinstance(self, OSError):  # which takes two arguments for a number and a text
+            self.errno = self._errno
         self.path = path
         self._is_about_path = path is not None
 
@@ -134,6 +138,7 @@ class AgentMemoryFileNotFoundError(AgentMemoryError, FileNotFoundError):
     """No file has this name."""
 
     kind = "file_not_found"
+    _errno = errno.ENOENT
 
 
 TakenBy: TypeAlias = Literal["file", "directory", "file_above", "other_case"]
@@ -148,6 +153,7 @@ class FileAlreadyExistsError(AgentMemoryError, FileExistsError):
     """
 
     kind = "file_exists"
+    _errno = errno.EEXIST
 
     def __init__(self, message: str = "", taken_by: TakenBy = "file", *, path: str | None = None) -> None:
         super().__init__(message, taken_by, path=path)
@@ -170,6 +176,7 @@ class OperationDenied(AgentMemoryError, PermissionError):
     """A guard (a plugin, or a read-only view) refused the operation; nothing was read or written."""
 
     kind = "operation_denied"
+    _errno = errno.EACCES
 
 
 class UnsupportedOperationError(AgentMemoryError):

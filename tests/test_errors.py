@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import copy
+import errno
 import pickle
 import re
 
@@ -197,3 +198,16 @@ def test_the_files_of_a_partial_operation_are_named_in_the_subtree_alone() -> No
     error.set_place("rename", None, "d", "d")
     error.set_place("read", "other", "x", "")
     assert (error.done, error.left, error.path, error.operation) == (("a.md",), ("b.md",), "", "rename")
+
+
+@pytest.mark.parametrize(
+    ("error", "number"),
+    [
+        (AgentMemoryFileNotFoundError("no such file", path="a"), errno.ENOENT),
+        (FileAlreadyExistsError("the name is a directory", "directory", path="a"), errno.EEXIST),
+        (OperationDenied("no", path="a"), errno.EACCES),
+        (WriteError("the storage failed", path="a"), None),
+    ],
+)
+def test_an_os_error_has_the_number_of_its_class(error: OSError, number: int | None) -> None:
+    assert (error.errno, copy.copy(error).errno, pickle.loads(pickle.dumps(error)).errno) == (number, number, number)
