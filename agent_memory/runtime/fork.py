@@ -33,4 +33,5 @@ def _begin_in_child() -> None:
         call()
 
 
-os.register_at_fork(after_in_child=_begin_in_child)
+if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
+    os.register_at_fork(after_in_child=_begin_in_child)
