@@ -50,6 +50,7 @@ from agent_memory.backend._helpers import (
 from agent_memory.backend._markers import Markers
 from agent_memory.backend._optional import (
     ORIGIN_BYTES,
+    ActsAsAnotherProcess,
     Appends,
     ChecksCapabilities,
     Erases,
@@ -90,6 +91,7 @@ __all__ = [
     "ORIGIN_BYTES",
     "PRESENT",
     "PROJECT",
+    "ActsAsAnotherProcess",
     "AnyBackend",
     "AppendWhen",
     "Appended",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Final, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, runtime_checkable
 
 from agent_memory.backend._types import (
     ANY,
@@ -17,6 +17,9 @@ from agent_memory.backend._types import (
     WriteWhen,
 )
 from agent_memory.key import Key
+
+if TYPE_CHECKING:
+    from agent_memory.backend import AnyBackend
 
 
 @runtime_checkable
@@ -181,6 +184,21 @@ class Erases(Protocol):
 
         Raises:
             UnsupportedOperationError, WriteError: as `erase`.
+        """
+        ...
+
+
+@runtime_checkable
+class ActsAsAnotherProcess(Protocol):
+    """An optional verb, for a backend that lets the changes of one file wait for each other inside the process.
+
+    Such changes never meet on the storage, so tests that race writers need another backend for each of them.
+    """
+
+    def as_another_process(self) -> AnyBackend:
+        """Return a backend on the same storage that does not wait for this one's changes, as that of another process.
+
+        It uses the connections of this backend, which stays open; do not close it.
         """
         ...
 

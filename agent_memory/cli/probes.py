@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Literal, TypeVar
 
-from agent_memory.backend import ABSENT, ANY, AnyBackend, ReadWhen, Version, WriteWhen
+from agent_memory.backend import ABSENT, ANY, ActsAsAnotherProcess, AnyBackend, ReadWhen, Version, WriteWhen
 from agent_memory.cli.inspection import pages
 from agent_memory.core import tree_flows
 from agent_memory.core.blocking import BlockingStore
@@ -45,10 +45,17 @@ class Sight:
 class ScratchTree:
     """A random prefix in the store's own area, which no agent can address."""
 
-    def __init__(self, backend: AnyBackend) -> None:
+    def __init__(self, backend: AnyBackend, top: Key | None = None) -> None:
         self._backend = backend
         self._store = BlockingStore(backend)
-        self.top = Key.internal(f"doctor/{secrets.token_hex(8)}")
+        self.top = top or Key.internal(f"doctor/{secrets.token_hex(8)}")
+
+    def racers(self) -> list[ScratchTree]:
+        """The same prefix, for each of several racing writers as another process would see it."""
+        backend = self._backend
+        if not isinstance(backend, ActsAsAnotherProcess):
+            return [self] * _RACERS
+        return [ScratchTree(backend.as_another_process(), self.top) for _ in range(_RACERS)]
 
     def write(self, name: str, data: bytes, when: WriteWhen = ANY) -> Version:
         return self._store.write(self.top.join(name), data, when)
@@ -137,11 +144,12 @@ def atomic_write(scratch: ScratchTree, rounds: int) -> Sight:
 
 def atomic_create(scratch: ScratchTree, rounds: int) -> Sight:
     """Exactly one of several racing creators wins, and the file has its content."""
+    racers = scratch.racers()
     for number in range(rounds):
         name = f"created-{number}.md"
 
         def create(racer: int, name: str = name) -> None:
-            scratch.write(name, _text(racer), when=ABSENT)
+            racers[racer].write(name, _text(racer), when=ABSENT)
 
         winners = _race(create)
         if len(winners) != 1:
@@ -153,6 +161,7 @@ def atomic_create(scratch: ScratchTree, rounds: int) -> Sight:
 
 def compare_and_swap(scratch: ScratchTree, rounds: int) -> Sight:
     """A stale version is refused, and exactly one of several racing writers with the same version wins."""
+    racers = scratch.racers()
     stale = scratch.write("swapped.md", b"one")
     version = scratch.write("swapped.md", b"two", when=stale)
     if not _refused(lambda: scratch.write("swapped.md", b"three", when=stale)):
@@ -160,7 +169,7 @@ def compare_and_swap(scratch: ScratchTree, rounds: int) -> Sight:
     for _ in range(rounds):
 
         def swap(racer: int, version: Version = version) -> None:
-            scratch.write("swapped.md", _text(racer), when=version)
+            racers[racer].write("swapped.md", _text(racer), when=version)
 
         winners = _race(swap)
         if len(winners) != 1 or scratch.read("swapped.md") != _text(winners[0]):

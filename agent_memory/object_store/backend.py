@@ -87,6 +87,12 @@ class ObjectStoreBackend(Backend):
         """What the server keeps; before its trial (`check_capabilities`), what the engine can request."""
         return self._preconditions.capabilities
 
+    def as_another_process(self) -> ObjectStoreBackend:
+        """See `agent_memory.backend.ActsAsAnotherProcess`; a single writer has no others."""
+        if self._preconditions.allow_single_writer:
+            return self
+        return ObjectStoreBackend(self._store, self._bucket.prefix, writer=Writer(), jitter=self._bucket.jitter)
+
     async def check_capabilities(self, key: Key) -> Capabilities:
         """See `agent_memory.backend.ChecksCapabilities`."""
         with self._bucket.operation(key, WriteError) as attempts:

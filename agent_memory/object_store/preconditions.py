@@ -50,7 +50,7 @@ class Preconditions(Uncopied):
         self._bucket = bucket
         self._trial = trial
         self._locks = locks
-        self._allow_single_writer = allow_single_writer
+        self.allow_single_writer = allow_single_writer
 
     @property
     def capabilities(self) -> Capabilities:
@@ -72,7 +72,7 @@ class Preconditions(Uncopied):
             async with self._locks.lock(self, attempts.deadline.at):
                 found = await self._trial.of_writes(name, attempts)
             kept = found.create is found.swap is Condition.KEPT
-            if self._allow_single_writer and not kept and not self._has_single_writer:
+            if self.allow_single_writer and not kept and not self._has_single_writer:
                 self._bucket.store = SingleWriterStore(self._bucket.store)
         if of_deletes:
             return await self._trial.of_deletes(name, attempts)
@@ -109,5 +109,5 @@ class Preconditions(Uncopied):
     def _refuse_unkept(self, key: Key, conditions: Conditions, needed: tuple[str, ...]) -> None:
         for name in needed:
             condition: Condition = getattr(conditions, name)
-            if condition is not Condition.KEPT and not self._allow_single_writer:
+            if condition is not Condition.KEPT and not self.allow_single_writer:
                 raise UnsupportedOperationError(f"{condition.value} ({_REQUESTS[name]}); {ADVICE}", path=key.path)

@@ -18,7 +18,7 @@ from agent_memory.errors import (
     ConflictError,
     FileAlreadyExistsError,
 )
-from agent_memory.testing._store import ContractStore
+from agent_memory.testing._store import ContractStore, as_another_process
 from agent_memory.testing._threads import race, the_winner, winners
 from agent_memory.testing._watching import WatchingContract
 
@@ -32,8 +32,9 @@ class RaceContract(WatchingContract):
 
     @pytest.fixture
     def racers(self, store: ContractStore, other: ContractStore) -> Sequence[ContractStore]:
-        """The store for each of `workers` threads; half of them use another handle, if there is one."""
-        return [(store, other)[number % 2] for number in range(self.workers)]
+        """The store for each of `workers` threads, each as another process; half of them use another handle."""
+        both = (store.backend, other.backend)
+        return [ContractStore(as_another_process(both[number % 2])) for number in range(self.workers)]
 
     def test_of_racing_creators_exactly_one_wins(
         self, creating: ContractStore, racers: Sequence[ContractStore]

@@ -76,6 +76,7 @@ class Proxy:
             has, on a connection that is kept: at once, or some seconds later.
         instead: returns the answer to a request that is not forwarded, or None to forward it.
         ignores: names of headers and query parameters, in lower case, that the server ignores.
+        is_atomic: whether the precondition of a PUT holds when it takes effect; else it is checked some time before.
         treatments: of the preconditions by kind, as `agent_memory.object_store`'s ``Conditions`` call them; the others
             are kept.
     """
@@ -93,6 +94,7 @@ class Proxy:
         self.chunked_heads: float | None = None
         self.instead: Callable[[web.Request], web.StreamResponse | None] | None = None
         self.ignores: set[str] = set()
+        self.is_atomic = True
         self.treatments: dict[str, Treatment] = {}
         self._upstream = upstream
         self._loop = asyncio.new_event_loop()
@@ -154,7 +156,7 @@ class Proxy:
         body = await request.read()
         self.sent += len(body)
         fault = self.choose(operation)
-        if code := self._refused(request, fault):
+        if code := self._refused(request, fault) or await self._refused_before(request):
             return _error(*code)
         if fault in ("reset", "no http", "hangs"):
             return await self._not_forwarded(request, fault)
@@ -217,11 +219,23 @@ class Proxy:
     def _treatment(self, request: web.Request) -> Treatment:
         return self.treatments.get(_kind(request), "kept") if _is_conditional(request) else "kept"
 
+    def _is_checked_before(self, request: web.Request) -> bool:
+        return not self.is_atomic and request.method == "PUT" and _is_conditional(request)
+
+    async def _refused_before(self, request: web.Request) -> tuple[int, str] | None:
+        """The status and code if a precondition does not hold now; others may change the object until this returns."""
+        if not self._is_checked_before(request):
+            return None
+        async with self._session.head(URL(self._upstream + request.raw_path, encoded=True)) as reply:
+            found = reply.headers.get("ETag") if reply.status == 200 else None
+        await asyncio.sleep(0.02)
+        return None if found == request.headers.get("If-Match") else (412, "PreconditionFailed")
+
     def _headers(self, request: web.Request) -> dict[str, str]:
         """The headers that are passed on."""
         headers = {name: value for name, value in request.headers.items() if name.lower() not in _HOP}
         treatment = self._treatment(request)
-        if treatment == "ignored":
+        if treatment == "ignored" or self._is_checked_before(request):
             return {name: value for name, value in headers.items() if name.lower() not in _CONDITIONS}
         if treatment == "unquoted":
             return {name: f'"{each}"' if name.lower() in _ETAGS else each for name, each in headers.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator
 
@@ -104,6 +105,19 @@ def test_doctor_names_the_reason_why_a_server_is_unsafe(unsafe: tuple[S3Server, 
     assert reason in " ".join(result.output.split())
     # With rclone a reader sometimes also sees a half-replaced file.
     assert re.search("this store is for a single writer|Not kept: atomic_write", result.output)
+
+
+@by_s3fs_or_both
+def test_doctor_finds_a_server_whose_preconditions_are_not_atomic(ministack: S3Server, engine: str) -> None:
+    server = ministack.by(engine)
+    with Proxy(ministack.endpoint) as proxy:
+        proxy.is_atomic = False
+        options = [part for name, value in server.through(proxy).items() for part in ("-o", f"{name}={value}")]
+        result = CliRunner().invoke(app, ["--url", server.new_url(), *options, "--json", "doctor", "--rounds", "2"])
+    document = json.loads(result.output)
+    seen = {each["promise"]: (each["stated"], each["seen"]) for each in document["capabilities"]}
+    assert seen["atomic_create"] == seen["compare_and_swap"] == (True, "no")
+    assert not document["healthy"]
 
 
 @pytest.mark.long
