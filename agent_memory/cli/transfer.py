@@ -181,6 +181,8 @@ def copy(
         moved = _copied(here.service, there.service, overwrite, settings.chosen_agent)
         if settings.chosen_agent is None:
             moved.left += _no_agents(here)
+            if not (moved.left or here.service.agent_ids()):
+                raise click.ClickException(f"no agent has files in {source!r}; 'import' copies a tree without agents")
     moved.left += _unnameable(settings)
     _finish(settings, "copied", moved)
 

@@ -257,6 +257,15 @@ def test_copy_copies_all_agents_and_skips_equal_files(run: Run, source: Path) ->
     assert documented(run("copy", ".agent-memory", "memory://copied", "--json"))["equal"] == len(TREE) + 1
 
 
+def test_copy_of_a_tree_without_agents_is_an_error_that_names_the_command(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project/notes.md").write_text("x")
+    result = run("copy", "project", "other")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "no agent has files in 'project'; 'import' copies a tree without agents" in result.stderr
+    assert not (tmp_path / "other/agent_memory").exists()
+
+
 def test_copy_overwrites_only_with_its_option(run: Run) -> None:
     run("--url", "one", "write", "a.md", "one")
     run("--url", "two", "write", "a.md", "two")
