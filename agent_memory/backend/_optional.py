@@ -198,7 +198,7 @@ class ActsAsAnotherProcess(Protocol):
     def as_another_process(self) -> AnyBackend:
         """Return a backend on the same storage that does not wait for this one's changes, as that of another process.
 
-        It uses the connections of this backend, which stays open; do not close it.
+        Do not close the returned backend: it uses the connections of this one.
         """
         ...
 
@@ -207,10 +207,11 @@ ORIGIN_BYTES: Final = 800
 """The maximum bytes of an origin."""
 
 NewOrigin: TypeAlias = Callable[[], str]
-"""Makes the origin of a state.
+"""Makes the text of an origin.
 
-A backend calls it when it makes the state, and again for each repeated request that may create the file: if another
-writer deleted the file in between, the repeated request makes another state, which then has another origin.
+A backend calls it for each request that carries the origin, also for a repeated one: if another writer deleted the file
+in between, a repeated create makes another state, which then has another origin. For a file that is written in parts it
+is called once. A caller that names the origin elsewhere gives the same text each time.
 """
 
 
@@ -240,7 +241,7 @@ class KeepsOrigins(Protocol):
     def append_with_origin(
         self, key: Key, data: bytes, separator: bytes, when: AppendWhen, origin: NewOrigin
     ) -> Appended | Awaitable[Appended]:
-        """Append as `Appends.append`; ``origin`` is called only for a request that may create the file.
+        """Append as `Appends.append`; ``origin`` is not called if the append finds the file.
 
         The result has the origin that the file has now; None if it has none, or if that is unknown.
         """

@@ -16,7 +16,7 @@ from agent_memory.cli.inspection import agents_of
 from agent_memory.cli.leaving_out import Sieve, ignored_by_git, note_exported
 from agent_memory.cli.moving import Left, Target, TransferResult, failure, line_of, move_all
 from agent_memory.cli.output import Exit, counted, note, printable, show_json
-from agent_memory.cli.presence import require_store
+from agent_memory.cli.presence import local_root, require_store
 from agent_memory.cli.settings import (
     Access,
     Command,
@@ -181,8 +181,9 @@ def copy(
         moved = _copied(here.service, there.service, overwrite, settings.chosen_agent)
         if settings.chosen_agent is None:
             moved.left += _no_agents(here)
-            if not (moved.left or here.service.agent_ids()):
-                raise click.ClickException(f"no agent has files in {source!r}; 'import' copies a tree without agents")
+            if moved == TransferResult() and not settings.skipped.count:
+                hint = "; 'import' copies a tree without agents" if local_root(source) else ""
+                raise click.ClickException(f"no agent has files in {source!r}{hint}")
     moved.left += _unnameable(settings)
     _finish(settings, "copied", moved)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from agent_memory.backend import (
     ABSENT,
@@ -87,11 +87,15 @@ class ObjectStoreBackend(Backend):
         """What the server keeps; before its trial (`check_capabilities`), what the engine can request."""
         return self._preconditions.capabilities
 
-    def as_another_process(self) -> ObjectStoreBackend:
+    def as_another_process(self) -> Self:
         """See `agent_memory.backend.ActsAsAnotherProcess`; a single writer has no others."""
         if self._preconditions.allow_single_writer:
             return self
-        return ObjectStoreBackend(self._store, self._bucket.prefix, writer=Writer(), jitter=self._bucket.jitter)
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)  # the same connections, and one trial of the server
+        other._writer, other._recent_writes = Writer(), RecentWrites()
+        other._directories = Directories(self._bucket, other._writer.locks)
+        return other
 
     async def check_capabilities(self, key: Key) -> Capabilities:
         """See `agent_memory.backend.ChecksCapabilities`."""

@@ -47,7 +47,7 @@ class Write:
 
     Attributes:
         known: the object's state after this process's last write, if it is remembered.
-        origin: makes the origin of the new state, for each request that may create the object; None if it has none.
+        origin: makes the origin of the new state, for each request; None if it has none.
         keeps_origin: whether the new state has the origin of the state that it replaces, if there is one.
     """
 

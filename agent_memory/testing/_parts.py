@@ -18,7 +18,7 @@ from agent_memory.errors import (
     FileAlreadyExistsError,
     UnsupportedOperationError,
 )
-from agent_memory.testing._store import ContractBase, ContractStore, key
+from agent_memory.testing._store import ContractBase, ContractStore, as_another_process, key
 from agent_memory.testing._threads import race, watch, winners
 
 _LEAST_PARTS = 3
@@ -180,9 +180,13 @@ class PartsRaceContract(_PartsBase):
     """Races of writers in parts with each other and with readers."""
 
     def test_of_racing_creators_in_parts_exactly_one_wins(self, in_parts: _Writing) -> None:
+        backends = [as_another_process(in_parts.store.backend) for _ in range(self.workers)]
+        racers = [_Writing(ContractStore(backend)) for backend in backends]
         for turn in range(max(1, self.rounds // 10)):
             contents = [b"%d" % number * 3 for number in range(self.workers)]
-            outcomes = race([partial(in_parts.write, f"{turn}/a", data, ABSENT) for data in contents])
+            outcomes = race(
+                partial(racer.write, f"{turn}/a", data, ABSENT) for racer, data in zip(racers, contents, strict=True)
+            )
             won = winners(outcomes, FileAlreadyExistsError)
             assert len(won) == 1
             assert in_parts.store.holds(f"{turn}/a") == contents[won[0]]

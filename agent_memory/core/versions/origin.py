@@ -78,12 +78,15 @@ class Origin:
     @staticmethod
     def first(by: MadeBy | None, size: int, data: bytes | None) -> Origin:
         """Return the origin of a file that is created, or of a state without one."""
-        milliseconds = 10**13 - 1 - int(time.time() * 1000)
-        return _made(f"{milliseconds:013d}{secrets.token_hex(4)}", 0, None, by, size, data)
+        return _made(_new_history(), 0, None, by, size, data)
 
     def next(self, by: MadeBy | None, size: int, data: bytes | None) -> Origin:
         """Return the origin of the state that replaces this one."""
         return _made(self.history, self.number + 1, self.id, by, size, data)
+
+    def of_another_file(self) -> Origin:
+        """Return the origin of another file that is created with the same content."""
+        return replace(self, id=secrets.token_hex(8), history=_new_history())
 
     def copied(self) -> Origin:
         """Return the origin of the same state under another name: while both names exist, each may be changed."""
@@ -117,6 +120,11 @@ class Origin:
             )  # fmt: skip
         except (ValueError, TypeError, RecursionError):
             return None
+
+
+def _new_history() -> str:
+    milliseconds = 10**13 - 1 - int(time.time() * 1000)
+    return f"{milliseconds:013d}{secrets.token_hex(4)}"
 
 
 def _made(history: str, number: int, previous: str | None, by: MadeBy | None, size: int, data: bytes | None) -> Origin:

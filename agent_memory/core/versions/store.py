@@ -237,8 +237,9 @@ class VersionedStore(Flowing, Backend):
         return await self._written(key, data, ABSENT, copied.to_text if copied else self._first(data))
 
     def _first(self, data: bytes) -> NewOrigin:
-        """The origin of a file that is created: a new one each time, because each request may create another file."""
-        return lambda: Origin.first(self._by, len(data), data).to_text()
+        """The origin of a file that is created: another one each time, because each request may create another file."""
+        first = Origin.first(self._by, len(data), data)
+        return lambda: first.of_another_file().to_text()
 
     async def _replace(self, key: Key, data: bytes, before: Live) -> Version:
         new = before.origin.next(self._by, len(data), data)
