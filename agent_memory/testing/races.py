@@ -32,7 +32,7 @@ class RaceContract(WatchingContract):
 
     @pytest.fixture
     def racers(self, store: ContractStore, other: ContractStore) -> Sequence[ContractStore]:
-        """The store for each of `workers` threads, half of them by another handle; each as another process if it can."""
+        """The store for each of `workers` threads, half by another handle; each as another process if it can."""
         both = (store.backend, other.backend)
         return [ContractStore(as_another_process(both[number % 2])) for number in range(self.workers)]
 
