@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -35,3 +37,12 @@ def test_the_glossary_has_every_public_class(module: str) -> None:
         and (name in exported if exported is not None else value.__module__ == module)
     }
     assert classes - names == set()
+
+
+def test_no_two_classes_have_one_name() -> None:
+    root = PAGE.parents[1]
+    files = [file for top in ("agent_memory", "backends") for file in (root / top).rglob("*.py")]
+    names = [
+        node.name for file in files for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.ClassDef)
+    ]
+    assert [name for name, count in Counter(names).items() if count > 1] == []

@@ -54,7 +54,7 @@ OF_ONE_CALL = set(
     backend._try_later.trying_later core.idempotency._Claim core.tree.Call core.hooks.Report core.part_flows.Blocks
     core.versions.history.Histories core.versions.store.VersionedStore core.versions.flowing.VersionedRun
     core.versions.store._VersionedParts core.versions.flowing.Flowing
-    core.versions.redacting._Search core.versions.undo_plan.Plan core.versions.undo_plan._Names
+    core.versions.redacting._ContentSearch core.versions.undo_plan.Plan core.versions.undo_plan._Names
     core.versions.undo_file.FileUndo core.versions.timeline.Timelines core.versions.links.Links
     tools._version_tools.VersionTools
     key.patterns._Example

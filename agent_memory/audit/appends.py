@@ -13,10 +13,10 @@ from agent_memory.audit.log import LogLocation, log_at
 from agent_memory.audit.record import facts_of, head
 from agent_memory.audit.salts import Salts
 from agent_memory.core.versions.origin import MadeBy
-from agent_memory.core.versions.undo import Appends, RecordedAppend
+from agent_memory.core.versions.undo import RecordedAppend, RecordedAppends
 
 
-def recorded_appends(log: str | os.PathLike[str] | LogLocation, agent: str | None) -> Appends:
+def recorded_appends(log: str | os.PathLike[str] | LogLocation, agent: str | None) -> RecordedAppends:
     """Return the appends to the files of one agent, from records that are as they were written.
 
     Without the salt of the agent, which forgetting destroys, there are none, because nothing proves their bytes.
@@ -30,7 +30,7 @@ def recorded_appends(log: str | os.PathLike[str] | LogLocation, agent: str | Non
                 if record.get("agent") == agent and (append := _append(record, digest_of)):
                     version = record.get("version")
                     (of_version[version] if version else unversioned[record["path"]]).append(append)
-        return Appends(of_version, unversioned)
+        return RecordedAppends(of_version, unversioned)
     finally:
         if location is not log:
             location.store.close()

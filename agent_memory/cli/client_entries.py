@@ -34,7 +34,7 @@ class Place(NamedTuple):
     name: str
 
 
-class Change(NamedTuple):
+class EntryChange(NamedTuple):
     """The new text of a file, whether an old entry of ours was replaced in it, and the fields that were kept of it."""
 
     text: str
@@ -42,7 +42,7 @@ class Change(NamedTuple):
     kept: tuple[str, ...] = ()
 
 
-def with_json_entry(text: str, place: Place, entry: Mapping[str, Any], is_ours: IsOurs) -> Change:
+def with_json_entry(text: str, place: Place, entry: Mapping[str, Any], is_ours: IsOurs) -> EntryChange:
     """The text of a JSON file with the entry; fields of an old entry that ``entry`` does not have are kept.
 
     Raises:
@@ -50,7 +50,7 @@ def with_json_entry(text: str, place: Place, entry: Mapping[str, Any], is_ours: 
         FileAlreadyExistsError: another program's entry has this name.
     """
     if not text.strip():
-        return Change(json.dumps({place.servers: {place.name: entry}}, indent=2, ensure_ascii=False) + "\n", False)
+        return EntryChange(json.dumps({place.servers: {place.name: entry}}, indent=2, ensure_ascii=False) + "\n", False)
     before = _parsed_json(text)
     wanted = _merged(before, place, entry, is_ours)
     root = _after_blank(text, 0)
@@ -65,7 +65,7 @@ def with_json_entry(text: str, place: Place, entry: Mapping[str, Any], is_ours: 
     return _change(_checked(changed, _parsed_json, wanted), before, place, entry)
 
 
-def with_toml_entry(text: str, place: Place, entry: Mapping[str, Any], is_ours: IsOurs) -> Change:
+def with_toml_entry(text: str, place: Place, entry: Mapping[str, Any], is_ours: IsOurs) -> EntryChange:
     """The text of a TOML file with the entry; otherwise as `with_json_entry`."""
     before = _parsed_toml(text)
     wanted = _merged(before, place, entry, is_ours)
@@ -80,9 +80,9 @@ def with_toml_entry(text: str, place: Place, entry: Mapping[str, Any], is_ours: 
     return _change(_checked(changed, _parsed_toml, wanted), before, place, entry)
 
 
-def _change(text: str, before: Mapping[str, Any], place: Place, entry: Mapping[str, Any]) -> Change:
+def _change(text: str, before: Mapping[str, Any], place: Place, entry: Mapping[str, Any]) -> EntryChange:
     old = before.get(place.servers, {}).get(place.name)
-    return Change(text, old is not None, tuple(key for key in old or () if key not in entry))
+    return EntryChange(text, old is not None, tuple(key for key in old or () if key not in entry))
 
 
 def _merged(before: Any, place: Place, entry: Mapping[str, Any], is_ours: IsOurs) -> dict[str, Any]:

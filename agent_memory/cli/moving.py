@@ -22,7 +22,7 @@ _LARGE = 5 << 20
 
 
 @dataclass(frozen=True)
-class Left:
+class Untransferred:
     """A file that was not transferred, and the error."""
 
     path: str
@@ -53,7 +53,7 @@ class TransferResult:
 
     written: int = 0
     equal: int = 0
-    left: list[Left] = field(default_factory=list)
+    left: list[Untransferred] = field(default_factory=list)
     untried: int = 0
     left_out: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -78,7 +78,7 @@ def move_all(title: str, items: Sequence[T], move: Callable[[T], bool], name: Ca
     moved = TransferResult()
     failed = threading.Semaphore(_MOST_FAILURES)
 
-    def attempt(item: T) -> bool | Left | None:
+    def attempt(item: T) -> bool | Untransferred | None:
         if not _any_left(failed):
             return None
         try:
@@ -88,7 +88,7 @@ def move_all(title: str, items: Sequence[T], move: Callable[[T], bool], name: Ca
         except (AgentMemoryError, OSError) as error:
             if code_of(error) is Exit.FAILED:
                 failed.acquire(blocking=False)
-            return Left(name(item), error)
+            return Untransferred(name(item), error)
 
     with ThreadPoolExecutor(_AT_ONCE, "agent-memory-move") as pool, progress(title, len(items)) as advance:
         try:
@@ -108,10 +108,10 @@ def _any_left(semaphore: threading.Semaphore) -> bool:
     return False
 
 
-def _account(moved: TransferResult, result: bool | Left | None) -> None:
+def _account(moved: TransferResult, result: bool | Untransferred | None) -> None:
     if result is None:
         moved.untried += 1
-    elif isinstance(result, Left):
+    elif isinstance(result, Untransferred):
         moved.left.append(result)
     else:
         moved.written += result
@@ -157,12 +157,12 @@ class Target:
         return self._memory.scan(path, same)
 
 
-def failure(path: str, reason: str) -> Left:
-    """A `Left` for a file of the host that could not be examined."""
-    return Left(path, FileOperationError(reason, path=path))
+def failure(path: str, reason: str) -> Untransferred:
+    """An `Untransferred` for a file of the host that could not be examined."""
+    return Untransferred(path, FileOperationError(reason, path=path))
 
 
-def line_of(left: Left) -> str:
+def line_of(left: Untransferred) -> str:
     """The message to the user about a file that was not transferred; names are escaped."""
     message = message_of(left.error)
     has_path = any(name[1:-1] in message for name in (repr(left.path), ascii(left.path)))

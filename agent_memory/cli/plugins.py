@@ -18,7 +18,7 @@ from agent_memory.registry import GROUP, broken_plugins
 _ALWAYS = "logging"
 
 
-class Row(NamedTuple):
+class PluginRow(NamedTuple):
     """One plugin: its package, whether it is enabled, its hooks, and its load error."""
 
     name: str
@@ -48,42 +48,42 @@ def plugins(settings: Settings) -> None:
         raise click.exceptions.Exit(Exit.FAILED)
 
 
-def _always() -> list[Row]:
+def _always() -> list[PluginRow]:
     from agent_memory.plugins.logging import LoggingPlugin
 
     version = importlib.metadata.version(DISTRIBUTION)
-    return [Row(_ALWAYS, f"{DISTRIBUTION} {version}", True, _hooks(LoggingPlugin))]
+    return [PluginRow(_ALWAYS, f"{DISTRIBUTION} {version}", True, _hooks(LoggingPlugin))]
 
 
-def _configurable(enabled: dict[str, dict[str, Any]]) -> list[Row]:
+def _configurable(enabled: dict[str, dict[str, Any]]) -> list[PluginRow]:
     rows = [_row(each, enabled) for each in installed_plugins()]
     missing = enabled.keys() - {row.name for row in rows}
-    return rows + [Row(name, "-", True, (), "not installed") for name in sorted(missing)]
+    return rows + [PluginRow(name, "-", True, (), "not installed") for name in sorted(missing)]
 
 
-def _row(installed: Installed, enabled: dict[str, dict[str, Any]]) -> Row:
+def _row(installed: Installed, enabled: dict[str, dict[str, Any]]) -> PluginRow:
     name, package, point = installed
     try:
         if name not in enabled:
-            return Row(name, package, False, _hooks(_made_by(point.load())))
+            return PluginRow(name, package, False, _hooks(_made_by(point.load())))
         plugin = made(name, enabled[name])
     except (ValueError, AgentMemoryError) as error:
-        return Row(name, package, name in enabled, (), str(error))
+        return PluginRow(name, package, name in enabled, (), str(error))
     except Exception as error:  # noqa: BLE001 - a broken package may fail in any way
-        return Row(name, package, name in enabled, (), f"{type(error).__name__}: {error}")
+        return PluginRow(name, package, name in enabled, (), f"{type(error).__name__}: {error}")
     try:
-        return Row(name, package, True, _hooks(plugin))
+        return PluginRow(name, package, True, _hooks(plugin))
     finally:
         close([plugin])
 
 
-def _backends() -> list[Row]:
+def _backends() -> list[PluginRow]:
     """Packages that add backends; they are always enabled."""
     broken = broken_plugins()
     rows = []
     for point in sorted(importlib.metadata.entry_points(group=GROUP), key=lambda point: point.name):
         hooks = () if point.name in broken else (f"{PROJECT}_register_backends",)
-        rows.append(Row(point.name, package_of(point), point.name not in broken, hooks, broken.get(point.name)))
+        rows.append(PluginRow(point.name, package_of(point), point.name not in broken, hooks, broken.get(point.name)))
     return rows
 
 
@@ -96,7 +96,7 @@ def _hooks(plugin: object) -> tuple[str, ...]:
     return tuple(name for name in dir(plugin) if hasattr(getattr(plugin, name, None), f"{PROJECT}_impl"))
 
 
-def _show(rows: list[Row]) -> None:
+def _show(rows: list[PluginRow]) -> None:
     from rich import box
     from rich.table import Table
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _LINES_AROUND: Final = 3
 
 
-class Row(NamedTuple):
+class LinePair(NamedTuple):
     """A line of both texts; None where a text has none. The mark is as in a diff: " ", "-", "+" or "|"."""
 
     old: str | None
@@ -23,15 +23,15 @@ class Row(NamedTuple):
     new: str | None
 
 
-def rows(old: str, new: str) -> Iterator[list[Row]]:
+def rows(old: str, new: str) -> Iterator[list[LinePair]]:
     """Yield the groups of lines in which two texts differ, with three equal lines around."""
     before, after = lines_of(old), lines_of(new)
     for group in SequenceMatcher(None, before, after, autojunk=False).get_grouped_opcodes(_LINES_AROUND):
-        found: list[Row] = []
+        found: list[LinePair] = []
         for kind, start, end, new_start, new_end in group:
             for left, right in itertools.zip_longest(before[start:end], after[new_start:new_end]):
                 mark = " " if kind == "equal" else "+" if left is None else "-" if right is None else "|"
-                found.append(Row(left, mark, right))
+                found.append(LinePair(left, mark, right))
         yield found
 
 
@@ -47,7 +47,7 @@ def show_side_by_side(old: str, new: str, titles: tuple[str, str]) -> None:
         draw(_table(groups, titles))
 
 
-def _table(groups: list[list[Row]], titles: tuple[str, str]) -> Table:
+def _table(groups: list[list[LinePair]], titles: tuple[str, str]) -> Table:
     from rich.table import Table
     from rich.text import Text
 

@@ -14,7 +14,7 @@ import click
 from agent_memory.cli.folder import BLOCK, Blocks, Folder, FolderContents, link_refused
 from agent_memory.cli.inspection import agents_of
 from agent_memory.cli.leaving_out import Sieve, ignored_by_git, note_exported
-from agent_memory.cli.moving import Left, Target, TransferResult, failure, line_of, move_all
+from agent_memory.cli.moving import Target, TransferResult, Untransferred, failure, line_of, move_all
 from agent_memory.cli.output import Exit, counted, note, printable, show_json
 from agent_memory.cli.presence import local_root, require_store
 from agent_memory.cli.settings import (
@@ -218,13 +218,13 @@ def _copied(
     return move_all("Copying", files, put, "/".join)
 
 
-def _no_agents(store: OpenStore) -> list[Left]:
+def _no_agents(store: OpenStore) -> list[Untransferred]:
     left = []
     for name in agents_of(store.backend).strays:
         try:
             store.service.agent(name)
         except InvalidAgentIdError as error:
-            left.append(Left(name, error))
+            left.append(Untransferred(name, error))
         else:
             left.append(failure(name, "a file, not the directory of an agent"))
     return left
@@ -251,10 +251,10 @@ def _folder(path: str, *, make: bool) -> Iterator[Folder]:
         yield folder
 
 
-def _not_imported(found: FolderContents) -> list[Left]:
+def _not_imported(found: FolderContents) -> list[Untransferred]:
     return [
-        *(Left(path, link_refused(path)) for path in found.links),
-        *(Left(path, InvalidPathError(RULES["too-deep"], "too-deep", path=path)) for path in found.too_deep),
+        *(Untransferred(path, link_refused(path)) for path in found.links),
+        *(Untransferred(path, InvalidPathError(RULES["too-deep"], "too-deep", path=path)) for path in found.too_deep),
         *(failure(path, "not a regular file") for path in found.special),
         *(failure(path, reason) for path, reason in found.unreadable),
     ]
@@ -270,11 +270,11 @@ def _notes(found: FolderContents, sieve: Sieve) -> list[str]:
     return notes
 
 
-def _unnameable(settings: Settings) -> list[Left]:
+def _unnameable(settings: Settings) -> list[Untransferred]:
     if not (count := settings.skipped.count):
         return []
     text = f"{counted(count, 'name')} in storage left out: not a valid path, or no access; doctor counts them"
-    return [Left("", InvalidPathError(text, "unnameable"))]
+    return [Untransferred("", InvalidPathError(text, "unnameable"))]
 
 
 def _finish(settings: Settings, done: str, moved: TransferResult) -> None:
@@ -314,7 +314,7 @@ def _print(done: str, moved: TransferResult) -> None:
     click.echo(f"{done} {counted(moved.written, 'file')}, {moved.equal:,} were there already{left_out}{untried}")
 
 
-def _verdict(left: Left) -> str:
+def _verdict(left: Untransferred) -> str:
     if isinstance(left.error, FileAlreadyExistsError):
         return "Different"
     return "Failed" if isinstance(left.error, FileOperationError) or left.code is Exit.FAILED else "Refused"

@@ -57,7 +57,7 @@ _RESERVE_SECONDS: Final = 5.0
 """The time of a call that is kept for its receipt: a tenth, at most 5 seconds."""
 
 
-class Call(Protocol):
+class IdempotentCall(Protocol):
     """The facts of a running operation that this module uses; see `agent_memory.core.operation.Call`."""
 
     store: Backend
@@ -73,7 +73,7 @@ class Call(Protocol):
     def agent(self) -> str | None: ...
 
 
-C = TypeVar("C", bound=Call)
+C = TypeVar("C", bound=IdempotentCall)
 
 
 async def apply_once(call: C, flow: Callable[[C], Awaitable[Effect]], given: IdempotencyKey, window: Window) -> Effect:
@@ -99,7 +99,7 @@ async def apply_once(call: C, flow: Callable[[C], Awaitable[Effect]], given: Ide
     return effect
 
 
-def _changed_nothing(call: Call, error: BaseException) -> bool:
+def _changed_nothing(call: IdempotentCall, error: BaseException) -> bool:
     if error is call.raised_by_caller:
         return True
     if isinstance(error, asyncio.CancelledError):
@@ -110,7 +110,7 @@ def _changed_nothing(call: Call, error: BaseException) -> bool:
 class _Claim:
     """The claim of one call on its idempotency key."""
 
-    def __init__(self, call: Call, given: IdempotencyKey, seconds: float) -> None:
+    def __init__(self, call: IdempotentCall, given: IdempotencyKey, seconds: float) -> None:
         self._call = call
         self._given = given
         self._key = receipt_key(call.agent, given)
@@ -199,7 +199,7 @@ class _Claim:
         return self._call.time + self._call.run.now() - self._call.started
 
 
-async def receipt_of_edit(call: Call, given: IdempotencyKey) -> Receipt | None:
+async def receipt_of_edit(call: IdempotentCall, given: IdempotencyKey) -> Receipt | None:
     """Return the receipt of a finished edit with this idempotency key; None if no edit with it has finished.
 
     Raises:
@@ -215,7 +215,7 @@ async def receipt_of_edit(call: Call, given: IdempotencyKey) -> Receipt | None:
     return found if found.done else None
 
 
-async def forget_receipts(call: Call) -> None:
+async def forget_receipts(call: IdempotentCall) -> None:
     """Erase the receipts of calls on a file, or on all files of a directory."""
     store, run, directory = call.store, call.run, receipts_of(call.agent)
     if not call.key.path:
@@ -243,7 +243,7 @@ def _undecided() -> OutcomeUnknownError:
     )
 
 
-async def _sweep(call: Call, window: Window) -> None:
+async def _sweep(call: IdempotentCall, window: Window) -> None:
     """Delete some expired receipts. Where the storage has no conditional delete they stay."""
 
     async def listed() -> list[Key]:

@@ -6,7 +6,7 @@ from agent_memory.backend import ABSENT
 from agent_memory.core.precondition import ANY_STATE, Precondition
 from agent_memory.core.tree import Tree
 from agent_memory.core.versions.attribution import without
-from agent_memory.core.versions.undo import Appends, Left, Selection, Step, Undone, UndoResult
+from agent_memory.core.versions.undo import Left, RecordedAppends, Selection, Step, Undone, UndoResult
 from agent_memory.core.versions.undo_plan import CHANGED_MEANWHILE
 from agent_memory.errors import (
     AgentMemoryError,
@@ -19,7 +19,9 @@ from agent_memory.errors import (
 from agent_memory.runtime.run import Run
 
 
-async def undo(tree: Tree, run: Run, selection: Selection, appends: Appends | None, dry_run: bool) -> UndoResult:
+async def undo(
+    tree: Tree, run: Run, selection: Selection, appends: RecordedAppends | None, dry_run: bool
+) -> UndoResult:
     """Take back what the selected operations did; see `agent_memory.AgentMemory.undo`."""
     plan = await tree.plan_undo(run, selection, appends)
     if plan is None:

@@ -22,7 +22,7 @@ from agent_memory.core.versions.redacting import RedactResult, checked_reason, r
 from agent_memory.core.versions.retention import prune
 from agent_memory.core.versions.settings import Versions
 from agent_memory.core.versions.states import FileVersion, Kept
-from agent_memory.core.versions.undo import Appends, Range, Selection
+from agent_memory.core.versions.undo import Range, RecordedAppends, Selection
 from agent_memory.core.versions.undo_file import UndoContext
 from agent_memory.core.versions.undo_plan import Plan
 from agent_memory.errors import AgentMemoryFileNotFoundError, FileTooLargeError, without_top
@@ -156,7 +156,7 @@ class VersionedTree(Scope):
         path = without_top(found.path, self.top.path)
         return found._replace(path=path, still_in=self._seen_versions(found.still_in))
 
-    async def plan_undo(self, run: Run, selection: Selection, appends: Appends | None) -> Plan | None:
+    async def plan_undo(self, run: Run, selection: Selection, appends: RecordedAppends | None) -> Plan | None:
         """Plan an undo for all files; None if the store never kept versions."""
 
         async def planned(c: Call, histories: Histories | None) -> Plan | None:

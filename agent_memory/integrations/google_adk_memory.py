@@ -31,7 +31,7 @@ _DELETED: Final = ".deleted.jsonl"
 _NO_SESSION: Final = ".no-session.jsonl"  # the file of a session never begins with a dot
 
 
-class _Record(BaseModel):
+class _EventRecord(BaseModel):
     """One line of a file: an event with text, or a memory that was added as such."""
 
     id: str
@@ -95,7 +95,7 @@ class AgentMemoryMemoryService(BaseMemoryService):
     ) -> None:
         """See `BaseMemoryService.add_memory`; a memory without an id gets one, a known id is not added again."""
         records = [
-            _Record(
+            _EventRecord(
                 id=each.id or uuid.uuid4().hex,
                 author=each.author,
                 timestamp=each.timestamp,
@@ -106,7 +106,7 @@ class AgentMemoryMemoryService(BaseMemoryService):
         ]
         await self._add(_directory(app_name, user_id), _NO_SESSION, records)
 
-    async def _add(self, directory: str, file: str, records: Iterable[_Record], *, replace: bool = False) -> None:
+    async def _add(self, directory: str, file: str, records: Iterable[_EventRecord], *, replace: bool = False) -> None:
         deleted = _deleted(await self._memory.read_many_bytes([f"{directory}/{_DELETED}"], missing_ok=True))
         new = {record.id: record.line() for record in records if record.id not in deleted}
         if new:
@@ -148,10 +148,10 @@ def _directory(app_name: str, user_id: str) -> str:
     return f"apps/{encode_segment(app)}/users/{encode_segment(user)}/memory"
 
 
-def _records_of(events: Sequence[Event], metadata: Mapping[str, object] | None = None) -> list[_Record]:
+def _records_of(events: Sequence[Event], metadata: Mapping[str, object] | None = None) -> list[_EventRecord]:
     """The events that a search can find."""
     return [
-        _Record(
+        _EventRecord(
             id=event.id,
             author=event.author,
             timestamp=event.timestamp,
@@ -163,14 +163,14 @@ def _records_of(events: Sequence[Event], metadata: Mapping[str, object] | None =
     ]
 
 
-def _record(line: bytes) -> _Record | None:
+def _record(line: bytes) -> _EventRecord | None:
     try:
-        return _Record.model_validate_json(line)
+        return _EventRecord.model_validate_json(line)
     except ValueError:  # pydantic's ValidationError
         return None
 
 
-def _records(data: bytes) -> list[_Record]:
+def _records(data: bytes) -> list[_EventRecord]:
     return [record for line in data.split(b"\n") if (record := _record(line))]
 
 

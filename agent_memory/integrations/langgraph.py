@@ -81,7 +81,7 @@ class AgentMemoryStore(Uncopied, BaseStore):
         return await _batch(self._async, ops)
 
 
-class _Record(TypedDict):
+class _ItemRecord(TypedDict):
     value: dict[str, Any]
     created_at: datetime
     updated_at: datetime
@@ -139,7 +139,7 @@ def _item(op: GetOp, data: bytes | None) -> Item | None:
     return Item(key=op.key, namespace=tuple(op.namespace), **record)
 
 
-def _parsed(data: bytes) -> _Record | None:
+def _parsed(data: bytes) -> _ItemRecord | None:
     """The record of a file; None if it holds none."""
     record = from_json(data)
     try:
@@ -148,7 +148,7 @@ def _parsed(data: bytes) -> _Record | None:
     except (KeyError, TypeError, ValueError):
         return None
     is_item = isinstance(value, dict) and all(time.tzinfo for time in times)
-    return _Record(value=value, created_at=times[0], updated_at=times[1]) if is_item else None
+    return _ItemRecord(value=value, created_at=times[0], updated_at=times[1]) if is_item else None
 
 
 async def _put(memory: AsyncAgentMemory, path: str, op: PutOp) -> None:
@@ -184,7 +184,7 @@ async def _search(memory: AsyncAgentMemory, op: SearchOp) -> list[SearchItem]:
     return items[op.offset : op.offset + op.limit]
 
 
-def _matching(found: Mapping[str, bytes], wanted: dict[str, Any] | None) -> list[tuple[str, _Record]]:
+def _matching(found: Mapping[str, bytes], wanted: dict[str, Any] | None) -> list[tuple[str, _ItemRecord]]:
     """The records that a filter selects; LangGraph's own store applies it, so that it means the same here."""
     parsed = {path: _parsed(data) for path, data in found.items()}
     if damaged := [path for path, record in parsed.items() if record is None]:

@@ -28,10 +28,10 @@ class Connections:
 
     most: int
     seconds: float
-    receiving: dict[Connection, None] = field(default_factory=dict)
+    receiving: dict[HttpConnection, None] = field(default_factory=dict)
 
 
-class Connection(H11Protocol):
+class HttpConnection(H11Protocol):
     """One client's connection; it is closed when it exceeds a limit."""
 
     def __init__(self, limits: Connections, **options: Any) -> None:

@@ -16,7 +16,7 @@ from mcp.server.transport_security import TransportSecuritySettings
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from agent_memory.mcp_server._connections import Connection, Connections
+from agent_memory.mcp_server._connections import Connections, HttpConnection
 from agent_memory.mcp_server._sessions import Sessions
 
 LOOPBACK: Final = ("127.0.0.1", "::1")
@@ -100,7 +100,7 @@ def _config(app: ASGIApp, limits: HttpLimits) -> uvicorn.Config:
     connections = Connections(limits.connections, limits.request_seconds)
     return uvicorn.Config(
         app,
-        http=partial(Connection, connections),  # type: ignore[arg-type]  # uvicorn only calls it, like a class
+        http=partial(HttpConnection, connections),  # type: ignore[arg-type]  # uvicorn only calls it, like a class
         log_config=None,  # the application configures logging
         access_log=False,
         ws="none",

@@ -48,7 +48,7 @@ from agent_memory.errors import (
     WriteError,
 )
 from agent_memory.key import Key
-from agent_memory_fsspec._directories import Directories
+from agent_memory_fsspec._directories import BlockingDirectories
 from agent_memory_fsspec._names import Names, is_missing
 
 __all__ = ["FsspecBackend", "agent_memory_register_backends"]
@@ -77,7 +77,7 @@ class FsspecBackend(BlockingBackend):
     def __init__(self, filesystem: fsspec.AbstractFileSystem, root: str, *, allow_single_writer: bool = False) -> None:
         self._fs: Any = filesystem
         self._names = Names(filesystem, root)
-        self._directories = Directories(filesystem, self._names)
+        self._directories = BlockingDirectories(filesystem, self._names)
         self._single_writer = allow_single_writer
         # A client with one connection must not be used by two threads at once; asynchronous clients run on one loop.
         alone = allow_single_writer or not getattr(filesystem, "async_impl", False)

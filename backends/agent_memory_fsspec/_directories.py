@@ -1,4 +1,4 @@
-"""`Directories`: keep a directory exactly as long as a file is below it, on filesystems with real directories."""
+"""`BlockingDirectories`: keep a directory as long as a file is below it, on filesystems with real directories."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from agent_memory_fsspec._names import Names, is_missing
 _MOST_KNOWN = 1024
 
 
-class Directories(Uncopied):
+class BlockingDirectories(Uncopied):
     """The directories around a write or a delete; see `agent_memory_fsspec.FsspecBackend` for the arguments."""
 
     def __init__(self, filesystem: Any, names: Names) -> None:

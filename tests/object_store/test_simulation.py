@@ -25,7 +25,7 @@ from agent_memory.object_store.retry import Attempts
 from agent_memory.object_store.states import BeatenError
 from agent_memory.object_store.write_log import WriteLog, WriteRecord
 from agent_memory.testing.simulation import Failure, failures, keyed_failures, run_schedule, versioned_failures
-from agent_memory.testing.simulation._history import File, Step, explained
+from agent_memory.testing.simulation._history import File, HistoryStep, explained
 from tests.support.sizes import long_except
 
 SHORT, LONG, PLANTED = 1_000, 100_000, 1_000
@@ -274,8 +274,8 @@ def test_the_simulation_of_versions_finds_a_planted_defect(planted: Planted, mon
     assert found_by(versioned_failures, planted, monkeypatch)
 
 
-def step(kind: Any, line: str, began: float, ended: float, result: Any = "done", seen: File = ()) -> Step:
-    return Step("w", kind, line, began, ended, result, seen)
+def step(kind: Any, line: str, began: float, ended: float, result: Any = "done", seen: File = ()) -> HistoryStep:
+    return HistoryStep("w", kind, line, began, ended, result, seen)
 
 
 @pytest.mark.parametrize(
@@ -299,6 +299,6 @@ def step(kind: Any, line: str, began: float, ended: float, result: Any = "done",
     ],
 )
 def test_the_check_accepts_only_histories_that_one_order_explains(
-    history: list[Step], end: File, expected: bool
+    history: list[HistoryStep], end: File, expected: bool
 ) -> None:
     assert explained(history, end) is expected

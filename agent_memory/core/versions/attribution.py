@@ -15,7 +15,7 @@ _SEPARATORS: Final = (b"", b"\n", b"\r\n")
 """What may stand before an append: no digest proves a separator, so only the end of a line is believed to be one."""
 
 
-class Appended(NamedTuple):
+class AppendedRange(NamedTuple):
     """The bytes ``[start:end]`` of a file, with the separator before them, and the append that wrote them."""
 
     start: int
@@ -23,7 +23,7 @@ class Appended(NamedTuple):
     by: MadeBy
 
 
-def attributed(data: bytes, start: int, appends: Iterable[RecordedAppend]) -> tuple[list[Appended], bool]:
+def attributed(data: bytes, start: int, appends: Iterable[RecordedAppend]) -> tuple[list[AppendedRange], bool]:
     """Return the appends that wrote the bytes from ``start`` on, and whether they are all of these bytes.
 
     An append is believed only if its recorded digest is that of the bytes that stand where it wrote them.
@@ -32,7 +32,7 @@ def attributed(data: bytes, start: int, appends: Iterable[RecordedAppend]) -> tu
     for each in sorted(appends, key=lambda each: each.by.time, reverse=True):
         by_place[each.end - each.size].append(each)
     places = sorted(by_place)
-    found: list[Appended] = []
+    found: list[AppendedRange] = []
     is_all, at = True, start
     while at < len(data):
         beginnings = (at + len(text) for text in _SEPARATORS if data.startswith(text, at))
@@ -43,7 +43,7 @@ def attributed(data: bytes, start: int, appends: Iterable[RecordedAppend]) -> tu
             later = bisect_right(places, at)
             at = places[later] if later < len(places) else len(data)
         else:
-            found.append(Appended(at, match.end, match.by))
+            found.append(AppendedRange(at, match.end, match.by))
             at = match.end
     return found, is_all
 

@@ -11,7 +11,7 @@ from agent_memory.core.flows import Effect, checked_capabilities, read_if_presen
 from agent_memory.core.sweeping import Sweep
 from agent_memory.core.versions.origin import made_by
 from agent_memory.core.versions.retention import prune_some
-from agent_memory.core.versions.settings import FOLLOW_SECONDS, SETTINGS, Settings, Versions, new_settings
+from agent_memory.core.versions.settings import FOLLOW_SECONDS, SETTINGS, Versions, VersionSettings, new_settings
 from agent_memory.core.versions.store import VersionedStore, require_versions
 from agent_memory.errors import (
     AgentMemoryError,
@@ -27,7 +27,7 @@ from agent_memory.runtime.run import Run
 _KEEPING_NOTHING: Final = frozenset({"append", "create", "copy"})
 
 
-class Call(Protocol):
+class SettingsCall(Protocol):
     """The facts of a running operation that this module uses; see `agent_memory.core.operation.Call`."""
 
     store: Backend
@@ -42,12 +42,12 @@ class Call(Protocol):
     def operation(self) -> Operation: ...
 
 
-C = TypeVar("C", bound=Call)
+C = TypeVar("C", bound=SettingsCall)
 
 
 class _Known(NamedTuple):
     at: float
-    settings: Settings | None
+    settings: VersionSettings | None
 
 
 class Following(Uncopied):
@@ -94,12 +94,12 @@ class Following(Uncopied):
 
         return kept
 
-    async def any(self, call: Call) -> Settings | None:
+    async def any(self, call: SettingsCall) -> VersionSettings | None:
         """Return the settings, also if versions are turned off now; None if they were never on."""
         snapshot = await read_if_present(call.store, call.run, SETTINGS)
-        return Settings.parse(snapshot.data) if snapshot else None
+        return VersionSettings.parse(snapshot.data) if snapshot else None
 
-    async def turn(self, call: Call, limits: Versions | None) -> Settings | None:
+    async def turn(self, call: SettingsCall, limits: Versions | None) -> VersionSettings | None:
         """Turn versions on with the given limits, or off; return the settings.
 
         Raises:
@@ -109,7 +109,7 @@ class Following(Uncopied):
             await _require(call)
         while True:
             snapshot = await read_if_present(call.store, call.run, SETTINGS)
-            settings = Settings.parse(snapshot.data) if snapshot else None
+            settings = VersionSettings.parse(snapshot.data) if snapshot else None
             if settings is None and limits is None:
                 return None
             wanted = replace(settings, limits=limits) if settings else new_settings(limits)
@@ -117,13 +117,13 @@ class Following(Uncopied):
                 self._known = _Known(call.run.now(), wanted)
                 return wanted
 
-    async def _current(self, call: Call) -> Settings | None:
+    async def _current(self, call: SettingsCall) -> VersionSettings | None:
         now = call.run.now()
         if self._known is None or now - self._known.at >= FOLLOW_SECONDS:
             self._known = _Known(now, await self._read(call))
         return self._known.settings
 
-    async def _read(self, call: Call) -> Settings | None:
+    async def _read(self, call: SettingsCall) -> VersionSettings | None:
         wanted = self._wanted  # a simultaneous call that turns versions on clears it during the read
         settings = await self.any(call)
         if wanted is not None and (settings is None or settings.limits is None):
@@ -132,12 +132,12 @@ class Following(Uncopied):
         return settings
 
 
-async def _require(call: Call) -> None:
+async def _require(call: SettingsCall) -> None:
     await checked_capabilities(call.store, call.run, call.key)
     require_versions(call.store)
 
 
-async def _stored(store: Backend, run: Run, settings: Settings, before: Snapshot | None) -> bool:
+async def _stored(store: Backend, run: Run, settings: VersionSettings, before: Snapshot | None) -> bool:
     """Store settings, unless others were stored since; those that turn versions on have an origin, to try that out."""
     when: WriteWhen = before.version if before else ABSENT
     data = settings.to_bytes()

@@ -74,7 +74,9 @@ async def redact(
     tombstone = best.key
     if not best.record.redacted_by:
         if best.record.reason is None:
-            still_in = await _Search(store, run, histories, best).containing(file, {each.record.id for each in records})
+            still_in = await _ContentSearch(store, run, histories, best).containing(
+                file, {each.record.id for each in records}
+            )
         begun = best.record.redacted(None, reason)
         tombstone = best.key.parent.join(begun.name)
         await run.call(store.write, tombstone, begun.trailer(), ABSENT)
@@ -157,7 +159,7 @@ def _erase_earlier(store: object, key: Key) -> Callable[[Key], Awaitable[int]]:
     return cast("Callable[[Key], Awaitable[int]]", store.erase_earlier)
 
 
-class _Search:
+class _ContentSearch:
     """The search for the content of one record in other states."""
 
     def __init__(self, store: Backend, run: Run, histories: Histories, sought: Kept) -> None:

@@ -42,7 +42,7 @@ class Versions:
 
 
 @dataclass(frozen=True)
-class Settings:
+class VersionSettings:
     """The stored settings.
 
     Attributes:
@@ -59,7 +59,7 @@ class Settings:
         return json.dumps({"v": 1, "secret": self.secret, "limits": limits}).encode() + b"\n"
 
     @staticmethod
-    def parse(data: bytes) -> Settings:
+    def parse(data: bytes) -> VersionSettings:
         """Return stored settings.
 
         Raises:
@@ -71,11 +71,11 @@ class Settings:
             bytes.fromhex(secret := fields["secret"])
             if fields["v"] != 1:
                 raise ValueError
-            return Settings(secret, None if limits is None else Versions(**limits))
+            return VersionSettings(secret, None if limits is None else Versions(**limits))
         except (ValueError, TypeError, KeyError, RecursionError):
             raise ReadError("the settings of versions are damaged; no change is made without them") from None
 
 
-def new_settings(limits: Versions | None) -> Settings:
+def new_settings(limits: Versions | None) -> VersionSettings:
     """Return settings with a new secret."""
-    return Settings(secrets.token_hex(32), limits)
+    return VersionSettings(secrets.token_hex(32), limits)

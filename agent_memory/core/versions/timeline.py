@@ -33,7 +33,7 @@ class Present(NamedTuple):
     origin: Origin | None
 
 
-class State(NamedTuple):
+class FileState(NamedTuple):
     """One state of a file.
 
     Attributes:
@@ -67,20 +67,22 @@ class State(NamedTuple):
         return self.by is not None and self.by.operation == "append" and self.previous is None
 
     @staticmethod
-    def of_record(kept: Kept) -> State:
+    def of_record(kept: Kept) -> FileState:
         """Return the state that a record describes."""
         record = kept.record
-        return State(
+        return FileState(
             kept.version, record.previous, record.made_by, record.path, record.made_size, record.size,
             record.ended_by.time, kept,
         )  # fmt: skip
 
     @staticmethod
-    def of_present(file: Present) -> State:
+    def of_present(file: Present) -> FileState:
         """Return the state of a present file."""
         origin = file.origin or Origin("", "", 0, None, None, file.size, "", None)
         last_changed = file.modified + _SKEW_SECONDS
-        return State(origin.id, origin.previous, origin.by, file.key.path, origin.size, file.size, last_changed, None)
+        return FileState(
+            origin.id, origin.previous, origin.by, file.key.path, origin.size, file.size, last_changed, None
+        )
 
 
 class Change(NamedTuple):
@@ -94,8 +96,8 @@ class Change(NamedTuple):
     """
 
     by: MadeBy | None
-    made: State | None
-    before: State | None
+    made: FileState | None
+    before: FileState | None
     is_known: bool = True
 
 
@@ -147,7 +149,7 @@ class Timelines:
         self._store = store
         self._run = run
         self._histories = histories
-        self._of_history: dict[str, list[State]] = {}
+        self._of_history: dict[str, list[FileState]] = {}
         self._deleted: dict[str, list[tuple[str, Kept]]] = defaultdict(list)
         self._linked: dict[str | None, list[Link]] = defaultdict(list)
 
@@ -175,7 +177,7 @@ class Timelines:
             grouped[each.record.history].append(each)
         for history, those in sorted(grouped.items()):
             records = real(those, live)
-            self._of_history[history] = [State.of_record(each) for each in records]
+            self._of_history[history] = [FileState.of_record(each) for each in records]
             is_deleted = records and history not in present_histories
             if is_deleted and is_at_or_below(records[0].record.path, top.path):
                 self._deleted[records[0].record.path].append((history, records[0]))
@@ -223,11 +225,11 @@ class Timelines:
 
     def _files_with_name(
         self, path: str, present: Present | None
-    ) -> Iterator[tuple[str | None, Change | None, list[State]]]:
+    ) -> Iterator[tuple[str | None, Change | None, list[FileState]]]:
         """The history, the deletion and the states of each file that has or had a name, the latest first."""
         if present:
             history = present.origin.history if present.origin else None
-            yield history, None, _chain(State.of_present(present), self._of_history.get(history or "", ()))
+            yield history, None, _chain(FileState.of_present(present), self._of_history.get(history or "", ()))
         for history, last in self._deleted.get(path, ()):
             states = self._of_history[history]
             is_known = last.record.next is None  # else the state that replaced it is not there
@@ -235,7 +237,7 @@ class Timelines:
             yield history, Change(by, None, states[0], is_known), _chain(states[0], states[1:])
 
 
-def _chain(last: State, states: Iterable[State]) -> list[State]:
+def _chain(last: FileState, states: Iterable[FileState]) -> list[FileState]:
     """A state and the states before it, as far as they are known."""
     chain = [last]
     for state in states:
@@ -244,13 +246,13 @@ def _chain(last: State, states: Iterable[State]) -> list[State]:
     return chain
 
 
-def _changes(states: Sequence[State]) -> list[Change]:
+def _changes(states: Sequence[FileState]) -> list[Change]:
     """The changes that made a file's states, as far as each state before is known."""
     changes = [Change(made.by, made, before) for made, before in pairwise(states)]
     return [*changes, Change(states[-1].by, states[-1], None, is_known=bool(states[-1].id and not states[-1].previous))]
 
 
-def _renames(states: Sequence[State], links: Sequence[Link], later_changes: int) -> Iterator[Rename]:
+def _renames(states: Sequence[FileState], links: Sequence[Link], later_changes: int) -> Iterator[Rename]:
     """The renames of a file, found from its last name back; ``links`` are of its history, the latest first.
 
     A record of a rename that failed leads from no name that the file had afterwards, and is left out.

@@ -73,7 +73,7 @@ class RecordedAppend(NamedTuple):
     is_of: Callable[[str], bool]
 
 
-class Appends(NamedTuple):
+class RecordedAppends(NamedTuple):
     """The recorded appends.
 
     Attributes:

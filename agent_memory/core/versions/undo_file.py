@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from agent_memory.backend import Backend, Version
-from agent_memory.core.versions.attribution import Appended, attributed, without
+from agent_memory.core.versions.attribution import AppendedRange, attributed, without
 from agent_memory.core.versions.history import Histories
 from agent_memory.core.versions.origin import MadeBy
-from agent_memory.core.versions.timeline import Change, Rename, State, Timeline, Timelines
-from agent_memory.core.versions.undo import Appends, Range, RecordedAppend, Selection, Step, Undone
+from agent_memory.core.versions.timeline import Change, FileState, Rename, Timeline, Timelines
+from agent_memory.core.versions.undo import Range, RecordedAppend, RecordedAppends, Selection, Step, Undone
 from agent_memory.errors import FileTooLargeError
 from agent_memory.key import Key, is_at_or_below
 from agent_memory.runtime.run import Run
@@ -44,7 +44,7 @@ class UndoContext(NamedTuple):
     histories: Histories
     top: Key
     selection: Selection
-    appends: Appends | None
+    appends: RecordedAppends | None
 
 
 class LeftError(Exception):
@@ -62,7 +62,7 @@ class _Outcome(NamedTuple):
     """
 
     taken: int
-    state: State | None
+    state: FileState | None
     ranges: tuple[Range, ...] = ()
     reason: str | None = None
 
@@ -151,15 +151,15 @@ class FileUndo:
         unversioned = appends.unversioned.get(self._timeline.path, ())
         return _NOT_IN_LOG if any(each.by in self._selection for each in unversioned) else None
 
-    def _may_have_changed(self, state: State) -> bool:
+    def _may_have_changed(self, state: FileState) -> bool:
         """Whether an operation that is to be undone may have appended to a state."""
         return self._selection.since is None or state.last_changed >= self._selection.since
 
-    async def _appended(self, state: State | None) -> tuple[list[Appended], bool]:
+    async def _appended(self, state: FileState | None) -> tuple[list[AppendedRange], bool]:
         """The appends to a state, with the one that made it, and whether they are all bytes that were appended."""
         if state is None:
             return [], True
-        first = [Appended(0, state.made_size, state.by)] if state.by and state.is_made_by_append else []
+        first = [AppendedRange(0, state.made_size, state.by)] if state.by and state.is_made_by_append else []
         if not state.is_appended:
             return first, True
         recorded = self._recorded(state)
@@ -169,7 +169,7 @@ class FileUndo:
         found, is_all = attributed(data, state.made_size, recorded)
         return [*first, *found], is_all
 
-    def _recorded(self, state: State) -> Sequence[RecordedAppend]:
+    def _recorded(self, state: FileState) -> Sequence[RecordedAppend]:
         """The recorded appends to a state, under this id and under those that it had before renames by a copy."""
         if self._context.appends is None:
             return ()
@@ -179,7 +179,7 @@ class FileUndo:
                 ids.append(link.id_before)
         return [each for id_ in ids for each in self._context.appends.of_version.get(id_, ())]
 
-    async def _content(self, state: State) -> bytes | None:
+    async def _content(self, state: FileState) -> bytes | None:
         """The content of a state; None if it is too large for one call."""
         name = state.path, state.id
         if name not in self._contents:
@@ -189,7 +189,7 @@ class FileUndo:
                 self._contents[name] = None
         return self._contents[name]
 
-    async def _read(self, state: State) -> bytes:
+    async def _read(self, state: FileState) -> bytes:
         if state.kept:
             return await self._context.histories.content_of(state.kept)
         present = self._present_files[state.path]
@@ -206,7 +206,7 @@ class FileUndo:
         is_undone = earlier.is_change and await self._is_as(self._timeline.changes[0].made, earlier)
         return earlier.reason if is_undone else reason
 
-    async def _is_as(self, state: State | None, outcome: _Outcome) -> bool:
+    async def _is_as(self, state: FileState | None, outcome: _Outcome) -> bool:
         """Whether a state has the content of an outcome."""
         if state is None or outcome.state is None:
             return state is outcome.state
@@ -218,7 +218,7 @@ class FileUndo:
     async def _refuse_foreign_content(self) -> None:
         present = self._timeline.present
         if present and present.origin:
-            data = await self._content(State.of_present(present))
+            data = await self._content(FileState.of_present(present))
             if data is not None and not present.origin.is_of(data):
                 raise LeftError(_BY_ANOTHER_PROGRAM)
 
@@ -240,11 +240,11 @@ class FileUndo:
             if not self._is_below_top(name):
                 raise LeftError(_OUTSIDE)
             there = self._present_files.get(name)
-            if there is None or not await self._is_as(State.of_present(there), outcome):
+            if there is None or not await self._is_as(FileState.of_present(there), outcome):
                 new_path = None if name == path else name
                 await self._plan_step(Undone(path, "restore", state.id, new_path), state, outcome)
 
-    async def _plan_step(self, undone: Undone, state: State, outcome: _Outcome) -> None:
+    async def _plan_step(self, undone: Undone, state: FileState, outcome: _Outcome) -> None:
         if outcome.ranges:
             data = await self._content(state) or b""
             undone = undone._replace(cut_bytes=len(data) - len(without(data, outcome.ranges)))
@@ -284,7 +284,7 @@ class FileUndo:
         return name, ()
 
 
-def _refuse_redacted(state: State | None) -> None:
+def _refuse_redacted(state: FileState | None) -> None:
     if state and state.kept and state.kept.record.reason is not None:
         raise LeftError("the version before was redacted")
 

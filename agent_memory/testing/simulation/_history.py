@@ -19,7 +19,7 @@ Kind: TypeAlias = Literal["append", "prepend", "swap", "create", "write", "read"
 Result: TypeAlias = Literal["done", "nothing", "unknown"]
 
 
-class Step(NamedTuple):
+class HistoryStep(NamedTuple):
     """One operation of one writer, with times of the simulated clock.
 
     ``seen`` is the result of a read, the content that a swap expects to replace, and otherwise empty. The result
@@ -53,13 +53,13 @@ class _Case(NamedTuple):
     applied: frozenset[int] = frozenset()
 
 
-def explained(history: list[Step], end: File) -> bool:
+def explained(history: list[HistoryStep], end: File) -> bool:
     """Whether one order of the operations, each within its time, explains all results.
 
     ``end`` is the file after all operations. After the last plain write, every state is a part of ``end``, because the
     other operations only add lines before or after it.
     """
-    history = [*history, Step("end", "read", "", _EVER, _EVER, "done", end)]
+    history = [*history, HistoryStep("end", "read", "", _EVER, _EVER, "done", end)]
     wiped_until = max((step.ended for step in history if step.kind == "write"), default=-1.0)
     events = sorted(
         [(step.began, 0, number) for number, step in enumerate(history)]
@@ -85,7 +85,7 @@ def _is_part(file: File, whole: File) -> bool:
     return any(whole[start : start + len(file)] == file for start in range(len(whole) - len(file) + 1))
 
 
-def _closed(cases: set[_Case], under_way: set[int], history: list[Step], end: File | EllipsisType) -> set[_Case]:
+def _closed(cases: set[_Case], under_way: set[int], history: list[HistoryStep], end: File | EllipsisType) -> set[_Case]:
     """The cases, and all cases that follow from them when operations in progress take effect.
 
     Only cases that are a part of ``end`` are kept, or all if ``end`` is ``...``.
@@ -100,7 +100,7 @@ def _closed(cases: set[_Case], under_way: set[int], history: list[Step], end: Fi
     return found
 
 
-def _following(case: _Case, under_way: set[int], history: list[Step]) -> Iterator[_Case]:
+def _following(case: _Case, under_way: set[int], history: list[HistoryStep]) -> Iterator[_Case]:
     for number in under_way:
         step = history[number]
         if number in case.applied and not _again(step, case.file):
@@ -109,13 +109,13 @@ def _following(case: _Case, under_way: set[int], history: list[Step]) -> Iterato
             yield _Case(_EFFECT[step.kind](case.file, step.line), case.applied | {number})
 
 
-def _again(step: Step, file: File) -> bool:
+def _again(step: HistoryStep, file: File) -> bool:
     if step.kind == "write":
         return file != (step.line,)
     return step.kind == "append" and step.line not in (file or ())
 
 
-def _possible(step: Step, file: File) -> bool:
+def _possible(step: HistoryStep, file: File) -> bool:
     if step.kind in ("read", "swap"):
         return file == step.seen
     if step.kind == "create":

@@ -23,7 +23,7 @@ from agent_memory.errors import (
 from agent_memory.key import Key
 from agent_memory.object_store import ObjectStoreBackend, Writer
 from agent_memory.runtime.queues import KeyedLocks
-from agent_memory.testing.simulation._history import File, Kind, Step, explained
+from agent_memory.testing.simulation._history import File, HistoryStep, Kind, explained
 from agent_memory.testing.simulation._loop import VirtualLoop
 from agent_memory.testing.simulation._network import ComposingClient, Faults, SimulatedClient, SimulatedStore
 
@@ -62,7 +62,7 @@ class Schedule:
     """The history of one schedule, and the faults that the check found."""
 
     seed: int
-    history: list[Step] = field(default_factory=list)
+    history: list[HistoryStep] = field(default_factory=list)
     requests: int = 0
     faults: list[str] = field(default_factory=list)
 
@@ -139,7 +139,7 @@ class _SimulatedWriter:
     name: str
     backend: Backend
     run_: SimulatedRun
-    history: list[Step]
+    history: list[HistoryStep]
 
     async def run(self, plan: list[tuple[Kind, str]], wait: float) -> None:
         await asyncio.sleep(wait)
@@ -153,7 +153,7 @@ class _SimulatedWriter:
         loop = asyncio.get_running_loop()
         began = loop.time()
         seen: File = ()
-        record = partial(Step, self.name, kind, line.strip(), began)
+        record = partial(HistoryStep, self.name, kind, line.strip(), began)
         if kind == "swap":
             seen = known
         try:
