@@ -30,7 +30,7 @@ errors can be pickled.
 from __future__ import annotations
 
 import errno
-from typing import ClassVar, Final, Literal, TypeAlias
+from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 DISTRIBUTION: Final = "agent-memory-files"
 """The name on the package index, where another project has the name ``agentmemory``."""
@@ -59,7 +59,8 @@ class AgentMemoryError(Exception):
     def __init__(self, message: str = "", *args: object, path: str | None = None) -> None:
         super().__init__(message, *args)
         if isinstance(self, OSError):  # which takes two arguments for a number and a text
-            self.errno = self._errno
+            error: Any = self
+            error.errno = self._errno
         self.path = path
         self._is_about_path = path is not None
 
