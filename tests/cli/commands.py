@@ -88,7 +88,8 @@ def seed_versions(url: str) -> None:
         new = made(*facts)
         return new if new.number else replace(new, id=FIRST)
 
-    with patch.object(origin, "_made", numbered), AgentMemoryService(url, versions=Versions()) as service:
+    kept = patch.object(origin.Origin, "of_another_file", lambda self: self)
+    with patch.object(origin, "_made", numbered), kept, AgentMemoryService(url, versions=Versions()) as service:
         for agent in ("ann", "default"):
             service.write_memory_file(agent, "kept.md", f"of {agent}")
             service.write_memory_file(agent, "kept.md", "changed")
