@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from agent_memory import AgentMemory, AgentMemoryService, OutcomeUnknownError
+from agent_memory import AgentMemory, AgentMemoryService, FileOperationError, OutcomeUnknownError
 from tests.object_store.killing import Killed
 from tests.object_store.proxy import Proxy, at_random
 from tests.object_store.test_faulty_network import FAULTS, SHARE
@@ -38,19 +38,22 @@ def test_a_call_killed_before_any_request_is_made_once_or_its_end_is_unknown(min
     call, after = CALLS[name]
     ends: list[str] = []
     with Proxy(ministack.endpoint) as proxy:
-        at = 0
+        seconds = 2.0
         while not ends or ends[-1] != "done":
-            at += 1
+            at = len(ends) + 1
             url = ministack.new_url()
             with AgentMemory.open(url, storage_options=ministack.options) as memory:
                 memory.write("file", OLD)
                 killed = Killed(proxy, Root(url, ministack.through(proxy)), made, name, at)
                 before = content(memory)
                 try:
-                    call(memory.with_timeout(2))
+                    call(memory.with_timeout(seconds))
                 except OutcomeUnknownError:
                     assert content(memory) == before in (OLD, after)
                     ends.append("unknown")
+                except FileOperationError:  # a busy machine needs more time
+                    assert seconds < 60
+                    seconds *= 4
                 else:
                     assert content(memory) == after
                     ends.append("done" if killed.is_done else "repeated")
