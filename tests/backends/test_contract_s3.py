@@ -16,6 +16,7 @@ from agent_memory.errors import WriteError
 from agent_memory.registry import open_backend
 from agent_memory.runtime.runners import close_backend
 from agent_memory.testing import BackendContract, FunctionalContract
+from tests.support import sizes
 
 if TYPE_CHECKING:
     from agent_memory.testing._store import ContractStore
@@ -52,6 +53,8 @@ class _OnS3(FunctionalContract):
 
 class TestMinistack(_OnS3, BackendContract):
     """An emulator, fast and atomic."""
+
+    rounds = 100 if sizes.is_long else 5
 
     @pytest.fixture
     def server(self, ministack: S3Server) -> S3Server:
@@ -130,7 +133,7 @@ class TestMoto(_OnS3):
 class TestObstore(_OnS3, BackendContract):
     """The engine obstore, which refuses unsupported operations."""
 
-    rounds = 10
+    rounds = 10 if sizes.is_long else 3
 
     @pytest.fixture
     def server(self, ministack: S3Server) -> S3Server:
