@@ -92,7 +92,7 @@ class ObjectStoreBackend(Backend):
         if self._preconditions.allow_single_writer:
             return self
         other = object.__new__(type(self))
-        other.__dict__.update(self.__dict__)  # the same connections, and one trial of the server
+        vars(other).update(vars(self))  # the same connections, and one trial of the server
         other._writer, other._recent_writes = Writer(), RecentWrites()
         other._directories = Directories(self._bucket, other._writer.locks)
         return other
