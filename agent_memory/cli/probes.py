@@ -11,11 +11,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Literal, TypeVar
 
-from agent_memory.backend import ABSENT, ANY, ActsAsAnotherProcess, AnyBackend, ReadWhen, Version, WriteWhen
+from agent_memory.backend import ABSENT, ANY, AnyBackend, ReadWhen, Version, WriteWhen
 from agent_memory.cli.inspection import pages
 from agent_memory.core import tree_flows
 from agent_memory.core.blocking import BlockingStore
-from agent_memory.core.flows import erases
+from agent_memory.core.flows import as_another_process, erases
 from agent_memory.errors import (
     AgentMemoryError,
     AgentMemoryFileNotFoundError,
@@ -52,10 +52,7 @@ class ScratchTree:
 
     def racers(self) -> list[ScratchTree]:
         """The same prefix, for each of several racing writers as another process would see it."""
-        backend = self._backend
-        if not isinstance(backend, ActsAsAnotherProcess):
-            return [self] * _RACERS
-        return [ScratchTree(backend.as_another_process(), self.top) for _ in range(_RACERS)]
+        return [ScratchTree(as_another_process(self._backend), self.top) for _ in range(_RACERS)]
 
     def write(self, name: str, data: bytes, when: WriteWhen = ANY) -> Version:
         return self._store.write(self.top.join(name), data, when)

@@ -17,6 +17,8 @@ from agent_memory.backend import (
     ABSENT,
     ANY,
     PRESENT,
+    ActsAsAnotherProcess,
+    AnyBackend,
     Appended,
     Appends,
     AppendWhen,
@@ -202,6 +204,11 @@ def writes_in_parts(store: Any) -> TypeGuard[WritesInParts]:
 def erases(store: Any) -> TypeGuard[Erases]:
     """Whether a backend erases all data of a file, such as earlier versions."""
     return _supports(cast(Any, type(store)), Erases)
+
+
+def as_another_process(store: AnyBackend) -> AnyBackend:
+    """Return a backend on the same storage that does not wait for this one's changes, or else this one."""
+    return store.as_another_process() if isinstance(store, ActsAsAnotherProcess) else store
 
 
 @cache  # issubclass with a protocol is slow

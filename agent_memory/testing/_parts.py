@@ -10,7 +10,7 @@ import pytest
 
 from agent_memory.backend import ABSENT, ANY, Backend, Parts, Version, WritesInParts, WriteWhen
 from agent_memory.core import part_flows
-from agent_memory.core.flows import moves_files, writes_in_parts
+from agent_memory.core.flows import as_another_process, moves_files, writes_in_parts
 from agent_memory.errors import (
     AgentMemoryError,
     AgentMemoryFileNotFoundError,
@@ -18,7 +18,7 @@ from agent_memory.errors import (
     FileAlreadyExistsError,
     UnsupportedOperationError,
 )
-from agent_memory.testing._store import ContractBase, ContractStore, as_another_process, key
+from agent_memory.testing._store import ContractBase, ContractStore, key
 from agent_memory.testing._threads import race, watch, winners
 
 _LEAST_PARTS = 3

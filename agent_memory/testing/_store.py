@@ -11,7 +11,6 @@ import pytest
 
 from agent_memory.backend import (
     ANY,
-    ActsAsAnotherProcess,
     AnyBackend,
     AppendWhen,
     Capabilities,
@@ -129,11 +128,6 @@ class ContractStore:
         return AgentMemory.open(self.backend)
 
 
-def as_another_process(backend: AnyBackend) -> AnyBackend:
-    """A backend on the same storage that does not wait for this one's changes, or else this one."""
-    return backend.as_another_process() if isinstance(backend, ActsAsAnotherProcess) else backend
-
-
 class ContractBase:
     """The base of every part of the contract: its fixtures, and the numbers that a slow store may lower."""
 
@@ -166,7 +160,7 @@ class ContractBase:
     @pytest.fixture
     def other(self, another_backend: AnyBackend) -> ContractStore:
         """The same storage, through another handle."""
-        return ContractStore(as_another_process(another_backend))
+        return ContractStore(flows.as_another_process(another_backend))
 
     def creates(self, store: ContractStore) -> bool:
         """Whether ``write(ABSENT)`` is promised."""

@@ -12,13 +12,14 @@ from functools import partial
 import pytest
 
 from agent_memory.backend import ABSENT, Version
+from agent_memory.core.flows import as_another_process
 from agent_memory.errors import (
     AgentMemoryError,
     AgentMemoryFileNotFoundError,
     ConflictError,
     FileAlreadyExistsError,
 )
-from agent_memory.testing._store import ContractStore, as_another_process
+from agent_memory.testing._store import ContractStore
 from agent_memory.testing._threads import race, the_winner, winners
 from agent_memory.testing._watching import WatchingContract
 

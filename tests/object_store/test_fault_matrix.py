@@ -10,7 +10,7 @@ import pytest
 
 from tests.object_store.matrix import ENGINES, WRONG, Cell, Cells, Operation, trial
 from tests.object_store.proxy import FAULTS, Fault
-from tests.support.servers import S3Server, by_both_engines
+from tests.support.servers import S3Server, by_both_engines, by_s3fs_or_both
 
 SECONDS = 3.0
 LATE = 1.1
@@ -34,7 +34,7 @@ def server(engine: str, ministack: S3Server) -> S3Server:
 
 
 @faults
-@pytest.mark.parametrize("engine", ["s3fs", pytest.param("obstore", marks=pytest.mark.long)])
+@by_s3fs_or_both
 def test_a_temporary_fault_does_not_reach_the_caller(fault: Fault, engine: str, server: S3Server, cells: Cells) -> None:
     _try_all(engine, fault, False, server, cells, 20.0)
     ends = {operation.name: cells[engine, operation.name, fault, False].result for operation in ENGINES[engine]}

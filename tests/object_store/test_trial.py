@@ -51,10 +51,11 @@ def name_of(combination: Mapping[str, str]) -> str:
     return "ceph" if combination == CEPH else " ".join(f"{kind} {each}" for kind, each in combination.items())
 
 
+NAMED = {name_of(each): each for each in COMBINATIONS}
 in_each_combination = long_except(
     ("ceph", *(f"{kind} ignored" for kind in KINDS), "swap unquoted", "delete unquoted"),
     "combination",
-    {name_of(each): each for each in COMBINATIONS},
+    NAMED,
 )
 
 
@@ -237,7 +238,7 @@ def test_a_server_that_refuses_valid_preconditions_works_only_for_a_single_write
         assert memory.read("b.md") == "XY"
 
 
-@long_except(("ceph", "create ignored", "swap unquoted"), "combination", {name_of(each): each for each in COMBINATIONS})
+@long_except(("ceph", "create ignored", "swap unquoted"), "combination", NAMED)
 def test_doctor_reports_the_preconditions_that_the_server_keeps(
     ministack: S3Server, proxy: Proxy, combination: dict[str, Treatment]
 ) -> None:
