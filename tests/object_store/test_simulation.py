@@ -208,10 +208,13 @@ def test_the_simulation_of_keys_finds_a_planted_defect(planted: Planted, monkeyp
 
 # Versions.
 
+# In these schedules a file is created again with the same bytes, and a late change of the first replaces the second.
+SAME_BYTES_AGAIN = [20293, 23763, 35367, 84239, 99879]
+
 
 def test_no_schedule_of_a_store_with_versions_fails(pytestconfig: pytest.Config) -> None:
     seeds = 20_000 if pytestconfig.getoption("--long") else 200
-    found = list(islice(versioned_failures(range(seeds)), 3))
+    found = list(islice(versioned_failures([*SAME_BYTES_AGAIN, *range(seeds)]), 3))
     assert not found, "\n".join(map(str, found))
 
 
