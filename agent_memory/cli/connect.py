@@ -9,7 +9,7 @@ import re
 import shlex
 import sys
 import sysconfig
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
@@ -52,10 +52,12 @@ _OF_S3: Final = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_REGION", "AWS_D
 @click.option("--directory", type=memory_path, default="", metavar="DIR", help="Serve only this directory.")
 @click.option("--read-only", is_flag=True, help="Refuse every change.")
 @click.option("--history", is_flag=True, help="Let the client read the files of conversations.")
+@click.option("--versions", is_flag=True, help="Let the client list and restore earlier versions.")
 @pass_settings
 def connect(
-    settings: Settings, client: str, write: bool, scope: str, name: str, directory: str, read_only: bool, history: bool
-) -> None:
+    settings: Settings, client: str, write: bool, scope: str, name: str, directory: str,
+    read_only: bool, history: bool, versions: bool,
+) -> None:  # fmt: skip
     """Configure an MCP client to serve itself the memory of --agent.
 
     Prints the configuration. With --write, merges it into the file of the client and keeps the old file beside it; no
@@ -67,8 +69,9 @@ def connect(
         raise click.UsageError("the name of a server is 1 to 64 characters of A-Z a-z 0-9 _ -, the first no _ or -")
     chosen = CLIENTS[client]
     file, place = chosen.file(scope), Place(chosen.servers, name)
-    served: dict[str, str | bool | None] = {"--directory": directory, "--read-only": read_only, "--history": history}
-    command = _checked([*_program(), *_store_arguments(settings, directory, read_only), "mcp", *_options(served)])
+    flags = {"--read-only": read_only, "--history": history, "--versions": versions}
+    served = _options({"--directory": directory, **flags})
+    command = _checked([*_program(), *_store_arguments(settings, directory, read_only), "mcp", *served])
     entry = chosen.entry(command)
     needed = _variables(settings)
     facts = {
@@ -86,10 +89,14 @@ def connect(
     if not write:
         note(f"nothing was written; --write merges this into {str(file)!r}")
     if needed:
-        note(
-            f"the configuration has no credentials: the server takes {', '.join(needed)} from its environment; "
-            f"if {chosen.title} does not pass them on, name them in {chosen.environment} of the entry"
-        )
+        note(_on_credentials(chosen, needed))
+
+
+def _on_credentials(client: Client, needed: Sequence[str]) -> str:
+    return (
+        f"the configuration has no credentials: the server takes {', '.join(needed)} from its environment; "
+        f"if {client.title} does not pass them on, name them in {client.environment} of the entry"
+    )
 
 
 def _program() -> list[str]:

@@ -48,6 +48,7 @@ PROJECT = {
 }
 SERVERS = {"codex": "mcp_servers", "vscode": "servers"}
 TYPED = ("claude-code", "vscode")
+MORE = ["--history", "--versions"]
 OURS: dict[str, Any] = {"command": "/old/bin/agent-memory", "args": ["--url", "/old", "mcp"]}
 JSON, TOML = Place("mcpServers", "agent-memory"), Place("mcp_servers", "agent-memory")
 ENTRY: dict[str, Any] = {"command": "/bin/agent-memory", "args": ["--url", '/m é "q" \\', "mcp"]}
@@ -87,12 +88,12 @@ def test_every_client_is_tested() -> None:
 
 @pytest.mark.parametrize("client", USER)
 def test_write_adds_the_entry_to_the_file_of_the_user(run: Run, home: Path, client: str) -> None:
-    result = run("--url", "store", "--agent", "ann", "connect", client, "--write", "--directory", "n", "--history")
+    result = run("--url", "store", "--agent", "ann", "connect", client, "--write", "--directory", "n", *MORE)
     assert result.exit_code == 0, result.stderr
     assert "it serves the memory of agent 'ann' in 'store'\n" in result.stdout
     assert f"agent-memory was added to {home / USER[client]}\n" in result.stdout
     typed = {"type": "stdio"} if client in TYPED else {}
-    command = [*arguments(agent="ann"), "--directory", "n", "--history"]
+    command = [*arguments(agent="ann"), "--directory", "n", *MORE]
     assert entry_in(home / USER[client], client) == {**typed, "command": SCRIPT, "args": command}
     assert files_below(home, Path.cwd()) == {home / USER[client]}
 
