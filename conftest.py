@@ -52,6 +52,7 @@ _SLOW = (
     "tests/testing/",
 )
 """The files and folders that --fast leaves out, besides the tests that need a server."""
+_OF_BACKENDS = ("tests/backends/", "tests/object_store/")
 _is_fast = False
 _ON_CEPH = ("::TestCeph", "::TestObstoreOnCeph", "on_ceph", "::test_ceph_")
 """Parts of the node ids of tests that use Ceph."""
@@ -113,11 +114,26 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if f"{path}/".startswith(_SLOW) or path in _SLOW else None
 
 
+@pytest.hookimpl(trylast=True)  # after -k
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("--long"):
         return
-    config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("long")])
-    items[:] = [item for item in items if not item.get_closest_marker("long")]
+    seen: set[str] = set()
+    long = {item for item in items if item.get_closest_marker("long") or _is_again_on_s3(item, seen)}
+    config.hook.pytest_deselected(items=[*long])
+    items[:] = [item for item in items if item not in long]
+
+
+def _is_again_on_s3(item: pytest.Item, seen: set[str]) -> bool:
+    """Whether a test above the backends has S3 in an earlier variant too: the contract says that backends are alike."""
+    values = item.callspec.params.values() if isinstance(item, pytest.Function) and hasattr(item, "callspec") else ()
+    is_on_s3 = any(isinstance(value, str) and value == "ministack" for value in values)
+    if item.nodeid.startswith(_OF_BACKENDS) or not is_on_s3:
+        return False
+    name = item.nodeid.partition("[")[0]
+    is_again = name in seen
+    seen.add(name)
+    return is_again
 
 
 def pytest_collection_finish() -> None:

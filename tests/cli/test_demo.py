@@ -64,6 +64,7 @@ def test_demo_loses_nothing_and_shows_the_audit_log(shown: Shown) -> None:
         assert service.read_memory_file("demo", "mine.md") == "mine"
 
 
+@pytest.mark.long
 def test_demo_can_run_again_in_the_same_store(shown: Shown) -> None:
     again = subprocess.run([SCRIPT, "demo"], capture_output=True, cwd=shown.directory, check=True)
     assert b"100 of 100 lines are present" in again.stdout

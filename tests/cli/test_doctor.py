@@ -226,7 +226,8 @@ def test_a_broken_promise_of_the_contract_is_reported(run: Run, monkeypatch: pyt
     assert "a write replaces the whole file" not in broken_ones
 
 
-@pytest.mark.parametrize("said", ["--no-such-option", pytest.param("-k nothing", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("said", ["--no-such-option", "-k nothing"])
 def test_doctor_ignores_the_users_pytest_options(run: Run, monkeypatch: pytest.MonkeyPatch, said: str) -> None:
     monkeypatch.setenv("PYTEST_ADDOPTS", said)
     monkeypatch.setattr(MemoryBackend, "stat", lambda *_: pytest.fail("no stat"))

@@ -170,6 +170,7 @@ def after(passing: int, operation: str) -> Callable[[str], Fault | None]:
     return choose
 
 
+@pytest.mark.long
 def test_a_killed_import_leaves_no_visible_file_and_can_be_repeated(journey: Journey, server: S3Server) -> None:
     bucket = Root(server.new_url(), server.options)
     with Proxy(server.endpoint) as proxy:

@@ -196,6 +196,7 @@ def test_a_usage_error_prints_one_line(run: Run, tmp_path: Path, args: list[str]
     assert told in done.stderr
 
 
+@pytest.mark.long
 def test_a_port_in_use_prints_one_line(script: str, spawn: Spawn) -> None:
     with serving(script) as server:
         done = spawn("mcp", "--http", "--port", server.url.split(":")[2].removesuffix("/mcp"))

@@ -135,7 +135,8 @@ def test_exactly_one_racing_creator_wins_on_s3(ministack: S3Server, engine: str)
     assert_one_winner_each(root, in_processes(16, create_in_rounds, root, 100), 100)
 
 
-@pytest.mark.parametrize(("creators", "rounds"), [(3, 3), pytest.param(8, 10, marks=long)])
+@long
+@pytest.mark.parametrize(("creators", "rounds"), [(3, 3), (8, 10)])
 def test_exactly_one_racing_creator_wins_on_a_distributed_store(
     seaweedfs: S3Server, creators: int, rounds: int
 ) -> None:

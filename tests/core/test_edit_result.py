@@ -27,6 +27,7 @@ from agent_memory.testing.recording import RecordingPlugin
 from agent_memory_memory import MemoryBackend
 from tests.support.processes import in_processes
 from tests.support.servers import Root
+from tests.support.sizes import also
 
 OLD = "old\n"
 
@@ -60,6 +61,7 @@ EDITS: dict[str, tuple[Callable[[AgentMemory], object], EditResult]] = {
         EditResult("file", 5, hashlib.sha256(b"old\n\xff").hexdigest(), True),
     ),
 }
+between_processes = pytest.mark.parametrize("root", ["local", *also(["ministack", "seaweedfs", "moto"])], indirect=True)
 every_edit = pytest.mark.parametrize("name", EDITS)
 
 
@@ -101,11 +103,10 @@ def test_later_changes_of_the_file_leave_the_result_as_it_is(root: Root) -> None
         assert memory.edit_result("k") == expected("old\n+\n", True)
 
 
+@between_processes
 def test_a_result_is_found_in_another_process(root: Root) -> None:
     with opened(root) as memory:
         memory.edit("file", plus, idempotency_key="k", fingerprint="f")
-        if root.url.startswith("memory:"):
-            pytest.skip("processes do not share it")
         results = in_processes(2, result_in_process, root)
         assert results == [memory.edit_result("k", fingerprint="f")] * 2
 
@@ -116,9 +117,8 @@ def result_in_process(_: int, barrier: Any, root: Root) -> EditResult | None:
         return memory.edit_result("k", fingerprint="f")
 
 
+@between_processes
 def test_two_processes_at_once_make_one_edit_and_find_one_result(root: Root) -> None:
-    if root.url.startswith("memory:"):
-        pytest.skip("processes do not share it")
     with opened(root) as memory:
         results = in_processes(2, edit_in_process, root)
         assert results == [[None, expected("old\n+\n", True)]] * 2

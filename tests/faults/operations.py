@@ -247,7 +247,6 @@ SHORT = (
     "create",
     "append",
     "append after a torn line",
-    "edit",
     "delete, the last file of directories",
     "rename, a directory",
     "delete_tree",

@@ -54,6 +54,7 @@ def test_a_process_killed_during_a_write_leaves_each_state_once(
     results.check(operation.name, page.HALFWAY, faults)
 
 
+@pytest.mark.long
 @versioned
 def test_any_failing_call_leaves_each_state_once(trials: Trials, results: Results, operation: Operation) -> None:
     faults = [

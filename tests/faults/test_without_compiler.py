@@ -12,7 +12,8 @@ import pytest
 SWAPS = "tests/faults/test_swapped_files.py"
 
 
-@pytest.mark.parametrize(("ci", "code"), [("", 0), pytest.param("true", 1, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize(("ci", "code"), [("", 0), ("true", 1)])
 def test_without_a_compiler_the_run_reports_the_skipped_tests_and_ci_fails(tmp_path: Path, ci: str, code: int) -> None:
     environment = {**os.environ, "PATH": str(tmp_path), "CI": ci}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--basetemp", str(tmp_path / "t"), SWAPS]

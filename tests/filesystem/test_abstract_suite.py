@@ -13,6 +13,7 @@ from fsspec.tests import abstract
 from agent_memory import AgentMemory
 from agent_memory.filesystem import AgentMemoryFileSystem
 from tests.support.servers import S3Server
+from tests.support.sizes import also
 
 EXCEPTIONS: dict[str, str] = {}
 """The cases that must fail, with their reasons; all others must pass. No case needs an escaping path or an empty
@@ -20,10 +21,8 @@ directory, because `supports_empty_directories` returns false."""
 
 
 class Fixtures(abstract.AbstractFixtures):  # type: ignore[misc]  # fsspec has no types
-    @pytest.fixture(params=["local", "memory", "ministack"])
+    @pytest.fixture(params=["memory", *also(["local", "ministack"])])
     def fs(self, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[AgentMemoryFileSystem]:
-        if request.param == "ministack" and "glob" in request.node.name and not request.config.getoption("--long"):
-            pytest.skip("a glob is the same on every backend, and these cases are many: --long")
         if reason := EXCEPTIONS.get(request.node.name):
             request.node.add_marker(pytest.mark.xfail(reason=reason, strict=True))
         options: dict[str, Any] = {}

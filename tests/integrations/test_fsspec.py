@@ -174,6 +174,7 @@ def test_a_filesystem_is_sent_to_another_process(options: Options, seen: Callabl
     assert ("write", f"from-{process.pid}.md") in seen()
 
 
+@pytest.mark.long
 @on_disk_or_both
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # dask's own, in other processes
 def test_dask_reads_and_writes_in_two_worker_processes(

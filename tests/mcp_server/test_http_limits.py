@@ -20,6 +20,7 @@ import pytest
 
 from tests.support.mcp_clients import called, over_http
 from tests.support.mcp_processes import ACCEPT, INITIALIZE, TOKEN, Server, started
+from tests.support.sizes import long_except
 
 PROGRAM = """
 import asyncio
@@ -106,6 +107,7 @@ def test_the_oldest_abandoned_sessions_end_so_that_a_new_client_gets_one() -> No
         assert [status(server, session) for session in (*left[10:], *newer)] == [200, 404, 404, 404, 404] + [200] * 4
 
 
+@pytest.mark.long
 def test_the_server_keeps_no_state_of_ended_sessions() -> None:
     with serving(sessions=5) as server:
         last = [opened(server) for _ in range(15)][-1]
@@ -119,6 +121,7 @@ def test_the_server_keeps_no_state_of_ended_sessions() -> None:
         assert '"result":5' in answer.text
 
 
+@pytest.mark.long
 def test_other_sessions_do_not_end_a_session_in_use() -> None:
     with serving(sessions=3) as server, ExitStack() as stack:
         client = stack.enter_context(httpx2.Client())
@@ -164,7 +167,7 @@ HALVES: dict[str, Callable[[Server], bytes]] = {
 }
 
 
-@pytest.mark.parametrize("half", HALVES.values(), ids=HALVES)
+@long_except(("nothing", "half the headers", "half a body"), "half", HALVES)
 def test_a_connection_with_a_partial_request_ends_and_others_are_served(half: Callable[[Server], bytes]) -> None:
     with serving(request_seconds=0.5) as server, connect(server) as client:
         client.sendall(half(server))
@@ -173,7 +176,7 @@ def test_a_connection_with_a_partial_request_ends_and_others_are_served(half: Ca
         assert opened(server)
 
 
-@pytest.mark.parametrize("first", ["POST /mcp HTTP/1.1\r\nX: ", "body"])
+@pytest.mark.parametrize("first", ["POST /mcp HTTP/1.1\r\nX: ", pytest.param("body", marks=pytest.mark.long)])
 def test_a_request_that_arrives_too_slowly_ends(first: str) -> None:
     with serving(request_seconds=0.5) as server, connect(server) as client:
         client.sendall(head(server, "Content-Length: 100000", "", "") if first == "body" else first.encode())
@@ -218,6 +221,7 @@ def test_the_oldest_partial_request_ends_so_that_a_new_client_is_served() -> Non
         assert can_send(halves[-1])
 
 
+@pytest.mark.long
 @pytest.mark.asyncio
 async def test_a_call_and_a_stream_longer_than_the_limits_are_not_cut_off() -> None:
     seconds = 4.0  # far more than a request needs, even on a busy machine

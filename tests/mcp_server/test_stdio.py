@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent_memory.mcp_server._messages import InvalidLine, parsed, without_lone_surrogates
-from tests.support import sizes
 from tests.support.mcp_lines import Lines, lines
 
 PARSE, INVALID = -32700, -32600
@@ -156,7 +155,7 @@ def test_any_line_gets_exactly_its_answers_and_the_server_continues(server: Line
     assert len(found) == expected, found
 
 
-@pytest.mark.parametrize("form", [CALL, TYPESCRIPT])
+@pytest.mark.parametrize("form", [CALL, pytest.param(TYPESCRIPT, marks=pytest.mark.long)])
 def test_a_line_that_is_too_long_is_answered_in_bounded_memory(form: str) -> None:
     with lines(max_line_bytes=1000) as client:
         for size in (1000, 65536, 200_000):
@@ -176,6 +175,7 @@ def peak_bytes(process: int) -> int:
     return int(line.split()[1]) * 1024
 
 
+@pytest.mark.long
 def test_the_server_stops_reading_from_a_client_that_does_not_read_its_answers() -> None:
     with lines() as client:
         sent = 0
@@ -187,6 +187,7 @@ def test_the_server_stops_reading_from_a_client_that_does_not_read_its_answers()
         assert client.answers(b"", 0) == []
 
 
+@pytest.mark.long
 def test_the_server_ends_if_the_client_closes_stdin_without_reading() -> None:
     with lines() as client:
         for number in range(50):  # more answers than a pipe holds, but fewer than the server's concurrency limit
@@ -207,9 +208,10 @@ def test_cancelled_requests_do_not_block_later_ones() -> None:
         assert client.answers(b"", 0) == []
 
 
+@pytest.mark.long
 def test_a_flood_of_notifications_is_ignored() -> None:
     with lines() as client:
-        for _ in range(20_000 if sizes.is_long else 2_000):
+        for _ in range(20_000):
             client.send(
                 b'{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"progress":1}}'
             )

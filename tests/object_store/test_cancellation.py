@@ -10,7 +10,7 @@ from tests.object_store.cancelling import cancel_at_every_await, remember
 from tests.object_store.matrix import ENGINES, Cells, Operation
 from tests.support.servers import S3Server
 
-QUICK = {"s3fs": {"read", "append", "edit"}, "obstore": {"append"}}
+QUICK = {"s3fs": {"append"}, "obstore": {"append"}}
 CASES = [
     pytest.param(
         engine, operation, id=f"{engine}, {operation.name}",

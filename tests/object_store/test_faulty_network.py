@@ -18,7 +18,7 @@ from tests.core.test_concurrency import (
 )
 from tests.object_store.proxy import Fault, Proxy, at_random
 from tests.support.processes import in_processes
-from tests.support.servers import Root, S3Server, by_both_engines
+from tests.support.servers import Root, S3Server, by_both_engines, by_s3fs_or_both
 
 os.environ.setdefault("AWS_DEFAULT_REGION", "us-east-1")  # the workers are other processes
 
@@ -43,7 +43,7 @@ def roots(proxy: Proxy, server: S3Server, engine: str = "s3fs") -> tuple[Root, R
     return Root(url, server.by(engine).through(proxy)), Root(url, server.options)
 
 
-@by_both_engines
+@by_s3fs_or_both
 @pytest.mark.parametrize(("writers", "each"), [(4, 10), pytest.param(16, 50, marks=long)])
 def test_every_append_is_stored_once(proxy: Proxy, ministack: S3Server, engine: str, writers: int, each: int) -> None:
     faulty, direct = roots(proxy, ministack, engine)

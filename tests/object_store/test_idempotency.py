@@ -13,7 +13,7 @@ from tests.object_store.killing import Killed
 from tests.object_store.proxy import Proxy, at_random
 from tests.object_store.test_faulty_network import FAULTS, SHARE
 from tests.support.processes import in_processes
-from tests.support.servers import Root, S3Server, by_both_engines
+from tests.support.servers import Root, S3Server, by_s3fs_or_both
 
 os.environ.setdefault("AWS_DEFAULT_REGION", "us-east-1")  # the workers are other processes
 
@@ -31,9 +31,8 @@ def made(memory: AgentMemory, name: str) -> object:
     return CALLS[name][0](memory)
 
 
-@pytest.mark.parametrize(
-    "name", ["append", *(pytest.param(name, marks=pytest.mark.long) for name in CALLS if name != "append")]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("name", CALLS)
 def test_a_call_killed_before_any_request_is_made_once_or_its_end_is_unknown(ministack: S3Server, name: str) -> None:
     call, after = CALLS[name]
     ends: list[str] = []
@@ -73,7 +72,7 @@ def repeat_all(number: int, _: object, root: Root, calls: int) -> list[tuple[obj
         return sorted(memory.append("log.txt", f"{call}\n", idempotency_key=f"{call}")[:3] for call in order)
 
 
-@by_both_engines
+@by_s3fs_or_both
 @pytest.mark.parametrize(("processes", "calls"), [(3, 8), pytest.param(8, 50, marks=pytest.mark.long)])
 def test_calls_that_many_processes_repeat_on_a_network_that_fails_are_made_once(
     ministack: S3Server, engine: str, processes: int, calls: int

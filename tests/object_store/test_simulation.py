@@ -28,7 +28,7 @@ from agent_memory.testing.simulation import Failure, failures, keyed_failures, r
 from agent_memory.testing.simulation._history import File, HistoryStep, explained
 from tests.support.sizes import long_except
 
-SHORT, LONG, PLANTED = 1_000, 100_000, 1_000
+SHORT, LONG, PLANTED = 500, 100_000, 1_000
 Planted: TypeAlias = tuple[Any, str, Any]
 """A defect, with the object and the name of the attribute in whose place it is."""
 
@@ -141,7 +141,7 @@ def test_the_simulation_finds_a_planted_defect(planted: Planted, monkeypatch: py
 
 
 def test_no_schedule_of_calls_with_idempotency_keys_fails(pytestconfig: pytest.Config) -> None:
-    seeds = 20_000 if pytestconfig.getoption("--long") else 100
+    seeds = 20_000 if pytestconfig.getoption("--long") else 50
     found = list(islice(keyed_failures(range(seeds)), 3))
     assert not found, "\n".join(map(str, found))
 

@@ -19,7 +19,7 @@ from agent_memory.registry import open_backend
 from agent_memory.runtime.runners import close_backend
 from agent_memory.testing import FunctionalContract
 from tests.object_store.proxy import Proxy, Treatment, at_random
-from tests.support.servers import S3Server, by_both_engines
+from tests.support.servers import S3Server, by_both_engines, by_s3fs_or_both
 from tests.support.sizes import long_except
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def left(server: S3Server, url: str) -> tuple[list[str], list[str]]:
     )
 
 
-@by_both_engines
+@by_s3fs_or_both
 @in_each_combination
 def test_an_operation_works_if_its_precondition_is_kept_and_is_refused_first_if_not(
     ministack: S3Server, proxy: Proxy, combination: dict[str, Treatment], engine: str
@@ -163,7 +163,7 @@ def test_every_conditional_request_uses_the_etag_form_that_the_server_takes(mini
         assert memory.capabilities.conditional_delete
 
 
-@by_both_engines
+@by_s3fs_or_both
 @long_except(
     ("create ignored",),
     "combination",

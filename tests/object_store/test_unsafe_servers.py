@@ -47,7 +47,13 @@ def swift(ministack: S3Server) -> Iterator[S3Server]:
         yield S3Server(proxy.endpoint)
 
 
-@pytest.fixture(params=[(server, engine) for server in UNSAFE for engine in ("s3fs", "obstore")], ids="-".join)
+@pytest.fixture(
+    params=[
+        pytest.param((server, engine), id=f"{server}-{engine}", marks=pytest.mark.long if engine == "obstore" else ())
+        for server in UNSAFE
+        for engine in ("s3fs", "obstore")
+    ]
+)
 def unsafe(request: pytest.FixtureRequest) -> tuple[S3Server, str]:
     """A server with an engine, and the reason of its refusal."""
     name, engine = request.param

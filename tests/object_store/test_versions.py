@@ -59,6 +59,7 @@ def wrong(memory: AgentMemory, operation: Operation, *, is_done: bool) -> list[s
     return faults + wrong_versions(memory, operation, is_done=is_done)
 
 
+@pytest.mark.long
 @versioned
 def test_a_process_killed_before_any_request_leaves_each_state_once(ministack: S3Server, operation: Operation) -> None:
     at, is_done = 0, False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 import pytest
 from hypothesis import settings
@@ -17,6 +17,11 @@ def long_except(short: Container[str], argument: str, values: Mapping[str, objec
         argument,
         [pytest.param(each, id=name, marks=() if name in short else pytest.mark.long) for name, each in values.items()],
     )
+
+
+def also(values: Iterable[object]) -> list[object]:
+    """Values of a parameter that run only with ``--long``."""
+    return [pytest.param(each, marks=pytest.mark.long) for each in values]
 
 
 def examples(count: int) -> settings:

@@ -65,6 +65,7 @@ def test_a_sync_test_can_use_the_fixture(pytester: pytest.Pytester) -> None:
     pytester.runpytest_subprocess("-q", "-p", "no:cacheprovider").assert_outcomes(passed=2)
 
 
+@pytest.mark.long
 def test_an_async_test_can_use_the_fixture(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
@@ -136,6 +137,7 @@ def test_a_failed_contract_shows_the_compared_values(pytester: pytest.Pytester) 
     result.stdout.fnmatch_lines(["*assert b'a l' == b'a long first state'*"])
 
 
+@pytest.mark.long
 def test_the_model_detects_a_backend_that_loses_files() -> None:
     with pytest.raises(AssertionError):
         check_against_model(_Lossy(), examples=200, steps=30)

@@ -176,7 +176,7 @@ def test_deleting_a_tree_removes_its_files_and_leaves_entries_that_are_too_deep(
     assert _whole(deep)
 
 
-@pytest.mark.parametrize("move", ["rename", "copy"])
+@pytest.mark.parametrize("move", ["rename", pytest.param("copy", marks=pytest.mark.long)])
 def test_moving_a_tree_loses_no_entry_that_is_too_deep(memory: AgentMemory, root: Path, deep: Path, move: str) -> None:
     memory.write("deep/kept.md", "kept")
     getattr(memory, move)("deep", "moved")

@@ -112,7 +112,13 @@ def _at_the_same_moment(written: Did, moved: Did | None) -> bool:
 
 @pytest.mark.parametrize(
     ("seconds", "durability"),
-    [(2.0, "process"), (2.0, "full"), *(pytest.param(60.0, d, marks=pytest.mark.long) for d in ("process", "full"))],
+    [
+        (2.0, "full"),
+        *(
+            pytest.param(*each, marks=pytest.mark.long)
+            for each in ((2.0, "process"), (60.0, "process"), (60.0, "full"))
+        ),
+    ],
 )
 def test_every_acknowledged_write_is_at_its_path_or_was_moved_or_deleted(
     tmp_path: Path, seconds: float, durability: str

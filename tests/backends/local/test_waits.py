@@ -195,7 +195,9 @@ CHANGES: dict[str, Callable[[AsyncAgentMemory], Coroutine[Any, Any, object]]] = 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 @pytest.mark.parametrize(("kind", "named"), [("file", "the file"), ("tree", "the directory tree")])
-@pytest.mark.parametrize("own", [True, False], ids=["deadline", "default"])
+@pytest.mark.parametrize(
+    "own", [pytest.param(True, id="deadline"), pytest.param(False, id="default", marks=pytest.mark.long)]
+)
 def test_a_deadline_ends_the_wait_of_an_async_caller(
     place: Place,
     monkeypatch: pytest.MonkeyPatch,
@@ -299,7 +301,7 @@ def test_no_concurrent_async_edit_of_one_file_is_lost(place: Place) -> None:
     assert asyncio.run(count()) == "60"
 
 
-@pytest.mark.parametrize("leaves", ["hangs up", "cancels"])
+@pytest.mark.parametrize("leaves", ["hangs up", pytest.param("cancels", marks=pytest.mark.long)])
 def test_mcp_clients_that_abandon_their_calls_block_no_other_client(place: Place, leaves: str) -> None:
     count, token = THREADS + 8, "t" * 16
     text = {"path": f"/memories/{LOG}", "text": "gone;"}

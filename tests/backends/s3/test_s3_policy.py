@@ -20,11 +20,13 @@ from agent_memory import AgentMemory, AgentMemoryFileNotFoundError, AgentMemoryS
 from agent_memory.cli.app import app
 from agent_memory.plugins.audit import AuditPlugin
 from tests.support.servers import S3Server
+from tests.support.sizes import also
 
 BUCKET = "memories"
 OTHERS = ["bob", "ann-2"]
 """Agents that ann must not reach; the second name begins with "ann"."""
 NOTES = "d/notes.md"
+by_agent = pytest.mark.parametrize("agent", ["ann-2", *also(["bob"])])
 
 
 def policy(url: str, *args: str) -> str:
@@ -123,7 +125,7 @@ OPERATIONS: dict[str, Callable[[AgentMemory], object]] = {
 }
 
 
-@pytest.mark.parametrize("agent", OTHERS)
+@by_agent
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_no_operation_of_the_library_reaches_another_agent(world: World, agent: str, operation: str) -> None:
     before = world.files()
@@ -166,7 +168,7 @@ REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("agent", OTHERS)
+@by_agent
 @pytest.mark.parametrize("request_", REQUESTS)
 def test_no_request_without_the_library_reaches_another_agent(world: World, agent: str, request_: str) -> None:
     method, options = REQUESTS[request_]
@@ -179,7 +181,7 @@ def test_no_request_without_the_library_reaches_another_agent(world: World, agen
     assert world.files() == before
 
 
-@pytest.mark.parametrize("agent", OTHERS)
+@by_agent
 def test_a_bulk_delete_request_deletes_no_file_of_another_agent(world: World, agent: str) -> None:
     names = {"Objects": [{"Key": f"{world.tree(agent)}{NOTES}"}]}
     before = world.files()

@@ -134,17 +134,13 @@ def test_racing_writers_lose_no_state(root: Root, request: pytest.FixtureRequest
         check_chains(memory, in_processes(writers, race, root, rounds))
 
 
-@pytest.mark.parametrize(
-    "renames", [pytest.param(True, id="renames"), pytest.param(False, id="none", marks=pytest.mark.long)]
-)
-def test_racing_processes_lose_no_state_on_a_network_that_fails(
-    ministack: S3Server, pytestconfig: pytest.Config, renames: bool
-) -> None:
+@pytest.mark.long
+@pytest.mark.parametrize("renames", [True, False], ids=["renames", "none"])
+def test_racing_processes_lose_no_state_on_a_network_that_fails(ministack: S3Server, renames: bool) -> None:
     root = Root(ministack.new_url(), ministack.options)
     memory = opened(root)
     memory.write("first", "x")
-    processes, rounds = (8, 40) if pytestconfig.getoption("--long") else (3, 10)
     with Proxy(ministack.endpoint) as proxy:
         proxy.choose = at_random(SHARE, 1, FAULTS)
-        results = in_processes(processes, race, Root(root.url, ministack.through(proxy)), rounds, renames)
+        results = in_processes(8, race, Root(root.url, ministack.through(proxy)), 40, renames)
         check_chains(memory, results, copies_are_sent_again=renames)
