@@ -14,6 +14,7 @@ import click
 from agent_memory.cli import doctor, files, listing, transfer, versions, viewing
 from agent_memory.cli.audit import audit
 from agent_memory.cli.connect import connect
+from agent_memory.cli.copying import copy
 from agent_memory.cli.demo import demo
 from agent_memory.cli.editing import edit
 from agent_memory.cli.forgetting import forget
@@ -121,7 +122,7 @@ def app(ctx: click.Context) -> None:
 for _command in (
     files.read, files.write, files.append, files.create, edit, listing.ls, listing.tree, files.rm, files.mv, files.cp,
     listing.agents, viewing.view, viewing.search, history, versions.versions, versions.diff, versions.restore,
-    undo, redact, versions.prune, transfer.import_, transfer.export, transfer.copy, doctor.doctor, audit, forget,
+    undo, redact, versions.prune, transfer.import_, transfer.export, copy, doctor.doctor, audit, forget,
     plugins, s3_policy, mcp, connect, demo,
 ):  # fmt: skip
     app.add_command(_command)

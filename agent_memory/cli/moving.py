@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from agent_memory.cli.folder import Blocks
 from agent_memory.cli.output import Exit, code_of, document_of, message_of, progress
 from agent_memory.errors import AgentMemoryError, FileAlreadyExistsError, FileOperationError, UnsupportedOperationError
+from agent_memory.key import Key
 from agent_memory.memory import AgentMemory
 from agent_memory.reading.reader import Reader
 
@@ -43,7 +44,7 @@ class TransferResult:
     """The result of a transfer of many files.
 
     Attributes:
-        written: the number of files that were written.
+        written: the files that were written, or in a dry run would be.
         equal: the number of files that existed with the same content.
         left: the files that were not transferred.
         left_out: the paths that an option, or its absence, leaves out, each with that option.
@@ -51,7 +52,7 @@ class TransferResult:
         notes: further messages for the user.
     """
 
-    written: int = 0
+    written: list[str] = field(default_factory=list)
     equal: int = 0
     left: list[Untransferred] = field(default_factory=list)
     untried: int = 0
@@ -92,8 +93,8 @@ def move_all(title: str, items: Sequence[T], move: Callable[[T], bool], name: Ca
 
     with ThreadPoolExecutor(_AT_ONCE, "agent-memory-move") as pool, progress(title, len(items)) as advance:
         try:
-            for result in pool.map(attempt, items):
-                _account(moved, result)
+            for item, result in zip(items, pool.map(attempt, items), strict=True):
+                _account(moved, name(item), result)
                 advance()
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
@@ -108,27 +109,29 @@ def _any_left(semaphore: threading.Semaphore) -> bool:
     return False
 
 
-def _account(moved: TransferResult, result: bool | Untransferred | None) -> None:
+def _account(moved: TransferResult, name: str, result: bool | Untransferred | None) -> None:
     if result is None:
         moved.untried += 1
     elif isinstance(result, Untransferred):
         moved.left.append(result)
+    elif result:
+        moved.written.append(name)
     else:
-        moved.written += result
-        moved.equal += not result
+        moved.equal += 1
 
 
 class Target:
-    """A memory that receives files; files with equal content are not written again."""
+    """A memory that receives files; files with equal content are not written again. In a dry run nothing is written."""
 
-    def __init__(self, memory: AgentMemory, *, overwrite: bool) -> None:
+    def __init__(self, memory: AgentMemory, *, overwrite: bool, dry_run: bool) -> None:
         self._memory = memory
         self._overwrite = overwrite
+        self._dry_run = dry_run
         self._large = threading.Lock()
         self._sizes = {entry.path: entry.size for entry in memory.list()}
 
     def put(self, path: str, size: int, blocks: Blocks) -> bool:
-        """Write a file of ``size`` bytes; False if it exists with the same content.
+        """Write a file of ``size`` bytes, or in a dry run nothing; False if it exists with the same content.
 
         ``blocks`` is called to compare and to write; each call gives the content from the beginning. Only one large
         file is written at a time, so that the use of RAM does not grow with the number of threads.
@@ -142,7 +145,10 @@ class Target:
                 return False
             if known is not None and not self._overwrite:
                 raise FileAlreadyExistsError("a file with other content exists", path=path)
-            self._memory.write_blocks(path, blocks(), size, create=not self._overwrite)
+            if self._dry_run:
+                Key.tree().join(path)  # refuses an invalid name
+            else:
+                self._memory.write_blocks(path, blocks(), size, create=not self._overwrite)
             return True
 
     def _is_there(self, path: str, blocks: Blocks) -> bool:

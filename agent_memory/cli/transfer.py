@@ -1,56 +1,41 @@
-"""The commands import, export and copy: they transfer many files, rename none, and report each omitted file."""
+"""The commands import and export: they transfer many files, rename none, and report each omitted file."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
-from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
 
 import click
 
 from agent_memory.cli.folder import BLOCK, Blocks, Folder, FolderContents, link_refused
-from agent_memory.cli.inspection import agents_of
 from agent_memory.cli.leaving_out import Sieve, ignored_by_git, note_exported
 from agent_memory.cli.moving import Target, TransferResult, Untransferred, failure, line_of, move_all
 from agent_memory.cli.output import Exit, counted, note, printable, show_json
-from agent_memory.cli.presence import local_root, require_store
-from agent_memory.cli.settings import (
-    Access,
-    Command,
-    OpenStore,
-    Settings,
-    SkippedNames,
-    key_value,
-    open_store,
-    pass_settings,
-)
-from agent_memory.errors import (
-    FileAlreadyExistsError,
-    FileOperationError,
-    InvalidAgentIdError,
-    InvalidPathError,
-    OperationDenied,
-)
+from agent_memory.cli.settings import Access, Command, Settings, pass_settings
+from agent_memory.errors import FileAlreadyExistsError, FileOperationError, InvalidPathError
 from agent_memory.key import RESERVED, RULES
 from agent_memory.memory import AgentMemory
 from agent_memory.reading.reader import Reader
 from agent_memory.runtime.run import step
-from agent_memory.service import AgentMemoryService
 
 F = TypeVar("F", bound=Callable[..., Any])
 _MOST_LINES = 100
 
 
-def _overwriting(command: F) -> F:
+def with_overwrite(command: F) -> F:
     return click.option("--overwrite", is_flag=True, help="Replace files that have other content.")(command)
+
+
+def with_dry_run(command: F) -> F:
+    help_ = "Write nothing, and ask no plugin whether it may be written; print the files that would be written."
+    return click.option("--dry-run", is_flag=True, help=help_)(command)
 
 
 @click.command("import", cls=Command)
 @click.argument("directory")
-@_overwriting
+@with_overwrite
 @click.option("--all", "everything", is_flag=True, help="Import .git, .env and .env.* too.")
 @click.option(
     "--exclude",
@@ -60,7 +45,7 @@ def _overwriting(command: F) -> F:
     help='Leave out files and directories with this name, or with this path if it has a "/"; may be repeated.',
 )
 @click.option("--gitignore", is_flag=True, help="Leave out files that the .gitignore files in DIRECTORY ignore.")
-@click.option("--dry-run", is_flag=True, help="Write nothing; print the files that would be written.")
+@with_dry_run
 @pass_settings
 def import_(
     settings: Settings,
@@ -84,39 +69,22 @@ def import_(
         sieve = Sieve(folder, everything=everything, patterns=patterns, ignored=ignored)
         found = found.where(sieve.takes)
         memory = store.service.agent(settings.agent)
-        target = Target(memory.read_only() if dry_run else memory, overwrite=overwrite)
+        target = Target(memory, overwrite=overwrite, dry_run=dry_run)
 
         def put(path: str) -> bool:
             with folder.reading(path) as (size, blocks):
                 return target.put(path, size, blocks)
 
-        would_write: list[str] = []
-        moved = move_all("Importing", found.files, _dry(put, would_write) if dry_run else put, lambda path: path)
+        moved = move_all("Importing", found.files, put, str)
     moved.left += _not_imported(found)
     moved.notes += _notes(found, sieve)
     moved.left_out = sieve.left_out
-    if dry_run and not settings.json:
-        for path in sorted(would_write):
-            click.echo(printable(f"would write {path}"))
-    _finish(settings, "would import" if dry_run else "imported", moved)
-
-
-def _dry(put: Callable[[str], bool], would_write: list[str]) -> Callable[[str], bool]:
-    """``put`` for a read-only memory, where a refusal means that the file would be written."""
-
-    def would_put(path: str) -> bool:
-        try:
-            return put(path)
-        except OperationDenied:
-            would_write.append(path)
-            return True
-
-    return would_put
+    finish(settings, "would import" if dry_run else "imported", moved, dry_run=dry_run)
 
 
 @click.command(cls=Command)
 @click.argument("directory")
-@_overwriting
+@with_overwrite
 @pass_settings
 def export(settings: Settings, directory: str, overwrite: bool) -> None:
     """Copy the memory into a folder of this host.
@@ -128,67 +96,17 @@ def export(settings: Settings, directory: str, overwrite: bool) -> None:
         paths = [entry.path for entry in memory.list()]
 
         def put(path: str) -> bool:
-            return _copied_file(memory, path, lambda size, blocks: folder.put(path, size, blocks, overwrite=overwrite))
+            return copied_file(memory, path, lambda size, blocks: folder.put(path, size, blocks, overwrite=overwrite))
 
         moved = move_all("Exporting", paths, put, lambda path: path)
         left = {each.path for each in moved.left}
         if not moved.untried:
             note_exported(folder, [path for path in paths if path not in left])
-    moved.left += _unnameable(settings)
-    _finish(settings, "exported", moved)
+    moved.left += unnameable(settings)
+    finish(settings, "exported", moved)
 
 
-@click.command(cls=Command)
-@click.argument("source")
-@click.argument("target")
-@_overwriting
-@click.option(
-    "--from-option",
-    multiple=True,
-    type=key_value,
-    metavar="KEY=VALUE",
-    help="An option for SOURCE only; may be repeated.",
-)
-@click.option(
-    "--to-option",
-    multiple=True,
-    type=key_value,
-    metavar="KEY=VALUE",
-    help="An option for TARGET only; may be repeated.",
-)
-@pass_settings
-def copy(
-    settings: Settings,
-    source: str,
-    target: str,
-    overwrite: bool,
-    from_option: tuple[tuple[str, object], ...],
-    to_option: tuple[tuple[str, object], ...],
-) -> None:
-    """Copy all agents of one store to another, or only --agent.
-
-    SOURCE and TARGET are paths or URLs. Files that exist with the same content are not written again. -o and its
-    environment variable apply to a SOURCE or TARGET that is neither on the local disk nor in memory.
-    """
-    target_options = _options_for(target, settings, to_option)
-    with (
-        settings.configured() as reading,
-        settings.recorded(target, target_options, Access.MAKE) as writing,
-        open_store(source, _options_for(source, settings, from_option), settings, reading) as here,
-        open_store(target, target_options, _uncounted(settings), writing) as there,
-    ):
-        require_store(here.backend, source, settings.chosen_agent)
-        moved = _copied(here.service, there.service, overwrite, settings.chosen_agent)
-        if settings.chosen_agent is None:
-            moved.left += _no_agents(here)
-            if moved == TransferResult() and not settings.skipped.count:
-                hint = "; 'import' copies a tree without agents" if local_root(source) else ""
-                raise click.ClickException(f"no agent has files in {source!r}{hint}")
-    moved.left += _unnameable(settings)
-    _finish(settings, "copied", moved)
-
-
-def _copied_file(memory: AgentMemory, path: str, put: Callable[[int, Blocks], bool]) -> bool:
+def copied_file(memory: AgentMemory, path: str, put: Callable[[int, Blocks], bool]) -> bool:
     """Copy a file of a memory with ``put``, in blocks of one version of the file."""
 
     async def copy(reader: Reader) -> bool:
@@ -202,42 +120,6 @@ def _blocks(reader: Reader, first: bytes) -> Iterator[bytes]:
     yield first
     for start in range(len(first), reader.size, BLOCK):
         yield step(reader.read(start, start + BLOCK))
-
-
-def _copied(
-    source: AgentMemoryService, target: AgentMemoryService, overwrite: bool, agent: str | None
-) -> TransferResult:
-    agents = source.agent_ids() if agent is None else (agent,)
-    targets = {agent: Target(target.agent(agent), overwrite=overwrite) for agent in agents}
-    files = [(agent, entry.path) for agent in agents for entry in source.agent(agent).list()]
-
-    def put(file: tuple[str, str]) -> bool:
-        agent, path = file
-        return _copied_file(source.agent(agent), path, partial(targets[agent].put, path))
-
-    return move_all("Copying", files, put, "/".join)
-
-
-def _no_agents(store: OpenStore) -> list[Untransferred]:
-    left = []
-    for name in agents_of(store.backend).strays:
-        try:
-            store.service.agent(name)
-        except InvalidAgentIdError as error:
-            left.append(Untransferred(name, error))
-        else:
-            left.append(failure(name, "a file, not the directory of an agent"))
-    return left
-
-
-def _uncounted(settings: Settings) -> Settings:
-    return replace(settings, skipped=SkippedNames())
-
-
-def _options_for(url: str, settings: Settings, own: tuple[tuple[str, object], ...]) -> dict[str, object]:
-    scheme, remote, _ = url.partition("://")
-    is_remote = bool(remote) and scheme.lower() not in ("file", "local", "memory")
-    return {**(settings.given_options() if is_remote else {}), **dict(own)}
 
 
 @contextmanager
@@ -270,24 +152,26 @@ def _notes(found: FolderContents, sieve: Sieve) -> list[str]:
     return notes
 
 
-def _unnameable(settings: Settings) -> list[Untransferred]:
+def unnameable(settings: Settings) -> list[Untransferred]:
     if not (count := settings.skipped.count):
         return []
     text = f"{counted(count, 'name')} in storage left out: not a valid path, or no access; doctor counts them"
     return [Untransferred("", InvalidPathError(text, "unnameable"))]
 
 
-def _finish(settings: Settings, done: str, moved: TransferResult) -> None:
+def finish(settings: Settings, done: str, moved: TransferResult, *, dry_run: bool = False) -> None:
     if settings.json:
-        show_json(_document(moved))
+        show_json({**_document(moved), **({"would_write": sorted(moved.written)} if dry_run else {})})
     else:
+        for name in sorted(moved.written) if dry_run else ():
+            click.echo(printable(f"would write {name}"))
         _print(done, moved)
     click.get_current_context().exit(moved.code)
 
 
 def _document(moved: TransferResult) -> dict[str, Any]:
     return {
-        "written": moved.written,
+        "written": len(moved.written),
         "equal": moved.equal,
         "left": [left.document() for left in moved.left],
         "left_out": moved.left_out,
@@ -311,7 +195,7 @@ def _print(done: str, moved: TransferResult) -> None:
     untried = f", {moved.untried:,} not tried after too many failures" if moved.untried else ""
     out = len(moved.left) + len(moved.left_out)
     left_out = f", {out:,} left out" if out else ""
-    click.echo(f"{done} {counted(moved.written, 'file')}, {moved.equal:,} were there already{left_out}{untried}")
+    click.echo(f"{done} {counted(len(moved.written), 'file')}, {moved.equal:,} were there already{left_out}{untried}")
 
 
 def _verdict(left: Untransferred) -> str:

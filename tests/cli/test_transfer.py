@@ -266,6 +266,43 @@ def test_copy_of_a_tree_without_agents_is_an_error_that_names_the_command(run: R
     assert not (tmp_path / "other/agent_memory").exists()
 
 
+def test_a_dry_run_of_copy_compares_two_stores_and_writes_nothing(run: Run, tmp_path: Path) -> None:
+    run("--url", "one", "--agent", "ann", "write", "a.md", "same")
+    run("copy", "one", "two")
+    run("--url", "one", "--agent", "ann", "write", "d/b.md", "new")
+    run("--url", "one", "--agent", "bob", "write", "c.md", "new")
+    run("--url", "two", "--agent", "ann", "write", "only here.md", "x")
+    before = on_disk(tmp_path / "two")
+    result = run("copy", "one", "two", "--dry-run")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout == "would write ann/d/b.md\nwould write bob/c.md\nwould copy 2 files, 1 were there already\n"
+    assert documented(run("copy", "one", "two", "--dry-run", "--json"))["written"] == 2
+    assert on_disk(tmp_path / "two") == before
+    run("--url", "two", "--agent", "ann", "write", "a.md", "other")
+    assert run("copy", "one", "two", "--dry-run").exit_code == 4
+    assert "would write ann/a.md\n" in run("copy", "one", "two", "--dry-run", "--overwrite").stdout
+
+
+def test_a_dry_run_of_copy_to_a_missing_store_makes_none(run: Run, tmp_path: Path) -> None:
+    run("--url", "one", "write", "a.md", "x")
+    assert run("copy", "one", "two", "--dry-run").stdout.endswith("would copy 1 file, 0 were there already\n")
+    assert not (tmp_path / "two").exists()
+
+
+def test_a_dry_run_of_copy_asks_no_guard_and_records_no_change(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    run("--url", "one", "--agent", "ann", "write", "a.md", "x")
+    monkeypatch.setenv(
+        "AGENT_MEMORY_PLUGINS", '{"readonly": {"patterns": ["**"]}, "audit": {"target": "configured.jsonl"}}'
+    )
+    document = documented(run("copy", "one", "two", "--dry-run", "--json"))
+    assert (document["would_write"], document["exit_code"]) == (["ann/a.md"], 0)
+    kinds = {json.loads(line).get("operation") for line in Path("configured.jsonl").read_text().splitlines()}
+    assert "list" in kinds
+    assert not kinds & {"write", "create", "append"}
+    document = documented(run("copy", "one", "two", "--json"))
+    assert (document["written"], document["exit_code"]) == (0, 5)
+
+
 def test_copy_overwrites_only_with_its_option(run: Run) -> None:
     run("--url", "one", "write", "a.md", "one")
     run("--url", "two", "write", "a.md", "two")
