@@ -160,6 +160,14 @@ def root(request: pytest.FixtureRequest, tmp_path: Path) -> Root:
     return Root(server.new_url(), server.options)
 
 
+@pytest.fixture
+def large_root(request: pytest.FixtureRequest, root: Root) -> Root:
+    """A root for files of any size: on servers that complete uploads in two steps, for one process at a time."""
+    if request.node.callspec.params["root"] not in ("moto", "seaweedfs"):
+        return root
+    return Root(root.url, {**root.options, "allow_single_writer": True})
+
+
 @pytest.fixture(params=["on_disk", "in_a_versioned_bucket"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     """A root with its audit log, on disk and on S3, with every stored byte."""

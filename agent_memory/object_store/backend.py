@@ -76,7 +76,7 @@ class ObjectStoreBackend(Backend):
         self._bucket = Bucket(store, prefix, jitter)
         self._cleanup = Cleanup()
         self._writer = writer
-        trial = Trial(store, self._cleanup)
+        trial = Trial(store, self._cleanup, has_other_writers=not allow_single_writer)
         self._preconditions = Preconditions(self._bucket, trial, writer.locks, allow_single_writer=allow_single_writer)
         self._recent_writes = RecentWrites()
         self._composer = Composer(store, trial, self._cleanup)

@@ -15,6 +15,9 @@ class Condition(Enum):
     IGNORED = "this server ignores preconditions, so concurrent writers would lose each other's writes"
     NEVER_MET = "this server refuses preconditions that hold, so no conditional write would succeed"
     NOT_TAKEN = "this server does not take conditional requests"
+    NOT_ATOMIC = (
+        "this server checks the precondition before it writes, so concurrent writers would lose each other's writes"
+    )
     NOT_SENT = "this engine has no conditional delete, and a delete without one may remove another writer's change"
     NOT_TRIED = "this server's preconditions have not been tried yet"
 

@@ -74,10 +74,14 @@ class ScratchObject:
             else:
                 return True
 
-    async def _has_changed(self) -> bool:
-        before = self.etag
+    async def look(self) -> None:
+        """Find out the present ETag."""
         try:
             self.etag = (await self._attempts.until_answered(partial(self._store.head, self.name))).etag
         except NotFound:
             self.etag = None
+
+    async def _has_changed(self) -> bool:
+        before = self.etag
+        await self.look()
         return self.etag != before

@@ -31,6 +31,7 @@ from agent_memory.object_store.engine import (
 )
 from agent_memory.object_store.retry import Attempts
 from agent_memory.object_store.scratch import ScratchObject
+from agent_memory.object_store.upload_race import UploadRace
 
 
 class Trial(Uncopied):
@@ -39,14 +40,16 @@ class Trial(Uncopied):
     Args:
         store: the engine.
         cleanup: removes a scratch object if the trial fails.
+        has_other_writers: whether the server's uploads are also raced; otherwise it need not write in one step.
 
     Attributes:
         known: the results so far.
     """
 
-    def __init__(self, store: ObjectStore, cleanup: Cleanup) -> None:
+    def __init__(self, store: ObjectStore, cleanup: Cleanup, *, has_other_writers: bool) -> None:
         self._store = store
         self._cleanup = cleanup
+        self._uploads_are_atomic = not has_other_writers
         unsent = {} if store.conditional_delete else {"delete": Condition.NOT_SENT}
         self.known = Conditions(**unsent)
 
@@ -90,6 +93,8 @@ class Trial(Uncopied):
             kept = (Condition.KEPT, Condition.KEPT)
             trusted = await attempts.until_answered(store.is_trusted)
             copy, complete = kept if trusted else await self._tried_uploads(store, name, attempts)
+            if not trusted and complete is Condition.KEPT:
+                complete = await self._raced(store, name, attempts)
             self.known = replace(self.known, copy=copy, complete=complete)
         return self.known
 
@@ -105,6 +110,8 @@ class Trial(Uncopied):
         if getattr(self.known, field) is Condition.NOT_TRIED and isinstance(store, SupportsMultipart):
             trusted = await attempts.until_answered(store.is_trusted)
             found = Condition.KEPT if trusted else await self._tried_new_parts(store, name, attempts, condition)
+            if not trusted and found is Condition.KEPT:
+                found = await self._raced(store, name, attempts)
             self.known = replace(self.known, **{field: found})
         return self.known
 
@@ -147,6 +154,15 @@ class Trial(Uncopied):
         if not made:
             await self._cleanup.run(abort, attempts)
         return made
+
+    async def _raced(self, store: SupportsMultipart, name: str, attempts: Attempts) -> Condition:
+        """`KEPT` if of several uploads that are completed at once on one condition only one is completed."""
+        if not self._uploads_are_atomic:
+            async with self._scratch(name, attempts) as scratch:
+                await scratch.takes(lambda: scratch.put(b"1"))
+                race = UploadRace(store, scratch, self._cleanup, attempts)
+                self._uploads_are_atomic = await race.has_one_winner()
+        return Condition.KEPT if self._uploads_are_atomic else Condition.NOT_ATOMIC
 
     def _trusted(self) -> Conditions:
         kept = Condition.KEPT

@@ -35,9 +35,9 @@ DIGEST = hashlib.sha256(DATA).hexdigest()
 
 
 @pytest.fixture
-def backend(root: Root) -> AnyBackend:
+def backend(large_root: Root) -> AnyBackend:
     """An empty store whose calls carry at most 1,000,000 bytes."""
-    found = open_backend(root.url, root.options)
+    found = open_backend(large_root.url, large_root.options)
     found.max_bytes, found.part_bytes = 1_000_000, PART
     return found
 

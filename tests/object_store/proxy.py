@@ -76,7 +76,8 @@ class Proxy:
             has, on a connection that is kept: at once, or some seconds later.
         instead: returns the answer to a request that is not forwarded, or None to forward it.
         ignores: names of headers and query parameters, in lower case, that the server ignores.
-        is_atomic: whether the precondition of a PUT holds when it takes effect; else it is checked some time before.
+        is_atomic: whether the precondition of a PUT or of a completed upload holds when it takes effect; else it is
+            checked some time before.
         treatments: of the preconditions by kind, as `agent_memory.object_store`'s ``Conditions`` call them; the others
             are kept.
     """
@@ -220,13 +221,14 @@ class Proxy:
         return self.treatments.get(_kind(request), "kept") if _is_conditional(request) else "kept"
 
     def _is_checked_before(self, request: web.Request) -> bool:
-        return not self.is_atomic and request.method == "PUT" and _is_conditional(request)
+        return not self.is_atomic and ("If-Match" in request.headers or "If-None-Match" in request.headers)
 
     async def _refused_before(self, request: web.Request) -> tuple[int, str] | None:
         """The status and code if a precondition does not hold now; others may change the object until this returns."""
         if not self._is_checked_before(request):
             return None
-        async with self._session.head(URL(self._upstream + request.raw_path, encoded=True)) as reply:
+        path, _, _ = request.raw_path.partition("?")
+        async with self._session.head(URL(self._upstream + path, encoded=True)) as reply:
             found = reply.headers.get("ETag") if reply.status == 200 else None
         await asyncio.sleep(0.02)
         return None if found == request.headers.get("If-Match") else (412, "PreconditionFailed")

@@ -73,6 +73,8 @@ ANSWERS = (NotFound, PreconditionFailed, WriteConflict, NotSatisfiable, lambda: 
 """Answers that do not fit every request."""
 CLEANING = {"abort_upload", "delete scratch"}
 """The clean-up requests of a failed operation."""
+OF_SCRATCH = {"delete": "delete scratch", "complete_upload": "complete scratch"}
+"""What some requests are called if they are about a scratch object."""
 MISTAKES = (ImportError, TypeError, AttributeError, KeyError, ValueError, RuntimeError, OSError, ZeroDivisionError)
 
 
@@ -121,8 +123,8 @@ def _failing(name: str) -> Callable[..., Awaitable[Any]]:
         if not _inside.get():
             self.outside.append(name)
         failure = self.fails(len(self.requests))
-        is_scratch = name == "delete" and args[0].endswith(TEMPORARY_SUFFIX)
-        self.requests.append("delete scratch" if is_scratch else name)
+        is_scratch = name in OF_SCRATCH and args[0].endswith(TEMPORARY_SUFFIX)
+        self.requests.append(OF_SCRATCH[name] if is_scratch else name)
         await asyncio.sleep(0)
         request = partial(getattr(Engine, name), self, *args, **options)
         if failure is None:
@@ -288,7 +290,8 @@ def test_a_programming_error_is_raised_at_once_with_its_cause(
         assert mistake.__name__ in str(end.error)
         assert "a mistake" not in str(end.error), "what it says may be a path of the host"
         if not operation.many:
-            assert set(end.engine.requests[at + 1 :]) <= CLEANING, "nothing is sent again"
+            at_once = {end.engine.requests[at]} & {"complete scratch"}  # the trial completes several uploads at once
+            assert set(end.engine.requests[at + 1 :]) <= CLEANING | at_once, "nothing is sent again"
             assert isinstance(end.error, OutcomeUnknownError) or not end.changed
 
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import threading
 from contextlib import closing
+from typing import Any
 
 import pytest
 
 from agent_memory import AgentMemory, AppendError, ConflictError
 from agent_memory.conversation import ConversationMemory, Message
 from tests.object_store.proxy import Fault, Proxy
-from tests.support.servers import S3Server
+from tests.support.processes import in_processes
+from tests.support.servers import Root, S3Server
 
 LARGE = 6 << 20
 on_both = pytest.mark.parametrize(
@@ -25,7 +26,7 @@ LINE = "x" * 1023 + "\n"
 @pytest.fixture
 def server(request: pytest.FixtureRequest) -> S3Server:
     found: S3Server = request.getfixturevalue(request.param)
-    return found
+    return found.for_one_writer() if request.param == "seaweedfs" else found
 
 
 def put_large(server: S3Server, url: str, path: str = "log.md", size: int = LARGE) -> bytes:
@@ -132,28 +133,26 @@ def test_separators_are_correct_while_a_file_grows_large(server: S3Server) -> No
         assert memory.read("log.md").lstrip("x") == "\nsecond\nthird\nfourth\n"
 
 
-@on_both
-def test_no_change_of_racing_writers_is_lost(server: S3Server) -> None:
-    url = server.new_url()
+def append_to_the_large_file(number: int, barrier: Any, root: Root, lines: int) -> None:
+    with AgentMemory.open(root.url, storage_options=root.options) as memory:
+        for line in range(lines):
+            barrier.wait(60)
+            memory.append("log.md", f"writer {number} line {line}\n")
+
+
+@pytest.mark.parametrize("name", ["ministack", pytest.param("seaweedfs", marks=pytest.mark.long)])
+def test_no_append_of_many_processes_to_a_large_file_is_lost(
+    name: str, request: pytest.FixtureRequest, pytestconfig: pytest.Config
+) -> None:
+    server: S3Server = request.getfixturevalue(name)
+    url, lines = server.new_url(), 10 if pytestconfig.getoption("--long") else 3
     before = put_large(server, url).decode()
-    barrier = threading.Barrier(4)
-
-    def write(writer: int) -> None:
-        with AgentMemory.open(url, storage_options=server.options) as memory:
-            barrier.wait(30)
-            for number in range(5):
-                memory.append("log.md", f"writer {writer} line {number}\n")
-
-    threads = [threading.Thread(target=write, args=(writer,)) for writer in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
+    in_processes(4, append_to_the_large_file, Root(url, server.options), lines)
     with AgentMemory.open(url, storage_options=server.options) as memory:
         text = memory.read("log.md")
     assert text.startswith(before)
-    lines = text[len(before) :].splitlines()
-    assert sorted(lines) == sorted(f"writer {w} line {n}" for w in range(4) for n in range(5))
+    added = text[len(before) :].splitlines()
+    assert sorted(added) == sorted(f"writer {w} line {n}" for w in range(4) for n in range(lines))
     assert uploads(server, url) == 0
 
 

@@ -149,6 +149,29 @@ def test_an_append_to_a_large_file_uses_parts_only_if_upload_preconditions_are_k
     assert left(ministack, url) == (["log.md"], [])
 
 
+@pytest.mark.parametrize("has_other_writers", [True, False])
+def test_large_files_are_sent_whole_to_a_server_whose_uploads_are_not_atomic_unless_there_is_one_writer(
+    ministack: S3Server, proxy: Proxy, has_other_writers: bool
+) -> None:
+    proxy.is_atomic = False
+    url = ministack.new_url()
+    backend = open_backend(url, {**ministack.through(proxy), "allow_single_writer": not has_other_writers})
+    with AgentMemory.open(backend) as memory:
+        memory.write("log.md", "x" * LARGE)
+        memory.append("log.md", "1")
+        before = proxy.sent
+        memory.append("log.md", "2")
+        assert (proxy.sent - before > LARGE) is has_other_writers
+        backend.max_bytes = LARGE - 1
+        blocks = [b"x" * LARGE]
+        if has_other_writers:
+            with pytest.raises(UnsupportedOperationError, match="checks the precondition before it writes"):
+                memory.write_blocks("new.bin", blocks, LARGE, create=True)
+        else:
+            memory.write_blocks("new.bin", blocks, LARGE, create=True)
+    assert left(ministack, url) == (["log.md"] if has_other_writers else ["log.md", "new.bin"], [])
+
+
 def test_every_conditional_request_uses_the_etag_form_that_the_server_takes(ministack: S3Server, proxy: Proxy) -> None:
     proxy.treatments = dict.fromkeys(KINDS, "unquoted")
     with AgentMemory.open(ministack.new_url(), storage_options=ministack.through(proxy)) as memory:

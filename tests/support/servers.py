@@ -56,6 +56,12 @@ class S3Server:
         }
         return server
 
+    def for_one_writer(self) -> S3Server:
+        """The same server for one process at a time, which may complete uploads that are not atomic."""
+        server = copy(self)
+        server.options = {**self.options, "allow_single_writer": True}
+        return server
+
     def through(self, proxy: Proxy, *, read_timeout: int | None = None) -> dict[str, object]:
         """The options to reach the server through a proxy, with a timeout for answers in seconds."""
         options = {**self.options, self._endpoint_option: proxy.endpoint}

@@ -12,8 +12,8 @@ from tests.support.servers import ATOMIC, Root
 pytestmark = pytest.mark.parametrize("root", ATOMIC, indirect=True)  # moto cannot append to a large file
 
 
-def test_content_larger_than_one_call_is_kept(root: Root) -> None:
-    memory = opened_with_small_calls(root)
+def test_content_larger_than_one_call_is_kept(large_root: Root) -> None:
+    memory = opened_with_small_calls(large_root)
     first, second = (bytes([number]) * 11_000_000 for number in (1, 2))
     memory.write_blocks("a", [first], len(first))
     memory.append("a", "end")
@@ -21,13 +21,13 @@ def test_content_larger_than_one_call_is_kept(root: Root) -> None:
     memory.delete("a")
     sizes = [each.size for each in memory.versions("a")]
     assert sizes == [11_000_000, 11_000_003]
-    with AgentMemory.open(root.url, storage_options=root.options) as reader:
+    with AgentMemory.open(large_root.url, storage_options=large_root.options) as reader:
         for version, content in zip(memory.versions("a"), (second, first + b"end"), strict=True):
             assert reader.read_version_bytes("a", version.id) == content
 
 
-def test_a_large_file_is_copied_and_moved_whole_and_not_edited(root: Root) -> None:
-    memory = opened_with_small_calls(root)
+def test_a_large_file_is_copied_and_moved_whole_and_not_edited(large_root: Root) -> None:
+    memory = opened_with_small_calls(large_root)
     content = b"large\n" * 2_000_000
     memory.write_blocks("a", [content], len(content))
     memory.copy("a", "copied")
@@ -36,15 +36,15 @@ def test_a_large_file_is_copied_and_moved_whole_and_not_edited(root: Root) -> No
         memory.edit("moved", lambda text: text + "lost")
     with pytest.raises(FileTooLargeError):
         memory.append("moved", "x", expected_sha256="0" * 64)
-    with AgentMemory.open(root.url, storage_options=root.options) as reader:
+    with AgentMemory.open(large_root.url, storage_options=large_root.options) as reader:
         assert {entry.path: reader.read_bytes(entry.path) == content for entry in reader.list()} == {
             "copied": True,
             "moved": True,
         }
 
 
-def test_a_large_file_is_replaced_and_restored(root: Root) -> None:
-    memory = opened_with_small_calls(root)
+def test_a_large_file_is_replaced_and_restored(large_root: Root) -> None:
+    memory = opened_with_small_calls(large_root)
     content = b"large\n" * 2_000_000
     memory.write_blocks("a", [content], len(content))
     memory.append("a", "end")
@@ -54,14 +54,14 @@ def test_a_large_file_is_replaced_and_restored(root: Root) -> None:
     memory.delete("a")
     memory.restore("a", large.id)
     assert [each.size for each in memory.versions("a")] == [len(content) + 3] * 2 + [5, len(content) + 3]
-    with AgentMemory.open(root.url, storage_options=root.options) as reader:
+    with AgentMemory.open(large_root.url, storage_options=large_root.options) as reader:
         assert reader.read_bytes("a") == content + b"end"
 
 
-def test_a_guard_of_sizes_may_refuse_to_restore_a_large_file(root: Root) -> None:
-    memory = opened_with_small_calls(root, [RedactionPlugin()])
+def test_a_guard_of_sizes_may_refuse_to_restore_a_large_file(large_root: Root) -> None:
+    memory = opened_with_small_calls(large_root, [RedactionPlugin()])
     content = b"large\n" * 2_000_000
-    with AgentMemory.open(root.url, storage_options=root.options) as other:
+    with AgentMemory.open(large_root.url, storage_options=large_root.options) as other:
         other.write_blocks("a", [content], len(content))
     memory.delete("a")
     with pytest.raises(OperationDenied, match="cannot be given the content"):
