@@ -98,7 +98,7 @@ def export(settings: Settings, directory: str, overwrite: bool) -> None:
         def put(path: str) -> bool:
             return copied_file(memory, path, lambda size, blocks: folder.put(path, size, blocks, overwrite=overwrite))
 
-        moved = move_all("Exporting", paths, put, lambda path: path)
+        moved = move_all("Exporting", paths, put, str)
         left = {each.path for each in moved.left}
         if not moved.untried:
             note_exported(folder, [path for path in paths if path not in left])

@@ -7,7 +7,6 @@ the state of the scratch object decides, because it has no other writer.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -31,7 +30,7 @@ from agent_memory.object_store.engine import (
 )
 from agent_memory.object_store.retry import Attempts
 from agent_memory.object_store.scratch import ScratchObject
-from agent_memory.object_store.upload_race import UploadRace
+from agent_memory.object_store.upload_race import UploadRace, scratch_upload
 
 
 class Trial(Uncopied):
@@ -49,7 +48,7 @@ class Trial(Uncopied):
     def __init__(self, store: ObjectStore, cleanup: Cleanup, *, has_other_writers: bool) -> None:
         self._store = store
         self._cleanup = cleanup
-        self._uploads_are_atomic = not has_other_writers
+        self._uploads = Condition.NOT_TRIED if has_other_writers else Condition.KEPT
         unsent = {} if store.conditional_delete else {"delete": Condition.NOT_SENT}
         self.known = Conditions(**unsent)
 
@@ -143,26 +142,21 @@ class Trial(Uncopied):
         if_match: str | None = None,
         absent: bool = False,
     ) -> bool:
-        """Whether the server completes an upload of one small part, with random content, on a condition."""
-        upload = await attempts.until_answered(partial(store.begin_upload, scratch.name, {}))
-        abort = partial(store.abort_upload, RetainedVersion(scratch.name, upload))
-        async with self._cleanup.on_failure(abort, attempts):
-            data = secrets.token_bytes(8)
-            part = await attempts.until_answered(partial(store.put_part, scratch.name, upload, 1, data))
-            complete = partial(store.complete_upload, scratch.name, upload, [part], if_match=if_match, absent=absent)
-            made = await scratch.takes(complete)
+        """Whether the server completes an upload on a condition."""
+        async with scratch_upload(store, scratch, self._cleanup, attempts) as upload:
+            made = await scratch.takes(partial(upload.complete, if_match=if_match, absent=absent))
         if not made:
-            await self._cleanup.run(abort, attempts)
+            await self._cleanup.run(upload.abort, attempts)
         return made
 
     async def _raced(self, store: SupportsMultipart, name: str, attempts: Attempts) -> Condition:
-        """`KEPT` if of several uploads that are completed at once on one condition only one is completed."""
-        if not self._uploads_are_atomic:
+        """`KEPT` if of several uploads that are completed at once on one condition only one is; raced once."""
+        if self._uploads is Condition.NOT_TRIED:
             async with self._scratch(name, attempts) as scratch:
                 await scratch.takes(lambda: scratch.put(b"1"))
                 race = UploadRace(store, scratch, self._cleanup, attempts)
-                self._uploads_are_atomic = await race.has_one_winner()
-        return Condition.KEPT if self._uploads_are_atomic else Condition.NOT_ATOMIC
+                self._uploads = Condition.KEPT if await race.has_one_winner() else Condition.NOT_ATOMIC
+        return self._uploads
 
     def _trusted(self) -> Conditions:
         kept = Condition.KEPT

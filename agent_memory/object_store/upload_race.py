@@ -1,9 +1,10 @@
-"""Finds out whether a server checks the precondition of a completed upload and writes the object in one step."""
+"""`UploadRace`: finds out whether a server checks the precondition of a completed upload and writes in one step."""
 
 from __future__ import annotations
 
 import secrets
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -25,9 +26,24 @@ _ROUNDS: Final = 8
 """SeaweedFS 4.48 completes several of four uploads in the first round, 24 of 24 times; a busy server may need more."""
 
 
-class _Upload(NamedTuple):
-    id: str
-    part: str
+class ScratchUpload(NamedTuple):
+    """An upload of one small part with random content: `complete` takes a condition, as `SupportsMultipart` does."""
+
+    complete: Callable[..., Awaitable[str]]
+    abort: Callable[[], Awaitable[None]]
+
+
+@asynccontextmanager
+async def scratch_upload(
+    store: SupportsMultipart, scratch: ScratchObject, cleanup: Cleanup, attempts: Attempts
+) -> AsyncIterator[ScratchUpload]:
+    """Begin an upload of a scratch object; it is aborted if the body fails."""
+    upload = await attempts.until_answered(partial(store.begin_upload, scratch.name, {}))
+    abort = partial(store.abort_upload, RetainedVersion(scratch.name, upload))
+    async with cleanup.on_failure(abort, attempts):
+        put = partial(store.put_part, scratch.name, upload, 1, secrets.token_bytes(8))
+        part = await attempts.until_answered(put)
+        yield ScratchUpload(partial(store.complete_upload, scratch.name, upload, [part]), abort)
 
 
 class UploadRace:
@@ -57,12 +73,13 @@ class UploadRace:
             UnsupportedOperationError, PermanentError: as `ObjectStore`.
             OutOfTimeError: as `Attempts`.
         """
-        uploads: list[_Upload] = []
+        uploads: list[ScratchUpload] = []
+        begun = partial(scratch_upload, self._store, self._scratch, self._cleanup, self._attempts)
         rounds = 0
         async with AsyncExitStack() as on_failure:
             while rounds < _ROUNDS:
                 while len(uploads) < _UPLOADS:
-                    uploads.append(await self._begun(on_failure))
+                    uploads.append(await on_failure.enter_async_context(begun()))
                 ends = await gather_or_cancel(self._end(each) for each in uploads)
                 if ends.count(True) > 1:
                     break
@@ -73,23 +90,13 @@ class UploadRace:
                 await self._scratch.look()
                 uploads = [each for each, end in zip(uploads, ends, strict=True) if end is False]
         for upload in uploads:
-            await self._cleanup.run(partial(self._store.abort_upload, self._of_scratch(upload.id)), self._attempts)
+            await self._cleanup.run(upload.abort, self._attempts)
         return rounds == _ROUNDS
 
-    async def _begun(self, on_failure: AsyncExitStack) -> _Upload:
-        name, answered = self._scratch.name, self._attempts.until_answered
-        id_ = await answered(partial(self._store.begin_upload, name, {}))
-        abort = partial(self._store.abort_upload, self._of_scratch(id_))
-        await on_failure.enter_async_context(self._cleanup.on_failure(abort, self._attempts))
-        return _Upload(id_, await answered(partial(self._store.put_part, name, id_, 1, secrets.token_bytes(8))))
-
-    async def _end(self, upload: _Upload) -> bool | NoResponse:
+    async def _end(self, upload: ScratchUpload) -> bool | NoResponse:
         """Whether the server completed an upload on the condition of the present state; or the lack of an answer."""
-        complete = partial(
-            self._store.complete_upload, self._scratch.name, upload.id, [upload.part], if_match=self._scratch.etag
-        )
         try:
-            await self._attempts.once(complete)
+            await self._attempts.once(partial(upload.complete, if_match=self._scratch.etag))
         except (PreconditionFailed, WriteConflict):
             return False
         except NoResponse as failure:
@@ -97,6 +104,3 @@ class UploadRace:
         except NotFound:  # an earlier request completed it, and its answer was lost
             return NoResponse("the upload is gone")
         return True
-
-    def _of_scratch(self, upload: str) -> RetainedVersion:
-        return RetainedVersion(self._scratch.name, upload)

@@ -125,13 +125,18 @@ class RaceContract(WatchingContract):
         self, comparing: ContractStore, other: ContractStore
     ) -> None:
         for number in range(self.rounds):
-            version = comparing.write("dir/file", b"%d" % number)
-            written, deleted = race(
-                [partial(comparing.write, "dir/file", b"new", version), partial(other.delete, "dir/file")]
-            )
-            assert deleted is None
-            assert isinstance(written, Version | ConflictError)
+            self.write_beside_a_delete(comparing, other, b"%d" % number)
             assert comparing.level() == ([], [])
+
+    def write_beside_a_delete(self, comparing: ContractStore, other: ContractStore, before: bytes) -> object:
+        """Race a write of b"new" to ``dir/file`` on its version with its deletion; return the outcome of the write."""
+        version = comparing.write("dir/file", before)
+        written, deleted = race(
+            [partial(comparing.write, "dir/file", b"new", version), partial(other.delete, "dir/file")]
+        )
+        assert deleted is None
+        assert isinstance(written, Version | ConflictError)
+        return written
 
     def test_a_delete_on_a_version_never_takes_a_newer_file(
         self, deleting: ContractStore, other: ContractStore
@@ -162,12 +167,16 @@ class RaceContract(WatchingContract):
 
     def test_an_append_comes_before_or_after_a_delete(self, changing: ContractStore, other: ContractStore) -> None:
         for number in range(self.rounds):
-            changing.write("dir/log", b"%d" % number)
-            appended, deleted = race([partial(changing.append, "dir/log", b"new"), partial(other.delete, "dir/log")])
-            assert deleted is None
-            assert not isinstance(appended, AgentMemoryError)
+            self.append_beside_a_delete(changing, other, b"%d" % number)
             assert changing.holds("dir/log") in (None, b"new")
             changing.memory().delete_tree("")
+
+    def append_beside_a_delete(self, changing: ContractStore, other: ContractStore, before: bytes) -> None:
+        """Race one append of b"new" to ``dir/log`` with its deletion."""
+        changing.write("dir/log", before)
+        appended, deleted = race([partial(changing.append, "dir/log", b"new"), partial(other.delete, "dir/log")])
+        assert deleted is None
+        assert not isinstance(appended, AgentMemoryError)
 
     def test_a_name_becomes_a_file_or_a_directory_and_never_both(
         self, creating: ContractStore, other: ContractStore

@@ -6,18 +6,16 @@ Short runs use SeaweedFS in the races of `tests.core.test_concurrency` and in th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
 from agent_memory import AgentMemory, Versions
 from agent_memory.backend import ABSENT, AnyBackend, Version
-from agent_memory.errors import AgentMemoryError, ConflictError, WriteError
+from agent_memory.errors import WriteError
 from agent_memory.registry import open_backend
 from agent_memory.runtime.runners import close_backend
 from agent_memory.testing import BackendContract, FunctionalContract
-from agent_memory.testing.races import race
 from tests.support import sizes
 
 if TYPE_CHECKING:
@@ -115,22 +113,14 @@ class TestCeph(_OnS3, BackendContract):
     ) -> None:
         """Ceph does not order a DELETE with a PUT: if both succeed, the object may be there (docs/s3.md)."""
         for number in range(self.rounds):
-            version = comparing.write("dir/file", b"%d" % number)
-            written, deleted = race(
-                [partial(comparing.write, "dir/file", b"new", version), partial(other.delete, "dir/file")]
-            )
-            assert deleted is None
-            assert isinstance(written, Version | ConflictError)
+            written = self.write_beside_a_delete(comparing, other, b"%d" % number)
             assert comparing.holds("dir/file") in ((None, b"new") if isinstance(written, Version) else (None,))
             comparing.memory().delete_tree("")
 
     def test_an_append_comes_before_or_after_a_delete(self, changing: ContractStore, other: ContractStore) -> None:
         """As above: the delete may have had no effect."""
         for number in range(self.rounds):
-            changing.write("dir/log", b"%d" % number)
-            appended, deleted = race([partial(changing.append, "dir/log", b"new"), partial(other.delete, "dir/log")])
-            assert deleted is None
-            assert not isinstance(appended, AgentMemoryError)
+            self.append_beside_a_delete(changing, other, b"%d" % number)
             assert changing.holds("dir/log") in (None, b"new", b"%dnew" % number)
             changing.memory().delete_tree("")
 
