@@ -52,9 +52,9 @@ class TreeLocks(Uncopied):
 
     def keep(self, key: Key, held: LockedDescriptor) -> None:
         """Keep a tree's directory, whose lock is released, for the next change."""
-        if len(self._idle) >= _MOST_IDLE:
-            self._idle.pop(next(iter(self._idle), ""), None)
         self._idle[key.base] = held
+        for base in list(self._idle)[:-_MOST_IDLE]:  # a copy, because other threads change the dictionary
+            self._idle.pop(base, None)
 
     def forget(self) -> None:
         """Close the kept directories."""

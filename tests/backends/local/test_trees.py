@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import random
+import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 from agent_memory import AgentMemory
+from agent_memory.key import Key
+from agent_memory_local import LocalBackend
 from tests.support.processes import in_processes
 
 _HOPS = 12
@@ -148,3 +152,33 @@ def found_in_place(root: Path, seconds: float, durability: str) -> int:
     overlapped = [did for did in written if _at_the_same_moment(did, moves.get(did.path.partition("/")[0]))]
     print(f"{durability}: {len(written)} writes, {len(moves)} moves, {len(overlapped)} at the same moment as a move")  # noqa: T201 - figures
     return len(overlapped)
+
+
+@pytest.fixture
+def switching() -> Iterator[None]:
+    """Let the threads of this process take turns as often as possible."""
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(usual)
+
+
+@pytest.mark.usefixtures("switching")
+def test_threads_change_more_trees_at_once_than_are_kept_open(tmp_path: Path) -> None:
+    threads, rounds = 8, 50
+    logs = [Key.agent(f"agent{number}").join("log.md") for number in range(40)]
+    backend = LocalBackend(tmp_path, durability="process")
+    together = threading.Barrier(threads)
+
+    def append(thread: int) -> None:
+        together.wait()
+        for log in logs * rounds:
+            backend.append(log, b"%d;" % thread)
+
+    with ThreadPoolExecutor(threads) as pool:
+        for ended in [pool.submit(append, thread) for thread in range(threads)]:
+            ended.result()
+    for log in logs:
+        lines = backend.read(log).data.split(b";")
+        assert sorted(lines[:-1]) == sorted(b"%d" % thread for thread in range(threads) for _ in range(rounds))
+    backend.close()
