@@ -54,6 +54,7 @@ _SLOW = (
 """The files and folders that --fast leaves out, besides the tests that need a server."""
 _OF_BACKENDS = ("tests/backends/", "tests/object_store/")
 _is_fast = False
+_stderr = 2
 _ON_CEPH = ("::TestCeph", "::TestObstoreOnCeph", "on_ceph", "::test_ceph_")
 """Parts of the node ids of tests that use Ceph."""
 _TOGETHER = (
@@ -78,8 +79,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    global _is_fast
+    global _is_fast, _stderr
     _is_fast = config.getoption("--fast")
+    _stderr = os.dup(2)  # before pytest captures it
     settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.load_profile("any machine")
     sizes.is_long = config.getoption("--long")
@@ -282,8 +284,7 @@ def _serving(
 
 def _give_up(fault: str) -> NoReturn:
     """End the run and write the reason to standard error, because it does not reach the main process otherwise."""
-    assert sys.__stderr__ is not None
-    sys.__stderr__.write(f"\n{fault}\n")
+    os.write(_stderr, f"\n{fault}\n".encode())
     pytest.exit(fault, returncode=1)
 
 

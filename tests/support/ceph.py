@@ -7,8 +7,9 @@ servers.
 from __future__ import annotations
 
 import subprocess
+import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -73,6 +74,7 @@ def cluster(directory: Path) -> Iterator[list[str]]:
         run("monmaptool", "--create", "--fsid", fsid, "--addv", "a", f"[v1:127.0.0.1:{port}]", monmap)
         run(*monitor, "--mkfs", "--monmap", monmap)
         running.enter_context(_daemon(directory, *monitor, "-f"))
+        _retry(lambda: run("ceph", *there, "mon", "stat"))  # the monitor refuses commands during its first election
         run("ceph", *there, "osd", "new", disk)
         run(*osd, "--mkfs", "--osd-uuid", disk)
         run("ceph", *there, "osd", "crush", "add", "osd.0", "1.0", "root=default", "host=host")
@@ -94,6 +96,17 @@ def _run(directory: Path, *command: str) -> None:
         raise RuntimeError(f"{command[0]} does not end: {_told(error.stdout)}{_logs(directory)}") from None
     if done.returncode:
         raise RuntimeError(f"{command[0]} ended with {done.returncode}: {_told(done.stdout)}{_logs(directory)}")
+
+
+def _retry(step: Callable[[], None]) -> None:
+    deadline = time.monotonic() + _SECONDS
+    while True:
+        try:
+            return step()
+        except RuntimeError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
 
 
 @contextmanager
