@@ -21,7 +21,7 @@ from agent_memory.key import Key
 from agent_memory.key.quoting import field
 
 
-class _Moment(click.ParamType[float]):
+class _Moment(click.ParamType):  # type: ignore[type-arg]  # generic only from click 8.4 on
     """A date or a time in ISO 8601, in UTC unless it has an offset; as POSIX seconds."""
 
     name = "time"
