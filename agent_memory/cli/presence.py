@@ -11,7 +11,7 @@ from agent_memory.audit.log import DIRECTORY
 from agent_memory.backend import AnyBackend
 from agent_memory.cli.inspection import first_page
 from agent_memory.errors import AgentMemoryFileNotFoundError, FileOperationError
-from agent_memory.key import Key
+from agent_memory.key import AGENTS, Key
 from agent_memory.service import AgentMemoryService
 
 _MOST_AGENTS = 5
@@ -20,8 +20,8 @@ _MOST_AGENTS = 5
 def require_store(backend: AnyBackend, url: str, agent: str | None = None) -> None:
     """Raise if there is no store: on the local disk no directory, elsewhere no name below the root.
 
-    Elsewhere the tree of ``agent`` is listed first, because the credentials may allow only that. A store in memory is
-    new in every process, and always exists.
+    Elsewhere the tree of ``agent``, or that of all agents, is listed before the root, because the credentials may
+    allow only that. A store in memory is new in every process, and always exists.
 
     Raises:
         AgentMemoryFileNotFoundError: there is no store.
@@ -59,7 +59,7 @@ def _is_missing(backend: AnyBackend, url: str, agent: str | None) -> bool:
 
 
 def _holds_something(backend: AnyBackend, agent: str | None) -> bool:
-    if agent is not None and _is_listed(backend, Key.agent(agent)):
+    if _is_listed(backend, AGENTS if agent is None else Key.agent(agent)):
         return True
     try:
         return _is_listed(backend, Key.tree()) or _is_listed(backend, Key.internal(DIRECTORY))

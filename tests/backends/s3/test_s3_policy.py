@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -233,6 +234,20 @@ def test_the_service_reaches_only_all_agents_and_its_own_data(seaweedfs: S3Serve
             for operation in OPERATIONS.values():
                 with pytest.raises(FileOperationError, match="access denied"):
                     operation(memory)
+
+
+@pytest.mark.parametrize(
+    ("command", "said"), [("agents", "bob"), ("audit show", "bob"), ("copy {url} {target}", "1 file")]
+)
+def test_commands_of_a_whole_store_need_no_more_than_the_policy_of_the_service(
+    seaweedfs: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str, said: str
+) -> None:
+    url = seaweedfs.new_url()
+    monkeypatch.setenv("AGENT_MEMORY_STORAGE_OPTIONS", json.dumps(seaweedfs.new_user(policy(url))))
+    given = [word.format(url=url, target=(tmp_path / "copy").as_uri()) for word in command.split()]
+    assert CliRunner().invoke(app, ["--url", url, "--agent", "bob", "write", NOTES, "of bob"]).exit_code == 0
+    result = CliRunner().invoke(app, ["--url", url, *given])
+    assert (result.exit_code, said in result.output) == (0, True), result.output
 
 
 def test_seaweedfs_denies_an_escaped_star_instead_of_reading_it_as_a_wildcard(seaweedfs: S3Server) -> None:
