@@ -43,7 +43,7 @@ from agent_memory.plugins.redaction import RedactionPlugin
 from agent_memory.testing.recording import RecordingPlugin
 from agent_memory_memory import MemoryBackend
 from tests.support.processes import in_processes
-from tests.support.servers import Root
+from tests.support.servers import ATOMIC, Root
 from tests.support.sizes import long_except
 
 OLD = "old\n"
@@ -205,6 +205,7 @@ def make_in_process(_: int, barrier: Any, root: Root, name: str, rounds: int) ->
     return results
 
 
+@pytest.mark.parametrize("root", ATOMIC, indirect=True)
 @long_except(("append",), "name", dict(zip(CALLS, CALLS, strict=True)))
 def test_of_simultaneous_calls_of_many_processes_one_is_made(root: Root, name: str) -> None:
     if root.url.startswith("memory:"):

@@ -31,7 +31,7 @@ from agent_memory.plugins.audit import AuditPlugin
 from agent_memory.runtime.run import step
 from tests.core.versions.helpers import ON, contents, opened, opened_with_small_calls, records
 from tests.support.places import Place, guessable
-from tests.support.servers import ATOMIC, Root
+from tests.support.servers import Root
 
 SECRET = "sk-12345678"
 
@@ -282,9 +282,8 @@ def test_a_part_that_is_refused_leaves_no_tombstone(memory: AgentMemory, monkeyp
         assert memory.versions("a")[1] == version
 
 
-@pytest.mark.parametrize("root", ATOMIC, indirect=True)  # moto writes no file in parts
-def test_a_large_content_is_found_where_another_version_begins_with_it(root: Root) -> None:
-    memory = opened_with_small_calls(root)
+def test_a_large_content_is_found_where_another_version_begins_with_it(large_root: Root) -> None:
+    memory = opened_with_small_calls(large_root)
     first, other = (bytes([number]) * 11_000_000 for number in (1, 2))
     memory.write_blocks("a", [first], len(first))
     memory.write_blocks("a", [first + b"end"], len(first) + 3)
