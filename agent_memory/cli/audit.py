@@ -12,6 +12,7 @@ import click
 
 from agent_memory.audit import Finding, LogLocation, Salts, facts_of, head, log_at, verify
 from agent_memory.cli.auditing import log_of_store
+from agent_memory.cli.moment import Moment
 from agent_memory.cli.output import Exit, counted, note, printable, show_json
 from agent_memory.cli.paths import memory_path
 from agent_memory.cli.presence import require_store
@@ -112,8 +113,9 @@ def _lines(findings: Sequence[Finding], *, anchored: bool) -> Iterator[str]:
 )
 @click.option("--content", type=click.Path(exists=True, dir_okay=False, path_type=Path),
               help="Only records of --agent about exactly the content of this file.")  # fmt: skip
-@click.option("--since", type=click.DateTime(), help="Only records from this time on, in UTC.")
-@click.option("--until", type=click.DateTime(), help="Only records before this time, in UTC.")
+@click.option("--tool-call", metavar="ID", help="Only records of this tool call.")
+@click.option("--since", type=Moment(), help="Only records from this time on, in UTC.")
+@click.option("--until", type=Moment(), help="Only records before this time, in UTC.")
 @click.option("-n", "--last", type=click.IntRange(min=1), metavar="N", help="Only the last N of these.")
 @pass_settings
 def show(
@@ -121,11 +123,12 @@ def show(
     target: str | None,
     path: str | None,
     content: Path | None,
-    since: datetime | None,
-    until: datetime | None,
+    tool_call: str | None,
+    since: float | None,
+    until: float | None,
     last: int | None,
 ) -> None:
-    """Print the records of an audit log, filtered by --agent, --actor, path, content and time.
+    """Print the records of an audit log, filtered by --agent, --actor, path, content, tool call and time.
 
     Records that begin a log, or continue it in another file, are left out: only audit verify needs them.
     """
@@ -141,8 +144,9 @@ def show(
             and (settings.actor is None or record.get("actor") == settings.actor)
             and (wanted is None or wanted(record))
             and (digest is None or digest in (record.get("digest"), record.get("before_digest")))
-            and (since is None or _time(record) >= since.replace(tzinfo=UTC))
-            and (until is None or _time(record) < until.replace(tzinfo=UTC))
+            and (tool_call is None or record.get("tool_call_id") == tool_call)
+            and (since is None or _time(record).timestamp() >= since)
+            and (until is None or _time(record).timestamp() < until)
         )
 
     found = filter(chosen, _records(settings, target))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 
 import click
@@ -12,6 +11,7 @@ import click
 from agent_memory.audit import LogLocation
 from agent_memory.cli.audit import key_option, location_of, log_option
 from agent_memory.cli.erasing import ask_first, erasing
+from agent_memory.cli.moment import Moment
 from agent_memory.cli.output import Exit, note, printable, show_json
 from agent_memory.cli.paths import memory_path
 from agent_memory.cli.settings import Access, Command, Settings, pass_settings
@@ -21,25 +21,10 @@ from agent_memory.key import Key
 from agent_memory.key.quoting import field
 
 
-class _Moment(click.ParamType):  # type: ignore[type-arg]  # generic only from click 8.4 on
-    """A date or a time in ISO 8601, in UTC unless it has an offset; as POSIX seconds."""
-
-    name = "time"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        if isinstance(value, float):
-            return value
-        try:
-            moment = datetime.fromisoformat(str(value))
-        except ValueError:
-            self.fail(f"{value!r} is no time like 2026-03-01 or 2026-03-01 09:12:07Z", param, ctx)
-        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-
-
 @click.command(cls=Command)
 @click.option("--by", metavar="ACTOR", help="Only operations for this actor.")
 @click.option("--tool-call", metavar="ID", help="Only operations of this tool call.")
-@click.option("--since", type=_Moment(), help="Only operations from this time on, in UTC.")
+@click.option("--since", type=Moment(), help="Only operations from this time on, in UTC.")
 @click.option("--dry-run", is_flag=True, help="Print the steps, and change nothing.")
 @log_option
 @pass_settings

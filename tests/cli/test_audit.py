@@ -136,7 +136,16 @@ def test_show_filters_by_agent_actor_path_and_time(run: Run, log: Path) -> None:
         "write", "append", "rename", "rename",
     ]  # fmt: skip
     assert shown(run(*show, "--since", "2100-01-01")) == []
-    assert len(shown(run(*show, "--until", "2100-01-01"))) == 6
+    assert len(shown(run(*show, "--until", "2100-01-01 09:12"))) == 6
+    assert run(*show, "--until", "soon").exit_code == 2
+
+
+def test_show_filters_by_tool_call(run: Run, tmp_path: Path) -> None:
+    with AgentMemoryService("memory://", plugins=[AuditPlugin(tmp_path / "calls.jsonl")]) as service:
+        for number in range(3):
+            service.agent("bob").acting_as("model", f"call-{number}").write(f"{number}.md", "x")
+    result = run("--json", "audit", "show", "--log", "calls.jsonl", "--tool-call", "call-1")
+    assert [each["path"] for each in json.loads(result.stdout)["records"]] == ["1.md"]
 
 
 def test_a_record_is_one_printable_line(run: Run, log: Path) -> None:
