@@ -38,6 +38,13 @@ def test_every_shipped_package_is_typed(wheel: Path) -> None:
     assert {f"{package}/py.typed" for package in PACKAGES} <= set(names_in(wheel))
 
 
+def test_the_wheel_contains_every_template_of_a_distribution(wheel: Path) -> None:
+    root = Path(__file__).parents[1]
+    templates = [file for file in (root / "agent_memory/cli/templates").rglob("*") if file.is_file()]
+    assert len(templates) == 13
+    assert {file.relative_to(root).as_posix() for file in templates} <= set(names_in(wheel))
+
+
 def test_the_core_depends_only_on_fsspec_and_pluggy(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         metadata = next(name for name in names_in(wheel) if name.endswith(".dist-info/METADATA"))

@@ -15,15 +15,17 @@ from agent_memory.cli import doctor, files, listing, transfer, versions, viewing
 from agent_memory.cli.audit import audit
 from agent_memory.cli.connect import connect
 from agent_memory.cli.copying import copy
+from agent_memory.cli.cost import cost
 from agent_memory.cli.demo import demo
 from agent_memory.cli.editing import edit
 from agent_memory.cli.forgetting import forget
 from agent_memory.cli.history import history
 from agent_memory.cli.mcp import mcp
+from agent_memory.cli.new import new
 from agent_memory.cli.output import Exit, report
 from agent_memory.cli.plugins import plugins
 from agent_memory.cli.policy import s3_policy
-from agent_memory.cli.settings import Command, failures_shown, global_options, log_to
+from agent_memory.cli.settings import Command, Settings, failures_shown, global_options, log_to
 from agent_memory.cli.undoing import redact, undo
 from agent_memory.errors import DISTRIBUTION
 
@@ -67,14 +69,15 @@ class App(click.Group):
 
     def _ended(self, args: list[str], prog_name: str, extra: dict[str, Any]) -> int:
         as_json = "--json" in args[: args.index("--") if "--" in args else None]
+        settings = Settings()
         _print_any_name()
         try:
-            code = super().main(args, prog_name, **extra) or Exit.OK
+            code = super().main(args, prog_name, obj=settings, **extra) or Exit.OK
         except click.Abort:
             click.echo("Error: interrupted", err=True)
             return Exit.INTERRUPTED
         except Exception as error:  # noqa: BLE001 - every error becomes a line instead of a traceback
-            code = report(error, as_json)
+            code = report(error, as_json, verbose=settings.verbose)
         return _flushed(int(code), as_json)
 
 
@@ -123,6 +126,6 @@ for _command in (
     files.read, files.write, files.append, files.create, edit, listing.ls, listing.tree, files.rm, files.mv, files.cp,
     listing.agents, viewing.view, viewing.search, history, versions.versions, versions.diff, versions.restore,
     undo, redact, versions.prune, transfer.import_, transfer.export, copy, doctor.doctor, audit, forget,
-    plugins, s3_policy, mcp, connect, demo,
+    plugins, s3_policy, cost, mcp, connect, new, demo,
 ):  # fmt: skip
     app.add_command(_command)

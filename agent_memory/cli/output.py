@@ -117,8 +117,8 @@ def _kind(error: Exception) -> str:
     return "usage" if isinstance(error, click.UsageError) else "failed"
 
 
-def report(error: Exception, as_json: bool) -> Exit:
-    """Print an error on stderr, and return its exit code."""
+def report(error: Exception, as_json: bool, *, verbose: bool = False) -> Exit:
+    """Print an error on stderr, and return its exit code; with ``verbose`` also where it is documented."""
     code = code_of(error)
     if as_json:
         click.echo(json.dumps({"error": {**document_of(error), "exit_code": int(code)}}), err=True)
@@ -126,7 +126,19 @@ def report(error: Exception, as_json: bool) -> Exit:
     click.echo(printable(f"Error: {message_of(error)}"), err=True)
     if isinstance(error, InvalidPathError) and error.suggestion and error.suggestion not in message_of(error):
         click.echo(printable(f"Suggestion: {error.suggestion}"), err=True)
+    if verbose and (details := _details(error)):
+        click.echo(f"Details: {details}", err=True)
     return code
+
+
+def _details(error: Exception) -> str | None:
+    """The class, the kind and the section in the documentation of an error of this package; None for another error."""
+    cause = error.cause if isinstance(error, Explained) else error
+    if not isinstance(cause, AgentMemoryError):
+        return None
+    # The class of another package has no section there: its nearest base class has one.
+    name = next(kind.__name__ for kind in type(cause).__mro__ if kind.__module__ == AgentMemoryError.__module__)
+    return f"{name} ({cause.kind}), see docs/errors.md#{name.lower()}"
 
 
 def printable(text: str) -> str:

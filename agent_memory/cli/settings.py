@@ -72,6 +72,7 @@ class Settings:
     actor: str | None = None
     json: bool = False
     no_audit: bool = False
+    verbose: bool = False
     config: str | None = None
     options: dict[str, object] = field(default_factory=dict)
     skipped: SkippedNames = field(default_factory=SkippedNames)
@@ -237,7 +238,7 @@ def global_options(*, again: bool) -> list[click.Parameter]:
                help=f"An option of the store, JSON or text; may be repeated.  [env var: {OPTIONS_VARIABLE}, in JSON]"),
         option("--no-audit", is_flag=True, envvar=None if again else NO_AUDIT_VARIABLE, show_envvar=not again,
                help="Do not record changes in the audit log of the store."),
-        option("-v", "--verbose", is_flag=True, help="Show the log on stderr."),
+        option("-v", "--verbose", is_flag=True, help="Show the log on stderr, and where an error is documented."),
     ]  # fmt: skip
 
 
@@ -245,9 +246,9 @@ def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
     settings = ctx.ensure_object(Settings)
     if value is None or value is False or value == ():
         return
-    if param.name == "verbose":
+    if param.name == "verbose" and not settings.verbose:
         ctx.find_root().with_resource(_log_shown())
-    elif param.name == "options":
+    if param.name == "options":
         settings.options |= dict(value)
     else:
         setattr(settings, str(param.name), value)

@@ -48,6 +48,7 @@ class SqliteBackend(backend.BlockingBackend):
     @contextmanager
     def _begun(self, key, error, *conditions):
         with backend.translating(key, error, sqlite3.Error), closing(sqlite3.connect(self._path, timeout=60)) as db, db:
+            db.execute("PRAGMA synchronous = EXTRA")  # durable without exception
             db.execute("BEGIN IMMEDIATE").execute(_TABLE)
             found = db.execute(f"{_FILES} AND path = :top", {"top": key.storage}).fetchone()
             backend.require(key, Version(str(found[3])) if found else None, *conditions)

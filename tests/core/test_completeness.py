@@ -288,7 +288,7 @@ LINES: dict[str, list[str]] = {
 }  # fmt: skip
 BELOW = {"doctor", "demo", "audit"}
 """Commands that read the storage itself, or the audit log."""
-OTHERWISE = {"connect", "copy", "diff", "mcp", "plugins", "redact", "restore", "s3-policy", "undo"}
+OTHERWISE = {"connect", "copy", "cost", "diff", "mcp", "new", "plugins", "redact", "restore", "s3-policy", "undo"}
 """Commands with two stores (below), with a server (above), with versions (`tests.cli`), or without a storage."""
 
 

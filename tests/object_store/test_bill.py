@@ -1,4 +1,4 @@
-"""The requests of every operation, counted by a proxy in front of the server: the table of docs/s3.md."""
+"""The requests of every operation, counted by a proxy in front of the server: the tables of docs/s3.md and of cost."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from agent_memory import AgentMemory, AgentMemoryService, Versions
+from agent_memory.cli.bill import HOURLY_WITH_VERSIONS, REQUESTS, requests_of
 from agent_memory.conversation import ConversationMemory, Message
 from tests.object_store.proxy import Proxy
 from tests.support.servers import S3Server
@@ -199,3 +200,31 @@ def test_versions_cost_the_documented_requests(proxy: Proxy, ministack: S3Server
         assert cost(lambda: memory.read_version("d/a.md", newest)) == {"HEAD": 1, "LIST": 1, "GET": 1 + 1}
         assert cost(lambda: memory.rename("d/a.md", "d/b.md")) == {"GET": 1, "PUT": 2, "HEAD": 1, "DELETE": 1}
         assert cost(lambda: memory.delete("d/b.md")) == {"GET": 1, "PUT": 1, "HEAD": 1, "DELETE": 1}
+
+
+@pytest.mark.parametrize(
+    ("engine", "versions"), [("s3fs", False), ("obstore", False), ("s3fs", True)], indirect=["engine"]
+)
+def test_the_command_cost_multiplies_the_requests_that_are_sent(
+    opened: Callable[[], AgentMemory], cost: Cost, versions: bool
+) -> None:
+    memory, another = opened(), opened()
+    if versions:
+        memory.keep_versions(Versions())
+    for user in (memory, another):
+        user.append("ready.md", "x")  # makes the first-time requests
+    for operation in REQUESTS:
+        memory.create(f"{operation}.md", "x")
+    hourly = Counter(HOURLY_WITH_VERSIONS if versions else {})
+    assert cost(lambda: memory.edit("ready.md", str.upper)) == requests_of("edit", versions=versions) + hourly
+    calls: dict[str, Callable[[], object]] = {
+        "read": lambda: memory.read("read.md"),
+        "write": lambda: memory.write("write.md", "y"),
+        "append": lambda: memory.append("append.md", "y"),
+        "shared append": lambda: another.append("shared append.md", "y"),
+        "edit": lambda: memory.edit("edit.md", str.upper),
+        "delete": lambda: memory.delete("delete.md"),
+        "list": memory.list,
+    }
+    counted = {operation: cost(call) for operation, call in calls.items()}
+    assert counted == {operation: requests_of(operation, versions=versions) for operation in REQUESTS}

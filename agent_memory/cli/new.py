@@ -1,0 +1,148 @@
+"""The command new: makes a distribution for a plugin, a backend or an adapter, with tests that pass.
+
+The templates lie in ``templates/``. Their names end with ``.txt``, so that linters and pytest leave them alone.
+`string.Template` fills them in.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import secrets
+import shutil
+import unicodedata
+from collections.abc import Mapping
+from importlib.metadata import version
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+from typing import Final
+
+import click
+
+from agent_memory.cli.output import Explained, printable, show_json
+from agent_memory.cli.presence import shown_path
+from agent_memory.cli.settings import Command, Settings, pass_settings
+from agent_memory.errors import DISTRIBUTION, FileAlreadyExistsError
+from agent_memory.plugins.configuration import installed_plugins
+from agent_memory.registry import installed_backends
+
+_FILES: Final = {
+    ".gitignore": "gitignore.txt",
+    "README.md": "$kind/README.md.txt",
+    "$module.py": "$kind/module.py.txt",
+    "pyproject.toml": "$kind/pyproject.toml.txt",
+    "tests/test_$snake.py": "$kind/test_module.py.txt",
+}
+"""The files of a distribution, each with its template."""
+_PREFIX: Final = "agent-memory-"
+_LONGEST: Final = 40
+_NAME: Final = re.compile(r"(?!test)[a-z][a-z0-9]*(-[a-z0-9]+)*")  # pytest would collect a class TestQuotaPlugin
+_RULE: Final = (
+    f"a name has lower case letters, digits and single '-' between them, begins with a letter, has at most {_LONGEST} "
+    f"characters, and does not begin with '{_PREFIX}' or 'test'"
+)
+
+
+@click.command(cls=Command)
+@click.argument("kind", type=click.Choice(["plugin", "backend", "adapter"]))
+@click.argument("name")
+@click.option("--directory", type=click.Path(file_okay=False, path_type=Path), default=".", metavar="DIR",
+              help="Make it in this directory.  [default: the current directory]")  # fmt: skip
+@pass_settings
+def new(settings: Settings, kind: str, name: str, directory: Path) -> None:
+    """Make a distribution for a plugin, a backend or an adapter of your own.
+
+    Writes agent-memory-NAME/ with one module, a README, a pyproject.toml and tests that pass. A directory that exists
+    is not changed. No store is opened.
+    """
+    _check(kind, name)
+    target = directory / f"{_PREFIX}{name}"
+    made = _contents(kind, name)
+    _write(target, made)
+    if settings.json:
+        show_json({"kind": kind, "name": name, "directory": str(target.absolute()), "files": list(made)})
+        return
+    click.echo(printable(f"made {shown_path(target)}: {', '.join(made)}"))
+    click.echo("run its tests there: pip install -e '.[test]' && python -m pytest")
+
+
+def _check(kind: str, name: str) -> None:
+    """Raise `Explained` for a name that breaks the rule, or that an installed distribution has."""
+    if not _NAME.fullmatch(name) or len(name) > _LONGEST or name.startswith(_PREFIX):
+        raise _refused(name, _RULE, _suggested(name))
+    if taken := _taken(kind, name):
+        raise _refused(name, taken, _suggested(f"my-{name}"))
+
+
+def _refused(name: str, reason: str, suggestion: str) -> Explained:
+    error = click.UsageError(f"{name!r} is refused: {reason}")
+    return Explained(error, f"try {suggestion!r}", {"suggestion": suggestion})
+
+
+def _taken(kind: str, name: str) -> str | None:
+    """Why a distribution of this name cannot be installed beside the installed ones; None if it can."""
+    if f"{_PREFIX}{name}" == DISTRIBUTION:
+        return f"{DISTRIBUTION} is the distribution of agent-memory itself"
+    if importlib.util.find_spec(_module(name)):
+        return f"a module {_module(name)} is installed"
+    if kind == "plugin" and name in {each.name for each in installed_plugins()}:
+        return f"a plugin {name!r} is installed"
+    if kind == "backend" and name in installed_backends():
+        return f"a backend for {name}:// is installed"
+    return None
+
+
+def _suggested(text: str) -> str:
+    """A similar name that the rule allows."""
+    plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode().lower()
+    name = re.sub(rf"\A({_PREFIX})+", "", re.sub(r"[^a-z0-9]+", "-", plain).strip("-"))
+    if not name[:1].isalpha() or name.startswith("test"):
+        name = f"my-{name or 'memory'}"
+    return name[:_LONGEST].rstrip("-")
+
+
+def _module(name: str) -> str:
+    return f"{_PREFIX}{name}".replace("-", "_")
+
+
+def _contents(kind: str, name: str) -> dict[str, str]:
+    """The files of a distribution: their names, relative to its directory, and their texts."""
+    words = {
+        "kind": kind,
+        "name": name,
+        "snake": name.replace("-", "_"),
+        "module": _module(name),
+        "title": "".join(word.capitalize() for word in name.split("-")),
+        "version": version(DISTRIBUTION),
+    }
+
+    def filled(text: str) -> str:
+        return Template(text).substitute(words)
+
+    templates = files("agent_memory.cli") / "templates"
+    return {
+        filled(file): filled((templates / filled(template)).read_text(encoding="utf-8"))
+        for file, template in _FILES.items()
+    }
+
+
+def _write(target: Path, made: Mapping[str, str]) -> None:
+    """Write a new directory in one step: another directory is filled and then renamed.
+
+    Raises:
+        FileAlreadyExistsError: the name is taken; nothing was written.
+        OSError: the host refused; nothing was written but missing parents of the directory.
+    """
+    if target.is_symlink() or target.exists():
+        raise FileAlreadyExistsError(f"{shown_path(target)} exists; nothing was written", "directory")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
+    try:
+        for name, text in made.items():
+            file = unfinished / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8")
+        unfinished.rename(target)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
