@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import re
 import tomllib
 from collections.abc import Iterator
@@ -12,15 +13,17 @@ import pytest
 import stand_in
 
 from agent_memory import hookspecs
+from tests.support.pages import Block, blocks_of, check, matches
 from tests.support.servers import S3Server
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-BLOCK = re.compile(r"^```(\w+)( pytest)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+ALL_PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+FRAMEWORKS = {path.stem for path in (ROOT / "agent_memory" / "integrations").glob("*.py")}
 
 
-def blocks(page: Path, language: str, *, pytest: bool = False) -> list[str]:
-    return [code for name, kind, code in BLOCK.findall(page.read_text()) if name == language and bool(kind) == pytest]
+def blocks(page: Path, language: str, info: str = "") -> list[Block]:
+    return [block for block in blocks_of(page.read_text()) if (block.language, block.info) == (language, info)]
 
 
 @pytest.fixture
@@ -41,33 +44,85 @@ def _claude(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("_my_bucket", "_claude")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_the_python_examples_of_a_page_run_twice(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_blocks_of_a_page_print_what_it_shows_and_its_programs_run_twice(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in os.environ if name.startswith("AGENT_MEMORY_")]:
+        monkeypatch.delenv(name)  # a page must not change a store of the developer
     monkeypatch.chdir(tmp_path)
-    for code in blocks(page, "python") * 2:
-        exec(compile(code, page.name, "exec"), {"__name__": "example"})
+    check(page)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "```python\nprint(1)\n```\n```text\n2\n```",
+        "```python\nprint(1)\n```",
+        "```console\n$ echo a\nb\n```",
+        "```console\n$ echo a\n$ false\n```",
+        "```python\nwith open('a', 'x'):\n    pass\n```",
+    ],
+    ids=["another text", "no text", "another output", "a failed command", "a program that runs once"],
+)
+def test_a_page_that_shows_something_else_is_found(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "page.md").write_text(page + "\n")
+    with pytest.raises((AssertionError, FileExistsError)):
+        check(tmp_path / "page.md")
+
+
+def test_every_python_block_is_run_by_a_test() -> None:
+    for page in ALL_PAGES:
+        for block in blocks_of(page.read_text()):
+            known = block.info in ("", "pytest") or block.title is not None or block.info in FRAMEWORKS
+            assert known or block.language != "python", f"{page.name}:{block.line}"
+
+
+def test_no_page_has_a_placeholder() -> None:
+    assert [page.name for page in ALL_PAGES if "{{" in without_code(page)] == []
+
+
+def test_an_ellipsis_stands_for_any_text() -> None:
+    assert matches("a 12 b\nc\nd\n", "a … b\n…\nd")
+    assert not matches("a 12 c\n", "a … b\n")
 
 
 def test_the_test_example_of_the_readme_passes(pytester: pytest.Pytester) -> None:
-    (code,) = blocks(PAGES[0], "python", pytest=True)
-    pytester.makepyfile(code)
+    (block,) = blocks(PAGES[0], "python", "pytest")
+    pytester.makepyfile(block.code)
     pytester.runpytest_inprocess("-p", "no:asyncio").assert_outcomes(passed=1)
 
 
 def test_the_toml_examples_are_valid() -> None:
     for page in PAGES:
-        for code in blocks(page, "toml"):
-            assert tomllib.loads(code)
+        for block in blocks(page, "toml"):
+            assert tomllib.loads(block.code)
 
 
 def test_the_readme_has_exactly_two_set_up_commands() -> None:
-    commands = [line for code in blocks(PAGES[0], "sh") for line in code.splitlines() if line.startswith("python3 ")]
+    commands = [
+        line for block in blocks(PAGES[0], "sh") for line in block.code.splitlines() if line.startswith("python3 ")
+    ]
     assert len(commands) == 2
 
 
-def test_links_between_pages_point_to_existing_files() -> None:
-    for page in PAGES:
-        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
-            assert (page.parent / target).exists(), f"{page.name}: {target}"
+def test_links_point_to_existing_files_and_headings() -> None:
+    for page in ALL_PAGES:
+        for target, anchor in re.findall(r"\]\(([^)#:\s]*)(?:#([^)\s]+))?\)", without_code(page)):
+            found = page.parent / target if target else page
+            assert found.exists(), f"{page.name}: {target}"
+            assert not anchor or anchor in anchors(found), f"{page.name}: {target}#{anchor}"
+
+
+def without_code(page: Path) -> str:
+    return re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub and the site make them."""
+    headings = re.findall(r"^#+ (.+)$", without_code(page), re.MULTILINE)
+    texts = [re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading) for heading in headings]
+    return {re.sub(r"[^\w\- ]", "", text.strip().lower()).replace(" ", "-") for text in texts}
 
 
 def test_the_plugins_page_lists_every_hook_with_its_arguments() -> None:
