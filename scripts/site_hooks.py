@@ -1,0 +1,242 @@
+"""Events of MkDocs that make the site from pages that are written for GitHub; mkdocs.yml names this file.
+
+- The pages of the root, such as ``CHANGELOG.md``, are added to the pages of ``docs/``, and each directory of pages gets
+  an index.
+- A link to another file of the repository becomes its path, because the repository has no public URL.
+- Lists, tables and fences are rewritten where Python-Markdown reads them in another way than GitHub.
+- ``llms.txt`` and ``llms-full.txt`` are written beside the site, for language models: https://llmstxt.org.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.files import Files
+    from mkdocs.structure.nav import Navigation
+    from mkdocs.structure.pages import Page
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+ROOT_PAGES: Final = {
+    "README.md": "readme.md",
+    "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security.md",
+}
+"""The pages outside ``docs/``, and their names in the site."""
+INDEXES: Final = {
+    "decisions": "# Decisions\n\nEach page has the reasons for one choice, and the alternatives that were refused.",
+    "evidence": "# Evidence\n\nEach page has measured figures, and says how they were measured.",
+}
+"""The directories of ``docs/`` without an index of their own, and how the generated one begins."""
+
+_FENCE: Final = re.compile(r"^ *(`{3,})([^\n`]*)\n.*?^ *\1 *$", re.MULTILINE | re.DOTALL)
+_FENCE_LINE: Final = re.compile(r" *`{3,}[^\s`]*")
+_FENCE_TITLE: Final = re.compile(r' title="[^"]+"')
+_LINK: Final = re.compile(r"(?<!!)\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\(([^()\s]+)\)")
+_ROW: Final = re.compile(r"^\|.*$", re.MULTILINE)
+_CODE: Final = re.compile(r"`[^`\n]+`")
+_ITEM: Final = re.compile(r" *(?:[-*]|\d+\.) +(?=\S)")
+_INTERRUPTS: Final = re.compile(r"(?:[-*]|1\.) ")
+_SENTENCE: Final = re.compile(r".+?[.!?](?=\s|$)")
+_NO_PROSE: Final = re.compile(r"[#|><!]|[-*] |\d+\. |:::| {4}")
+_ENTRY: Final = re.compile(r"^::: ([\w.]+)\n(?: {4}.*\n)*", re.MULTILINE)
+_INDENT: Final = 4  # of the content of a list item in Python-Markdown
+
+
+class SitePage(NamedTuple):
+    """One page for a language model: its section of the navigation, its title, its URL and its Markdown."""
+
+    section: str
+    title: str
+    url: str
+    markdown: str
+
+
+_texts: Final[dict[str, str]] = {}  # the Markdown of each page, by its name in the site
+_navigation: Final[list[Navigation]] = []  # of the present build only
+
+
+def on_files(files: Files, *, config: MkDocsConfig, **_: object) -> Files:
+    """Add the pages of the root, and the indexes."""
+    from mkdocs.structure.files import File  # not at the top: tests import this module without MkDocs
+
+    for source, uri in ROOT_PAGES.items():
+        files.append(File.generated(config, uri, abs_src_path=str(ROOT / source)))
+    for directory in INDEXES:
+        if files.get_file_from_path(f"{directory}/index.md") is None:
+            files.append(File.generated(config, f"{directory}/index.md", content=index_of(directory)))
+    return files
+
+
+def on_nav(nav: Navigation, **_: object) -> None:
+    """Remember the order of the pages."""
+    _navigation[:] = [nav]
+
+
+def on_page_markdown(markdown: str, *, page: Page, **_: object) -> str:
+    """Adapt a page to Python-Markdown and to the site."""
+    uri = page.file.src_uri
+    source = next((name for name, found in ROOT_PAGES.items() if found == uri), f"docs/{uri}")
+    _texts[uri] = for_site(markdown, source, uri)
+    return _texts[uri]
+
+
+def on_page_content(html: str, *, page: Page, **_: object) -> str:
+    """Remove the double colons by which docstrings announce a block of code."""
+    return html.replace("<p>::</p>", "").replace("::</p>", ":</p>") if page.file.src_uri.startswith("api/") else html
+
+
+def on_post_build(*, config: MkDocsConfig, **_: object) -> None:
+    """Write the two files for language models."""
+    site = Path(config.site_dir)
+    pages = [
+        SitePage(
+            section=str(page.ancestors[-1].title) if page.ancestors else "Pages",
+            title=str(page.title),
+            url=page.canonical_url or page.url or "./",
+            markdown=_texts[page.file.src_uri],
+        )
+        for page in _navigation[0].pages
+    ]
+    (site / "llms.txt").write_text(llms_txt(config.site_name, config.site_description or "", pages), encoding="utf-8")
+    (site / "llms-full.txt").write_text(llms_full_txt(pages), encoding="utf-8")
+
+
+def index_of(directory: str) -> str:
+    """The Markdown of the index of a directory below ``docs/``: a link to each page."""
+    pages = sorted((ROOT / "docs" / directory).glob("*.md"))
+    titles = [page.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ") for page in pages]
+    links = [f"- [{title}]({page.name})" for title, page in zip(titles, pages, strict=True)]
+    return "\n".join([INDEXES[directory], "", *links, ""])
+
+
+def for_site(markdown: str, source: str, uri: str) -> str:
+    """The Markdown of a page for the site.
+
+    Args:
+        markdown: the page as it is in the repository.
+        source: its path in the repository, to which its links are relative.
+        uri: its name in the site.
+    """
+    pieces = []
+    for text, is_fence in _pieces(markdown):
+        if is_fence:
+            first, newline, rest = text.partition("\n")
+            pieces.append(_plain_fence(first) + newline + rest)
+        else:
+            linked = _LINK.sub(lambda link: _site_link(link, source, uri), text)
+            pieces.append(_ROW.sub(_plain_row, linked))
+    return with_indented_lists("".join(pieces))
+
+
+def _pieces(markdown: str) -> Iterator[tuple[str, bool]]:
+    """The text between fenced blocks, and the blocks."""
+    begin = 0
+    for fence in _FENCE.finditer(markdown):
+        yield markdown[begin : fence.start()], False
+        yield fence[0], True
+        begin = fence.end()
+    yield markdown[begin:], False
+
+
+def _plain_fence(line: str) -> str:
+    """The first line of a fenced block with nothing but its language and title: other words are for the tests."""
+    fence = _FENCE_LINE.match(line)
+    title = _FENCE_TITLE.search(line)
+    return (fence[0] if fence else line) + (title[0] if title else "")
+
+
+def _plain_row(row: re.Match[str]) -> str:
+    """A row of a table with plain pipes in code: Python-Markdown would show the backslash that GitHub needs."""
+    return _CODE.sub(lambda code: code[0].replace("\\|", "|"), row[0])
+
+
+def _site_link(link: re.Match[str], source: str, uri: str) -> str:
+    text, target = link[1], link[2]
+    path, mark, anchor = target.partition("#")
+    if not path or ":" in path or path.startswith("/"):
+        return link[0]
+    found = posixpath.normpath(posixpath.join(posixpath.dirname(source), path))
+    page = _page_of(found)
+    if page is not None:
+        return f"[{text}]({posixpath.relpath(page, posixpath.dirname(uri) or '.')}{mark}{anchor})"
+    if found.startswith("../") or not (ROOT / found).exists():
+        return link[0]  # a broken link stays, for the strict build to find
+    is_its_name = text.strip("`") in (found, posixpath.basename(found), path)
+    return f"`{found}`" if is_its_name else f"{text} (`{found}`)"
+
+
+def _page_of(path: str) -> str | None:
+    """The name in the site of a file or directory of the repository; None if the site does not have it."""
+    if path in ROOT_PAGES:
+        return ROOT_PAGES[path]
+    if path == "docs":
+        return "index.md"
+    if not path.startswith("docs/") or not (ROOT / path).exists():
+        return None
+    uri = path.removeprefix("docs/")
+    return f"{uri}/index.md" if (ROOT / path).is_dir() else uri
+
+
+def with_indented_lists(markdown: str) -> str:
+    """Indent the content of list items by four spaces, and begin each list after an empty line."""
+    lines: list[str] = []
+    offsets: list[int] = []  # the columns in which the content of the open list items begins
+    is_fenced = False
+    before = ""
+    for line in markdown.rstrip("\n").split("\n"):
+        indent = len(line) - len(line.lstrip(" "))
+        item = None if is_fenced or (not offsets and indent >= _INDENT) else _ITEM.match(line)
+        was_in_list = bool(offsets)
+        is_fence = line.lstrip(" ").startswith("```")
+        if line and not is_fenced and (item or is_fence or not before):
+            offsets = [offset for offset in offsets if offset <= indent]
+        if before and not was_in_list and _INTERRUPTS.match(line) and not is_fenced:
+            lines.append("")
+        depth = sum(offset <= indent for offset in offsets)
+        lines.append(" " * (_INDENT * depth) + line[offsets[depth - 1] :] if depth else line)
+        if item:
+            offsets.append(item.end())
+        is_fenced ^= is_fence
+        before = line.strip()
+    return "\n".join([*lines, ""])
+
+
+def first_sentence(markdown: str) -> str:
+    """The first sentence of a page's prose, in one line and without links; "" if it has none."""
+    prose = "".join(text for text, is_fence in _pieces(markdown) if not is_fence)
+    for paragraph in re.split(r"\n\s*\n", prose):
+        if paragraph.strip() and not _NO_PROSE.match(paragraph.lstrip("\n")):
+            text = _LINK.sub(r"\1", " ".join(paragraph.split()))
+            sentence = _SENTENCE.match(text)
+            return sentence[0] if sentence else text
+    return ""
+
+
+def llms_txt(title: str, description: str, pages: Iterable[SitePage]) -> str:
+    """The list of all pages, by the sections of the navigation."""
+    lines = [f"# {title}", "", f"> {description}"]
+    section = None
+    for page in pages:
+        if page.section != section:
+            section = page.section
+            lines += ["", f"## {section}", ""]
+        sentence = first_sentence(page.markdown)
+        lines.append(f"- [{page.title}]({page.url})" + (f": {sentence}" if sentence else ""))
+    return "\n".join([*lines, ""])
+
+
+def llms_full_txt(pages: Iterable[SitePage]) -> str:
+    """The Markdown of all pages, each after a comment with its URL; the reference only names its entries."""
+    return "\n".join(f"<!-- {page.url} -->\n\n{_plain(page.markdown).strip()}\n" for page in pages)
+
+
+def _plain(markdown: str) -> str:
+    """A page without the options of mkdocstrings; of each entry, the name is left."""
+    return _ENTRY.sub(r"`\1`\n", markdown)

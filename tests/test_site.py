@@ -1,0 +1,96 @@
+"""The site of the documentation: its navigation has every page, and pages written for GitHub are adapted to it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from scripts.site_hooks import (
+    INDEXES,
+    ROOT_PAGES,
+    SitePage,
+    first_sentence,
+    for_site,
+    index_of,
+    llms_full_txt,
+    llms_txt,
+    with_indented_lists,
+)
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_the_navigation_has_every_page_once() -> None:
+    navigation = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
+    listed = re.findall(r"^ +- ([\w/-]+\.md)$", navigation, re.MULTILINE)
+    pages = [str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")]
+    assert sorted(listed) == sorted({*pages, *ROOT_PAGES.values(), *(f"{name}/index.md" for name in INDEXES)})
+
+
+@pytest.mark.parametrize(
+    ("source", "uri", "link", "expected"),
+    [
+        ("docs/s3.md", "s3.md", "[Names](names.md#agents)", "[Names](names.md#agents)"),
+        ("docs/s3.md", "s3.md", "[changes](../CHANGELOG.md)", "[changes](changelog.md)"),
+        ("docs/s3.md", "s3.md", "[figures](evidence)", "[figures](evidence/index.md)"),
+        ("docs/s3.md", "s3.md", "[the test](../tests/test_site.py)", "the test (`tests/test_site.py`)"),
+        ("docs/s3.md", "s3.md", "[`test_site.py`](../tests/test_site.py)", "`tests/test_site.py`"),
+        ("docs/s3.md", "s3.md", "[one](https://example.org/a.md)", "[one](https://example.org/a.md)"),
+        ("docs/s3.md", "s3.md", "[here](#costs)", "[here](#costs)"),
+        ("docs/s3.md", "s3.md", "[no such file](../tests/none.py)", "[no such file](../tests/none.py)"),
+        ("docs/api/key.md", "api/key.md", "[Names](../names.md)", "[Names](../names.md)"),
+        ("CHANGELOG.md", "changelog.md", "[the calls](docs/calls.md)", "[the calls](calls.md)"),
+        ("CONTRIBUTING.md", "contributing.md", "[report](SECURITY.md)", "[report](security.md)"),
+    ],
+)
+def test_a_link_leads_to_a_page_of_the_site_or_becomes_a_path(source: str, uri: str, link: str, expected: str) -> None:
+    assert for_site(f"See {link}.\n", source, uri) == f"See {expected}.\n"
+
+
+def test_a_fence_keeps_its_language_and_title_only_and_its_links() -> None:
+    page = '```python title="bot.py"\n[a](../LICENSE)\n```\n\n```python langgraph\n- a\n```\n'
+    assert for_site(page, "docs/s3.md", "s3.md") == page.replace(" langgraph", "")
+
+
+def test_code_in_a_table_shows_a_plain_pipe() -> None:
+    assert for_site("| `a \\| b` |\n", "docs/s3.md", "s3.md") == "| `a | b` |\n"
+
+
+@pytest.mark.parametrize(
+    ("page", "expected"),
+    [
+        ("Text:\n- a\n  b\n- c\n", "Text:\n\n- a\n    b\n- c\n"),
+        ("1. a\n\n   ```sh\n   b\n   ```\n\n2. c\n", "1. a\n\n    ```sh\n    b\n    ```\n\n2. c\n"),
+        ("- a\n\n  b\n\nc\n", "- a\n\n    b\n\nc\n"),
+        ("- a\n  - b\n\n    c\n- d\n", "- a\n    - b\n\n        c\n- d\n"),
+        ("- a\n```python\n  b\n- c\n```\n", "- a\n```python\n  b\n- c\n```\n"),
+        ("::: a.b\n    members:\n      - c\n", "::: a.b\n    members:\n      - c\n"),
+        ("a\n12. b\n", "a\n12. b\n"),
+    ],
+    ids=["after text", "fence", "paragraph", "nested", "fence after a list", "directive", "number in a text"],
+)
+def test_a_list_is_written_as_python_markdown_reads_it(page: str, expected: str) -> None:
+    assert with_indented_lists(page) == expected
+
+
+def test_the_first_sentence_of_a_page_is_its_first_prose() -> None:
+    page = "# Title\n\n| a |\n|---|\n\n```sh\nls a.md\n```\n\nA [memory\nof agents](memory.md) has 1.5 files. More.\n"
+    assert first_sentence(page) == "A memory of agents has 1.5 files."
+    assert first_sentence("# Title\n") == ""
+
+
+@pytest.mark.parametrize("directory", INDEXES)
+def test_an_index_has_a_link_to_every_page(directory: str) -> None:
+    index = index_of(directory)
+    for page in (ROOT / "docs" / directory).glob("*.md"):
+        assert f"]({page.name})" in index
+
+
+def test_the_files_for_language_models_list_and_contain_all_pages() -> None:
+    pages = [SitePage("Start", "A", "./", "# A\n\nOne. Two.\n"), SitePage("Use", "B", "b/", "# B\n")]
+    assert llms_txt("site", "What it is.", pages) == (
+        "# site\n\n> What it is.\n\n## Start\n\n- [A](./): One.\n\n## Use\n\n- [B](b/)\n"
+    )
+    assert llms_full_txt(pages) == "<!-- ./ -->\n\n# A\n\nOne. Two.\n\n<!-- b/ -->\n\n# B\n"
