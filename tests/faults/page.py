@@ -173,7 +173,10 @@ Code that does not keep the promises runs under the same tests; otherwise the nu
 
 def page(results: Results, command: str) -> str:
     """The page of one run."""
-    facts = {"Kernel": f"{platform.system()} {platform.release()}", "Python": platform.python_version()}
+    facts = {
+        "Kernel": f"{platform.system()} {platform.release().partition('-')[0]}",
+        "Python": platform.python_version(),
+    }
     names = ("ext4", "XFS", "tmpfs")
     failures = f"**{results.failures} tries did not; the run names them.**" if results.failures else "All tries did."
     return PAGE.format(
