@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import pty
-import re
 import signal
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from mcp import MCPError
 from agent_memory import AgentMemoryService
 from tests.support.mcp_clients import all_of, both_eras, called, hold_session, insert_forty_lines, over_http, over_stdio
 from tests.support.mcp_processes import INITIALIZE, Server, serving, shared_server, started
+from tests.support.pages import blocks_of
 
 Run = Callable[..., Result]
 Spawn = Callable[..., subprocess.CompletedProcess[bytes]]
@@ -304,7 +304,7 @@ async def test_the_served_memory_is_that_of_the_agent_in_the_options(script: str
 @pytest.mark.asyncio
 async def test_the_configurations_in_the_docs_connect(script: str, server: Server, errors: TextIO) -> None:
     page = (Path(__file__).parents[2] / "docs/mcp.md").read_text()
-    blocks = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
+    blocks = [block.code for block in blocks_of(page) if block.language == "json"]
     stdio, http = (json.loads(block)["mcpServers"]["memory"] for block in blocks)
     assert stdio["command"] == "agent-memory"
     assert http["url"].endswith("/mcp")

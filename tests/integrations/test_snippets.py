@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.support.pages import blocks_of
+
 PAGE = Path(__file__).parents[2] / "docs" / "integrations.md"
-SNIPPETS = re.findall(r"^```python (\w+)\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+SNIPPETS = [
+    (block.info, block.code) for block in blocks_of(PAGE.read_text()) if block.language == "python" and block.info
+]
 
 
 def test_each_framework_has_a_snippet() -> None:
