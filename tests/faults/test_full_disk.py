@@ -15,7 +15,10 @@ from tests.faults.judging import after_an_error
 from tests.faults.operations import CHANGES, WRITES, Operation
 from tests.faults.page import Results
 from tests.faults.plans import Plan
+from tests.faults.test_versions import chain_after_an_error
 from tests.faults.trials import Trials
+from tests.faults.versioned_operations import VERSIONED
+from tests.support.sizes import long_except
 
 _SIZES = {"tmpfs": "1m", "ext4": "8M", "XFS": "320M"}
 
@@ -47,5 +50,21 @@ def test_a_full_disk_raises_a_clear_error_and_leaves_the_old_content(
     relieve()
     place.remove()
     if operation.name in WRITES and report.error is None:
+        faults.append("found room on a full disk")
+    results.check(operation.name, page.FULL.format(filesystem.kind), [faults])
+
+
+@long_except(("write, versions",), "operation", VERSIONED)
+def test_a_full_disk_leaves_each_state_of_a_store_with_versions_once(
+    worker: Worker, results: Results, filesystem: Filesystem, operation: Operation
+) -> None:
+    trials = Trials(worker, filesystem.top)
+    place = trials.place(operation)
+    ballast = filesystem.fill()
+    report = trials.run(place, operation, Plan())
+    ballast.unlink()
+    faults = chain_after_an_error(place, operation, report, may_leave=True)
+    place.remove()
+    if report.error is None:  # each of them keeps a state or a link
         faults.append("found room on a full disk")
     results.check(operation.name, page.FULL.format(filesystem.kind), [faults])
