@@ -39,8 +39,8 @@ class Operation:
     """The facts of one call, without its content.
 
     ``time`` is in POSIX seconds; ``agent`` is None for a tree without agents; ``path`` and ``target`` are relative
-    to the agent's tree, and only rename and copy have a ``target``; ``size`` is the number of bytes to write, None
-    for an operation without content.
+    to the agent's tree, "" is the whole tree, and only rename and copy have a ``target``; ``size`` is the number of
+    bytes that were given to write, before filters, None for an operation without content and for an edit.
     """
 
     id: str
@@ -65,6 +65,7 @@ class Outcome:
 
     ``status`` is "denied" if a guard or the view refused the operation: this is no error, and nothing was changed. It
     is "unknown" after `OutcomeUnknownError`, or if the caller was cancelled or interrupted while the storage worked.
+    ``size`` is the size of the file after the operation, also after an append.
     ``sha256`` is the digest of the written bytes (of an append: the appended bytes); ``before_sha256`` is the digest of
     the old content, only if the operation read it anyway. ``error`` is the error's ``kind``, None for a denied
     operation. ``files`` is the number of files of an operation on many; ``skipped`` is the number of names in storage

@@ -9,8 +9,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final, NamedTuple, NoReturn, cast
 from weakref import WeakSet
 
@@ -52,7 +54,7 @@ class Hooks(Uncopied):
         self.need_content = [each.plugin for each in (*self._filter, *self._check) if each.plugin not in by_size]
         observers = [implementation.plugin for implementation in self._after]
         self.observers = bool(observers)
-        self._listening = [_method(plugin, "listening") for plugin in observers]
+        self._listening = [(plugin, _method(plugin, "listening")) for plugin in observers]
         self._plugins = [plugin for _, plugin in self._manager.list_name_plugin()]
         for plugin in self._plugins:
             _method(plugin, "send_checkpoints_to")(self.checkpoint)
@@ -67,9 +69,13 @@ class Hooks(Uncopied):
         self._manager.hook.agent_memory_register_backends(register=register)
 
     def offer_memories(self, memory_of: Callable[[str | None], Any]) -> None:
-        """Give the plugins a function from an agent's id to its memory."""
+        """Give the plugins a function from an agent's id to its memory; an error of a plugin is raised."""
         for plugin in self._plugins:
-            _method(plugin, "use_memories")(memory_of)
+            try:
+                _method(plugin, "use_memories")(memory_of)
+            except Exception as error:
+                error.add_note(f"the plugin {label(plugin)!r} failed in use_memories()")
+                raise
 
     def before(self, operation: Operation) -> None:
         """Call the guards.
@@ -102,18 +108,19 @@ class Hooks(Uncopied):
 
     def wants_successes(self) -> bool:
         """Whether an observer needs plain successes; see `agent_memory.hookspecs.Plugin.listening`."""
-        try:
-            for listening in self._listening:
+        for plugin, listening in self._listening:
+            try:
                 if listening():
                     return True
-        except Exception:  # noqa: BLE001 - an observer may fail in any way
-            _log.exception("a plugin failed in listening()")
-            return True
+            except Exception:  # noqa: BLE001 - an observer may fail in any way
+                _log.exception("the plugin %r failed in listening()", label(plugin))
+                return True
         return False
 
     def report(self, operation: Operation, outcome: Outcome) -> Report:
         """Return a report; calling it calls every observer of the operation."""
-        return Report(self._after, {"operation": operation, "outcome": outcome}, insist=True)
+        done = "the storage completed the operation, but " if outcome.status == "ok" else ""
+        return Report(self._after, {"operation": operation, "outcome": outcome}, insist=True, done=done)
 
     def after(self, operation: Operation, outcome: Outcome) -> None:
         """Call every observer of an operation; errors as `Report`."""
@@ -137,10 +144,10 @@ class Hooks(Uncopied):
         A failure is logged. A second call does nothing.
         """
         for plugin in self._plugins:
-            _try(plugin, "flush")
+            attempt(plugin, "flush")
         for plugin in reversed(self._plugins):
             if self._is_last_user(plugin) and not getattr(plugin, "is_shared", Plugin.is_shared):
-                _try(plugin, "close")
+                attempt(plugin, "close")
 
     def _is_last_user(self, plugin: object) -> bool:
         """Remove this service from the users of a plugin; return whether it was the last."""
@@ -175,7 +182,8 @@ def _method(plugin: object, name: str) -> Callable[..., Any]:
     return cast("Callable[..., Any]", method)
 
 
-def _try(plugin: object, name: str) -> None:
+def attempt(plugin: object, name: str) -> None:
+    """Call a method of `agent_memory.hookspecs.Plugin`; a failure is logged."""
     try:
         _method(plugin, name)()
     except Exception:  # noqa: BLE001 - a plugin may fail in any way
@@ -210,7 +218,7 @@ class Report:
 
     An interrupt is an exception that is no `Exception`. If an interrupt ends a call of this object between two
     observers, the next call continues with the remaining observers. With ``insist``, a required observer that was
-    interrupted is called again, at most `MOST_CALLS` times in all.
+    interrupted is called again, at most `MOST_CALLS` times in all. ``done`` begins the message of the error.
 
     Attributes:
         untold: the remaining observers, the next one last.
@@ -222,11 +230,12 @@ class Report:
     """
 
     def __init__(
-        self, observers: Iterable[_Implementation], facts: Mapping[str, object], *, insist: bool = False
+        self, observers: Iterable[_Implementation], facts: Mapping[str, object], *, insist: bool = False, done: str = ""
     ) -> None:
         self.untold = [*observers][::-1]
         self._facts = facts
         self._most = MOST_CALLS if insist else 1
+        self._done = done
         self._calls = 0
         self._failures: list[tuple[_Implementation, BaseException]] = []
         self._interrupt: BaseException | None = None
@@ -257,17 +266,15 @@ class Report:
                     _log.error("the plugin %r failed in %s", label(observer.plugin), observer.hook, exc_info=failure)
         finally:
             if missed or interrupt:
-                _raise(missed, interrupt)
+                self._raise(missed, interrupt)
 
-
-def _raise(missed: tuple[_Implementation, BaseException] | None, interrupt: BaseException | None) -> NoReturn:
-    name = label(missed[0].plugin) if missed else ""
-    if interrupt is not None:
-        if missed:
-            interrupt.add_note(f"the required plugin {name!r} could not report it")
-        raise interrupt
-    message = f"the storage completed the operation, but the required plugin {name!r} could not report it"
-    raise OutcomeUnknownError(message) from (missed[1] if missed else None)
+    def _raise(self, missed: tuple[_Implementation, BaseException] | None, interrupt: BaseException | None) -> NoReturn:
+        message = f"the required plugin {label(missed[0].plugin)!r} could not report it" if missed else ""
+        if interrupt is not None:
+            if missed:
+                interrupt.add_note(message)
+            raise interrupt
+        raise OutcomeUnknownError(self._done + message) from (missed[1] if missed else None)
 
 
 def _is_required(observer: _Implementation) -> bool:
@@ -275,19 +282,24 @@ def _is_required(observer: _Implementation) -> bool:
 
 
 def _filtered(implementation: _Implementation, operation: Operation, content: bytes) -> bytes:
-    with _failing_closed("a filter"):
+    with _failing_closed(implementation):
         answer = implementation({"operation": operation, "content": content})
         if type(answer) is not bytes and isinstance(answer, bytes):
             answer = bytes(memoryview(answer))  # a subclass may report a wrong length
     if answer is None:
         return content
     if not isinstance(answer, bytes):
-        raise OperationDenied("refused: a filter returned a value that is not bytes")
+        name = label(implementation.plugin)
+        raise OperationDenied(f"refused: the plugin {name!r} returned a value that is not bytes")
     return answer
 
 
 @contextmanager
-def _failing_closed(who: str) -> Iterator[None]:
+def _failing_closed(implementation: _Implementation) -> Iterator[None]:
+    """Make any error of a guard or filter a refusal.
+
+    A defect is logged with its place but without its text, which may contain the content.
+    """
     try:
         yield
     except OperationDenied:
@@ -295,12 +307,19 @@ def _failing_closed(who: str) -> Iterator[None]:
     except AgentMemoryError as error:
         raise OperationDenied(f"refused: {error}") from error
     except Exception as error:
-        raise OperationDenied(f"refused: {who} failed with {type(error).__name__}") from error
+        name, hook, kind = label(implementation.plugin), implementation.hook, type(error).__name__
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        place = f"{Path(frame.filename).name}:{frame.lineno}"
+        _log.error("the plugin %r failed in %s with %s: %s", name, hook, kind, place)
+        raise OperationDenied(f"refused: the plugin {name!r} failed in {hook} with {kind}") from error
 
 
 def _call_guards(guards: Iterable[_Implementation], facts: Mapping[str, object]) -> None:
     for guard in guards:
-        with _failing_closed("a guard"):
+        with _failing_closed(guard):
             answer = guard(facts)
         if answer is not None:  # `return False` may be meant as a veto, and a coroutine is never awaited: fail closed
-            raise OperationDenied("refused: a guard returned a value; guards raise to refuse, otherwise return None")
+            raise OperationDenied(
+                f"refused: the plugin {label(guard.plugin)!r} returned a value; guards raise to refuse, otherwise "
+                "return None"
+            )

@@ -13,17 +13,18 @@ import inspect
 import json
 import os
 import tomllib
-from collections.abc import Iterable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from agent_memory.core.hooks import attempt
 from agent_memory.core.registration import manager_with
 from agent_memory.errors import AgentMemoryError
 
 GROUP: Final = "agent_memory.plugins"
 CONFIG_VARIABLE: Final = "AGENT_MEMORY_CONFIG"
 PLUGINS_VARIABLE: Final = "AGENT_MEMORY_PLUGINS"
+_BY_NAME: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
 class Installed(NamedTuple):
@@ -82,12 +83,10 @@ def plugins_of(tables: Mapping[str, Mapping[str, Any]]) -> list[Any]:
     return plugins
 
 
-def close(plugins: Iterable[Any]) -> None:
-    """Close the plugins that have ``close``, in reverse order, and all of them even after an error; raises the last."""
-    with ExitStack() as stack:
-        for plugin in plugins:
-            if callable(end := getattr(plugin, "close", None)):
-                stack.callback(end)
+def close(plugins: Iterable[object]) -> None:
+    """Close plugins, the last one first; a failure is logged. A service may have closed them already."""
+    for plugin in reversed([*plugins]):
+        attempt(plugin, "close")
 
 
 def made(name: str, options: Mapping[str, Any]) -> object:
@@ -103,7 +102,7 @@ def made(name: str, options: Mapping[str, Any]) -> object:
     except Exception as error:
         raise ValueError(f"the plugin {name!r} of {found[0].package} does not load: {error}") from error
     try:
-        inspect.signature(factory).bind(**options)  # its error message names only the option
+        _check_names(factory, options)
         plugin: object = factory(**options)
     except AgentMemoryError as error:
         error.args = (f"[plugins.{name}]: {error}", *error.args[1:])
@@ -120,6 +119,16 @@ def made(name: str, options: Mapping[str, Any]) -> object:
         close([plugin])
         raise ValueError(f"[plugins.{name}]: {error}") from error
     return plugin
+
+
+def _check_names(factory: Callable[..., object], options: Mapping[str, Any]) -> None:
+    """Raise `TypeError` for an option that is missing or that the plugin does not have; the message lists all."""
+    signature = inspect.signature(factory)
+    try:
+        signature.bind(**options)
+    except TypeError as error:
+        named = (each.name for each in signature.parameters.values() if each.kind in _BY_NAME)
+        raise TypeError(f"{error}; its options: {', '.join(named) or 'none'}") from None
 
 
 def _of_file(file: Path) -> dict[str, dict[str, Any]]:

@@ -26,7 +26,20 @@ _RETRY_PER_FLOW: Final = 0.002
 
 
 class ThreadedRun(BlockingRun):
-    """Runs a flow in threads of the executor; a waiting flow occupies no thread."""
+    """Runs one flow in threads of the executor; a waiting flow occupies no thread.
+
+    Attributes:
+        caller_cancelled: whether the caller was cancelled during the present step of the flow.
+    """
+
+    def __init__(self) -> None:
+        self.caller_cancelled = False
+
+    async def offload(self, function: Callable[[], T]) -> T:
+        result = function()
+        if self.caller_cancelled:
+            raise asyncio.CancelledError  # as in `AsyncIORun`, the flow stops after the hook
+        return result
 
     async def call(self, primitive: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
         try:
@@ -100,16 +113,21 @@ class ThreadedFlow(Generic[T]):
     def __init__(self, start: Callable[[Run], Coroutine[Any, Any, T]]) -> None:
         self._start = start
         self._context = contextvars.copy_context()
+        self._run = ThreadedRun()
         self._flow: Coroutine[Any, Any, T] | None = None
         self._seconds = 0.0
 
     async def run(self) -> T:
-        """Run the flow to its end. Cancellation ends a wait; a running primitive or hook is not interrupted."""
+        """Run the flow to its end.
+
+        Cancellation ends a wait at once. A running primitive or hook is not interrupted; the flow ends after the hook.
+        """
         while True:
             step = submit(self._context, self._step)
             try:
                 ended, result = await asyncio.wrap_future(step)
             except asyncio.CancelledError:
+                self._run.caller_cancelled = True
                 step.add_done_callback(self._left)
                 raise
             if ended:
@@ -125,7 +143,7 @@ class ThreadedFlow(Generic[T]):
     def _step(self) -> tuple[bool, T | None]:
         """Run the flow until it waits or ends; called in a thread."""
         if self._flow is None:
-            self._flow = self._start(_RUN)
+            self._flow = self._start(self._run)
         return self._advanced(self._flow, lambda flow: flow.send(None))
 
     def _advanced(
@@ -158,6 +176,3 @@ class ThreadedFlow(Generic[T]):
         with suppress(asyncio.CancelledError):
             while flow is not None and not self._advanced(flow, lambda flow: flow.throw(asyncio.CancelledError()))[0]:
                 pass
-
-
-_RUN: Final = ThreadedRun()

@@ -9,13 +9,14 @@ import gc
 import hashlib
 import inspect
 import logging
+import re
 import threading
 import types
 import weakref
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NoReturn, TypeAlias
+from typing import Any, ClassVar, Literal, NoReturn, TypeAlias
 
 import pluggy
 import pytest
@@ -59,6 +60,7 @@ from agent_memory.backend import (
 )
 from agent_memory.core import hooks
 from agent_memory.core.hooks import Hooks
+from agent_memory.hookspecs import Plugin
 from agent_memory.key import Key
 from agent_memory.plugins.limits import LimitsPlugin
 from agent_memory.reading.reader import Reader
@@ -605,6 +607,53 @@ guarded = pytest.mark.parametrize("ask", GUARDED, ids=["before", "check"])
 observed = pytest.mark.parametrize("tell", OBSERVED, ids=["after", "rejected"])
 
 
+def test_the_refusal_of_a_guard_that_fails_names_the_plugin_and_the_log_has_the_line_of_code(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    hooks = Hooks([calls([], "broken", KeyError("the content"))])
+    hook = "agent_memory_before_operation"
+    with pytest.raises(OperationDenied, match=f"^refused: the plugin 'Plugin' failed in {hook} with KeyError$"):
+        hooks.before(OPERATION)
+    (line,) = caplog.messages
+    assert re.fullmatch(rf"the plugin 'Plugin' failed in {hook} with KeyError: test_hooks\.py:\d+", line)
+    assert "the content" not in caplog.text
+    caplog.clear()
+    with pytest.raises(OperationDenied, match=r"^no$"):
+        Hooks([calls([], "strict", OperationDenied("no"))]).before(OPERATION)
+    assert caplog.text == ""
+
+
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [("ok", "^the storage completed the operation, but the required plugin 'Required' "), ("error", "^the required ")],
+)
+def test_a_required_observer_that_fails_says_the_operation_was_done_only_if_it_was(
+    status: Literal["ok", "error"], message: str
+) -> None:
+    class Required(Plugin):
+        required = True
+
+        @hookimpl
+        def agent_memory_after_operation(self) -> None:
+            raise OSError
+
+    with pytest.raises(OutcomeUnknownError, match=message):
+        Hooks([Required()]).after(OPERATION, replace(OUTCOME, status=status))
+
+
+def test_a_plugin_that_fails_when_the_service_opens_is_named() -> None:
+    class Failing(Plugin):
+        @hookimpl
+        def agent_memory_after_operation(self) -> None: ...
+
+        def use_memories(self, memory_of: object) -> None:
+            raise KeyError(memory_of)
+
+    with pytest.raises(KeyError) as caught:
+        AgentMemoryService("memory://", plugins=[Failing()])
+    assert caught.value.__notes__ == ["the plugin 'Failing' failed in use_memories()"]
+
+
 @pytest.mark.parametrize("call", [*GUARDED, *OBSERVED], ids=["before", "check", "after", "rejected"])
 def test_the_plugin_registered_last_is_called_first(call: Callable[[Hooks], object]) -> None:
     log: list[str] = []
@@ -1137,14 +1186,15 @@ class Slow:
         assert self.open.wait(SECONDS)
 
 
-def test_an_operation_cancelled_during_a_guard_is_reported_once_and_does_nothing() -> None:
+@pytest.mark.parametrize("is_async", [True, False])
+def test_an_operation_cancelled_during_a_guard_is_reported_once_and_does_nothing(is_async: bool) -> None:
     class Guard(Slow):
         @hookimpl
         def agent_memory_before_operation(self) -> None:
             self.wait()
 
     recorder, guard, store = Recorder(), Guard(), Counting()
-    memory = AsyncAgentMemory.open(AsyncTwin(store), plugins=[recorder, guard])
+    memory = AsyncAgentMemory.open(AsyncTwin(store) if is_async else store, plugins=[recorder, guard])
 
     async def cancel_and_let_the_guard_end() -> None:
         call = asyncio.ensure_future(memory.write("a.md", "x"))
@@ -1154,6 +1204,7 @@ def test_an_operation_cancelled_during_a_guard_is_reported_once_and_does_nothing
         guard.open.set()
         with pytest.raises(asyncio.CancelledError):
             await call
+        assert await asyncio.to_thread(recorder.reported.acquire, timeout=SECONDS)
 
     asyncio.run(cancel_and_let_the_guard_end())
     assert (recorder.outcome().status, recorder.outcome().error) == ("error", "interrupted")
@@ -1305,7 +1356,7 @@ def test_an_observer_whose_listening_fails_receives_the_report(caplog: pytest.Lo
     choosy = Choosy(fail)
     AgentMemory.open(MemoryBackend(), plugins=[choosy]).write("a.md", "x")
     assert choosy.heard == ["write ok"]
-    assert "failed in listening()" in caplog.text
+    assert "the plugin 'Choosy' failed in listening()" in caplog.text
 
 
 def test_a_listening_attribute_that_is_no_method_is_refused() -> None:

@@ -112,7 +112,9 @@ def test_a_failing_guard_is_an_error_without_its_text(
     memory = fill(AgentMemory.open("memory://", plugins=[guard]), FILES)
     before = everything(memory)
     guard.on = True
-    assert refused(caller(memory)(command, **parameters)) == "Error: refused: a guard failed with ValueError"
+    assert refused(caller(memory)(command, **parameters)) == (
+        "Error: refused: the plugin 'Vetoing' failed in agent_memory_before_operation with ValueError"
+    )
     guard.on = False
     assert everything(memory) == before
 
