@@ -10,6 +10,7 @@ from agent_memory.audit.findings import Finding, Line, Verdict
 from agent_memory.audit.journal import Journal, JournalEntry, Position
 from agent_memory.audit.log import Log, LogLocation, log_at, open_log
 from agent_memory.audit.record import encode, facts_of, head
+from agent_memory.audit.records import Record, records
 from agent_memory.audit.salts import Salts
 from agent_memory.audit.verify import Verifier, verify
 
@@ -21,6 +22,7 @@ __all__ = [
     "Log",
     "LogLocation",
     "Position",
+    "Record",
     "Salts",
     "Verdict",
     "Verifier",
@@ -29,5 +31,6 @@ __all__ = [
     "head",
     "log_at",
     "open_log",
+    "records",
     "verify",
 ]  # fmt: skip

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import partial
 from typing import Any
 
 from agent_memory.audit.log import LogLocation, log_at
-from agent_memory.audit.record import facts_of, head
+from agent_memory.audit.records import records
 from agent_memory.audit.salts import Salts
 from agent_memory.core.versions.origin import MadeBy
 from agent_memory.core.versions.undo import RecordedAppend, RecordedAppends
@@ -26,7 +26,7 @@ def recorded_appends(log: str | os.PathLike[str] | LogLocation, agent: str | Non
         of_version: dict[str, list[RecordedAppend]] = defaultdict(list)
         unversioned: dict[str, list[RecordedAppend]] = defaultdict(list)
         if digest_of := Salts(location).known_digests(agent):
-            for record in _records(location):
+            for record in records(location):
                 if record.get("agent") == agent and (append := _append(record, digest_of)):
                     version = record.get("version")
                     (of_version[version] if version else unversioned[record["path"]]).append(append)
@@ -34,14 +34,6 @@ def recorded_appends(log: str | os.PathLike[str] | LogLocation, agent: str | Non
     finally:
         if location is not log:
             location.store.close()
-
-
-def _records(location: LogLocation) -> Iterator[Mapping[str, Any]]:
-    for part, reader in location.readers():
-        for block in location.blocks(part, reader):
-            for line in block.splitlines():
-                if (found := head(line)) and (found.whole or found.keyed):
-                    yield facts_of(line)
 
 
 def _append(record: Mapping[str, Any], digest_of: Callable[[str], str]) -> RecordedAppend | None:

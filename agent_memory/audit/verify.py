@@ -282,7 +282,7 @@ def verify(
 
     Args:
         location: the log.
-        anchors: the hashes in the checkpoints, by writer and number.
+        anchors: the hashes in the checkpoints: the keys are ``(writer, seq)``.
         key: the key of keyed hashes.
         identity: the identity of the log from a checkpoint; if None, the one in the file beside the log.
         logs: the identity of each writer's log, from the checkpoints; needed if they are of several logs.

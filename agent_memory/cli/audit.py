@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, TypeAlias, get_args
+from typing import Final, get_args
 
 import click
 
-from agent_memory.audit import Finding, LogLocation, Salts, facts_of, head, log_at, verify
+from agent_memory.audit import Finding, LogLocation, Record, Salts, log_at, verify
+from agent_memory.audit.records import lines_of, parsed
 from agent_memory.cli.auditing import log_of_store
 from agent_memory.cli.moment import Moment
 from agent_memory.cli.output import Exit, counted, note, printable, show_json
@@ -23,13 +24,11 @@ from agent_memory.key import Key
 from agent_memory.key.quoting import field
 from agent_memory.plugins.checkpoints import checkpoints_in
 
-Record: TypeAlias = Mapping[str, Any]
 _NO_LOG: Final = (
     "there is no audit log in this store: a command that changes something creates it, unless --no-audit is given or "
     "--config enables a log elsewhere (--log shows that one); a program creates it with plugins=[AuditPlugin(url)]"
 )
 _EDITED: Final = "edited"
-_TEXTS: Final = ("event", "time", "id", "actor", "agent", "operation", "path", "target", "outcome", "error", "digest")
 _OF_THE_LOG: Final = ("begin", "segment")
 _CHANGING: Final = frozenset(get_args(OperationKind)) - READING
 _UNCHANGED: Final = ("error", "denied")
@@ -227,34 +226,20 @@ def _records(settings: Settings, target: str | None) -> Iterator[Record]:
     location = _existing_location(settings, target)
     others = edited = 0
     try:
-        for part in location.parts():
-            for block in location.blocks(part):
-                for line in block.splitlines():
-                    if (record := _record(line)) is None:
-                        others += bool(line)
-                        continue
-                    edited += _EDITED in record
-                    yield record
+        for line in lines_of(location):
+            if (found := parsed(line)) is None:
+                others += bool(line)
+            elif found.is_as_written:
+                yield found.record
+            else:
+                edited += 1
+                yield {**found.record, _EDITED: True}
     finally:
         location.store.close()
     if others:
         note(f"{counted(others, 'line')} skipped that no writer of the log wrote: see audit verify")
     if edited:
         note(f"{counted(edited, 'record')} not as written: see audit verify")
-
-
-def _record(line: bytes) -> Record | None:
-    """Parse a line; None if it does not have the form of a record."""
-    if (found := head(line)) is None:
-        return None
-    try:
-        record = facts_of(line)
-        datetime.fromisoformat(record["time"]).astimezone(UTC)
-    except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
-        return None
-    if not all(isinstance(record.get(name, ""), str) for name in _TEXTS):
-        return None
-    return record if found.whole or found.keyed else {**record, _EDITED: True}
 
 
 def _by_name(path: str) -> Callable[[Record], bool]:
@@ -287,16 +272,18 @@ def _line(record: Record) -> str:
     """A record as one line of fields with two spaces between them; each field is quoted so that it stays one field.
 
     The fields are: day, time, agent, actor, operation or event, path and outcome, "-" for a missing one; after the path
-    "->" and the target of a move; at the end the size, "bytes", and the beginning of the digest.
+    "->" and the target of a move; at the end the size, "bytes", the beginning of the digest, and "call" with the tool
+    call.
     """
     what = record.get("operation") or record["event"]
     end = "begun" if record["event"] == "intent" else record.get("error") or record.get("outcome")
-    size, digest = record.get("size"), record.get("digest")
+    size, digest, call = record.get("size"), record.get("digest"), record.get("tool_call_id")
     facts = [
         f"{_time(record):%Y-%m-%d %H:%M:%S}", _shown(record.get("agent")), _shown(record.get("actor")), _shown(what),
         _shown_path(record.get("path")), *(["->", _shown_path(record["target"])] if "target" in record else []),
         _shown(end), *([f"{_shown(size)} bytes"] if size is not None else []),
         *([_shown(digest[:12])] if digest else []),
+        *([f"call {_shown(call)}"] if call is not None else []),
         *(["(not as written)"] if _EDITED in record else []),
     ]  # fmt: skip
     return "  ".join(facts)
