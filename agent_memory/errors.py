@@ -70,6 +70,11 @@ class AgentMemoryError(Exception):
             return message
         return f"{self.path!r}: {message}" if self.path else f"the whole tree: {message}"
 
+    def set_subject(self, path: str, what: str) -> None:
+        """Make an error about a file of the package's own one about the caller's file; ``what`` begins the message."""
+        self.args = (f"{what}: {self.args[0]}" if self.args else what, *self.args[1:])
+        self.path, self._is_about_path = path, True
+
     def set_place(self, operation: str, agent: str | None, path: str | None, top: str) -> None:
         """Set the operation, agent and path that failed; a second call changes nothing.
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final, NamedTuple, Protocol, TypeVar, cast
 
@@ -72,7 +73,7 @@ class Following(Uncopied):
             except ReadError as error:
                 if call.kind != "append":
                     raise
-                raise AppendError(str(error)) from (error.__cause__ or error)
+                raise AppendError(error.args[0], path=error.path) from (error.__cause__ or error)
             if settings is None or settings.limits is None:
                 return await flow(call)
             await _require(call)
@@ -96,7 +97,8 @@ class Following(Uncopied):
 
     async def any(self, call: SettingsCall) -> VersionSettings | None:
         """Return the settings, also if versions are turned off now; None if they were never on."""
-        snapshot = await read_if_present(call.store, call.run, SETTINGS)
+        with _for_the_caller(call):
+            snapshot = await read_if_present(call.store, call.run, SETTINGS)
         return VersionSettings.parse(snapshot.data) if snapshot else None
 
     async def turn(self, call: SettingsCall, limits: Versions | None) -> VersionSettings | None:
@@ -108,12 +110,15 @@ class Following(Uncopied):
         if limits is not None:
             await _require(call)
         while True:
-            snapshot = await read_if_present(call.store, call.run, SETTINGS)
+            with _for_the_caller(call):
+                snapshot = await read_if_present(call.store, call.run, SETTINGS)
             settings = VersionSettings.parse(snapshot.data) if snapshot else None
             if settings is None and limits is None:
                 return None
             wanted = replace(settings, limits=limits) if settings else new_settings(limits)
-            if wanted == settings or await _stored(call.store, call.run, wanted, snapshot):
+            with _for_the_caller(call):
+                is_stored = wanted == settings or await _stored(call.store, call.run, wanted, snapshot)
+            if is_stored:
                 self._known = _Known(call.run.now(), wanted)
                 return wanted
 
@@ -130,6 +135,16 @@ class Following(Uncopied):
             settings = await self.turn(call, wanted)
         self._wanted = None
         return settings
+
+
+@contextmanager
+def _for_the_caller(call: SettingsCall) -> Iterator[None]:
+    """Make an error about the file of the settings, which the caller does not know, one about the caller's file."""
+    try:
+        yield
+    except AgentMemoryError as error:
+        error.set_subject(call.key.path, "the settings of versions")
+        raise
 
 
 async def _require(call: SettingsCall) -> None:

@@ -201,10 +201,14 @@ class VersionedStore(Flowing, Backend):
         """Write the record of a state, then make the change that ends it; delete the record of a refused change."""
         record = Record.of(key.path, live.origin, live.snapshot.size, self._by, following)
         name = records_of_file(self._agent, self._secret, key.path).join(record.name)
-        if live.is_large:
-            await copy_to_record(self._inner, self._run, key, live.snapshot, name, record.trailer())
-        else:
-            await self._call(self._inner.write, name, live.snapshot.data + record.trailer(), ABSENT)
+        try:
+            if live.is_large:
+                await copy_to_record(self._inner, self._run, key, live.snapshot, name, record.trailer())
+            else:
+                await self._call(self._inner.write, name, live.snapshot.data + record.trailer(), ABSENT)
+        except AgentMemoryError as error:
+            error.set_subject(key.path, "the present content cannot be kept as a version")
+            raise
         try:
             return await change()
         except OutcomeUnknownError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,9 @@ import pytest
 
 from agent_memory import (
     AgentMemory,
+    AppendError,
+    FileOperationError,
+    FileTooLargeError,
     FileVersion,
     ReadError,
     UnsupportedOperationError,
@@ -19,6 +23,7 @@ from agent_memory import (
 )
 from agent_memory.core.versions.settings import FOLLOW_SECONDS, SETTINGS
 from agent_memory.runtime.run import step
+from agent_memory_memory import MemoryBackend
 from tests.core.versions.helpers import ON, contents, opened
 from tests.support.servers import Root, S3Server
 
@@ -84,7 +89,32 @@ def test_damaged_settings_refuse_changes_and_keep_the_file(root: Root) -> None:
     step(damage())
     with pytest.raises(ReadError, match="settings of versions are damaged"):
         other.write("a", "two")
+    with pytest.raises(AppendError, match=r"^the settings of versions are damaged"):
+        other.append("a", "two")
     assert other.read("a") == "one"
+
+
+def test_settings_that_cannot_be_read_are_an_error_about_the_callers_file(ministack: S3Server) -> None:
+    with AgentMemory.open("s3://no-such-bucket/memories", storage_options=ministack.options) as memory:
+        calls: dict[str, Callable[[], object]] = {
+            "notes/a.md": lambda: memory.write("notes/a.md", "x"),
+            "b.md": lambda: memory.append("b.md", "x"),
+            "c.md": lambda: memory.versions("c.md"),
+            "d.md": lambda: memory.forget("d.md"),
+        }
+        for name, call in calls.items():
+            with pytest.raises(FileOperationError) as caught:
+                call()
+            assert "does not exist" in str(caught.value)
+            assert (caught.value.path, "versions.json" in str(caught.value)) == (name, False), name
+
+
+def test_settings_that_are_too_large_are_an_error_about_the_callers_file() -> None:
+    backend = MemoryBackend()
+    backend.write(SETTINGS, b"{}" * 100)
+    backend.max_bytes = 100
+    with pytest.raises(FileTooLargeError, match=r"^'a\.md': the settings of versions: "):
+        AgentMemory.open(backend).write("a.md", "x")
 
 
 @pytest.mark.parametrize(
