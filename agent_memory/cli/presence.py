@@ -7,6 +7,8 @@ import shlex
 from pathlib import Path
 from urllib.parse import unquote_to_bytes, urlsplit
 
+import click
+
 from agent_memory.audit.log import DIRECTORY
 from agent_memory.backend import AnyBackend
 from agent_memory.cli.inspection import first_page
@@ -31,6 +33,30 @@ def require_store(backend: AnyBackend, url: str, agent: str | None = None) -> No
         raise AgentMemoryFileNotFoundError(
             f"there is no store at {url!r}; the first write creates it, --url or AGENT_MEMORY_URL selects another"
         )
+
+
+def refuse_inside_a_store(root: Path) -> None:
+    """Raise `click.UsageError` if the directory around a root is a store, and the root is not one.
+
+    The default root has the name of the directory for a store's own data. So a command without ``--url`` that is run in
+    a store would use that directory, or make it.
+    """
+    try:
+        inside = _has_only_directories(root.parent / AGENTS.storage) and not _is_root(root)
+    except OSError:
+        return  # the operation itself reports the error
+    if inside:
+        raise click.UsageError("the current directory is itself a store: '--url .' opens it")
+
+
+def _has_only_directories(path: Path) -> bool:
+    """Whether it looks like the directory of all agents; a Python package has files."""
+    found = [*path.iterdir()] if path.is_dir() else []
+    return bool(found) and all(each.is_dir() for each in found)
+
+
+def _is_root(path: Path) -> bool:
+    return (path / AGENTS.storage).exists() or (path / Key.internal(DIRECTORY).base).exists()
 
 
 def without_files(service: AgentMemoryService, backend: AnyBackend, agent: str) -> str:

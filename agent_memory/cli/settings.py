@@ -18,7 +18,7 @@ import click
 from agent_memory.backend import AnyBackend
 from agent_memory.cli.auditing import recording
 from agent_memory.cli.output import printable
-from agent_memory.cli.presence import require_store
+from agent_memory.cli.presence import refuse_inside_a_store, require_store
 from agent_memory.errors import AgentMemoryError
 from agent_memory.hookspecs import Operation, Outcome, hookimpl
 from agent_memory.memory import AgentMemory
@@ -79,8 +79,11 @@ class Settings:
 
     @property
     def url(self) -> str:
-        """The path or URL of the store."""
-        return DEFAULT_URL if self.chosen_url is None else self.chosen_url
+        """The path or URL of the store; raises `click.UsageError` if the default one is inside a store."""
+        if self.chosen_url is None:
+            refuse_inside_a_store(Path(DEFAULT_URL))
+            return DEFAULT_URL
+        return self.chosen_url
 
     @property
     def agent(self) -> str:

@@ -38,9 +38,9 @@ def undo(
 ) -> None:
     """Take back what an actor or a tool call changed in the files of --agent, or everything since a time.
 
-    Needs "versions on". A file that another operation changed afterwards is left, and named. The audit log tells which
-    actor appended which bytes. Each step is recorded and becomes a version, so that it can be undone too. Exits with 1
-    if a file was left, or if there was nothing to undo.
+    Needs "versions on". A file that another operation replaced afterwards is left, and named. The audit log tells which
+    actor appended which bytes, and those of others stay. Each step is recorded and becomes a version, so that it can be
+    undone too. Exits with 1 if a file was left, or if there was nothing to undo.
     """
     if (by, tool_call, since) == (None, None, None):
         raise click.UsageError("give --by, --tool-call or --since: without one, undo would take back everything")
@@ -107,7 +107,7 @@ def _show_undone(settings: Settings, result: UndoResult, dry_run: bool) -> None:
     for left in result.left:
         note(f"left {field(left.path)}: {left.reason}")
     if not result.done and not result.left:
-        click.echo("nothing to undo")
+        click.echo(f"nothing to undo of agent {settings.agent!r}")
 
 
 def _step(step: Undone) -> str:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
+import os
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
 import click
 
 from agent_memory.cli.files import show_written
-from agent_memory.cli.output import counted, moment, note, printable, show_json
+from agent_memory.cli.output import Exit, counted, moment, note, printable, show_json
 from agent_memory.cli.paths import memory_path
 from agent_memory.cli.settings import Access, Command, Settings, pass_settings
 from agent_memory.cli.side_by_side import lines_of, show_side_by_side
 from agent_memory.core.versions.origin import MadeBy
 from agent_memory.core.versions.settings import Versions
 from agent_memory.core.versions.states import FileVersion
-from agent_memory.errors import AgentMemoryFileNotFoundError
+from agent_memory.errors import AgentMemoryFileNotFoundError, FileTooLargeError
 from agent_memory.key.quoting import field
+from agent_memory.memory import AgentMemory
 
 _SHOWN = 20
 
@@ -25,6 +29,7 @@ _SHOWN = 20
 @click.argument("path", type=memory_path, required=False)
 @click.option("-n", "limit", type=click.IntRange(1), default=_SHOWN, show_default=True, help="Maximum number.")
 @click.option("--after", metavar="ID", help="Only versions after this one in the list.")
+@click.option("--containing", metavar="TEXT", help="Only versions whose content contains exactly this text.")
 @click.option("--keep", type=click.IntRange(1), help="With on: at most so many of each file.")
 @click.option("--days", type=click.FloatRange(0, min_open=True), help="With on: none that ended longer ago.")
 @click.option("--bytes", "most", type=click.IntRange(1), help="With on: at most so many bytes for each agent.")
@@ -34,19 +39,23 @@ def versions(
     path: str | None,
     limit: int,
     after: str | None,
+    containing: str | None,
     keep: int | None,
     days: float | None,
     most: int | None,
 ) -> None:
     """List the versions of a file, newest first; or turn versions "on" or "off" for the whole store.
 
-    Without PATH, list what was replaced or deleted last, in all files of --agent. When versions are on, each state of a
-    file that is replaced or deleted is kept, for all agents and all programs that use the store. "versions on" keeps
-    the limits that are not given; "versions status" prints them. A file that is named "on" is ./on.
+    Without PATH, list what was replaced or deleted last, in all files of --agent; the present files are not among them.
+    With --containing, exits with 1 if there is none. When versions are on, each state of a file that is replaced or
+    deleted is kept, for all agents and all programs that use the store. "versions on" keeps the limits that are not
+    given; "versions status" prints them. A file that is named "on" is ./on.
     """
     given: dict[str, Any] = {
         name: value for name, value in (("keep", keep), ("days", days), ("max_bytes", most)) if value is not None
     }
+    if containing is not None and path in ("on", "off", "status"):
+        raise click.UsageError("--containing goes with a list of versions")
     if given and path != "on":
         raise click.UsageError('--keep, --days and --bytes go with "versions on"')
     if path in ("on", "off"):
@@ -55,7 +64,7 @@ def versions(
         with settings.memory(Access.READ) as memory:
             _show_limits(settings, memory.version_limits())
     else:
-        _list(settings, "" if path in (None, ".") else str(path), limit, after)
+        _list(settings, "" if path in (None, ".") else str(path), limit, after, containing)
 
 
 @click.command(cls=Command)
@@ -109,23 +118,60 @@ def prune(settings: Settings) -> None:
         click.echo(f"pruned {counted(count, 'version')} of {settings.agent}")
 
 
-def _list(settings: Settings, path: str, limit: int, after: str | None) -> None:
+def _list(settings: Settings, path: str, limit: int, after: str | None, text: str | None) -> None:
+    too_large: list[FileVersion] = []
     with settings.memory(Access.READ) as memory:
-        found = memory.versions(path, limit=limit, after=after)
+        found = memory.versions(path, limit=limit if text is None else None, after=after)
         is_off = not any(each.ended_by for each in found) and memory.version_limits() is None
-    if not found and after is None and path:
-        raise AgentMemoryFileNotFoundError("there is no such file, and no version of it is kept", path=path)
+        if not found and after is None and path:
+            raise AgentMemoryFileNotFoundError("there is no such file, and no version of it is kept", path=path)
+        if text is not None:
+            found = tuple(itertools.islice(_containing(memory, found, text, too_large), limit))
+    for each in too_large:
+        note(f"version {each.id} of {field(each.path)} is too large to be searched: {counted(each.size, 'byte')}")
     if settings.json:
         show_json({"path": path, "versions": [_document(each) for each in found]})
-        return
+    else:
+        _print(settings, path, found, limit, is_off=is_off, is_partial=bool(too_large))
+    if text is not None and not found:
+        raise click.exceptions.Exit(Exit.FAILED)
+
+
+def _print(
+    settings: Settings, path: str, found: Sequence[FileVersion], limit: int, *, is_off: bool, is_partial: bool
+) -> None:
     for each in found:
         click.echo(printable(_line(each, path)))
     if len(found) == limit:
         note(f"{counted(limit, 'version')}; --after {found[-1].id} shows the next ones")
     elif is_off:
         note('this store keeps no versions: "agent-memory versions on" turns them on')
-    elif not found:
-        note("no earlier versions")
+    elif not found and not is_partial:
+        note(f"no such version of agent {settings.agent!r}")
+
+
+def _containing(
+    memory: AgentMemory, versions: Sequence[FileVersion], text: str, too_large: list[FileVersion]
+) -> Iterator[FileVersion]:
+    """Yield the versions whose content contains a text; collects those that are too large for one read.
+
+    A version without content, also one that is erased meanwhile, contains nothing.
+    """
+    data = os.fsencode(text)
+    for each in versions:
+        try:
+            if each.reason is None and data in _content(memory, each):
+                yield each
+        except AgentMemoryFileNotFoundError:
+            continue
+        except FileTooLargeError:
+            too_large.append(each)
+
+
+def _content(memory: AgentMemory, version: FileVersion) -> bytes:
+    if version.ended_by is None:
+        return memory.read_bytes(version.path)
+    return memory.read_version_bytes(version.path, version.id)
 
 
 def _turn(settings: Settings, given: dict[str, Any] | None) -> None:
@@ -154,7 +200,8 @@ def _line(version: FileVersion, path: str) -> str:
     ended = f"  until {_by(version.ended_by)}" if version.ended_by else "  present"
     redacted = "redacted" if version.redacted_by else "redaction did not end"
     size = redacted if version.reason is not None else f"{version.size:,}"
-    return f"{version.id or '-':<16}  {size:>9}  {_by(version.made_by)}{ended}{name}"
+    appended = f"  {counted(version.appended_bytes, 'byte')} appended" if version.appended_bytes else ""
+    return f"{version.id or '-':<16}  {size:>9}  {_by(version.made_by)}{appended}{ended}{name}"
 
 
 def _by(by: MadeBy | None) -> str:

@@ -265,9 +265,9 @@ class AgentMemory(VersionCalls):
 
         On S3 this includes earlier versions, delete markers and incomplete uploads, also those of files deleted
         earlier; the result counts such files too. On local disk it includes the temporary files of crashed writers.
-        A missing file is no error. Receipts of idempotency keys that name the files are erased too. Audit logs keep
-        only digests that can no longer be verified; see ``docs/audit.md``. Names in storage that are not valid keys are
-        not erased, only counted.
+        A missing file is no error. Receipts of idempotency keys that name the files are erased too. An `AuditPlugin` of
+        the service destroys the salt of the agent, so that its log no longer proves any content; without one, the salt
+        in a log that other programs write stays. Names in storage that are not valid keys are not erased, only counted.
 
         Raises:
             PartialOperationError: some files could not be deleted; call it again to continue.

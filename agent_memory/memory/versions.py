@@ -99,14 +99,16 @@ class VersionCalls(ReadingCalls):
         The last changes of a file are taken back as far as all of them are selected: an earlier version is restored, a
         file that did not exist is deleted, a deleted file is restored, and a renamed one gets its earlier name. Each
         step is an operation of its own, with its hooks, and becomes a version itself. A file that another operation
-        changed afterwards is left, and so is one that another operation appended to. Appends are taken out of a file if
-        an audit log proves by its digests which bytes they are; without a log, files with appends are left.
+        replaced afterwards is left. Appends are taken out of a file, also from among the appends of others, if an audit
+        log proves by its digests which bytes they are; without a log, files with appends are left.
 
         Args:
             actor: only operations for this actor.
             tool_call_id: only operations of this tool call.
             since: only operations that began at or after this time, in POSIX seconds by the caller's clock.
-            audit: the audit log, as for `agent_memory.plugins.audit.AuditPlugin`; what it buffers must be written.
+            audit: the audit log, as for `agent_memory.plugins.audit.AuditPlugin`: a file, or the URL of a root for the
+                log below it. Its plugin must have written its records (``flush``). None uses no log, even if the store
+                has one.
             dry_run: plan the steps, and make none.
 
         Returns:
@@ -123,8 +125,9 @@ class VersionCalls(ReadingCalls):
     def redact(self, path: str, version: str, *, reason: str) -> RedactResult:
         """Erase the content of an earlier version; a tombstone without content and digest stays.
 
-        On S3 the bucket's own earlier versions of the file go too, and incomplete uploads. Audit logs destroy the salt
-        of the agent's digests, as for `agent_memory.AgentMemory.forget`. The present file is never redacted. Copies
+        On S3 the bucket's own earlier versions of the file go too, and incomplete uploads. An `AuditPlugin` of the
+        service destroys the salt of the agent's digests, as for `agent_memory.AgentMemory.forget`; without one, a log
+        that other programs write still proves a guess of the content. The present file is never redacted. Copies
         in other files, and other stores, are not searched. If the call fails or its process ends, a repeated call
         finishes the work.
 

@@ -71,3 +71,25 @@ def test_an_existing_empty_store_is_listed_as_empty(run: Run, empty_store: Path)
     assert run("ls").exit_code == 0
     assert run("--url", "memory://new", "ls").exit_code == 0
     assert list(empty_store.iterdir()) == []
+
+
+@pytest.mark.parametrize("options", [[], ["--no-audit"]])
+@pytest.mark.parametrize("command", ["ls", "write", "audit show", "versions", "doctor"])
+def test_a_command_in_the_directory_of_a_store_is_told_how_to_use_it(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, options: list[str]
+) -> None:
+    run("--url", "store", *options, "write", "a.md", "x")
+    monkeypatch.chdir(tmp_path / "store")
+    before = sorted(tmp_path.rglob("*"))
+    refused = run(*command.split(), *ARGUMENTS[command])
+    assert refused.exit_code == 2
+    assert "the current directory is itself a store: '--url .' opens it" in refused.stderr
+    assert sorted(tmp_path.rglob("*")) == before
+    assert run("--url", ".", "read", "a.md").stdout == "x"
+
+
+def test_a_python_package_with_the_name_of_the_agents_directory_is_no_store(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "agent_memory" / "core").mkdir(parents=True)
+    (tmp_path / "agent_memory" / "__init__.py").touch()
+    assert run("write", "a.md", "x").exit_code == 0
+    assert run("read", "a.md").stdout == "x"

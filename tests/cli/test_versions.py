@@ -10,6 +10,9 @@ from collections.abc import Callable
 import pytest
 from click.testing import Result
 
+from agent_memory import AgentMemory
+from agent_memory_local import LocalBackend
+
 Run = Callable[..., Result]
 
 
@@ -38,7 +41,8 @@ def test_versions_are_listed_newest_first(stored: Run) -> None:
     lines = result.stdout.splitlines()
     assert len(lines) == 3
     assert re.fullmatch(rf"[0-9a-f]{{16}} +12  {moment} write ann  present", lines[0])
-    assert re.fullmatch(rf"[0-9a-f]{{16}} +12  {moment} write ann  until {moment} write ann", lines[1])
+    made = f"{moment} write ann  6 bytes appended"
+    assert re.fullmatch(rf"[0-9a-f]{{16}} +12  {made}  until {moment} write ann", lines[1])
     stored("mv", "notes", "old")
     assert stored("versions", "old/a.md").stdout.splitlines()[1].endswith("  as notes/a.md")
     short = stored("versions", "old/a.md", "-n", "1")
@@ -53,7 +57,65 @@ def test_without_a_path_the_versions_of_all_files_are_listed(stored: Run) -> Non
     lines = stored("versions").stdout.splitlines()
     assert [line.split("  ")[-1] for line in lines] == ["b.md", "notes/a.md", "notes/a.md"]
     assert "--after" in stored("versions", "-n", "1").stderr
-    assert stored("--agent", "other", "versions").stderr.endswith("no earlier versions\n")
+    assert stored("--agent", "other", "versions").stderr.endswith("no such version of agent 'other'\n")
+
+
+def test_only_versions_that_contain_a_text_are_listed(stored: Run) -> None:
+    _, second, first = ids(stored)
+    stored("write", "b.md", "two\n")
+    stored("rm", "b.md")
+    found = stored("versions", "--containing", "two").stdout.splitlines()
+    assert [line.split("  ")[-1] for line in found] == ["b.md", "notes/a.md"]
+    assert [line.split()[0] for line in stored("versions", "notes/a.md", "--containing", "2").stdout.splitlines()] == [
+        second
+    ]
+    present = stored("versions", "--containing", "all")  # `search` finds the present file
+    assert (present.exit_code, present.stdout) == (1, "")
+    assert stored("versions", "notes/a.md", "--containing", "all").stdout.splitlines()[0].endswith("  present")
+    assert stored("versions", "-n", "1", "--containing", "two").stdout.splitlines() == found[:1]
+    assert first in found[1]
+    none = stored("versions", "--containing", "TWO")
+    assert (none.exit_code, none.stdout, none.stderr) == (1, "", "Note: no such version of agent 'default'\n")
+    assert json.loads(stored("--json", "versions", "--containing", "TWO").stdout)["versions"] == []
+    refused = stored("versions", "on", "--containing", "two")
+    assert (refused.exit_code, refused.stdout) == (2, "")
+
+
+def test_a_redacted_version_contains_nothing(stored: Run) -> None:
+    first = ids(stored)[2]
+    stored("redact", "notes/a.md", first, "--reason", "test", "--yes")
+    assert stored("versions", "--containing", "two").exit_code == 1
+    assert first in stored("versions").stdout
+
+
+def test_a_version_that_is_too_large_to_be_searched_is_named(stored: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    stored("write", "b.md", "x" * 60_000)
+    stored("rm", "b.md")
+    monkeypatch.setattr(LocalBackend, "max_bytes", 50_000)
+    found = stored("versions", "--containing", "two")
+    assert (found.exit_code, found.stdout.count("\n")) == (0, 1)
+    assert "of b.md is too large to be searched: 60,000 bytes" in found.stderr
+    none = stored("versions", "--containing", "TWO")
+    assert (none.exit_code, "no such version" in none.stderr) == (1, False)
+
+
+def test_a_version_that_goes_during_a_search_is_passed_over(stored: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    stored("write", "b.md", "two\n")
+    stored("rm", "b.md")
+    read = AgentMemory.read_version_bytes
+
+    def read_late(memory: AgentMemory, path: str, version: str) -> bytes:
+        if path == "notes/a.md":
+            memory.forget("notes/a.md")
+        return read(memory, path, version)
+
+    monkeypatch.setattr(AgentMemory, "read_version_bytes", read_late)
+    found = stored("versions", "--containing", "two")
+    assert (found.exit_code, [line.split("  ")[-1] for line in found.stdout.splitlines()]) == (0, ["b.md"])
+
+
+def test_a_text_that_is_not_utf8_is_looked_for_by_its_bytes(stored: Run) -> None:
+    assert stored("versions", "--containing", "\udce9").exit_code == 1
 
 
 def test_two_versions_are_shown_side_by_side(stored: Run) -> None:
@@ -82,7 +144,7 @@ def test_the_changes_of_an_actor_are_undone(stored: Run) -> None:
     assert (result.exit_code, result.stderr) == (1, "Note: left left.md: changed since by 'ann'\n")
     assert stored("read", "log.md").stdout == "by ann\n"
     assert stored("read", "notes/a.md").stdout == "all is lost\n"
-    assert stored("undo", "--by", "nobody").stdout == "nothing to undo\n"
+    assert stored("undo", "--by", "nobody").stdout == "nothing to undo of agent 'default'\n"
     assert stored("undo").exit_code == 2
     document = json.loads(stored("--json", "undo", "--by", "bob", "--dry-run").stdout)
     assert (document["dry_run"], document["done"]) == (True, [])
@@ -102,7 +164,7 @@ def test_the_printed_times_are_those_that_undo_takes(stored: Run, monkeypatch: p
     later = "2100-01-01"
     for moment in (later, f"{later} 00:00", f"{later}T00:00:00.500Z", f"{later} 00:00:00+02:00"):
         result = stored("undo", "--since", moment)
-        assert (result.stdout, result.stderr) == ("nothing to undo\n", ""), moment
+        assert (result.stdout, result.stderr) == ("nothing to undo of agent 'default'\n", ""), moment
     result = stored("undo", "--since", "yesterday")
     assert (result.exit_code, "2026-03-01 09:12:07Z" in result.stderr) == (2, True)
 

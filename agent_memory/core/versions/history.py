@@ -245,8 +245,11 @@ async def present(store: Backend, run: Run, key: Key) -> tuple[Origin | None, Fi
             size = (await run.call(store.stat, key)).size
     except AgentMemoryFileNotFoundError:
         return None
-    known = origin or Origin("", "", 0, None, None, 0, "", None)
-    return origin, FileVersion(known.id, key.path, known.by, None, size, known.previous, known.number)
+    known = origin or Origin("", "", 0, None, None, size, "", None)
+    appended = max(0, size - known.size)
+    return origin, FileVersion(
+        known.id, key.path, known.by, None, size, known.previous, known.number, appended_bytes=appended
+    )
 
 
 async def _end(store: Backend, run: Run, name: Key) -> Snapshot | None:

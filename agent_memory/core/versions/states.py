@@ -24,6 +24,8 @@ class FileVersion(NamedTuple):
         number: the number of changes since the file was created, appends not counted.
         redacted_by: the operation that erased its content; None if the content is there.
         reason: the reason of the redaction. If ``redacted_by`` is None, the redaction did not end: call it again.
+        appended_bytes: how many bytes of the content were appended after ``made_by``; the audit log tells by which
+            operations.
     """
 
     id: str
@@ -35,6 +37,7 @@ class FileVersion(NamedTuple):
     number: int
     redacted_by: MadeBy | None = None
     reason: str | None = None
+    appended_bytes: int = 0
 
 
 class Kept(NamedTuple):
@@ -121,5 +124,5 @@ def version_of(kept: Kept) -> FileVersion:
     record = kept.record
     return FileVersion(
         kept.version, record.path, record.made_by, record.ended_by, record.size, record.previous, record.number,
-        record.redacted_by, record.reason,
+        record.redacted_by, record.reason, record.size - record.made_size,
     )  # fmt: skip
