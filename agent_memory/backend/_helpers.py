@@ -99,6 +99,15 @@ def refuse_larger_read(key: Key, size: int, limit: int) -> None:
         )
 
 
+def refuse_larger_append(key: Key, size: int, limit: int) -> None:
+    """As `refuse_larger`, for the size of a file after an append, where a file is only written as a whole."""
+    if size > limit:
+        raise FileTooLargeError(
+            f"after this append the file has more than {limit:,} bytes, and this storage cannot append to it in parts",
+            path=key.path,
+        )
+
+
 def _too_large(size: int, limit: int) -> str:
     return f"{size:,} bytes are more than the limit of {limit:,} bytes for one call"
 

@@ -59,6 +59,7 @@ class Diagnosis:
     trees: list[AgentTree]
     left: str | None
     keeps_earlier_states: bool | None = None
+    large_files: str | None = None
     audit: LogSize = field(default_factory=LogSize)
     unlisted: str | None = None
 
@@ -123,11 +124,13 @@ def diagnosed(backend: AnyBackend, rounds: int) -> Diagnosis:
     try:
         sights = _sights(scratch, rounds)
         keeps = scratch.keeps_earlier_states()
+        reason = scratch.refusal_of_large_files()
+        large = reason and f"files over {backend.max_bytes:,} bytes are refused: {reason}"
     finally:
         left = _cleared(scratch)
     capabilities = backend.capabilities
     findings = [_finding(promise, capabilities, sights) for promise in asdict(capabilities)]
-    diagnosis = Diagnosis(findings, Agents(), [], left, keeps)
+    diagnosis = Diagnosis(findings, Agents(), [], left, keeps, large)
     try:
         diagnosis.agents = agents_of(backend)
         diagnosis.audit = log_size(backend)
@@ -186,6 +189,7 @@ def _document(diagnosis: Diagnosis) -> dict[str, Any]:
         "no_agents_unnameable": diagnosis.agents.skipped,
         "audit": asdict(diagnosis.audit),
         "keeps_earlier_states": diagnosis.keeps_earlier_states,
+        "large_files": diagnosis.large_files,
         "faults": diagnosis.faults,
         "healthy": not diagnosis.faults,
     }
@@ -202,6 +206,8 @@ def _print(diagnosis: Diagnosis) -> None:
     _print_trees(diagnosis)
     if diagnosis.keeps_earlier_states:
         click.echo(_BUCKET_VERSIONING)
+    if diagnosis.large_files:
+        click.echo(f"Limit: {diagnosis.large_files}")
     for fault in diagnosis.faults:
         click.echo(f"{'Not kept' if diagnosis.broken else 'Not tested'}: {fault}")
     if not diagnosis.broken and diagnosis.faults:

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from agent_memory.cli.folder import Blocks
 from agent_memory.cli.output import Exit, code_of, document_of, message_of, progress
-from agent_memory.errors import AgentMemoryError, FileAlreadyExistsError, FileOperationError, UnsupportedOperationError
+from agent_memory.errors import AgentMemoryError, FileAlreadyExistsError, FileOperationError
 from agent_memory.key import Key
 from agent_memory.memory import AgentMemory
 from agent_memory.reading.reader import Reader
@@ -20,6 +20,8 @@ T = TypeVar("T")
 _AT_ONCE = 8
 _MOST_FAILURES = 20
 _LARGE = 5 << 20
+_REFUSALS: Final = (Exit.UNSUPPORTED, Exit.REFUSED, Exit.CONFLICT)
+"""The exit codes of files that the storage did not fail on, by precedence."""
 
 
 @dataclass(frozen=True)
@@ -61,11 +63,11 @@ class TransferResult:
 
     @property
     def code(self) -> Exit:
-        """The exit code: a failure takes precedence over a refusal, and a refusal over a difference."""
+        """The exit code: that of a failure, else of what the store does not support, of a refusal, of a difference."""
         codes = {each.code for each in self.left}
-        if codes <= {Exit.CONFLICT}:
-            return Exit.CONFLICT if codes else Exit.OK
-        return Exit.REFUSED if codes <= {Exit.CONFLICT, Exit.REFUSED} else Exit.FAILED
+        if not codes <= {*_REFUSALS}:
+            return Exit.FAILED
+        return next((code for code in _REFUSALS if code in codes), Exit.OK)
 
 
 def move_all(title: str, items: Sequence[T], move: Callable[[T], bool], name: Callable[[T], str]) -> TransferResult:
@@ -74,7 +76,7 @@ def move_all(title: str, items: Sequence[T], move: Callable[[T], bool], name: Ca
     After 20 failures of the storage, the remaining items are not tried.
 
     Raises:
-        UnsupportedOperationError: the store cannot do this for any file.
+        UnsupportedOperationError: no file was transferred, because the store supports this for none of them.
     """
     moved = TransferResult()
     failed = threading.Semaphore(_MOST_FAILURES)
@@ -84,8 +86,6 @@ def move_all(title: str, items: Sequence[T], move: Callable[[T], bool], name: Ca
             return None
         try:
             return move(item)
-        except UnsupportedOperationError:
-            raise
         except (AgentMemoryError, OSError) as error:
             if code_of(error) is Exit.FAILED:
                 failed.acquire(blocking=False)
@@ -99,6 +99,8 @@ def move_all(title: str, items: Sequence[T], move: Callable[[T], bool], name: Ca
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+    if {each.code for each in moved.left} == {Exit.UNSUPPORTED} and not (moved.written or moved.equal):
+        raise moved.left[0].error
     return moved
 
 

@@ -13,7 +13,7 @@ from typing import Final, Literal, TypeVar
 
 from agent_memory.backend import ABSENT, ANY, AnyBackend, ReadWhen, Version, WriteWhen
 from agent_memory.cli.inspection import pages
-from agent_memory.core import tree_flows
+from agent_memory.core import part_flows, tree_flows
 from agent_memory.core.blocking import BlockingStore
 from agent_memory.core.flows import as_another_process, erases
 from agent_memory.errors import (
@@ -94,6 +94,18 @@ class ScratchTree:
             return bool(self._store.call(backend.erase_earlier, self.top.join("kept.md")))
         except AgentMemoryError:
             return None
+
+    def refusal_of_large_files(self) -> str | None:
+        """Why the store refuses files that are larger than one call may be; None if it takes them, or does not tell."""
+        key, size = self.top.join("large.log"), self._backend.max_bytes + 1
+        try:
+            parts = self._store.run(part_flows.begun, key, size, ABSENT)
+            self._store.call(parts.abort)
+        except UnsupportedOperationError as error:
+            return str(error.args[0])
+        except AgentMemoryError:
+            return None
+        return None
 
 
 Probe = Callable[[ScratchTree, int], Sight]

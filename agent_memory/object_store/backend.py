@@ -28,6 +28,7 @@ from agent_memory.backend import (
     joined,
     not_found,
     refuse_larger,
+    refuse_larger_append,
     taken_name,
 )
 from agent_memory.errors import AppendError, FileOperationError, ReadError, UnsupportedOperationError, WriteError
@@ -240,7 +241,8 @@ class ObjectStoreBackend(Backend):
                 await self._directories.claim(key)
             whole = joined(base.data if base else b"", separator, data)
             if base is None or not base.before:
-                refuse_larger(key, len(whole), self.max_bytes)
+                refuse_larger(key, len(data), self.max_bytes)
+                refuse_larger_append(key, len(whole), self.max_bytes)
             return whole
 
         written = await write.replace(content, base, follow=True)

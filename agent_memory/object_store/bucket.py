@@ -6,9 +6,10 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import TracebackType
 
-from agent_memory.backend import Uncopied, not_found, refuse_larger, refuse_larger_read
+from agent_memory.backend import Uncopied, not_found, refuse_larger, refuse_larger_append, refuse_larger_read
 from agent_memory.errors import (
     AgentMemoryError,
+    AppendError,
     ConflictError,
     FileOperationError,
     InvalidPathError,
@@ -113,7 +114,8 @@ class KeyOperation(AbstractContextManager[Attempts]):
         if isinstance(raised, PreconditionFailed | WriteConflict):
             raise changed(self._key) from raised
         if isinstance(raised, TooLarge):
-            (refuse_larger_read if self._error is ReadError else refuse_larger)(self._key, raised.size, raised.most)
+            refuse = {ReadError: refuse_larger_read, AppendError: refuse_larger_append}.get(self._error, refuse_larger)
+            refuse(self._key, raised.size, raised.most)
         if isinstance(raised, TimeoutError):  # of the lock: a request raises `NoResponse`
             waited = f"waited {self._attempts.deadline.seconds:g} s for other writers of this process"
             raise self._error(f"{self._bucket}: {waited}; nothing was written", path=self._path) from None

@@ -158,6 +158,15 @@ def scratch_files(backend: AnyBackend) -> list[str]:
     return [entry.path for page in pages(backend, Key.internal("doctor")) for entry in page.entries]
 
 
+def test_doctor_tells_that_a_store_refuses_large_files(run: Run, tmp_path: Path) -> None:
+    url = f"simplecache::file://{tmp_path}/plain"
+    shown = run("--url", url, "doctor", "--rounds", "1").stdout
+    limit = json.loads(run("--url", url, "--json", "doctor", "--rounds", "1").stdout)["large_files"]
+    assert limit.startswith("files over 50,000,000 bytes are refused: ")
+    assert f"Limit: {limit}\n" in shown
+    assert "Limit:" not in run("doctor", "--rounds", "1").stdout
+
+
 def test_the_scratch_files_are_removed_after_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(scratch: ScratchTree, rounds: int) -> Sight:
         scratch.write("left.md", str(rounds).encode())

@@ -14,7 +14,14 @@ from click.testing import Result
 
 from agent_memory import AgentMemoryService
 from agent_memory.cli.folder import Folder
-from agent_memory.errors import AgentMemoryError, InvalidPathError
+from agent_memory.cli.moving import TransferResult, Untransferred, line_of, move_all
+from agent_memory.errors import (
+    AgentMemoryError,
+    FileAlreadyExistsError,
+    InvalidPathError,
+    UnsupportedOperationError,
+    WriteError,
+)
 
 Run = Callable[..., Result]
 TREE = {
@@ -337,3 +344,32 @@ def test_a_store_without_atomic_creates_refuses_the_whole_import(run: Run, sourc
     result = run("--url", url, "import", str(source))
     assert result.exit_code == 6
     assert result.stderr.count("Error: ") == 1
+
+
+def test_files_that_a_store_does_not_support_are_left_and_named() -> None:
+    def move(name: str) -> bool:
+        if name.startswith("large"):
+            raise UnsupportedOperationError("too large for this server", path=name)
+        return True
+
+    moved = move_all("Copying", ["a.md", "large.log", "z.md"], move, "bob/{}".format)
+    assert (sorted(moved.written), moved.untried, moved.code) == (["bob/a.md", "bob/z.md"], 0, 6)
+    assert [line_of(left) for left in moved.left] == ["'bob/large.log': 'large.log': too large for this server"]
+    many = [f"large-{number}.log" for number in range(50)]
+    assert len(move_all("Copying", [*many, "z.md"], move, str).written) == 1
+    with pytest.raises(UnsupportedOperationError):
+        move_all("Copying", ["large.log", "large-2.log"], move, str)
+
+
+@pytest.mark.parametrize(
+    ("errors", "code"),
+    [
+        ([FileAlreadyExistsError()], 4),
+        ([FileAlreadyExistsError(), InvalidPathError("no")], 5),
+        ([InvalidPathError("no"), UnsupportedOperationError()], 6),
+        ([UnsupportedOperationError(), WriteError()], 1),
+        ([], 0),
+    ],
+)
+def test_the_exit_code_of_a_transfer_is_that_of_its_worst_file(errors: list[Exception], code: int) -> None:
+    assert TransferResult(left=[Untransferred("a.md", error) for error in errors]).code == code

@@ -10,6 +10,7 @@ import pytest
 
 from agent_memory import AgentMemory, AgentMemoryService, Versions
 from agent_memory.cli.bill import HOURLY_WITH_VERSIONS, REQUESTS, requests_of
+from agent_memory.cli.moving import Target
 from agent_memory.conversation import ConversationMemory, Message
 from tests.object_store.proxy import Proxy
 from tests.support.servers import S3Server
@@ -161,6 +162,26 @@ def test_reading_the_tail_of_a_history_costs_one_ranged_request(opened: Callable
     conversation = ConversationMemory(memory)
     conversation.append_messages([Message("user", f"message {number}") for number in range(20_000)])
     assert cost(lambda: conversation.load_history(80)) == {"GET": 1}
+
+
+def test_copying_a_store_costs_the_documented_requests(opened: Callable[[], AgentMemory], cost: Cost) -> None:
+    memory = opened()
+    memory.append("ready.md", "x")
+    targets = []
+
+    def begin(*, dry_run: bool = False) -> None:
+        targets.append(Target(memory, overwrite=False, dry_run=dry_run))
+
+    def put(name: str, data: bytes) -> None:
+        targets[-1].put(name, len(data), lambda: iter([data]))
+
+    assert cost(begin) == {"LIST": 1}, "one for each 1,000 files of an agent"
+    assert cost(lambda: put("a.md", b"one")) == {"PUT": 1}
+    assert cost(lambda: put("notes/b.md", b"one")) == {"PUT": 1, "LIST": 1, "HEAD": 1}, "its directory"
+    assert cost(lambda: begin(dry_run=True)) == {"LIST": 1}
+    assert cost(lambda: put("a.md", b"one")) == {"GET": 1}, "equal"
+    assert cost(lambda: put("new.md", b"one")) == {}
+    assert cost(lambda: put("long.md", b"longer")) == {}
 
 
 def test_the_costs_do_not_grow_with_the_number_of_files_or_agents(

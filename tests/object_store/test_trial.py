@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, get_args
 import pytest
 from click.testing import CliRunner
 
-from agent_memory import AgentMemory, AsyncAgentMemory, ConflictError, UnsupportedOperationError
+from agent_memory import AgentMemory, AsyncAgentMemory, ConflictError, FileTooLargeError, UnsupportedOperationError
 from agent_memory.backend import AnyBackend
 from agent_memory.cli.app import app
 from agent_memory.registry import open_backend
@@ -165,6 +165,8 @@ def test_large_files_are_sent_whole_to_a_server_whose_uploads_are_not_atomic_unl
         backend.max_bytes = LARGE - 1
         blocks = [b"x" * LARGE]
         if has_other_writers:
+            with pytest.raises(FileTooLargeError, match="cannot append to it in parts"):
+                memory.append("log.md", "3")
             with pytest.raises(UnsupportedOperationError, match="checks the precondition before it writes"):
                 memory.write_blocks("new.bin", blocks, LARGE, create=True)
         else:
@@ -277,6 +279,8 @@ def test_doctor_reports_the_preconditions_that_the_server_keeps(
     assert stated["atomic_create"] == (kept if creates else refused)
     assert stated["compare_and_swap"] == (kept if swaps else refused)
     assert stated["conditional_delete"] == (kept if deletes else refused)
+    uploads = combination.get("complete", "kept") in ("kept", "unquoted")
+    assert (document["large_files"] is None) == (uploads and creates), document["large_files"]
     assert document["healthy"], document["faults"]
 
 
