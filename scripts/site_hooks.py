@@ -2,13 +2,15 @@
 
 - The pages of the root, such as ``CHANGELOG.md``, are added to the pages of ``docs/``, and each directory of pages gets
   an index.
-- A link to another file of the repository becomes its path, because the repository has no public URL.
+- The examples become one page. A link to another file of the repository becomes its path, because the repository has
+  no public URL.
 - Lists, tables and fences are rewritten where Python-Markdown reads them in another way than GitHub.
 - ``llms.txt`` and ``llms-full.txt`` are written beside the site, for language models: https://llmstxt.org.
 """
 
 from __future__ import annotations
 
+import html
 import posixpath
 import re
 from collections.abc import Iterable, Iterator
@@ -34,6 +36,9 @@ INDEXES: Final = {
     "evidence": "# Evidence\n\nEach page has measured figures, and says how they were measured.",
 }
 """The directories of ``docs/`` without an index of their own, and how the generated one begins."""
+EXAMPLES: Final = "examples.md"
+"""The page of the examples."""
+_EXAMPLE_LANGUAGES: Final = {".py": "python", ".toml": "toml"}
 
 _FENCE: Final = re.compile(r"^ *(`{3,})([^\n`]*)\n.*?^ *\1 *$", re.MULTILINE | re.DOTALL)
 _FENCE_LINE: Final = re.compile(r" *`{3,}[^\s`]*")
@@ -45,7 +50,11 @@ _ITEM: Final = re.compile(r" *(?:[-*]|\d+\.) +(?=\S)")
 _INTERRUPTS: Final = re.compile(r"(?:[-*]|1\.) ")
 _SENTENCE: Final = re.compile(r".+?[.!?](?=\s|$)")
 _NO_PROSE: Final = re.compile(r"[#|><!]|[-*] |\d+\. |:::| {4}")
-_ENTRY: Final = re.compile(r"^::: ([\w.]+)\n(?: {4}.*\n)*", re.MULTILINE)
+_NO_TEXT: Final = re.compile(r'<a [^>]*class="headerlink".*?</a>|<svg.*?</svg>|<small.*?</small>', re.DOTALL)
+_PRE: Final = re.compile(r"<pre[^>]*>(.*?)</pre>", re.DOTALL)
+_HEADING: Final = re.compile(r"<h(\d)[^>]*>(.*?)</h\1>", re.DOTALL)
+_TAG: Final = re.compile(r"<[^>]*>")
+_DASH: Final = re.compile(r"\s*\n\u2013\s*")
 _INDENT: Final = 4  # of the content of a list item in Python-Markdown
 
 
@@ -71,6 +80,7 @@ def on_files(files: Files, *, config: MkDocsConfig, **_: object) -> Files:
     for directory in INDEXES:
         if files.get_file_from_path(f"{directory}/index.md") is None:
             files.append(File.generated(config, f"{directory}/index.md", content=index_of(directory)))
+    files.append(File.generated(config, EXAMPLES, content=examples_page()))
     return files
 
 
@@ -87,9 +97,13 @@ def on_page_markdown(markdown: str, *, page: Page, **_: object) -> str:
     return _texts[uri]
 
 
-def on_page_content(html: str, *, page: Page, **_: object) -> str:
-    """Remove the double colons by which docstrings announce a block of code."""
-    return html.replace("<p>::</p>", "").replace("::</p>", ":</p>") if page.file.src_uri.startswith("api/") else html
+def on_page_content(content: str, *, page: Page, **_: object) -> str:
+    """Remove the double colons by which docstrings announce a block of code; keep the reference for language models."""
+    if not page.file.src_uri.startswith("api/"):
+        return content
+    content = content.replace("<p>::</p>", "").replace("::</p>", ":</p>")
+    _texts[page.file.src_uri] = reference_text(content)
+    return content
 
 
 def on_post_build(*, config: MkDocsConfig, **_: object) -> None:
@@ -114,6 +128,26 @@ def index_of(directory: str) -> str:
     titles = [page.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ") for page in pages]
     links = [f"- [{title}]({page.name})" for title, page in zip(titles, pages, strict=True)]
     return "\n".join([INDEXES[directory], "", *links, ""])
+
+
+def examples() -> Iterator[Path]:
+    """The examples: a directory with a README, and a single file in any other directory."""
+    for path in sorted((ROOT / "examples").iterdir()):
+        yield from [path] if (path / "README.md").exists() else sorted(path.glob("*.py"))
+
+
+def examples_page() -> str:
+    """The Markdown of the page with the source of each example."""
+    lines = ["# Examples", "", "They run without a key. Where one needs more files, they are below it.", ""]
+    for example in examples():
+        name = example.relative_to(ROOT).as_posix()
+        files = [example] if example.is_file() else sorted(example.rglob("*.py")) + sorted(example.glob("*.toml"))
+        lines += [f"## {name}", ""]
+        for file in files:
+            title = "" if file == example else f' title="{file.relative_to(example).as_posix()}"'
+            source = file.read_text(encoding="utf-8").strip()
+            lines += [f"```{_EXAMPLE_LANGUAGES[file.suffix]}{title}", source, "```", ""]
+    return "\n".join(lines)
 
 
 def for_site(markdown: str, source: str, uri: str) -> str:
@@ -166,6 +200,9 @@ def _site_link(link: re.Match[str], source: str, uri: str) -> str:
     page = _page_of(found)
     if page is not None:
         return f"[{text}]({posixpath.relpath(page, posixpath.dirname(uri) or '.')}{mark}{anchor})"
+    if ROOT / found in examples():
+        anchor = re.sub(r"[^\w-]", "", found)
+        return f"[{text}]({posixpath.relpath(EXAMPLES, posixpath.dirname(uri) or '.')}#{anchor})"
     if found.startswith("../") or not (ROOT / found).exists():
         return link[0]  # a broken link stays, for the strict build to find
     is_its_name = text.strip("`") in (found, posixpath.basename(found), path)
@@ -233,10 +270,26 @@ def llms_txt(title: str, description: str, pages: Iterable[SitePage]) -> str:
 
 
 def llms_full_txt(pages: Iterable[SitePage]) -> str:
-    """The Markdown of all pages, each after a comment with its URL; the reference only names its entries."""
-    return "\n".join(f"<!-- {page.url} -->\n\n{_plain(page.markdown).strip()}\n" for page in pages)
+    """The Markdown of all pages, each after a comment with its URL."""
+    return "\n".join(f"<!-- {page.url} -->\n\n{page.markdown.strip()}\n" for page in pages)
 
 
-def _plain(markdown: str) -> str:
-    """A page without the options of mkdocstrings; of each entry, the name is left."""
-    return _ENTRY.sub(r"`\1`\n", markdown)
+def reference_text(content: str) -> str:
+    """The text of a page that mkdocstrings has made: headings, signatures in fences, paragraphs and lists."""
+    content = _NO_TEXT.sub("", content)
+    content = _HEADING.sub(lambda heading: f"\n{'#' * int(heading[1])} {_without_tags(heading[2])}\n", content)
+    pieces = _PRE.split(content)  # prose and preformatted text alternately
+    texts = [_prose(text) for text in pieces]
+    texts[1::2] = [f"```\n{html.unescape(_TAG.sub('', text)).strip()}\n```" for text in pieces[1::2]]
+    return "\n\n".join(filter(None, texts)) + "\n"
+
+
+def _prose(content: str) -> str:
+    for tag, mark in (("<li>", "\n- "), ("<code>", "`"), ("</code>", "`")):
+        content = content.replace(tag, mark)
+    lines = "\n".join(line.strip() for line in html.unescape(_TAG.sub("", content)).split("\n"))
+    return re.sub(r"\n{3,}", "\n\n", _DASH.sub(" \u2013 ", lines)).strip()
+
+
+def _without_tags(content: str) -> str:
+    return " ".join(html.unescape(_TAG.sub("", content)).split())

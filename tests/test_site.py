@@ -8,14 +8,17 @@ from pathlib import Path
 import pytest
 
 from scripts.site_hooks import (
+    EXAMPLES,
     INDEXES,
     ROOT_PAGES,
     SitePage,
+    examples_page,
     first_sentence,
     for_site,
     index_of,
     llms_full_txt,
     llms_txt,
+    reference_text,
     with_indented_lists,
 )
 
@@ -26,7 +29,14 @@ def test_the_navigation_has_every_page_once() -> None:
     navigation = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
     listed = re.findall(r"^ +- ([\w/-]+\.md)$", navigation, re.MULTILINE)
     pages = [str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")]
-    assert sorted(listed) == sorted({*pages, *ROOT_PAGES.values(), *(f"{name}/index.md" for name in INDEXES)})
+    made = {EXAMPLES, *ROOT_PAGES.values(), *(f"{name}/index.md" for name in INDEXES)}
+    assert sorted(listed) == sorted({*pages, *made})
+
+
+def test_the_page_of_the_examples_has_each_of_them() -> None:
+    page = examples_page()
+    for file in (ROOT / "examples").rglob("*.py"):
+        assert file.read_text().strip() in page, file
 
 
 @pytest.mark.parametrize(
@@ -34,6 +44,13 @@ def test_the_navigation_has_every_page_once() -> None:
     [
         ("docs/s3.md", "s3.md", "[Names](names.md#agents)", "[Names](names.md#agents)"),
         ("docs/s3.md", "s3.md", "[changes](../CHANGELOG.md)", "[changes](changelog.md)"),
+        (
+            "docs/decisions/001.md",
+            "decisions/001.md",
+            "[agent](../../examples/integrations/deep_agent.py)",
+            "[agent](../examples.md#examplesintegrationsdeep_agentpy)",
+        ),
+        ("docs/s3.md", "s3.md", "[loop](../examples/claude-loop)", "[loop](examples.md#examplesclaude-loop)"),
         ("docs/s3.md", "s3.md", "[figures](evidence)", "[figures](evidence/index.md)"),
         ("docs/s3.md", "s3.md", "[the test](../tests/test_site.py)", "the test (`tests/test_site.py`)"),
         ("docs/s3.md", "s3.md", "[`test_site.py`](../tests/test_site.py)", "`tests/test_site.py`"),
@@ -94,3 +111,16 @@ def test_the_files_for_language_models_list_and_contain_all_pages() -> None:
         "# site\n\n> What it is.\n\n## Start\n\n- [A](./): One.\n\n## Use\n\n- [B](b/)\n"
     )
     assert llms_full_txt(pages) == "<!-- ./ -->\n\n# A\n\nOne. Two.\n\n<!-- b/ -->\n\n# B\n"
+
+
+def test_the_reference_is_text_for_a_language_model() -> None:
+    content = (
+        '<h2 id="a">agent_memory.<b>audit</b><a class="headerlink" href="#a">&para;</a></h2>\n'
+        "<div><p>Reads <code>a</code>.</p>"
+        "<div><pre><span></span><code><span>records</span>(log,\n    key=&lt;none&gt;)</code></pre></div>"
+        "<ul><li><code>ValueError</code>\n  \u2013\n  <p>it is   wrong.</p></li></ul></div>"
+    )
+    assert reference_text(content) == (
+        "## agent_memory.audit\n\nReads `a`.\n\n```\nrecords(log,\n    key=<none>)\n```\n\n"
+        "- `ValueError` \u2013 it is   wrong.\n"
+    )
