@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import Final, get_args
 
@@ -264,7 +265,11 @@ def _print(settings: Settings, records: Iterator[Record]) -> None:
     if settings.json:
         show_json({"records": list(records)})
         return
-    for record in records:
+    first = next(records, None)
+    if first is None:
+        note("no such record; --agent, --actor and the options of the command choose the records")
+        return
+    for record in chain([first], records):
         click.echo(_line(record))
 
 

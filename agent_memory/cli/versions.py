@@ -132,22 +132,22 @@ def _list(settings: Settings, path: str, limit: int, after: str | None, text: st
     if settings.json:
         show_json({"path": path, "versions": [_document(each) for each in found]})
     else:
-        _print(settings, path, found, limit, is_off=is_off, is_partial=bool(too_large))
-    if text is not None and not found:
+        _print(path, found, limit)
+    if is_off:
+        note('this store keeps no versions: "agent-memory versions on" turns them on')
+    elif not found and text is None:
+        note(f"no earlier version of agent {settings.agent!r}")
+    elif not found and not too_large:
+        note(f"no kept version of agent {settings.agent!r} contains this text")
+    if not found and text is not None:
         raise click.exceptions.Exit(Exit.FAILED)
 
 
-def _print(
-    settings: Settings, path: str, found: Sequence[FileVersion], limit: int, *, is_off: bool, is_partial: bool
-) -> None:
+def _print(path: str, found: Sequence[FileVersion], limit: int) -> None:
     for each in found:
         click.echo(printable(_line(each, path)))
     if len(found) == limit:
         note(f"{counted(limit, 'version')}; --after {found[-1].id} shows the next ones")
-    elif is_off:
-        note('this store keeps no versions: "agent-memory versions on" turns them on')
-    elif not found and not is_partial:
-        note(f"no such version of agent {settings.agent!r}")
 
 
 def _containing(

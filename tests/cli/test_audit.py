@@ -146,6 +146,11 @@ def test_show_filters_by_tool_call(run: Run, tmp_path: Path) -> None:
             service.agent("bob").acting_as("model", f"call-{number}").write(f"{number}.md", "x")
     result = run("--json", "audit", "show", "--log", "calls.jsonl", "--tool-call", "call-1")
     assert [each["path"] for each in json.loads(result.stdout)["records"]] == ["1.md"]
+    shown = run("audit", "show", "--log", "calls.jsonl", "--tool-call", "call-1").stdout
+    assert shown.rstrip().endswith("  call call-1")
+    none = run("audit", "show", "--log", "calls.jsonl", "--tool-call", "call-9")
+    assert (none.exit_code, none.stdout) == (0, "")
+    assert none.stderr.startswith("Note: no such record; --agent, --actor and ")
 
 
 def test_a_record_is_one_printable_line(run: Run, log: Path) -> None:

@@ -57,7 +57,7 @@ def test_without_a_path_the_versions_of_all_files_are_listed(stored: Run) -> Non
     lines = stored("versions").stdout.splitlines()
     assert [line.split("  ")[-1] for line in lines] == ["b.md", "notes/a.md", "notes/a.md"]
     assert "--after" in stored("versions", "-n", "1").stderr
-    assert stored("--agent", "other", "versions").stderr.endswith("no such version of agent 'other'\n")
+    assert stored("--agent", "other", "versions").stderr.endswith("no earlier version of agent 'other'\n")
 
 
 def test_only_versions_that_contain_a_text_are_listed(stored: Run) -> None:
@@ -75,7 +75,11 @@ def test_only_versions_that_contain_a_text_are_listed(stored: Run) -> None:
     assert stored("versions", "-n", "1", "--containing", "two").stdout.splitlines() == found[:1]
     assert first in found[1]
     none = stored("versions", "--containing", "TWO")
-    assert (none.exit_code, none.stdout, none.stderr) == (1, "", "Note: no such version of agent 'default'\n")
+    assert (none.exit_code, none.stdout, none.stderr) == (
+        1,
+        "",
+        "Note: no kept version of agent 'default' contains this text\n",
+    )
     assert json.loads(stored("--json", "versions", "--containing", "TWO").stdout)["versions"] == []
     refused = stored("versions", "on", "--containing", "two")
     assert (refused.exit_code, refused.stdout) == (2, "")
@@ -96,7 +100,7 @@ def test_a_version_that_is_too_large_to_be_searched_is_named(stored: Run, monkey
     assert (found.exit_code, found.stdout.count("\n")) == (0, 1)
     assert "of b.md is too large to be searched: 60,000 bytes" in found.stderr
     none = stored("versions", "--containing", "TWO")
-    assert (none.exit_code, "no such version" in none.stderr) == (1, False)
+    assert (none.exit_code, "no kept version" in none.stderr) == (1, False)
 
 
 def test_a_version_that_goes_during_a_search_is_passed_over(stored: Run, monkeypatch: pytest.MonkeyPatch) -> None:
