@@ -277,19 +277,21 @@ def llms_full_txt(pages: Iterable[SitePage]) -> str:
 def reference_text(content: str) -> str:
     """The text of a page that mkdocstrings has made: headings, signatures in fences, paragraphs and lists."""
     content = _NO_TEXT.sub("", content)
-    content = _HEADING.sub(lambda heading: f"\n{'#' * int(heading[1])} {_without_tags(heading[2])}\n", content)
+    content = _HEADING.sub(
+        lambda heading: f"\n{'#' * int(heading[1])} {' '.join(_text(heading[2]).split())}\n", content
+    )
     pieces = _PRE.split(content)  # prose and preformatted text alternately
     texts = [_prose(text) for text in pieces]
-    texts[1::2] = [f"```\n{html.unescape(_TAG.sub('', text)).strip()}\n```" for text in pieces[1::2]]
+    texts[1::2] = [f"```\n{_text(text).strip()}\n```" for text in pieces[1::2]]
     return "\n\n".join(filter(None, texts)) + "\n"
 
 
 def _prose(content: str) -> str:
     for tag, mark in (("<li>", "\n- "), ("<code>", "`"), ("</code>", "`")):
         content = content.replace(tag, mark)
-    lines = "\n".join(line.strip() for line in html.unescape(_TAG.sub("", content)).split("\n"))
+    lines = "\n".join(line.strip() for line in _text(content).split("\n"))
     return re.sub(r"\n{3,}", "\n\n", _DASH.sub(" \u2013 ", lines)).strip()
 
 
-def _without_tags(content: str) -> str:
-    return " ".join(html.unescape(_TAG.sub("", content)).split())
+def _text(content: str) -> str:
+    return html.unescape(_TAG.sub("", content))

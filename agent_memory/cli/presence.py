@@ -13,7 +13,7 @@ from agent_memory.audit.log import DIRECTORY
 from agent_memory.backend import AnyBackend
 from agent_memory.cli.inspection import first_page
 from agent_memory.errors import AgentMemoryFileNotFoundError, FileOperationError
-from agent_memory.key import AGENTS, Key
+from agent_memory.key import AGENTS, RESERVED, Key
 from agent_memory.service import AgentMemoryService
 
 _MOST_AGENTS = 5
@@ -56,7 +56,7 @@ def _has_only_directories(path: Path) -> bool:
 
 
 def _is_root(path: Path) -> bool:
-    return (path / AGENTS.storage).exists() or (path / Key.internal(DIRECTORY).base).exists()
+    return (path / AGENTS.storage).exists() or (path / RESERVED).exists()
 
 
 def without_files(service: AgentMemoryService, backend: AnyBackend, agent: str) -> str:

@@ -133,12 +133,11 @@ def _list(settings: Settings, path: str, limit: int, after: str | None, text: st
         show_json({"path": path, "versions": [_document(each) for each in found]})
     else:
         _print(path, found, limit)
-    if is_off:
-        note('this store keeps no versions: "agent-memory versions on" turns them on')
-    elif not found and text is None:
-        note(f"no earlier version of agent {settings.agent!r}")
-    elif not found and not too_large:
-        note(f"no kept version of agent {settings.agent!r} contains this text")
+        if is_off:
+            note('this store keeps no versions: "agent-memory versions on" turns them on')
+        elif not found and not too_large:
+            agent = f"of agent {settings.agent!r}"
+            note(f"no earlier version {agent}" if text is None else f"no kept version {agent} contains this text")
     if not found and text is not None:
         raise click.exceptions.Exit(Exit.FAILED)
 
@@ -155,7 +154,7 @@ def _containing(
 ) -> Iterator[FileVersion]:
     """Yield the versions whose content contains a text; collects those that are too large for one read.
 
-    A version without content, also one that is erased meanwhile, contains nothing.
+    The search skips a version whose content was erased, before it or during it.
     """
     data = os.fsencode(text)
     for each in versions:

@@ -11,10 +11,10 @@ import pytest
 from tests.faults import page
 from tests.faults.filesystems import KINDS, Filesystem, NotHereError, mounted
 from tests.faults.fork_server import Worker
-from tests.faults.judging import after_an_error
+from tests.faults.judging import Place, after_an_error
 from tests.faults.operations import CHANGES, WRITES, Operation
 from tests.faults.page import Results
-from tests.faults.plans import Plan
+from tests.faults.plans import Plan, Report
 from tests.faults.test_versions import chain_after_an_error
 from tests.faults.trials import Trials
 from tests.faults.versioned_operations import VERSIONED
@@ -37,14 +37,19 @@ def filesystem(
         pytest.skip(f"{kind}: {reason}")
 
 
+def on_full_disk(worker: Worker, filesystem: Filesystem, operation: Operation) -> tuple[Place, Report, Path]:
+    """Run an operation on a full filesystem; returns its place, its report, and the file to delete for free space."""
+    trials = Trials(worker, filesystem.top)
+    place = trials.place(operation)
+    ballast = filesystem.fill()
+    return place, trials.run(place, operation, Plan()), ballast
+
+
 @pytest.mark.parametrize("operation", CHANGES.values(), ids=CHANGES)
 def test_a_full_disk_raises_a_clear_error_and_leaves_the_old_content(
     worker: Worker, results: Results, filesystem: Filesystem, operation: Operation
 ) -> None:
-    trials = Trials(worker, filesystem.top)
-    place = trials.place(operation)
-    ballast = filesystem.fill()
-    report = trials.run(place, operation, Plan())
+    place, report, ballast = on_full_disk(worker, filesystem, operation)
     relieve: partial[None] = partial(Path.unlink, ballast, missing_ok=True)
     faults = after_an_error(place, operation, report, relieve=relieve)
     relieve()
@@ -58,10 +63,7 @@ def test_a_full_disk_raises_a_clear_error_and_leaves_the_old_content(
 def test_a_full_disk_leaves_each_state_of_a_store_with_versions_once(
     worker: Worker, results: Results, filesystem: Filesystem, operation: Operation
 ) -> None:
-    trials = Trials(worker, filesystem.top)
-    place = trials.place(operation)
-    ballast = filesystem.fill()
-    report = trials.run(place, operation, Plan())
+    place, report, ballast = on_full_disk(worker, filesystem, operation)
     ballast.unlink()
     faults = chain_after_an_error(place, operation, report, may_leave=True)
     place.remove()

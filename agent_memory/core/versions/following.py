@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Final, NamedTuple, Protocol, TypeVar, cast
 
@@ -13,7 +12,7 @@ from agent_memory.core.sweeping import Sweep
 from agent_memory.core.versions.origin import made_by
 from agent_memory.core.versions.retention import prune_some
 from agent_memory.core.versions.settings import FOLLOW_SECONDS, SETTINGS, Versions, VersionSettings, new_settings
-from agent_memory.core.versions.store import VersionedStore, require_versions
+from agent_memory.core.versions.store import VersionedStore, about_callers_file, require_versions
 from agent_memory.errors import (
     AgentMemoryError,
     AppendError,
@@ -25,6 +24,7 @@ from agent_memory.hookspecs import Operation, OperationKind
 from agent_memory.key import Key
 from agent_memory.runtime.run import Run
 
+_SUBJECT: Final = "the settings of versions"
 _KEEPING_NOTHING: Final = frozenset({"append", "create", "copy"})
 
 
@@ -97,7 +97,7 @@ class Following(Uncopied):
 
     async def any(self, call: SettingsCall) -> VersionSettings | None:
         """Return the settings, also if versions are turned off now; None if they were never on."""
-        with _for_the_caller(call):
+        with about_callers_file(call.key.path, _SUBJECT):
             snapshot = await read_if_present(call.store, call.run, SETTINGS)
         return VersionSettings.parse(snapshot.data) if snapshot else None
 
@@ -110,13 +110,13 @@ class Following(Uncopied):
         if limits is not None:
             await _require(call)
         while True:
-            with _for_the_caller(call):
+            with about_callers_file(call.key.path, _SUBJECT):
                 snapshot = await read_if_present(call.store, call.run, SETTINGS)
             settings = VersionSettings.parse(snapshot.data) if snapshot else None
             if settings is None and limits is None:
                 return None
             wanted = replace(settings, limits=limits) if settings else new_settings(limits)
-            with _for_the_caller(call):
+            with about_callers_file(call.key.path, _SUBJECT):
                 is_stored = wanted == settings or await _stored(call.store, call.run, wanted, snapshot)
             if is_stored:
                 self._known = _Known(call.run.now(), wanted)
@@ -135,16 +135,6 @@ class Following(Uncopied):
             settings = await self.turn(call, wanted)
         self._wanted = None
         return settings
-
-
-@contextmanager
-def _for_the_caller(call: SettingsCall) -> Iterator[None]:
-    """Make an error about the file of the settings, which the caller does not know, one about the caller's file."""
-    try:
-        yield
-    except AgentMemoryError as error:
-        error.set_subject(call.key.path, "the settings of versions")
-        raise
 
 
 async def _require(call: SettingsCall) -> None:

@@ -10,8 +10,8 @@ An append keeps nothing, because the earlier state is the beginning of the new o
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, ParamSpec, TypeVar, cast
 
 from agent_memory.backend import (
@@ -201,14 +201,11 @@ class VersionedStore(Flowing, Backend):
         """Write the record of a state, then make the change that ends it; delete the record of a refused change."""
         record = Record.of(key.path, live.origin, live.snapshot.size, self._by, following)
         name = records_of_file(self._agent, self._secret, key.path).join(record.name)
-        try:
+        with about_callers_file(key.path, "the present content cannot be kept as a version"):
             if live.is_large:
                 await copy_to_record(self._inner, self._run, key, live.snapshot, name, record.trailer())
             else:
                 await self._call(self._inner.write, name, live.snapshot.data + record.trailer(), ABSENT)
-        except AgentMemoryError as error:
-            error.set_subject(key.path, "the present content cannot be kept as a version")
-            raise
         try:
             return await change()
         except OutcomeUnknownError:
@@ -291,6 +288,16 @@ class _VersionedParts(Flowing):
 
     async def abort(self) -> None:
         await self._store._call(self._parts.abort)
+
+
+@contextmanager
+def about_callers_file(path: str, what: str) -> Iterator[None]:
+    """Apply `AgentMemoryError.set_subject` to an error about a file of the package's own."""
+    try:
+        yield
+    except AgentMemoryError as error:
+        error.set_subject(path, what)
+        raise
 
 
 def require_versions(store: Backend) -> None:
