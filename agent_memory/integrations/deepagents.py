@@ -15,6 +15,7 @@ from agent_memory.errors import AgentMemoryError, AgentMemoryFileNotFoundError, 
 from agent_memory.integrations._toolkit import AnyMemory, async_view, step, sync_view, unusable
 from agent_memory.key import RULES
 from agent_memory.memory import AsyncAgentMemory
+from agent_memory.tools.results import ToolRefusal
 
 try:
     from deepagents.backends import protocol
@@ -37,10 +38,6 @@ _FILES, _BYTES = 64, 8 * 1024 * 1024
 """How much a search reads at once, at most; a larger file is read alone."""
 
 
-class _Refusal(Exception):
-    """Ends an edit; the text is the framework's."""
-
-
 def _answers(
     result: Callable[[str], T], action: str
 ) -> Callable[[Callable[P, Coroutine[Any, Any, T]]], Callable[P, Coroutine[Any, Any, T]]]:
@@ -51,7 +48,7 @@ def _answers(
         async def answer(*args: P.args, **options: P.kwargs) -> T:
             try:
                 return await method(*args, **options)
-            except (_Refusal, InvalidGlobPatternError) as refusal:
+            except (ToolRefusal, InvalidGlobPatternError) as refusal:
                 return result(str(refusal))
             except AgentMemoryError as error:
                 return result(f"{action} {_reason(error)}")
@@ -282,7 +279,7 @@ def _replaced(text: str, old: str, new: str, replace_all: bool) -> tuple[str, in
     text, old, new = (each.replace("\r\n", "\n") if crlf else each for each in (text, old, new))
     result = perform_string_replacement(text, old, new, replace_all)
     if isinstance(result, str):
-        raise _Refusal(result)
+        raise ToolRefusal(result)
     return result[0].replace("\n", "\r\n") if crlf else result[0], result[1]
 
 

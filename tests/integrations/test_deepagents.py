@@ -657,10 +657,13 @@ def test_plugins_see_every_operation() -> None:
         backend.download_files(["/b.bin"])
         backend.delete("/d")
         backend.write("/../x", "x")
+        backend.edit("/b.bin", "absent", "x")
     assert [(operation.kind, operation.path) for operation in recorder.before] == [
         ("write", "d/a.md"), ("edit", "d/a.md"), ("read", "d/a.md"), ("list", "d"), ("list", ""), ("list", ""),
         ("read", "d/a.md"), ("write", "b.bin"), ("read", "b.bin"), ("delete", "d"), ("delete_tree", "d"),
+        ("edit", "b.bin"),
     ]  # fmt: skip
+    assert recorder.after[-1][1].error == "ToolRefusal"  # the storage worked; the edit itself was refused
     assert {operation.actor for operation in recorder.before} == {"deep agent"}
     assert [each.reason for each in recorder.rejected] == ["parent"]
 
