@@ -32,6 +32,7 @@ from tests.faults.building import NO_COMPILER
 from tests.support import sizes
 from tests.support.ceph import cluster
 from tests.support.places import Place, in_a_versioned_bucket, on_disk
+from tests.support.scopes import scope_of
 from tests.support.servers import KEY, ROOTS, SECRET, Root, S3Server, free_port
 
 pytest_plugins = ["pytester"]
@@ -55,17 +56,6 @@ _SLOW = (
 _OF_BACKENDS = ("tests/backends/", "tests/object_store/")
 _is_fast = False
 _stderr = 2
-_ON_CEPH = ("::TestCeph", "::TestObstoreOnCeph", "on_ceph", "::test_ceph_")
-"""Parts of the node ids of tests that use Ceph."""
-_TOGETHER = (
-    "tests/cli/test_demo.py",
-    "tests/cli/test_mcp",
-    "tests/cli/test_wrong_inputs.py",
-    "tests/faults/",
-    "tests/object_store/test_fault_matrix.py",
-    "tests/test_uncopied.py",
-)
-"""The beginnings of the node ids of tests that run in one process: they write a page, or share a slow fixture."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -96,8 +86,7 @@ class Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no typ
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        scope = next((start for start in _TOGETHER if nodeid.startswith(start)), nodeid)
-        return "ceph" if any(name in nodeid for name in _ON_CEPH) else scope
+        return scope_of(nodeid)
 
     def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:
         """Forget each completed scope: the base class counts the tests of all of them after each test."""

@@ -262,8 +262,15 @@ def page(cells: Cells) -> str:
 def _cancelled(cells: Cells) -> Iterator[str]:
     yield f"| | {' | '.join(ENGINES)} |\n|---|{'---|' * len(ENGINES)}"
     for operation in OPERATIONS:
-        found = (cells.get((engine, operation.name, CANCELLED, False)) for engine in ENGINES)
-        yield f"| {operation.name} | {' | '.join(cell.result if cell else 'not run' for cell in found)} |"
+        found = (_cancelled_by(engine, operation, cells) for engine in ENGINES)
+        yield f"| {operation.name} | {' | '.join(found)} |"
+
+
+def _cancelled_by(engine: str, operation: Operation, cells: Cells) -> str:
+    if operation not in ENGINES[engine]:
+        return "not supported"
+    cell = cells.get((engine, operation.name, CANCELLED, False))
+    return cell.result if cell else "not run"
 
 
 def _table(cells: Cells, engine: str, always: bool) -> str:
@@ -284,7 +291,7 @@ with an error other than `OutcomeUnknownError` changed nothing; a failed rename 
 this page:
 
 ```sh
-python -m pytest tests/object_store/test_fault_matrix.py --long --s3-faults-page docs/s3-faults.md
+python -m pytest tests/object_store/test_fault_matrix*.py --long --s3-faults-page docs/s3-faults.md
 ```
 
 "reset": the connection is cut before the request is forwarded. "reply lost": it is cut after that. "hangs": there is
