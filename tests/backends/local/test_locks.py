@@ -406,7 +406,7 @@ sys.stdin.read()
         assert before in ("old", "old+")  # "old+" if only the disk was slow
         os.kill(parent.pid, signal.SIGKILL)
         os.waitid(os.P_PID, parent.pid, os.WEXITED | os.WNOWAIT)
-        soon = memory.with_timeout(5)
+        soon = memory.with_timeout(30)
         soon.append("a/log.md", "+new")
         soon.rename("a", "c")
         assert memory.read("c/log.md") == before + "+new"
