@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ from agent_memory import (
     WriteError,
     hookimpl,
 )
-from agent_memory.backend import ANY, Version, WriteWhen
+from agent_memory.backend import ABSENT, ANY, Version, WriteWhen
 from agent_memory.core import idempotency
 from agent_memory.core.receipts import IdempotencyKey, Receipt, receipt_key
 from agent_memory.key import Key
@@ -558,19 +559,27 @@ def test_simultaneous_calls_share_the_sweep() -> None:
 
 
 def test_a_call_that_takes_longer_than_the_window_is_made_once() -> None:
-    memory = AgentMemory.open("memory://").with_idempotency_window(0.05)
-    begun = threading.Event()
+    begun, claims = threading.Event(), threading.Semaphore(0)
 
-    def slow(text: str) -> str:
+    class Claimed(MemoryBackend):
+        def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
+            if when is ABSENT and key.base.startswith(".agent-memory"):
+                claims.release()
+            return super().write(key, data, when)
+
+    def until_both_calls_began(text: str) -> str:
         begun.set()
-        time.sleep(0.3)
+        for _ in range(2):
+            claims.acquire(timeout=30)
         return text + "x"
 
+    memory = AgentMemory.open(Claimed()).with_idempotency_window(0.05)
+    edit = partial(memory.edit, "file", until_both_calls_began, missing="", idempotency_key="k")
     with ThreadPoolExecutor(2) as threads:
-        first = threads.submit(memory.edit, "file", slow, missing="", idempotency_key="k")
-        begun.wait(30)
-        time.sleep(0.1)
-        second = threads.submit(memory.edit, "file", slow, missing="", idempotency_key="k")
+        first = threads.submit(edit)
+        assert begun.wait(30)
+        time.sleep(0.1)  # longer than the window
+        second = threads.submit(edit)
         assert first.result()[:3] == second.result()[:3]
     assert memory.read("file") == "x"
 
