@@ -203,7 +203,10 @@ def objects(url: str, server: S3Server) -> list[str]:
     return [each["Key"] for each in found.get("Contents", [])]
 
 
-def test_records_on_s3_are_batched_until_the_service_is_closed(ministack: S3Server) -> None:
+def test_records_on_s3_are_batched_until_the_service_is_closed(
+    ministack: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit_module, "FLUSH_SECONDS", 3600.0)
     url = ministack.new_url()
     with AuditPlugin(url, storage_options=ministack.options) as audit:
         with AgentMemoryService("memory://", plugins=[audit]) as service:

@@ -260,8 +260,9 @@ def test_an_interrupt_during_the_editor_does_not_end_the_command(
         "import os, signal, time\n"
         "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
         "for _ in range(3):\n"
-        "    os.killpg(os.getpgrp(), signal.SIGINT)\n"
         "    time.sleep(0.3)\n"
+        "    os.killpg(os.getpgrp(), signal.SIGINT)\n"
+        "time.sleep(0.3)\n"
         "name.write_text('two')"
     )
     ended = subprocess.run([script, "edit", "a.md"], cwd=tmp_path, capture_output=True, process_group=0, check=False)

@@ -28,7 +28,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def test_a_request_without_the_token_is_refused(server: Server, authorization: str) -> None:
     headers = {**ACCEPT, "Authorization": authorization.encode("latin-1")} if authorization else ACCEPT
     base = server.url.removesuffix("/mcp")
-    with httpx2.Client() as client:
+    with httpx2.Client(timeout=60) as client:
         for method in ("GET", "POST", "DELETE", "OPTIONS", "PUT"):
             for url in (server.url, base, f"{base}/other"):
                 refused = client.request(method, url, headers=headers)  # type: ignore[arg-type]  # httpx accepts bytes
@@ -38,7 +38,7 @@ def test_a_request_without_the_token_is_refused(server: Server, authorization: s
 
 def test_a_request_with_two_tokens_is_refused(server: Server) -> None:
     headers = [*ACCEPT.items(), ("Authorization", f"Bearer {TOKEN}"), ("Authorization", f"Bearer {TOKEN}")]
-    with httpx2.Client() as client:
+    with httpx2.Client(timeout=60) as client:
         assert client.post(server.url, json=INITIALIZE, headers=headers).status_code == 401
 
 
@@ -87,7 +87,7 @@ def test_ipv6_is_served(script: str) -> None:
 
 
 def test_an_open_stream_does_not_prevent_the_end_of_the_server(script: str) -> None:
-    with serving(script) as server, httpx2.Client() as client:
+    with serving(script) as server, httpx2.Client(timeout=60) as client:
         opened = server.post()
         session = {"Mcp-Session-Id": opened.headers["Mcp-Session-Id"], "Authorization": f"Bearer {TOKEN}"}
         with client.stream("GET", server.url, headers={**session, "Accept": "text/event-stream"}, timeout=30) as stream:

@@ -35,7 +35,7 @@ from agent_memory import (
     WriteError,
     hookimpl,
 )
-from agent_memory.backend import ABSENT, ANY, Version, WriteWhen
+from agent_memory.backend import ANY, ReadWhen, Snapshot, Version, WriteWhen
 from agent_memory.core import idempotency
 from agent_memory.core.receipts import IdempotencyKey, Receipt, receipt_key
 from agent_memory.key import Key
@@ -559,22 +559,22 @@ def test_simultaneous_calls_share_the_sweep() -> None:
 
 
 def test_a_call_that_takes_longer_than_the_window_is_made_once() -> None:
-    begun, claims = threading.Event(), threading.Semaphore(0)
+    begun, seen = threading.Event(), threading.Event()
 
-    class Claimed(MemoryBackend):
-        def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
-            if when is ABSENT and key.base.startswith(".agent-memory"):
-                claims.release()
-            return super().write(key, data, when)
+    class Seen(MemoryBackend):
+        def read(self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY) -> Snapshot:
+            snapshot = super().read(key, start, end, when)
+            if key.base.startswith(".agent-memory"):
+                seen.set()
+            return snapshot
 
-    def until_both_calls_began(text: str) -> str:
+    def until_the_other_call_waits(text: str) -> str:
         begun.set()
-        for _ in range(2):
-            claims.acquire(timeout=30)
+        assert seen.wait(30)
         return text + "x"
 
-    memory = AgentMemory.open(Claimed()).with_idempotency_window(0.05)
-    edit = partial(memory.edit, "file", until_both_calls_began, missing="", idempotency_key="k")
+    memory = AgentMemory.open(Seen()).with_idempotency_window(0.05)
+    edit = partial(memory.edit, "file", until_the_other_call_waits, missing="", idempotency_key="k")
     with ThreadPoolExecutor(2) as threads:
         first = threads.submit(edit)
         assert begun.wait(30)

@@ -51,21 +51,30 @@ def swapped(
     """Repeat an operation while its file is exchanged with a decoy; the figures, and results from the outside."""
     figures = Figures()
     betrayals: list[str] = []
-    with ground.service, ground.swapping(flipper, "file", figures, decoy):
+    with ground.service:
         start = time.monotonic()
-        while (spent := time.monotonic() - start) < seconds or (spent < _MOST_SECONDS and not figures.done):
-            turn = Turn(ground.service, ground.memory, figures.tries * 4)
-            operation.prepare(turn)
-            figures.tries += 1
-            try:
-                turn.results.append(operation.act(turn))
-                figures.done += 1
-            except AgentMemoryError:
-                figures.refused += 1
-            operation.finish(turn)
-            betrayals += [f"{sight!r:.80}" for sight in turn.results if betrays(sight)]
+        while figures.swaps <= _LEAST_SWAPS and time.monotonic() - start < _MOST_SECONDS:
+            with ground.swapping(flipper, "file", figures, decoy):
+                betrayals += _repeated(operation, ground, seconds, figures)
     assert figures.swaps > _LEAST_SWAPS
     return figures, betrayals
+
+
+def _repeated(operation: Operation, ground: Field, seconds: float, figures: Figures) -> list[str]:
+    betrayals: list[str] = []
+    start = time.monotonic()
+    while (spent := time.monotonic() - start) < seconds or (spent < _MOST_SECONDS and not figures.done):
+        turn = Turn(ground.service, ground.memory, figures.tries * 4)
+        operation.prepare(turn)
+        figures.tries += 1
+        try:
+            turn.results.append(operation.act(turn))
+            figures.done += 1
+        except AgentMemoryError:
+            figures.refused += 1
+        operation.finish(turn)
+        betrayals += [f"{sight!r:.80}" for sight in turn.results if betrays(sight)]
+    return betrayals
 
 
 @pytest.mark.parametrize("operation", ON_THE_FILE.values(), ids=ON_THE_FILE)

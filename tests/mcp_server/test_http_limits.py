@@ -92,7 +92,13 @@ def status(server: Server, session: str) -> int:
 
 
 def opened(server: Server) -> str:
-    answer = server.post()
+    """A new session; a server with a small limit for a request may end that of a busy machine, which is sent again."""
+    for _ in range(20):
+        with suppress(httpx2.TransportError):
+            answer = server.post()
+            break
+    else:
+        pytest.fail("the server serves no new client")
     assert answer.status_code == 200
     session: str = answer.headers["Mcp-Session-Id"]
     return session
@@ -124,7 +130,7 @@ def test_the_server_keeps_no_state_of_ended_sessions() -> None:
 @pytest.mark.long
 def test_other_sessions_do_not_end_a_session_in_use() -> None:
     with serving(sessions=3) as server, ExitStack() as stack:
-        client = stack.enter_context(httpx2.Client())
+        client = stack.enter_context(httpx2.Client(timeout=60))
         streams = []
         for _ in range(6):
             session = {"Mcp-Session-Id": opened(server), "Authorization": f"Bearer {TOKEN}"}
@@ -193,19 +199,19 @@ def can_send(client: socket.socket) -> bool:
 
 
 def test_the_connection_of_a_client_that_does_not_read_its_answer_ends() -> None:
-    with serving(request_seconds=0.5) as server, connect(server, receive_buffer=4096) as client:
+    call = json.dumps({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "much", "arguments": {}}})
+    with serving(request_seconds=0.5) as server:
         session = opened(server)
-        call = json.dumps(
-            {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "much", "arguments": {}}}
-        )
-        accept = f"Accept: {ACCEPT['Accept']}"
-        client.sendall(head(server, accept, f"Mcp-Session-Id: {session}", f"Content-Length: {len(call)}", "", call))
-        threading.Event().wait(5)
-        received = 0
-        with suppress(ConnectionError):
-            while block := client.recv(1 << 20):
-                received += len(block)
-        assert received < 50_000_000
+        headers = (f"Accept: {ACCEPT['Accept']}", f"Mcp-Session-Id: {session}", f"Content-Length: {len(call)}")
+        request = head(server, *headers, "", call)
+        with connect(server, receive_buffer=4096) as client:
+            client.sendall(request)
+            threading.Event().wait(5)
+            received = 0
+            with suppress(ConnectionError):
+                while block := client.recv(1 << 20):
+                    received += len(block)
+            assert received < 50_000_000
         assert opened(server)
 
 

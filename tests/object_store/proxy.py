@@ -41,6 +41,7 @@ Chooser: TypeAlias = Callable[[str], Fault | None]
 
 _CODES = {"500": "InternalError", "503": "SlowDown", "409": "ConditionalRequestConflict"}
 _SLOW_SECONDS = 0.3
+_CHECKED_BEFORE_SECONDS = 0.2
 _LENGTH = "content-length"
 _HOP = {"connection", "keep-alive", "transfer-encoding", _LENGTH}
 _CONDITIONS = {"if-match", "if-none-match", "x-amz-copy-source-if-match"}
@@ -230,7 +231,7 @@ class Proxy:
         path, _, _ = request.raw_path.partition("?")
         async with self._session.head(URL(self._upstream + path, encoded=True)) as reply:
             found = reply.headers.get("ETag") if reply.status == 200 else None
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(_CHECKED_BEFORE_SECONDS)
         return None if found == request.headers.get("If-Match") else (412, "PreconditionFailed")
 
     def _headers(self, request: web.Request) -> dict[str, str]:

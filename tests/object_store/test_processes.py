@@ -88,8 +88,8 @@ def test_a_write_without_any_answer_is_sent_again(ministack: S3Server) -> None:
         options["config_kwargs"] = {"read_timeout": 0.5}
         backend = S3Backend("memories", "p", options)
         backend._directories._known.add_children(("", ""), set())  # the write needs no request before it
-        memory = AgentMemory.open(backend, timeout=6)
-        with pytest.raises(OutcomeUnknownError), deadline_scope(Deadline(6, time.monotonic() + 6)):
+        memory = AgentMemory.open(backend)
+        with pytest.raises(OutcomeUnknownError), deadline_scope(Deadline(60, time.monotonic() + 60)):
             BlockingStore(backend).call(backend.write, Key.tree().join("a.md"), b"x")
         memory.close()
         server.shutdown(socket.SHUT_RDWR)
@@ -199,10 +199,17 @@ def test_a_memory_works_after_a_cancelled_call(ministack: S3Server) -> None:
     async def cancelled(proxy: Proxy, url: str) -> str:
         async with AsyncAgentMemory.open(url, storage_options=ministack.through(proxy)) as memory:
             await memory.append("log.md", "first\n")
-            proxy.choose = lambda _: "slow"
+            loop, sent = asyncio.get_running_loop(), asyncio.Event()
+
+            def slow(_: str) -> Fault:
+                loop.call_soon_threadsafe(sent.set)
+                return "slow"
+
+            proxy.choose = slow
             for call in (memory.append("log.md", "second\n"), memory.read("log.md"), memory.edit("log.md", str.upper)):
+                sent.clear()
                 task = asyncio.ensure_future(call)
-                await asyncio.sleep(0.1)
+                await sent.wait()
                 task.cancel()
                 with pytest.raises(asyncio.CancelledError):
                     await task
@@ -248,7 +255,7 @@ def test_a_dropped_backend_closes_its_connections_on_the_io_loop(ministack: S3Se
     gc.collect()  # collects objects of earlier tests
     assert connections._sessions
     assert asyncio.run(drop()) == set()
-    for _ in range(100):
+    for _ in range(1200):
         if connections._sessions is None:
             return
         time.sleep(0.05)

@@ -18,6 +18,7 @@ from agent_memory import (
     UnsupportedOperationError,
     WriteError,
 )
+from agent_memory.object_store import cleanup
 from agent_memory.registry import open_backend
 from tests.object_store.proxy import Fault, Proxy
 from tests.support.servers import S3Server
@@ -111,10 +112,13 @@ def test_a_failed_write_leaves_no_file_and_no_upload(ministack: S3Server, proxy:
     url = ministack.new_url()
     with opened(ministack, proxy, url) as memory:
         write(memory, "ready.bin")
+        bucket = memory._tree.backend._bucket  # type: ignore[union-attr]
         for operation in ("PUT PART", "COMPLETE UPLOAD"):
             proxy.choose = lambda name, failing=operation: "503" if name == failing else None  # type: ignore[misc]
+            waits = iter((0.0, 0.0, 0.0))
+            bucket.jitter = lambda waits=waits: next(waits, 1e9)  # a wait ends the operation, never a request
             with pytest.raises((WriteError, OutcomeUnknownError)):
-                write(memory.with_timeout(3), "large.bin")
+                write(memory, "large.bin")
         proxy.choose = lambda _: None
         with pytest.raises(OSError, match="the source is gone"):
             memory.write_blocks("large.bin", fails(), len(DATA))
@@ -127,7 +131,8 @@ def fails() -> Iterator[bytes]:
     raise OSError("the source is gone")
 
 
-def test_a_cancelled_write_leaves_no_upload(ministack: S3Server, proxy: Proxy) -> None:
+def test_a_cancelled_write_leaves_no_upload(ministack: S3Server, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cleanup, "_SECONDS", 60.0)
     url = ministack.new_url()
 
     async def work() -> None:

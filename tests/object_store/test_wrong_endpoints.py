@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import socket
 import ssl
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +17,7 @@ from agent_memory.object_store import NoResponse, PermanentError, Reachability, 
 from agent_memory.object_store.retry import Attempts, OutOfTimeError
 from agent_memory.testing.simulation._loop import VirtualLoop
 from tests.object_store.listeners import PAGE, certificate, listening, options, page
-from tests.support.servers import KEY, SECRET, by_both_engines, by_s3fs_or_both, free_port
+from tests.support.servers import KEY, SECRET, by_both_engines, by_s3fs_or_both
 
 BUCKET = "bot-memories"
 CALLS: dict[str, Callable[[AgentMemory], object]] = {
@@ -165,7 +166,9 @@ def test_a_server_that_answers_404_to_everything_is_no_empty_store(
 def test_a_refused_connection_is_retried_for_some_seconds_with_one_warning(
     engine: str, call: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    text = refused(CALLS[call], options(engine, f"http://127.0.0.1:{free_port()}"))
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))  # without listen()
+        text = refused(CALLS[call], options(engine, f"http://127.0.0.1:{held.getsockname()[1]}"))
     assert "the endpoint refuses the connection" in text
     (told,) = [each for each in caplog.records if "retrying" in each.getMessage()]
     assert told.levelno == logging.WARNING

@@ -40,7 +40,7 @@ class Server:
 
     def post(self, message: object = INITIALIZE, **headers: str) -> httpx2.Response:
         shown = {**ACCEPT, "Authorization": f"Bearer {self.token}", **headers}
-        with httpx2.Client() as client:
+        with httpx2.Client(timeout=60) as client:
             return client.post(self.url, json=message, headers={key: value for key, value in shown.items() if value})
 
 

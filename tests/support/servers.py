@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import itertools
 import os
+import random
 import socket
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from copy import copy
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -27,6 +28,9 @@ ROOTS = [*ATOMIC, pytest.param("moto", marks=_LONG)]
 by_both_engines = pytest.mark.parametrize("engine", ["s3fs", "obstore"])
 by_s3fs_or_both = pytest.mark.parametrize("engine", ["s3fs", pytest.param("obstore", marks=_LONG)])
 """Both engines with ``--long``: for slow tests of the logic that engines share."""
+
+_worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 20
+_ports = iter(range(10_000 + 1_000 * _worker + random.SystemRandom().randrange(500), 32_000))
 
 KEY, SECRET = "test-access-key", "test-secret-key"
 
@@ -118,7 +122,9 @@ class Root(NamedTuple):
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port for a server that will bind it later: below those that the system chooses, and not of another worker."""
+    for port in _ports:
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("no port is free")

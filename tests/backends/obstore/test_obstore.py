@@ -350,11 +350,11 @@ def test_the_stores_clock_is_learned_from_the_last_write(backend: ObstoreBackend
             memory.write("own.md", "x")
             store._ahead = wrong
             memory.read("own.md")
-            assert abs(store._ahead) < 5, "by its own write"
+            assert abs(store._ahead) < 60, "by its own write"
         memory.write("other.md", "x")
         store._ahead = -3_600.0
         memory.read("own.md")
-        assert -60 < store._ahead < 5, "nothing was written later than now"
+        assert -60 < store._ahead < 60, "nothing was written later than now"
 
 
 def test_the_learned_clock_offset_is_dropped_when_the_hosts_clock_is_set(
@@ -405,7 +405,7 @@ def test_the_same_content_from_another_writer_is_not_taken_as_an_own_write(serve
         store._own = store._own._replace(sent=store._own.sent - 3_600, answered=store._own.answered - 3_600)
         others.write("state.md", "x")
         mine.read("state.md")
-        assert abs(store._ahead) < 5
+        assert abs(store._ahead) < 60
 
 
 def test_a_slow_own_write_does_not_give_a_wrong_clock_offset(backend: ObstoreBackend) -> None:
