@@ -152,6 +152,9 @@ def handler(number, frame):
         at_work = False
         raise Interrupt
 
+def fewest():
+    return interrupts if does == "write" else min(interrupts, done)
+
 at_work = False
 service.write_memory_file("bob", "first.md", "x")  # it opens the store and the log
 begun = time.monotonic()
@@ -161,14 +164,15 @@ end = time.monotonic() + float(seconds)
 latest = end + 100  # a busy machine takes longer until there are enough of both
 signal.signal(signal.SIGALRM, handler)
 signal.setitimer(signal.ITIMER_REAL, 0.001)
-while (now := time.monotonic()) < end or (min(interrupts, done) <= 60 and now < latest):
+while (now := time.monotonic()) < end or (fewest() <= 60 and now < latest):
     try:
         at_work = True
         service.write_memory_file("bob", f"{next(names)}.md", "x")
         at_work = False
         done += 1
     except Interrupt:
-        pass
+        if interrupts > 2 * done:
+            usual *= 1.1
 signal.signal(signal.SIGALRM, signal.SIG_IGN)
 service.close()
 audit.close()

@@ -206,7 +206,7 @@ def objects(url: str, server: S3Server) -> list[str]:
 def test_records_on_s3_are_batched_until_the_service_is_closed(
     ministack: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(audit_module, "FLUSH_SECONDS", 3600.0)
+    monkeypatch.setattr(audit_module, "FLUSH_SECONDS", 60.0)
     url = ministack.new_url()
     with AuditPlugin(url, storage_options=ministack.options) as audit:
         with AgentMemoryService("memory://", plugins=[audit]) as service:

@@ -16,7 +16,7 @@ from tests.faults.worker import record
 
 _SHORT, _LONG = 20, 200
 _LONGEST = 0.05  # seconds until a kill: some writers die before their first record, most after several
-_LONGEST_BUSY = 30.0
+_LONGEST_BUSY = 5.0
 
 
 @pytest.fixture

@@ -54,6 +54,7 @@ def swapped(
     with ground.service:
         start = time.monotonic()
         while figures.swaps <= _LEAST_SWAPS and time.monotonic() - start < _MOST_SECONDS:
+            Turn(ground.service, ground.memory, 0).keep(FILE)  # the last try before may have removed it
             with ground.swapping(flipper, "file", figures, decoy):
                 betrayals += _repeated(operation, ground, seconds, figures)
     assert figures.swaps > _LEAST_SWAPS

@@ -92,16 +92,18 @@ def status(server: Server, session: str) -> int:
 
 
 def opened(server: Server) -> str:
-    """A new session; a server with a small limit for a request may end that of a busy machine, which is sent again."""
-    for _ in range(20):
-        with suppress(httpx2.TransportError):
-            answer = server.post()
-            break
-    else:
-        pytest.fail("the server serves no new client")
+    answer = server.post()
     assert answer.status_code == 200
     session: str = answer.headers["Mcp-Session-Id"]
     return session
+
+
+def opened_in_time(server: Server) -> str:
+    """Open a session; if the small limit of the server ends the request of a busy machine, send it again."""
+    for _ in range(20):
+        with suppress(httpx2.NetworkError, httpx2.RemoteProtocolError):
+            return opened(server)
+    pytest.fail("the server serves no new client")
 
 
 def test_the_oldest_abandoned_sessions_end_so_that_a_new_client_gets_one() -> None:
@@ -177,9 +179,9 @@ HALVES: dict[str, Callable[[Server], bytes]] = {
 def test_a_connection_with_a_partial_request_ends_and_others_are_served(half: Callable[[Server], bytes]) -> None:
     with serving(request_seconds=0.5) as server, connect(server) as client:
         client.sendall(half(server))
-        assert opened(server)
+        assert opened_in_time(server)
         assert is_ended(client)
-        assert opened(server)
+        assert opened_in_time(server)
 
 
 @pytest.mark.parametrize("first", ["POST /mcp HTTP/1.1\r\nX: ", pytest.param("body", marks=pytest.mark.long)])
@@ -187,7 +189,7 @@ def test_a_request_that_arrives_too_slowly_ends(first: str) -> None:
     with serving(request_seconds=0.5) as server, connect(server) as client:
         client.sendall(head(server, "Content-Length: 100000", "", "") if first == "body" else first.encode())
         wait_until(lambda: not can_send(client), pause=0.1)
-        assert opened(server)
+        assert opened_in_time(server)
 
 
 def can_send(client: socket.socket) -> bool:
@@ -201,18 +203,20 @@ def can_send(client: socket.socket) -> bool:
 def test_the_connection_of_a_client_that_does_not_read_its_answer_ends() -> None:
     call = json.dumps({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "much", "arguments": {}}})
     with serving(request_seconds=0.5) as server:
-        session = opened(server)
+        session = opened_in_time(server)
         headers = (f"Accept: {ACCEPT['Accept']}", f"Mcp-Session-Id: {session}", f"Content-Length: {len(call)}")
         request = head(server, *headers, "", call)
         with connect(server, receive_buffer=4096) as client:
             client.sendall(request)
+            with suppress(ConnectionError):
+                client.recv(1, socket.MSG_PEEK)  # the answer begins
             threading.Event().wait(5)
             received = 0
             with suppress(ConnectionError):
                 while block := client.recv(1 << 20):
                     received += len(block)
             assert received < 50_000_000
-        assert opened(server)
+        assert opened_in_time(server)
 
 
 def test_the_oldest_partial_request_ends_so_that_a_new_client_is_served() -> None:

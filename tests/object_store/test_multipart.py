@@ -12,6 +12,7 @@ import pytest
 
 from agent_memory import AgentMemory, AppendError, ConflictError
 from agent_memory.conversation import ConversationMemory, Message
+from agent_memory.object_store import cleanup
 from agent_memory.registry import open_backend
 from agent_memory_s3 import S3Backend
 from tests.object_store.proxy import Fault, Proxy
@@ -84,19 +85,25 @@ def test_an_append_to_a_large_file_costs_the_documented_requests(ministack: S3Se
     ],
 )
 def test_a_failed_append_leaves_no_upload(
-    ministack: S3Server, operation: str, fault: Fault, error: type[Exception], message: str
+    ministack: S3Server,
+    monkeypatch: pytest.MonkeyPatch,
+    operation: str,
+    fault: Fault,
+    error: type[Exception],
+    message: str,
 ) -> None:
+    monkeypatch.setattr(cleanup, "_SECONDS", 60.0)
     url = ministack.new_url()
     before = put_large(ministack, url)
     with Proxy(ministack.endpoint) as proxy:
         backend = open_backend(url, ministack.through(proxy))
         assert isinstance(backend, S3Backend)
         with AgentMemory.open(backend) as memory:
-            memory.append("log.md", LINE)  # makes the first-time requests before the short timeout
+            memory.append("log.md", LINE)  # makes the first-time requests
             before += LINE.encode()
             proxy.choose = lambda name: fault if name == operation else None
             waits = iter((0.0, 0.0, 0.0))
-            backend._bucket.jitter = lambda: next(waits, 1e9)  # a wait ends the operation, never a request
+            backend._bucket.jitter = lambda: next(waits, 1e9)  # a wait ends the operation, a request only if it hangs
             with pytest.raises(error, match=message):  # the upload is aborted at the close, at the latest
                 memory.with_timeout(5 if fault == "hangs" else 60).append("log.md", LINE)
             proxy.choose = lambda _: None
@@ -160,8 +167,6 @@ from pathlib import Path
 import aiobotocore.session, s3fs
 from agent_memory import AgentMemory
 from agent_memory.conversation import ConversationMemory, Message
-from agent_memory.registry import open_backend
-from agent_memory_s3 import S3Backend
 from agent_memory.tools import MemorySearch
 
 def peak():  # ru_maxrss would begin with the parent's

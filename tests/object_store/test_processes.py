@@ -140,7 +140,7 @@ def test_an_edit_that_waits_for_an_edit_of_the_same_loop_ends_at_its_own_timeout
 
             proxy.choose = hangs
             first = asyncio.create_task(memory.with_timeout(60).edit("a.md", str.upper))
-            await sent.wait()
+            await asyncio.wait_for(sent.wait(), 60)
             brief = memory.with_timeout(1)
             ended = await asyncio.gather(*(brief.edit("a.md", str.upper) for _ in range(2)), return_exceptions=True)
             assert all(isinstance(error, AgentMemoryError) and "1 s" in str(error) for error in ended), ended
@@ -209,7 +209,7 @@ def test_a_memory_works_after_a_cancelled_call(ministack: S3Server) -> None:
             for call in (memory.append("log.md", "second\n"), memory.read("log.md"), memory.edit("log.md", str.upper)):
                 sent.clear()
                 task = asyncio.ensure_future(call)
-                await sent.wait()
+                await asyncio.wait_for(sent.wait(), 60)
                 task.cancel()
                 with pytest.raises(asyncio.CancelledError):
                     await task

@@ -108,7 +108,10 @@ def test_an_answer_that_is_lost_once_does_not_reach_the_caller(
     assert content(ministack, url, "large.bin") == content(ministack, url, "copied.bin") == DATA
 
 
-def test_a_failed_write_leaves_no_file_and_no_upload(ministack: S3Server, proxy: Proxy) -> None:
+def test_a_failed_write_leaves_no_file_and_no_upload(
+    ministack: S3Server, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cleanup, "_SECONDS", 60.0)
     url = ministack.new_url()
     with opened(ministack, proxy, url) as memory:
         write(memory, "ready.bin")

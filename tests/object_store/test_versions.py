@@ -150,26 +150,3 @@ def test_a_create_that_is_sent_again_after_a_deletion_makes_another_state(minist
     assert deleted
     assert deleted.by == found.made_by
     assert deleted.id != found.id
-
-
-def test_a_state_with_the_same_content_as_an_earlier_one_is_replaced_in_its_place(ministack: S3Server) -> None:
-    """S3 compares contents; on other storages the edit is made again."""
-    url = ministack.new_url()
-    memory = AgentMemory.open(url, storage_options=ministack.options, versions=Versions())
-    other = AgentMemory.open(url, storage_options=ministack.options)  # does not wait for the edit
-    memory.acting_as("first").write("file", "x")
-
-    def meanwhile(_: str) -> str:
-        if len(other.versions("file")) == 1:
-            other.acting_as("other").write("file", "y")
-            other.acting_as("again").write("file", "x")
-        return "z"
-
-    memory.acting_as("editor").edit("file", meanwhile)
-    live, *kept = memory.versions("file")
-    first, second = sorted(kept, key=lambda each: each.number)
-    assert [memory.read_version("file", each.id) for each in (first, second)] == ["x", "y"]
-    assert live.previous == second.previous == first.id
-    assert live.made_by
-    assert live.made_by.actor == "editor"
-    assert first.ended_by in (live.made_by, second.made_by)

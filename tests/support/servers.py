@@ -29,8 +29,10 @@ by_both_engines = pytest.mark.parametrize("engine", ["s3fs", "obstore"])
 by_s3fs_or_both = pytest.mark.parametrize("engine", ["s3fs", pytest.param("obstore", marks=_LONG)])
 """Both engines with ``--long``: for slow tests of the logic that engines share."""
 
-_worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 20
-_ports = iter(range(10_000 + 1_000 * _worker + random.SystemRandom().randrange(500), 32_000))
+_worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+_block = 22_000 // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+_first = 10_000 + _block * _worker
+_ports = iter(range(_first + random.SystemRandom().randrange(_block // 2), _first + _block))
 
 KEY, SECRET = "test-access-key", "test-secret-key"
 
@@ -122,7 +124,7 @@ class Root(NamedTuple):
 
 
 def free_port() -> int:
-    """A port for a server that will bind it later: below those that the system chooses, and not of another worker."""
+    """A free port. The system gives away higher ones by default, and another worker has another block."""
     for port in _ports:
         with socket.socket() as probe, suppress(OSError):
             probe.bind(("127.0.0.1", port))

@@ -366,11 +366,11 @@ def test_the_learned_clock_offset_is_dropped_when_the_hosts_clock_is_set(
         monkeypatch.setattr(time, "time", wrong)
         memory.write("own.md", "x")
         memory.read("own.md")
-        assert abs(store.now() - true()) < 5
+        assert abs(store.now() - true()) < 60
         monkeypatch.setattr(time, "time", true)
-        assert abs(store.now() - true()) < 5
+        assert abs(store.now() - true()) < 60
         memory.read("own.md")
-        assert abs(store.now() - true()) < 5
+        assert abs(store.now() - true()) < 60
 
 
 def test_setting_the_hosts_clock_back_during_a_write_gives_no_wrong_offset(
@@ -391,7 +391,7 @@ def test_setting_the_hosts_clock_back_during_a_write_gives_no_wrong_offset(
             amid.setattr(_client, "_etag", set_back)
             memory.write("own.md", "y")
         memory.read("own.md")
-        assert abs(store.now() - true()) < 5
+        assert abs(store.now() - true()) < 60
 
 
 def test_the_same_content_from_another_writer_is_not_taken_as_an_own_write(server: S3Server) -> None:
