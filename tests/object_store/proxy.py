@@ -57,6 +57,17 @@ def at_random(share: float, seed: int, faults: tuple[Fault, ...]) -> Chooser:
     return lambda _: random.choice(faults) if random.random() < share else None
 
 
+def telling(sent: asyncio.Event, fault: Fault) -> Chooser:
+    """Inject a fault into every request, and set an event of the running loop."""
+    loop = asyncio.get_running_loop()
+
+    def choose(_: str) -> Fault:
+        loop.call_soon_threadsafe(sent.set)
+        return fault
+
+    return choose
+
+
 def nothing(_: str) -> Fault | None:
     return None
 

@@ -31,7 +31,7 @@ from agent_memory.backend import Deadline, Key, deadline_scope
 from agent_memory.core.blocking import BlockingStore
 from agent_memory.object_store.write_log import WriteLog
 from agent_memory_s3 import S3Backend
-from tests.object_store.proxy import Fault, Proxy
+from tests.object_store.proxy import Proxy, telling
 from tests.support.servers import SECRET, S3Server
 
 
@@ -132,13 +132,8 @@ def test_an_edit_that_waits_for_an_edit_of_the_same_loop_ends_at_its_own_timeout
         async with AsyncAgentMemory.open(url, storage_options=options) as memory:
             await memory.write("a.md", "x")
             await memory.append("a.md", "x")
-            loop, sent = asyncio.get_running_loop(), asyncio.Event()
-
-            def hangs(_: str) -> Fault:
-                loop.call_soon_threadsafe(sent.set)
-                return "hangs"
-
-            proxy.choose = hangs
+            sent = asyncio.Event()
+            proxy.choose = telling(sent, "hangs")
             first = asyncio.create_task(memory.with_timeout(60).edit("a.md", str.upper))
             await asyncio.wait_for(sent.wait(), 60)
             brief = memory.with_timeout(1)
@@ -147,6 +142,8 @@ def test_an_edit_that_waits_for_an_edit_of_the_same_loop_ends_at_its_own_timeout
             assert not first.done()
             first.cancel()
             await asyncio.gather(first, return_exceptions=True)
+            with pytest.raises(AgentMemoryError, match="1 s"):
+                await brief.edit("a.md", str.upper)
 
     with Proxy(ministack.endpoint) as proxy:
         asyncio.run(work(proxy, ministack.new_url()))
@@ -199,13 +196,8 @@ def test_a_memory_works_after_a_cancelled_call(ministack: S3Server) -> None:
     async def cancelled(proxy: Proxy, url: str) -> str:
         async with AsyncAgentMemory.open(url, storage_options=ministack.through(proxy)) as memory:
             await memory.append("log.md", "first\n")
-            loop, sent = asyncio.get_running_loop(), asyncio.Event()
-
-            def slow(_: str) -> Fault:
-                loop.call_soon_threadsafe(sent.set)
-                return "slow"
-
-            proxy.choose = slow
+            sent = asyncio.Event()
+            proxy.choose = telling(sent, "slow")
             for call in (memory.append("log.md", "second\n"), memory.read("log.md"), memory.edit("log.md", str.upper)):
                 sent.clear()
                 task = asyncio.ensure_future(call)
