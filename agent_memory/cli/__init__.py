@@ -10,8 +10,10 @@ Exit codes::
     4    the name is taken, or the file changed meanwhile; nothing was overwritten
     5    refused: an invalid name or content, or the veto of a guard
     6    not supported by this store, or not installed
+    129  ended by SIGHUP; the audit log was written
     130  interrupted
     141  the reader of the output closed the pipe
+    143  ended by SIGTERM; the audit log was written
 
 Errors are one line on stderr, ``Error: ...``; with ``--json``, one JSON document on stderr.
 """
@@ -22,6 +24,8 @@ import importlib.util
 import signal
 import sys
 import warnings
+from types import FrameType
+from typing import NoReturn
 
 from agent_memory.errors import install_hint
 
@@ -29,6 +33,7 @@ __all__ = ["main"]
 
 _NEEDED = ("click", "rich")
 _INTERRUPTED = 130
+_ending = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
 def main() -> None:
@@ -41,6 +46,7 @@ def main() -> None:
     try:
         from agent_memory.cli.app import app
 
+        _end_in_order()
         app.main(prog_name="agent-memory")
     except KeyboardInterrupt:
         code = _INTERRUPTED
@@ -52,6 +58,19 @@ def main() -> None:
         # The remaining threads finish their requests. A second interrupt ends the process at once.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     sys.exit(code)
+
+
+def _end_in_order() -> None:
+    """Make SIGTERM and SIGHUP end the command as an exception does, so that waiting audit records are written."""
+    for number in _ending:
+        if signal.getsignal(number) is signal.SIG_DFL:  # `nohup` ignores SIGHUP
+            signal.signal(number, _end)
+
+
+def _end(number: int, _: FrameType | None) -> NoReturn:
+    for each in _ending:
+        signal.signal(each, signal.SIG_IGN)  # a second signal would interrupt what the first one lets end
+    sys.exit(128 + number)
 
 
 def _not_installed(missing: list[str]) -> int:

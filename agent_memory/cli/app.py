@@ -39,7 +39,8 @@ Exit codes:
   0  done                        4  the name is taken, or the file changed
   1  failed, or nothing found    5  refused: a name, a content, a veto
   2  wrong usage                 6  not supported here, or not installed
-  3  no such file or store       130 interrupted, 141 output closed
+  3  no such file or store       130 interrupted, 141 output closed,
+                                 129 and 143 ended by SIGHUP and SIGTERM
 """
 
 

@@ -158,8 +158,13 @@ def _run(
         service = AsyncAgentMemoryService(store.backend, plugins=plugins, actor=settings.actor)
         memory = narrowed(service.agent(settings.agent))
         ready(store.backend)
+
+        async def served() -> None:
+            async with service:  # what a signal ends is recorded before the log is closed
+                await serve(server(memory, actor=settings.actor))
+
         try:
-            asyncio.run(serve(server(memory, actor=settings.actor)))
+            asyncio.run(served())
         except ValueError as error:
             raise click.UsageError(str(error)) from error
         except KeyboardInterrupt:

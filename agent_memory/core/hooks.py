@@ -19,6 +19,7 @@ from weakref import WeakSet
 import pluggy
 
 from agent_memory.backend import Uncopied
+from agent_memory.core.in_progress import InProgress
 from agent_memory.core.registration import label, manager_with
 from agent_memory.errors import AgentMemoryError, InvalidPathError, OperationDenied, OutcomeUnknownError
 from agent_memory.hookspecs import AuditCheckpoint, BackendFactory, Operation, Outcome, Plugin
@@ -33,12 +34,16 @@ _log = logging.getLogger("agent_memory")
 class Hooks(Uncopied):
     """The plugins of one service; the plugin registered last is called first.
 
+    Attributes:
+        in_progress: the service's operations that may still call the plugins.
+
     Raises:
         pluggy.PluginValidationError: a plugin misspells a hook or its arguments, or implements one as a
             wrapper or as ``async def``.
     """
 
     def __init__(self, plugins: Iterable[object] = ()) -> None:
+        self.in_progress = InProgress()
         self._manager = manager_with(plugins)
         hook = self._manager.hook
         self._before = _implementations(hook.agent_memory_before_operation)
@@ -143,11 +148,12 @@ class Hooks(Uncopied):
 
         A failure is logged. A second call does nothing.
         """
-        for plugin in self._plugins:
-            attempt(plugin, "flush")
-        for plugin in reversed(self._plugins):
-            if self._is_last_user(plugin) and not getattr(plugin, "is_shared", Plugin.is_shared):
-                attempt(plugin, "close")
+        with self.in_progress.for_plugins():
+            for plugin in self._plugins:
+                attempt(plugin, "flush")
+            for plugin in reversed(self._plugins):
+                if self._is_last_user(plugin) and not getattr(plugin, "is_shared", Plugin.is_shared):
+                    attempt(plugin, "close")
 
     def _is_last_user(self, plugin: object) -> bool:
         """Remove this service from the users of a plugin; return whether it was the last."""

@@ -12,6 +12,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
+from threading import get_ident
 from typing import TypeVar, cast
 
 from agent_memory.backend import (
@@ -32,6 +33,7 @@ from agent_memory.core.protected_names import ProtectedNames
 from agent_memory.core.versions.following import Following
 from agent_memory.errors import (
     AgentMemoryError,
+    FileOperationError,
     InvalidContentError,
     InvalidPathError,
     OperationDenied,
@@ -121,6 +123,25 @@ class Call:
         """The effect; only after the operation succeeded."""
         return cast(Effect, self.effect)
 
+    async def offload(self, function: Callable[[], T]) -> T:
+        """Call hooks by ``run``; a cancelled caller may leave them in progress in another thread."""
+        if not isinstance(self.run, AsyncIORun):
+            return await self.run.offload(function)
+        threads, begun = self.scope.hooks.in_progress.threads, object()
+
+        def hooks() -> T:
+            try:
+                return function()
+            finally:
+                threads.pop(begun, None)
+
+        threads[begun] = get_ident()
+        try:
+            return await self.run.offload(hooks)
+        except FileOperationError:
+            threads.pop(begun, None)  # no thread could be started for them
+            raise
+
     def ask(self, hooks: Callable[[], T]) -> T:
         """Call hooks, unless the report has begun: a cancelled caller may have left them in the queue for a thread."""
         with self.lock:
@@ -198,29 +219,33 @@ class Scope(Uncopied):
         A signal handler may raise at the start of any function and after any call. So this function itself, which has
         already started, calls the observers, and it continues a report that an interrupt has ended.
         """
-        keys = await self._keys(run, kind, path, directory, new_path)
-        size, data, fault = _given(content, unseen)
-        call = Call(self, cast(Backend, self.backend), run, kind, *keys, size, data, data, time.time(), run.now())
-        failed = raised = cast("BaseException | None", None)
+        threads, begun = self.hooks.in_progress.threads, object()
         try:
-            await self._perform(call, flow, fault, has_content=content is not None, unseen=unseen)
-        except BaseException as error:
-            if isinstance(error, GeneratorExit) and isinstance(run, AsyncIORun | ThreadedRun):
-                raise  # the caller's event loop was dropped: nothing can be awaited, and this may be any thread
-            failed = raised = error
-        while not call.told:
+            threads[begun] = get_ident()
+            self.hooks.in_progress.require_open()
+            keys = await self._keys(run, kind, path, directory, new_path)
+            size, data, fault = _given(content, unseen)
+            call = Call(self, cast(Backend, self.backend), run, kind, *keys, size, data, data, time.time(), run.now())
+            failed = raised = cast("BaseException | None", None)
             try:
-                await self._tell(call, failed, raised)
-            except BaseException as error:  # noqa: BLE001 - it is raised below
-                raised = _first(raised, error)
-                if isinstance(error, Exception) or isinstance(run, AsyncIORun):
-                    break  # an async run finishes the report in another thread, which no signal interrupts
-        try:
+                await self._perform(call, flow, fault, has_content=content is not None, unseen=unseen)
+            except BaseException as error:
+                if isinstance(error, GeneratorExit) and isinstance(run, AsyncIORun | ThreadedRun):
+                    raise  # the caller's event loop was dropped: nothing can be awaited, and this may be any thread
+                failed = raised = error
+            while not call.told:
+                try:
+                    await self._tell(call, failed, raised)
+                except BaseException as error:  # noqa: BLE001 - it is raised below
+                    raised = _first(raised, error)
+                    if isinstance(error, Exception) or isinstance(run, AsyncIORun):
+                        break  # an async run finishes the report in another thread, which no signal interrupts
             if raised is not None:
                 raise self._placed(raised, call)
+            return call
         finally:
+            threads.pop(begun, None)
             failed = raised = None  # they refer to this frame: break the cycle
-        return call
 
     def _placed(self, error: BaseException, call: Call) -> BaseException:
         if isinstance(error, AgentMemoryError):
@@ -246,13 +271,13 @@ class Scope(Uncopied):
         if fault:
             raise fault
         if self.hooks.guards:
-            await call.run.offload(lambda: call.ask(lambda: self.hooks.before(call.operation)))
+            await call.offload(lambda: call.ask(lambda: self.hooks.before(call.operation)))
         if self.protected and call.kind in _OF_DIRECTORIES:
             await self._permit_below(call)
         if has_content:
             call.data = await self.apply_filters(call, call.data)
         if unseen is not None:
-            await call.run.offload(lambda: call.ask(lambda: self.hooks.call_size_guards(call.operation, unseen)))
+            await call.offload(lambda: call.ask(lambda: self.hooks.call_size_guards(call.operation, unseen)))
         call.at_work = True
         before = current_deadline()
         try:
@@ -286,14 +311,14 @@ class Scope(Uncopied):
     async def apply_filters(self, call: Call, data: bytes) -> bytes:
         """Return the content to write, after the plugins' filters."""
         if self.hooks.see_content:
-            return await call.run.offload(lambda: call.ask(lambda: self.hooks.apply_filters(call.operation, data)))
+            return await call.offload(lambda: call.ask(lambda: self.hooks.apply_filters(call.operation, data)))
         return data
 
     async def permit_delete(self, call: Call) -> None:
         """Ask the guards whether an edit may delete its file: with the same id, and the kind "delete"."""
         if self.hooks.guards:
             operation = replace(call.operation, kind="delete")
-            await call.run.offload(lambda: call.ask(lambda: self.hooks.before(operation)))
+            await call.offload(lambda: call.ask(lambda: self.hooks.before(operation)))
 
     async def _tell(self, call: Call, failed: BaseException | None, raised: BaseException | None) -> None:
         """Call the remaining observers with the outcome; ``raised`` is the error that the caller will get."""
@@ -307,7 +332,7 @@ class Scope(Uncopied):
             outcome = _succeeded(call.effect, duration) if call.effect else _failed(failed, call.at_work, duration)
             call.report = self.hooks.report(call.operation, outcome)
         try:
-            await call.run.offload(partial(call.tell, call.report))
+            await call.offload(partial(call.tell, call.report))
         finally:
             call.told = not call.report.untold
 

@@ -79,18 +79,24 @@ class Tree(VersionedTree):
             raise
 
     def close(self) -> None:
-        """Flush and close the plugins, and release the backend's resources."""
+        """Wait for the operations in progress, flush and close the plugins, and release the backend's resources."""
         try:
-            self.hooks.close()
+            self.hooks.in_progress.wait()
         finally:
-            close_backend(self.backend)
+            try:
+                self.hooks.close()
+            finally:
+                close_backend(self.backend)
 
     async def aclose(self) -> None:
         """See `close`."""
         try:
-            await in_thread(self.hooks.close)
+            await self.hooks.in_progress.wait_async()
         finally:
-            await aclose_backend(self.backend)
+            try:
+                await in_thread(self.hooks.close)
+            finally:
+                await aclose_backend(self.backend)
 
     async def read(self, run: Run, path: str) -> bytes:
         call = await self.operate(run, "read", path, lambda c: flows.read(c.store, c.run, c.key))

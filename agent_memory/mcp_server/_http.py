@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import hmac
+import math
 import re
 import socket
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from types import FrameType
 from typing import Any, Final
 
 import uvicorn
 from mcp.server import MCPServer
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.responses import Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agent_memory.mcp_server._connections import Connections, HttpConnection
 from agent_memory.mcp_server._sessions import Sessions
@@ -22,6 +25,8 @@ from agent_memory.mcp_server._sessions import Sessions
 LOOPBACK: Final = ("127.0.0.1", "::1")
 """The addresses that `serve_http` can listen on; they cannot be reached from another host."""
 _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]{16,}=*")
+_SECONDS_TO_ANSWER: Final = 60
+"""The seconds that calls in progress may take when the server ends; as the timeout of an operation."""
 _SECONDS_TO_END: Final = 2
 
 
@@ -54,7 +59,7 @@ async def serve_http(
     listening: Callable[[str], None] | None = None,
     limits: HttpLimits = _LIMITS,
 ) -> None:
-    """Serve streamable HTTP at ``/mcp`` until the process receives a signal to end.
+    """Serve streamable HTTP at ``/mcp`` until the process receives a signal to end; calls in progress are answered.
 
     A request without ``Authorization: Bearer <token>`` is answered with 401 and nothing else. The ``Host`` and
     ``Origin`` of a request must be this address or ``localhost``, so that no web page can use another name for it.
@@ -84,10 +89,11 @@ async def serve_http(
             session_idle_timeout=limits.session_seconds,
             max_sessions=limits.sessions + limits.connections,  # each session in use has a connection
         )
-        app = _Guarded(Sessions(inner, limits.sessions), token)
+        answering = _Answering(Sessions(inner, limits.sessions))
+        app = _Guarded(answering, token)
         if listening:
             listening(f"http://{names[0]}/mcp")
-        await uvicorn.Server(_config(app, limits)).serve(sockets=[listener])
+        await _Server(_config(app, limits), answering).serve(sockets=[listener])
 
 
 def _listener(host: str, port: int) -> socket.socket:
@@ -107,6 +113,61 @@ def _config(app: ASGIApp, limits: HttpLimits) -> uvicorn.Config:
         server_header=False,
         timeout_graceful_shutdown=_SECONDS_TO_END,  # a client may never finish its request
     )
+
+
+class _Answering:
+    """Passes on requests, and counts the calls in progress: the POSTs that have arrived whole."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self.calls = 0
+        self.is_ending = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "POST":
+            await self._app(scope, receive, send)
+            return
+        if self.is_ending:
+            await Response(status_code=503, headers={"Connection": "close"})(scope, receive, send)
+            return
+        arrived = 0
+
+        async def counted() -> Message:
+            nonlocal arrived
+            message = await receive()
+            if message["type"] == "http.request" and not message.get("more_body") and not arrived:
+                arrived = 1
+                self.calls += arrived
+            return message
+
+        try:
+            await self._app(scope, counted, send)
+        finally:
+            self.calls -= arrived
+
+
+class _Server(uvicorn.Server):
+    """A server that answers the calls in progress before it ends; a second signal ends it at once."""
+
+    def __init__(self, config: uvicorn.Config, answering: _Answering) -> None:
+        super().__init__(config)
+        self._answering = answering
+        self._end: Callable[[], None] | None = None
+        self._latest = math.inf
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Refuse further calls; `on_tick` ends the server, because `should_exit` also ends the streams of answers."""
+        end = partial(super().handle_exit, sig, frame)
+        if self._end:
+            end()
+            return
+        self._end, self._answering.is_ending = end, True
+        self._latest = time.monotonic() + _SECONDS_TO_ANSWER
+
+    async def on_tick(self, counter: int) -> bool:
+        if self._end and not (self._answering.calls and time.monotonic() < self._latest):
+            self._end()
+        return await super().on_tick(counter)
 
 
 class _Guarded:

@@ -6,6 +6,7 @@ it cannot parse. Here the event loop waits until it can read or write, and every
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import sys
@@ -26,15 +27,19 @@ MAX_LINE_BYTES: Final = 128 * 1024 * 1024
 MAX_UNANSWERED: Final = 100
 """The most requests of a client in progress at once; further requests are not read yet."""
 _BLOCK: Final = 65536
+_SECONDS_TO_ANSWER: Final = 60
+"""The seconds that requests in progress may take when stdin has ended; as the timeout of an operation."""
 _SECONDS_TO_END: Final = 2
-"""The seconds that a client has to read the last answer after stdin has ended."""
+"""The seconds that a client has to read an answer after stdin has ended."""
+_POLL_SECONDS: Final = 0.01
 
 
 async def serve_stdio(server: MCPServer[Any], *, max_line_bytes: int = MAX_LINE_BYTES) -> None:
-    """Serve the client at the other end of stdin and stdout until stdin ends.
+    """Serve the client at the other end of stdin and stdout until stdin ends, and all requests are answered.
 
-    Each request has one answer. A line that is not JSON, or not a message, is answered with an error, with the
-    request's id if it can be found. Nothing else may read stdin while this runs; other output goes to stderr.
+    Each request has one answer; those in progress when stdin ends have 60 seconds. A line that is not JSON, or not a
+    message, is answered with an error, with the request's id if it can be found. Nothing else may read stdin while this
+    runs; other output goes to stderr.
 
     Args:
         server: the server to run.
@@ -85,9 +90,10 @@ class _Client:
         self._most = max_line_bytes
         self._writing = anyio.Lock()
         self._unanswered = anyio.Semaphore(MAX_UNANSWERED)
+        self._unread_until = math.inf
 
     async def read(self, server: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
-        """Pass each message to the server, and answer each invalid line, until stdin ends."""
+        """Pass each message to the server, and answer each invalid line, until stdin ends and nothing is unanswered."""
         async with server:
             async for line in _lines(self._stdin, self._most):
                 try:
@@ -99,6 +105,13 @@ class _Client:
                     await self._unanswered.acquire()
                 with suppress(anyio.BrokenResourceError):  # the server has ended
                     await server.send(SessionMessage(message, ServerMessageMetadata(on_request_unanswered=self._done)))
+            await self._until_answered()
+
+    async def _until_answered(self) -> None:
+        """Wait until every request has its answer, unless this takes too long or the client reads no answers."""
+        end = anyio.current_time() + _SECONDS_TO_ANSWER
+        while self._unanswered.value < MAX_UNANSWERED and anyio.current_time() < min(end, self._unread_until):  # noqa: ASYNC110
+            await anyio.sleep(_POLL_SECONDS)
 
     async def write(self, answers: MemoryObjectReceiveStream[SessionMessage]) -> None:
         """Write each of the server's messages until the server has ended."""
@@ -117,8 +130,10 @@ class _Client:
             for start in range(0, len(data), select.PIPE_BUF):
                 part = data[start : start + select.PIPE_BUF]
                 while part:
+                    self._unread_until = anyio.current_time() + _SECONDS_TO_END
                     with suppress(OSError):
                         await anyio.wait_writable(self._stdout)
+                    self._unread_until = math.inf
                     part = part[os.write(self._stdout, part) :]
 
 

@@ -21,7 +21,7 @@ from typing import Final
 from agent_memory.audit import Journal, JournalEntry, LogLocation, Position, Salts, log_at, open_log
 from agent_memory.audit.log import MAX_BYTES
 from agent_memory.backend import Uncopied
-from agent_memory.errors import AppendError
+from agent_memory.errors import AppendError, OperationDenied
 from agent_memory.hookspecs import AuditCheckpoint, Operation, Outcome, Plugin, hookimpl
 from agent_memory.plugins._checking import require_whole
 from agent_memory.runtime.fork import renewed_in_child
@@ -99,7 +99,9 @@ class AuditPlugin(Plugin, Uncopied):
 
     @hookimpl
     def agent_memory_before_operation(self, operation: Operation) -> None:
-        """Record the intent, if it is wanted."""
+        """Record the intent, if it is wanted; refuse the operation if a required log is closed."""
+        if self.required and self._closed:
+            raise OperationDenied("the audit log is closed; nothing was done")
         if not self._intent:
             return
         try:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import socket
 import sys
 import threading
@@ -249,3 +250,24 @@ def test_a_body_that_is_too_large_is_refused() -> None:
         message = {**INITIALIZE, "more": "x" * (4 * 1024 * 1024)}
         assert server.post(message).status_code == 413
         assert opened(server)
+
+
+@pytest.mark.asyncio
+async def test_a_server_that_ends_answers_the_calls_that_have_begun_and_refuses_others() -> None:
+    with serving() as server, connect(server) as partial_request:
+        partial_request.sendall(head(server, "Content-Length: 100", "", "{"))
+        with suppress(Exception):  # the session cannot be ended when the server is gone
+            async with over_http(server.url, TOKEN, "legacy") as client:
+                call = asyncio.create_task(client.call_tool("wait", {"seconds": 5}))
+                await client.call_tool("wait", {"seconds": 0})  # so the server has begun the call before
+                server.process.terminate()
+                while (later := await asyncio.to_thread(pinged, server)) != 503:
+                    pass
+                answer = await call
+        assert (later, answer.structured_content) == (503, {"result": "waited"})
+        assert is_ended(partial_request)
+        assert server.process.wait(60) == -signal.SIGTERM  # uvicorn raises the signal again
+
+
+def pinged(server: Server) -> int:
+    return server.post({"jsonrpc": "2.0", "id": 3, "method": "ping"}).status_code

@@ -197,6 +197,19 @@ def test_the_server_ends_if_the_client_closes_stdin_without_reading() -> None:
         client.discard()
 
 
+@pytest.mark.parametrize("name", [b"slow", b"view"])
+def test_every_request_that_arrived_before_the_end_of_stdin_is_answered(name: bytes) -> None:
+    count = 250  # more than the server works on at once
+    with lines() as client:
+        for number in range(count):
+            client.send(
+                b'{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"%s","arguments":{}}}'
+                % (number, name)
+            )
+        client.close()
+        assert sorted(client.receive()["id"] for _ in range(count)) == list(range(count))
+
+
 def test_cancelled_requests_do_not_block_later_ones() -> None:
     with lines() as client:
         for number in range(300):

@@ -29,6 +29,11 @@ async def wait() -> str:
     return ""
 
 @server.tool()
+async def slow() -> str:
+    await asyncio.sleep(0.2)
+    return "done"
+
+@server.tool()
 def half_a_character() -> str:
     return chr(0xD800)
 

@@ -1,0 +1,119 @@
+"""SIGTERM and SIGHUP end a command in order: each change that was made is in the audit log."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_memory import AgentMemoryService
+from agent_memory.audit import records
+from agent_memory.cli.auditing import log_of_store
+from tests.support.mcp_processes import INITIALIZE, started
+
+both_signals = pytest.mark.parametrize(("ending", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+CALL = {"jsonrpc": "2.0", "method": "tools/call"}
+
+
+def changed(root: Path) -> set[str]:
+    with AgentMemoryService(root) as service:
+        return {entry.path for agent in service.agent_ids() for entry in service.list_memory_files(agent)}
+
+
+def recorded(root: Path) -> set[str]:
+    location = log_of_store(str(root), {})
+    try:
+        return {str(each["path"]) for each in records(location) if each.get("outcome") in ("ok", "unknown")}
+    finally:
+        location.store.close()
+
+
+@both_signals
+def test_a_signal_during_an_import_loses_no_record(
+    script: str, tmp_path: Path, ending: signal.Signals, code: int
+) -> None:
+    source, root = tmp_path / "source", tmp_path / "root"
+    source.mkdir()
+    for number in range(3000):
+        (source / f"{number}.md").write_text("text")
+    command = [script, "--url", str(root), "import", str(source)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path) as process:
+        while not [*root.glob("agent_memory/*/*.md")]:
+            assert process.poll() is None
+        process.send_signal(ending)
+        process.send_signal(ending)
+        _, errors = process.communicate()
+    assert process.returncode == code
+    assert b"Traceback" not in errors
+    assert 0 < len(changed(root)) < 3000
+    assert changed(root) <= recorded(root)
+
+
+@both_signals
+def test_a_signal_to_a_server_over_stdio_loses_no_record(
+    script: str, tmp_path: Path, ending: signal.Signals, code: int
+) -> None:
+    root = tmp_path / "root"
+    with started([script, "--url", str(root), "mcp"], cwd=tmp_path) as process:
+        assert process.stdin
+        assert process.stdout
+        for message in [INITIALIZE, *(created(number) for number in range(20))]:
+            process.stdin.write(json.dumps(message).encode() + b"\n")
+        process.stdin.flush()
+        for _ in range(11):
+            assert process.stdout.readline()
+        process.send_signal(ending)
+        process.communicate()
+        assert process.returncode == code
+    assert len(changed(root)) >= 10
+    assert changed(root) <= recorded(root)
+
+
+def created(number: int) -> dict[str, Any]:
+    arguments = {"path": f"/memories/{number}.md", "file_text": "text"}
+    return {**CALL, "id": number, "params": {"name": "create", "arguments": arguments}}
+
+
+def test_a_command_that_ignores_a_hangup_goes_on(script: str, tmp_path: Path) -> None:
+    command = [script, "--url", str(tmp_path / "root"), "write", "a.md"]
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        cwd=tmp_path,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN),  # as nohup
+    ) as process:
+        assert process.stdin
+        process.stdin.write(b"x" * 200_000)  # more than a pipe holds, so the command has started to read
+        process.stdin.flush()
+        process.send_signal(signal.SIGHUP)
+        process.communicate()
+    assert process.returncode == 0
+
+
+PROGRAM = """
+import signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+from agent_memory import AgentMemory
+from agent_memory.plugins.audit import AuditPlugin
+memory = AgentMemory.open(sys.argv[1], plugins=[AuditPlugin(sys.argv[2])])
+memory.write("a.md", "text")
+print("written", flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_program_with_the_documented_line_loses_no_record(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", PROGRAM, str(tmp_path / "root"), str(tmp_path / "audit.jsonl")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ}) as process:
+        assert process.stdout
+        assert process.stdout.readline() == b"written\n"
+        process.terminate()
+        process.communicate()
+    assert process.returncode == 143
+    assert [each["path"] for each in records(tmp_path / "audit.jsonl") if "path" in each] == ["a.md"]
