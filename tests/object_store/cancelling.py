@@ -6,11 +6,14 @@ import asyncio
 import types
 from collections.abc import Awaitable, Callable, Generator
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import fsspec.asyn
 
 from agent_memory import AgentMemory, AsyncAgentMemory, Versions
+from agent_memory.audit import records
+from agent_memory.plugins.audit import AuditPlugin
 from agent_memory.plugins.limits import LimitsPlugin
 from agent_memory.registry import open_backend
 from tests.object_store.matrix import CANCELLED, Cell, Cells, Files, Operation, files_of, judged
@@ -31,6 +34,49 @@ async def cancel_at_every_await(operation: Operation, server: S3Server, after: f
         if found[-1] == "done":
             return found
     raise AssertionError
+
+
+async def close_at_every_await(operation: Operation, server: S3Server, directory: Path) -> list[str]:
+    """The same as `cancel_at_every_await`, but the memory is closed right after the cancellation.
+
+    ``directory``: for the audit logs of the trials; each must have a record of a change that was made.
+    """
+    found: list[str] = []
+    for number in range(1, _MANY):
+        found.append(await _closing_trial(operation, server, number, directory / f"{number}.jsonl"))
+        if found[-1] == "done":
+            return found
+    raise AssertionError
+
+
+async def _closing_trial(operation: Operation, server: S3Server, number: int, log: Path) -> str:
+    url, reached = server.new_url(), [0]
+    versions = Versions() if operation.earlier else None
+    with AgentMemory.open(url, storage_options=server.options, versions=versions) as direct:
+        for path, text in operation.before.items():
+            await asyncio.to_thread(direct.write, path, text)
+        if operation.prepare:
+            await asyncio.to_thread(operation.prepare, direct)
+        before = await asyncio.to_thread(files_of, direct)
+        memory = AsyncAgentMemory.open(url, storage_options=server.options, plugins=[AuditPlugin(log, required=True)])
+        cancelled = asyncio.Event()
+        work = _cancelled_at(number, 0.0, operation.call(memory), reached, cancelled.set)  # type: ignore[arg-type]
+        task = asyncio.ensure_future(work)
+        waits = asyncio.ensure_future(cancelled.wait())
+        await asyncio.wait([task, waits], timeout=SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        await memory.aclose()
+        waits.cancel()
+        await asyncio.wait([task], timeout=SECONDS)
+        files = await asyncio.to_thread(files_of, direct)
+    assert files == before or _recorded(log) & {"ok", "unknown"}, f"await {number}: a change without a record: {files}"
+    if reached[0] < number:
+        return "done"
+    return "old" if files == before else "new"
+
+
+def _recorded(log: Path) -> set[str]:
+    """The outcomes in a log, which an operation without a record may not have created."""
+    return {str(each.get("outcome")) for each in records(log)} if log.exists() else set()
 
 
 async def _trial(operation: Operation, server: S3Server, number: int, after: float) -> str:
@@ -77,7 +123,11 @@ def _made_ready(operation: Operation, memory: AgentMemory) -> None:
 
 @types.coroutine
 def _cancelled_at(
-    number: int, after: float, awaited: Awaitable[object], reached: list[int]
+    number: int,
+    after: float,
+    awaited: Awaitable[object],
+    reached: list[int],
+    told: Callable[[], object] = lambda: None,
 ) -> Generator[Any, Any, object]:
     steps = awaited.__await__()
     advance: Callable[[], Any] = partial(steps.send, None)
@@ -90,11 +140,16 @@ def _cancelled_at(
         if reached[0] == number:
             task = asyncio.current_task()
             assert task
-            asyncio.get_running_loop().call_later(after, task.cancel)
+            asyncio.get_running_loop().call_later(after, partial(_cancel, task, told))
         try:
             advance = partial(steps.send, (yield suspended))
         except BaseException as error:  # noqa: BLE001 - passed on to the operation
             advance = partial(steps.throw, error)
+
+
+def _cancel(task: asyncio.Task[object], told: Callable[[], object]) -> None:
+    task.cancel()
+    told()
 
 
 def _require_bounds(limits: LimitsPlugin, files: Files) -> None:
@@ -119,7 +174,9 @@ async def _require_next(memory: AsyncAgentMemory, sync: AgentMemory, operation: 
             assert (await memory.read(path)).endswith("next\nnext\n")
 
 
-def remember(cells: Cells, engine: str, operation: Operation, found: list[str]) -> None:
+def remember(
+    cells: Cells, engine: str, operation: Operation, found: list[str], end: Literal["cancelled", "closed"] = CANCELLED
+) -> None:
     """Record the trials of one operation for the page."""
     result = f"{len(found) - 1} awaits: {found.count('old')} old, {found.count('new')} new"
-    cells[engine, operation.name, CANCELLED, False] = Cell(result, 0, 0.0)
+    cells[engine, operation.name, end, False] = Cell(result, 0, 0.0)

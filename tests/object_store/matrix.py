@@ -24,6 +24,8 @@ OLD, NEW = "old\n", "new\n"
 Files: TypeAlias = dict[str, str]
 CANCELLED: Final = "cancelled"
 """A fault of an async caller, not of the network; see `tests.object_store.cancelling`."""
+CLOSED: Final = "closed"
+"""The same, and the memory is closed at once."""
 WRONG = ("hangs", "lost", "twice", "foreign")
 
 
@@ -56,7 +58,7 @@ class Cell:
         return f"{self.result}, {self.requests}, {self.seconds:.1f} s"
 
 
-Cells: TypeAlias = dict[tuple[str, str, Fault | Literal["cancelled"], bool], Cell]
+Cells: TypeAlias = dict[tuple[str, str, Fault | Literal["cancelled", "closed"], bool], Cell]
 """By engine, operation, fault, and whether the fault is permanent."""
 Trial: TypeAlias = Callable[[], Cell]
 
@@ -260,16 +262,17 @@ def page(cells: Cells) -> str:
 
 
 def _cancelled(cells: Cells) -> Iterator[str]:
-    yield f"| | {' | '.join(ENGINES)} |\n|---|{'---|' * len(ENGINES)}"
+    heads = [*ENGINES, *(f"{engine}, then closed" for engine in ENGINES)]
+    yield f"| | {' | '.join(heads)} |\n|---|{'---|' * len(heads)}"
     for operation in OPERATIONS:
-        found = (_cancelled_by(engine, operation, cells) for engine in ENGINES)
+        found = (_cancelled_by(engine, operation, end, cells) for end in (CANCELLED, CLOSED) for engine in ENGINES)
         yield f"| {operation.name} | {' | '.join(found)} |"
 
 
-def _cancelled_by(engine: str, operation: Operation, cells: Cells) -> str:
+def _cancelled_by(engine: str, operation: Operation, end: Literal["cancelled", "closed"], cells: Cells) -> str:
     if operation not in ENGINES[engine]:
         return "not supported"
-    cell = cells.get((engine, operation.name, CANCELLED, False))
+    cell = cells.get((engine, operation.name, end, False))
     return cell.result if cell else "not run"
 
 
@@ -317,7 +320,8 @@ truncated body has none on operations that read no body.
 ## Cancelled at every await
 
 An async call is cancelled at its first await, another one at its second, and so on to the end. Afterwards the files
-are in the old or the new state, no task and no lock is left, no known size is too small, and the next calls work.
+are in the old or the new state, no task and no lock is left, no known size is too small, and the next calls work. "Then
+closed": the memory is closed at once, and a required audit log has a record of each change that was made.
 
 {cancelled}
 """

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
-from tests.object_store.cancelling import cancel_at_every_await, remember
-from tests.object_store.matrix import ENGINES, Cells, Operation
+from tests.object_store.cancelling import cancel_at_every_await, close_at_every_await, remember
+from tests.object_store.matrix import CLOSED, ENGINES, Cells, Operation
 from tests.support.servers import S3Server
 
 QUICK = {"s3fs": {"append"}, "obstore": {"append"}}
@@ -29,3 +30,12 @@ def test_a_cancellation_at_any_await_leaves_the_old_or_the_new_state(
     found = asyncio.run(cancel_at_every_await(operation, ministack.by(engine), after))
     assert len(found) > 1
     remember(cells, engine, operation, found)
+
+
+@pytest.mark.parametrize(("engine", "operation"), CASES)
+def test_a_call_that_is_cancelled_and_whose_memory_is_closed_is_in_the_log_if_it_changed_something(
+    engine: str, operation: Operation, ministack: S3Server, cells: Cells, tmp_path: Path
+) -> None:
+    found = asyncio.run(close_at_every_await(operation, ministack.by(engine), tmp_path))
+    assert len(found) > 1
+    remember(cells, engine, operation, found, CLOSED)
