@@ -196,6 +196,15 @@ def ministack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     yield from _serving("ministack", [_script("ministack")], tmp_path_factory.mktemp("ministack"), environment)
 
 
+@pytest.fixture
+def stand_in(ministack: S3Server) -> Iterator[Callable[[str], S3Server]]:
+    """Start one of `tests.object_store.stand_ins.STAND_INS`, by its name, until the test ends."""
+    from tests.object_store.stand_ins import standing_in
+
+    with ExitStack() as running:
+        yield lambda name: S3Server(running.enter_context(standing_in(ministack, name)).endpoint)
+
+
 @pytest.fixture(scope="session")
 def seaweedfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     directory = tmp_path_factory.mktemp("seaweedfs")

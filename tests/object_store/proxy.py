@@ -34,19 +34,26 @@ Fault: TypeAlias = Literal[
 FAULTS: tuple[Fault, ...] = (
     "reply lost", "reset", "500", "503", "409", "500 after it was done", "slow", "truncated body", "hangs"
 )  # fmt: skip
-Treatment: TypeAlias = Literal["kept", "ignored", "never met", "unquoted", "not taken"]
-"""How the server treats a precondition; "unquoted": only an ETag without quotes meets it."""
+Treatment: TypeAlias = Literal[
+    "kept", "ignored", "never met", "unquoted", "not taken", "in two steps", "ignored if missing"
+]
+"""How the server treats a precondition.
+
+"unquoted": only an ETag without quotes meets it. "in two steps": it is checked some time before the change is made.
+"ignored if missing": it is kept, except for an object that does not exist.
+"""
 Chooser: TypeAlias = Callable[[str], Fault | None]
 """Choose the fault of a request from the name of its S3 operation."""
 
 _CODES = {"500": "InternalError", "503": "SlowDown", "409": "ConditionalRequestConflict"}
 _SLOW_SECONDS = 0.3
-_CHECKED_BEFORE_SECONDS = 0.2
+_CHECKED_BEFORE_SECONDS = 0.1
 _LENGTH = "content-length"
 _HOP = {"connection", "keep-alive", "transfer-encoding", _LENGTH}
 _CONDITIONS = {"if-match", "if-none-match", "x-amz-copy-source-if-match"}
 _KINDS = {"COPY PART": "copy", "COMPLETE UPLOAD": "complete", "DELETE": "delete"}
 _ETAGS = _CONDITIONS - {"if-none-match"}
+_UNCONDITIONAL = "the request is passed on without its precondition"
 _USERS = "x-amz-meta-"
 _MOST_METADATA = 2048
 
@@ -88,8 +95,6 @@ class Proxy:
             has, on a connection that is kept: at once, or some seconds later.
         instead: returns the answer to a request that is not forwarded, or None to forward it.
         ignores: names of headers and query parameters, in lower case, that the server ignores.
-        is_atomic: whether the precondition of a PUT or of a completed upload holds when it takes effect; else it is
-            checked some time before.
         treatments: of the preconditions by kind, as `agent_memory.object_store`'s ``Conditions`` call them; the others
             are kept.
     """
@@ -107,7 +112,6 @@ class Proxy:
         self.chunked_heads: float | None = None
         self.instead: Callable[[web.Request], web.StreamResponse | None] | None = None
         self.ignores: set[str] = set()
-        self.is_atomic = True
         self.treatments: dict[str, Treatment] = {}
         self._upstream = upstream
         self._loop = asyncio.new_event_loop()
@@ -170,7 +174,7 @@ class Proxy:
         self.sent += len(body)
         fault = self.choose(operation)
         if code := self._refused(request, fault) or await self._refused_before(request):
-            return _error(*code)
+            return error(*code)
         if fault in ("reset", "no http", "hangs"):
             return await self._not_forwarded(request, fault)
         if fault == "slow":
@@ -182,7 +186,7 @@ class Proxy:
         if fault in ("reply lost", "reset after it was done"):
             return _cut(request) if fault == "reply lost" else _reset(request)
         if fault == "500 after it was done":
-            return _error(500, "InternalError")
+            return error(500, "InternalError")
         if fault == "truncated body" and request.method == "GET" and len(answer) > 1:
             return await _truncated(request, status, headers, answer)
         if request.method == "HEAD":
@@ -232,24 +236,26 @@ class Proxy:
     def _treatment(self, request: web.Request) -> Treatment:
         return self.treatments.get(_kind(request), "kept") if _is_conditional(request) else "kept"
 
-    def _is_checked_before(self, request: web.Request) -> bool:
-        return not self.is_atomic and ("If-Match" in request.headers or "If-None-Match" in request.headers)
-
     async def _refused_before(self, request: web.Request) -> tuple[int, str] | None:
         """The status and code if a precondition does not hold now; others may change the object until this returns."""
-        if not self._is_checked_before(request):
+        treatment = self._treatment(request)
+        if treatment not in ("in two steps", "ignored if missing"):
             return None
         path, _, _ = request.raw_path.partition("?")
         async with self._session.head(URL(self._upstream + path, encoded=True)) as reply:
             found = reply.headers.get("ETag") if reply.status == 200 else None
+        if treatment == "ignored if missing":
+            request[_UNCONDITIONAL] = found is None
+            return None
         await asyncio.sleep(_CHECKED_BEFORE_SECONDS)
+        request[_UNCONDITIONAL] = True
         return None if found == request.headers.get("If-Match") else (412, "PreconditionFailed")
 
     def _headers(self, request: web.Request) -> dict[str, str]:
         """The headers that are passed on."""
         headers = {name: value for name, value in request.headers.items() if name.lower() not in _HOP}
         treatment = self._treatment(request)
-        if treatment == "ignored" or self._is_checked_before(request):
+        if treatment == "ignored" or request.get(_UNCONDITIONAL):
             return {name: value for name, value in headers.items() if name.lower() not in _CONDITIONS}
         if treatment == "unquoted":
             return {name: f'"{each}"' if name.lower() in _ETAGS else each for name, each in headers.items()}
@@ -328,7 +334,8 @@ def _is_conditional(request: web.Request) -> bool:
     return not _CONDITIONS.isdisjoint(name.lower() for name in request.headers)
 
 
-def _error(status: int, code: str) -> web.Response:
+def error(status: int, code: str) -> web.Response:
+    """An answer of S3 with an error code."""
     text = f"<?xml version='1.0'?><Error><Code>{escape(code)}</Code><Message>injected</Message></Error>"
     return web.Response(status=status, text=text, content_type="application/xml")
 

@@ -154,7 +154,7 @@ def test_an_append_to_a_large_file_uses_parts_only_if_upload_preconditions_are_k
 def test_large_files_are_sent_whole_to_a_server_whose_uploads_are_not_atomic_unless_there_is_one_writer(
     ministack: S3Server, proxy: Proxy, has_other_writers: bool
 ) -> None:
-    proxy.is_atomic = False
+    proxy.treatments = {"complete": "in two steps"}
     url = ministack.new_url()
     backend = open_backend(url, {**ministack.through(proxy), "allow_single_writer": not has_other_writers})
     with AgentMemory.open(backend) as memory:

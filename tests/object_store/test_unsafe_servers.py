@@ -117,7 +117,7 @@ def test_doctor_names_the_reason_why_a_server_is_unsafe(unsafe: tuple[S3Server, 
 def test_doctor_finds_a_server_whose_preconditions_are_not_atomic(ministack: S3Server, engine: str) -> None:
     server = ministack.by(engine)
     with Proxy(ministack.endpoint) as proxy:
-        proxy.is_atomic = False
+        proxy.treatments = dict.fromkeys(("create", "swap", "complete"), "in two steps")
         options = [part for name, value in server.through(proxy).items() for part in ("-o", f"{name}={value}")]
         result = CliRunner().invoke(app, ["--url", server.new_url(), *options, "--json", "doctor", "--rounds", "2"])
     document = json.loads(result.output)

@@ -99,8 +99,9 @@ class S3Server:
             key = iam.create_access_key(UserName=name)["AccessKey"]
         return {**self.options, "key": key["AccessKeyId"], "secret": key["SecretAccessKey"]}
 
-    def client(self, service: str, options: Mapping[str, object] | None = None) -> Any:
-        """A plain client of ``s3`` or ``iam``, by default with the administrator's rights."""
+    def client(self, service: str, options: Mapping[str, object] | None = None, *, retries: int | None = None) -> Any:
+        """A plain client of ``s3`` or ``iam``, by default with the administrator's rights and botocore's retries."""
+        from botocore.config import Config
         from botocore.session import get_session
 
         options = options or {"key": KEY, "secret": SECRET}
@@ -109,6 +110,7 @@ class S3Server:
             endpoint_url=self.endpoint,
             aws_access_key_id=options["key"],
             aws_secret_access_key=options["secret"],
+            config=None if retries is None else Config(retries={"total_max_attempts": retries + 1}),
         )
 
     def make_bucket(self, name: str) -> None:

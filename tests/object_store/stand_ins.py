@@ -1,0 +1,66 @@
+"""Stand-ins for S3 servers that do not run here: a proxy in front of ministack that treats requests as they do."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from aiohttp import web
+
+from tests.object_store.proxy import Proxy, Treatment, error, operation_of
+from tests.support.servers import S3Server
+
+_CHANGES = {"PUT", "DELETE", "COMPLETE UPLOAD"}
+
+
+class OneWriteASecond:
+    """Answers 429 to a change of an object that arrives less than a second after one that was let through."""
+
+    def __init__(self) -> None:
+        self._latest: dict[str, float] = {}
+
+    def __call__(self, request: web.Request) -> web.Response | None:
+        if operation_of(request) not in _CHANGES:
+            return None
+        now = time.monotonic()
+        if now - self._latest.get(request.path, 0.0) < 1:
+            return error(429, "SlowDown")
+        self._latest[request.path] = now
+        return None
+
+
+def _treats(treatment: Treatment, *kinds: str) -> Callable[[Proxy], None]:
+    def start(proxy: Proxy) -> None:
+        proxy.treatments = dict.fromkeys(kinds, treatment)
+
+    return start
+
+
+def _one_write_a_second(proxy: Proxy) -> None:
+    proxy.instead = OneWriteASecond()
+
+
+def _versions_ignored(proxy: Proxy) -> None:
+    proxy.ignores = {"versions"}
+
+
+STAND_INS: dict[str, Callable[[Proxy], None]] = {
+    "conditions in two steps": _treats("in two steps", "create", "swap", "delete", "complete"),
+    "create in two steps": _treats("in two steps", "create"),
+    "swap in two steps": _treats("in two steps", "swap"),
+    "delete in two steps": _treats("in two steps", "delete"),
+    "uploads in two steps": _treats("in two steps", "complete"),
+    "If-Match ignored on a missing key": _treats("ignored if missing", "swap", "complete"),
+    "one write a second": _one_write_a_second,
+    "versions ignored": _versions_ignored,
+}
+"""What each stand-in does; it keeps everything else that its upstream keeps."""
+
+
+@contextmanager
+def standing_in(upstream: S3Server, name: str) -> Iterator[Proxy]:
+    """A proxy that treats requests as one of `STAND_INS`; it may be changed further."""
+    with Proxy(upstream.endpoint) as proxy:
+        STAND_INS[name](proxy)
+        yield proxy
