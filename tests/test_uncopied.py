@@ -53,7 +53,8 @@ OF_ONE_CALL = set(
     backend._deadline.deadline_scope backend._pages.PageBuilder backend._markers.Markers
     backend._try_later.trying_later core.idempotency._Claim core.tree.Call core.hooks.Report core.part_flows.Blocks
     core.versions.history.Histories core.versions.store.VersionedStore core.versions.flowing.VersionedRun
-    object_store.upload_race.UploadRace
+    object_store.race.Races object_store.race._Tally object_store.upload_trial.UploadTrial
+    object_store.scratch.ScratchUpload
     core.versions.store._VersionedParts core.versions.flowing.Flowing
     core.versions.redacting._ContentSearch core.versions.undo_plan.Plan core.versions.undo_plan._Names
     core.versions.undo_file.FileUndo core.versions.timeline.Timelines core.versions.links.Links

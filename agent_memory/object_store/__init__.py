@@ -18,9 +18,11 @@ module                 content
 ``recent_writes``      a cache of the versions that this process wrote, so that an append need not read them
 ``multipart``          `Composer`: an append to a large object, whose bytes the server copies
 ``upload``             `UploadInParts`: a new file of any size, as a multipart upload
-``trial``              finds out on a scratch object which preconditions the server keeps
+``trial``              finds out on scratch objects which preconditions the server keeps
+``upload_trial``       the same for multipart uploads
+``race``               `Races`: sends several changes at once, of which a precondition lets at most one through
 ``conditions``         `Conditions`: the results of a trial
-``scratch``            `ScratchObject`: the object of a trial
+``scratch``            `ScratchObject`: the object of a trial, and uploads of it
 ``preconditions``      `Preconditions`: refuses changes that rely on preconditions which the server does not keep
 ``single_writer``      preconditions that are checked by the client, for a bucket with a single writer
 ``directories``        `Directories`: keeps a name from being both a file and a directory

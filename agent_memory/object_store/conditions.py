@@ -16,7 +16,15 @@ class Condition(Enum):
     NEVER_MET = "this server refuses preconditions that hold, so no conditional write would succeed"
     NOT_TAKEN = "this server does not take conditional requests"
     NOT_ATOMIC = (
-        "this server checks the precondition before it writes, so concurrent writers would lose each other's writes"
+        "this server keeps preconditions of a request alone, but not in a race, so concurrent writers would lose each"
+        " other's writes"
+    )
+    NOT_IF_MISSING = (
+        "this server ignores the precondition if the file was deleted, so a writer could bring a deleted or forgotten"
+        " text back"
+    )
+    NOT_RACED = (
+        "this server's precondition cannot be tried in a race, because it does not keep the preconditions of writes"
     )
     NOT_SENT = "this engine has no conditional delete, and a delete without one may remove another writer's change"
     NOT_TRIED = "this server's preconditions have not been tried yet"

@@ -1,15 +1,25 @@
-"""`ScratchObject`: the object on which a trial tests a server."""
+"""`ScratchObject`: the object on which a trial tests a server, and `ScratchUpload`, a multipart upload of it."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 
 from agent_memory.errors import UnsupportedOperationError
 from agent_memory.key import TEMPORARY_SUFFIX
+from agent_memory.object_store.cleanup import Cleanup
 from agent_memory.object_store.conditions import Condition
-from agent_memory.object_store.engine import NoResponse, NotFound, ObjectStore, PreconditionFailed, WriteConflict
+from agent_memory.object_store.engine import (
+    NoResponse,
+    NotFound,
+    ObjectStore,
+    PreconditionFailed,
+    RetainedVersion,
+    SupportsMultipart,
+    WriteConflict,
+)
 from agent_memory.object_store.retry import Attempts
 
 
@@ -34,6 +44,11 @@ class ScratchObject:
 
     async def delete(self, if_match: str | None) -> None:
         await self._store.delete(self.name, if_match=if_match)
+
+    async def delete_if_present(self) -> None:
+        """Delete the object, unless it is known not to exist; raises as `takes`."""
+        if self.etag is not None:
+            await self.takes(partial(self.delete, None))
 
     async def remove(self) -> None:
         if self.may_exist:
@@ -85,3 +100,48 @@ class ScratchObject:
         before = self.etag
         await self.look()
         return self.etag != before
+
+
+@asynccontextmanager
+async def scratch_object(
+    store: ObjectStore, beside: str, cleanup: Cleanup, attempts: Attempts
+) -> AsyncIterator[ScratchObject]:
+    """A scratch object in the directory of an object; it is removed afterwards, if the credentials permit it."""
+    scratch = ScratchObject(store, beside, attempts)
+    async with cleanup.on_failure(scratch.remove, attempts):
+        yield scratch
+        if scratch.etag is not None:
+            await cleanup.run(scratch.remove, attempts)
+
+
+class ScratchUpload:
+    """A multipart upload of one small part with random content."""
+
+    def __init__(self, store: SupportsMultipart, name: str, upload: str, part: str) -> None:
+        self._store = store
+        self._name = name
+        self._upload = upload
+        self._part = part
+        self.is_complete = False
+
+    async def complete(self, *, if_match: str | None = None, absent: bool = False) -> str:
+        """Complete the upload on a condition; return the object's ETag."""
+        complete = self._store.complete_upload
+        etag = await complete(self._name, self._upload, [self._part], if_match=if_match, absent=absent)
+        self.is_complete = True
+        return etag
+
+
+@asynccontextmanager
+async def scratch_upload(
+    store: SupportsMultipart, scratch: ScratchObject, cleanup: Cleanup, attempts: Attempts
+) -> AsyncIterator[ScratchUpload]:
+    """Begin an upload of a scratch object; it is aborted afterwards, unless it is complete."""
+    upload = await attempts.until_answered(partial(store.begin_upload, scratch.name, {}))
+    abort = partial(store.abort_upload, RetainedVersion(scratch.name, upload))
+    async with cleanup.on_failure(abort, attempts):
+        put = partial(store.put_part, scratch.name, upload, 1, secrets.token_bytes(8))
+        begun = ScratchUpload(store, scratch.name, upload, await attempts.until_answered(put))
+        yield begun
+        if not begun.is_complete:
+            await cleanup.run(abort, attempts)

@@ -1,14 +1,14 @@
-"""`Trial`: finds out on a scratch object which preconditions a server keeps, before a write relies on them.
+"""`Trial`: finds out on scratch objects which preconditions a server keeps, before a write relies on them.
 
-The server keeps a precondition if it refuses a change whose precondition does not hold *and* makes a change whose
-precondition holds. Only answers decide: an unanswered request is repeated, and if a refusal may answer a repetition,
-the state of the scratch object decides, because it has no other writer.
+The server keeps a precondition if it refuses a change whose precondition does not hold, makes a change whose
+precondition holds, *and* lets only one of several changes through that race on one precondition (`Races`). Only answers
+decide: an unanswered request is repeated, and if a refusal may answer a repetition, the state of the scratch object
+decides, because it has no other writer.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Literal
@@ -22,15 +22,19 @@ from agent_memory.object_store.engine import (
     NotFound,
     ObjectStore,
     PermanentError,
-    PreconditionFailed,
-    RetainedVersion,
     SupportsMultipart,
     UnknownOutcome,
-    WriteConflict,
 )
+from agent_memory.object_store.race import Contest, Races, completions, creates, deletes, swaps
 from agent_memory.object_store.retry import Attempts
-from agent_memory.object_store.scratch import ScratchObject
-from agent_memory.object_store.upload_race import UploadRace, scratch_upload
+from agent_memory.object_store.scratch import ScratchObject, scratch_object
+from agent_memory.object_store.upload_trial import UploadTrial
+
+_FIRST, _SECOND = b"1", b"2"
+_OTHER_BYTES = (
+    "the server returns other bytes than it was sent, perhaps with the framing of the request, so no file is safe"
+    " there: use a release of the server that stores the content alone"
+)
 
 
 class Trial(Uncopied):
@@ -48,7 +52,7 @@ class Trial(Uncopied):
     def __init__(self, store: ObjectStore, cleanup: Cleanup, *, has_other_writers: bool) -> None:
         self._store = store
         self._cleanup = cleanup
-        self._uploads = Condition.NOT_TRIED if has_other_writers else Condition.KEPT
+        self._uploads = {} if has_other_writers else dict.fromkeys((True, False), Condition.KEPT)
         unsent = {} if store.conditional_delete else {"delete": Condition.NOT_SENT}
         self.known = Conditions(**unsent)
 
@@ -56,12 +60,15 @@ class Trial(Uncopied):
         """Try conditional PUTs and DELETEs, unless they were tried or the store is trusted.
 
         Args:
-            name: an object; the scratch object lies in its directory, so that the same permissions apply.
+            name: an object; the scratch objects lie in its directory, so that the same permissions apply.
             attempts: the operation, for its deadline.
+
+        Raises:
+            PermanentError: the server stores other bytes than it was sent.
         """
         if self.known.swap is Condition.NOT_TRIED:
             trusted = await attempts.until_answered(self._store.is_trusted)
-            found = self._trusted() if trusted else await self._tried(name, attempts)
+            found = self._trusted() if trusted else await self._tried_writes(name, attempts)
             self.known = replace(self.known, create=found.create, swap=found.swap, delete=found.delete)
         return self.known
 
@@ -72,9 +79,10 @@ class Trial(Uncopied):
             PermanentError: they still have none.
         """
         if self.known.delete is Condition.NOT_TRIED:
-            async with self._scratch(name, attempts) as scratch:
-                await scratch.takes(lambda: scratch.put(b"1"))
-                self.known = replace(self.known, delete=await self._tried_delete(scratch, NO_ETAG))
+            async with scratch_object(self._store, name, self._cleanup, attempts) as scratch:
+                await scratch.takes(lambda: scratch.put(_FIRST))
+                delete = await self._tried_delete(scratch, NO_ETAG)
+            self.known = await self._raced(name, attempts, replace(self.known, delete=delete), {"delete": deletes()})
         return self.known
 
     async def of_uploads(self, name: str, attempts: Attempts) -> Conditions:
@@ -89,11 +97,11 @@ class Trial(Uncopied):
         """
         store = self._store
         if self.known.complete is Condition.NOT_TRIED and isinstance(store, SupportsMultipart):
-            kept = (Condition.KEPT, Condition.KEPT)
-            trusted = await attempts.until_answered(store.is_trusted)
-            copy, complete = kept if trusted else await self._tried_uploads(store, name, attempts)
-            if not trusted and complete is Condition.KEPT:
-                complete = await self._raced(store, name, attempts)
+            copy = complete = Condition.KEPT
+            if not await attempts.until_answered(store.is_trusted):
+                copy, complete = await UploadTrial(store, name, self._cleanup, attempts).of_copies()
+                if complete is Condition.KEPT:
+                    complete = await self._raced_uploads(store, name, attempts, absent=False)
             self.known = replace(self.known, copy=copy, complete=complete)
         return self.known
 
@@ -101,84 +109,80 @@ class Trial(Uncopied):
         """Try the completion of a multipart upload of new parts with one kind of condition.
 
         Args:
-            name: an object; the scratch object lies in its directory.
+            name: an object; the scratch objects lie in its directory.
             attempts: the operation, for its deadline.
             condition: "create" is ``If-None-Match: *``, "swap" is ``If-Match``.
         """
         store, field = self._store, f"{condition}_upload"
         if getattr(self.known, field) is Condition.NOT_TRIED and isinstance(store, SupportsMultipart):
-            trusted = await attempts.until_answered(store.is_trusted)
-            found = Condition.KEPT if trusted else await self._tried_new_parts(store, name, attempts, condition)
-            if not trusted and found is Condition.KEPT:
-                found = await self._raced(store, name, attempts)
+            found = Condition.KEPT
+            if not await attempts.until_answered(store.is_trusted):
+                found = await UploadTrial(store, name, self._cleanup, attempts).of_new_parts(condition)
+                if found is Condition.KEPT:
+                    found = await self._raced_uploads(store, name, attempts, absent=condition == "create")
             self.known = replace(self.known, **{field: found})
         return self.known
 
-    async def _tried_new_parts(
-        self, store: SupportsMultipart, name: str, attempts: Attempts, condition: str
+    async def _raced_uploads(
+        self, store: SupportsMultipart, name: str, attempts: Attempts, *, absent: bool
     ) -> Condition:
-        async with self._scratch(name, attempts) as scratch:
-            takes = partial(self._takes_completion, store, scratch, attempts)
-            try:
-                if condition == "create":
-                    if not await takes(absent=True):
-                        return Condition.NEVER_MET
-                    return Condition.IGNORED if await takes(absent=True) else Condition.KEPT
-                await scratch.takes(lambda: scratch.put(b"1"))
-                if await takes(if_match=NO_ETAG):
-                    return Condition.IGNORED
-                return Condition.KEPT if await takes(if_match=scratch.etag) else Condition.NEVER_MET
-            except UnknownOutcome:
-                raise
-            except (UnsupportedOperationError, PermanentError):
-                return Condition.NOT_TAKEN
+        """The result of a race of completed uploads; each of the two conditions is raced once."""
+        if absent not in self._uploads:
+            contest = completions(store, self._cleanup, attempts, absent=absent)
+            self._uploads[absent] = (await self._races(name, attempts).run({"uploads": contest}))["uploads"]
+        return self._uploads[absent]
 
-    async def _takes_completion(
-        self,
-        store: SupportsMultipart,
-        scratch: ScratchObject,
-        attempts: Attempts,
-        *,
-        if_match: str | None = None,
-        absent: bool = False,
-    ) -> bool:
-        """Whether the server completes an upload on a condition."""
-        async with scratch_upload(store, scratch, self._cleanup, attempts) as upload:
-            made = await scratch.takes(partial(upload.complete, if_match=if_match, absent=absent))
-        if not made:
-            await self._cleanup.run(upload.abort, attempts)
-        return made
-
-    async def _raced(self, store: SupportsMultipart, name: str, attempts: Attempts) -> Condition:
-        """`KEPT` if of several uploads that are completed at once on one condition only one is; raced once."""
-        if self._uploads is Condition.NOT_TRIED:
-            async with self._scratch(name, attempts) as scratch:
-                await scratch.takes(lambda: scratch.put(b"1"))
-                race = UploadRace(store, scratch, self._cleanup, attempts)
-                self._uploads = Condition.KEPT if await race.has_one_winner() else Condition.NOT_ATOMIC
-        return self._uploads
+    def _races(self, name: str, attempts: Attempts) -> Races:
+        return Races(partial(scratch_object, self._store, name, self._cleanup, attempts), attempts)
 
     def _trusted(self) -> Conditions:
         kept = Condition.KEPT
         return Conditions(kept, kept, kept if self._store.conditional_delete else Condition.NOT_SENT)
 
-    async def _tried(self, name: str, attempts: Attempts) -> Conditions:
-        async with self._scratch(name, attempts) as scratch:
+    async def _tried_writes(self, name: str, attempts: Attempts) -> Conditions:
+        alone = await self._tried_alone(name, attempts)
+        return await self._raced(name, attempts, alone, {"create": creates(), "swap": swaps(), "delete": deletes()})
+
+    async def _raced(
+        self, name: str, attempts: Attempts, alone: Conditions, contests: Mapping[str, Contest]
+    ) -> Conditions:
+        """The conditions that are kept alone and in a race; a DELETE is raced against PUTs with ``If-Match``."""
+        kept = Condition.KEPT
+        raced = {field: contest for field, contest in contests.items() if getattr(alone, field) is kept}
+        if alone.swap is not kept:
+            raced.pop("delete", None)
+        found = replace(alone, **await self._races(name, attempts).run(raced))
+        can_be_raced = found.swap is kept or found.delete is not kept
+        return found if can_be_raced else replace(found, delete=Condition.NOT_RACED)
+
+    async def _tried_alone(self, name: str, attempts: Attempts) -> Conditions:
+        async with scratch_object(self._store, name, self._cleanup, attempts) as scratch:
             create = await scratch.condition(
-                lambda: scratch.put(b"1", absent=True), lambda: scratch.put(b"2", absent=True)
+                lambda: scratch.put(_FIRST, absent=True), lambda: scratch.put(_SECOND, absent=True)
             )
             if scratch.etag is None:
-                await scratch.takes(lambda: scratch.put(b"1"))
+                await scratch.takes(lambda: scratch.put(_FIRST))
+            await self._require_content(scratch, attempts)
             first = scratch.etag or NO_ETAG
             swap = await self._tried_swap(scratch, first)
-            stale = first if scratch.etag != first else NO_ETAG
+            former = scratch.etag or NO_ETAG
             try:
-                delete = await self._tried_delete(scratch, stale)
+                delete = await self._tried_delete(scratch, first if former != first else NO_ETAG)
             except UnknownOutcome:
                 raise
             except PermanentError:  # no permission to delete: `of_deletes` tries it when it is needed
                 delete = Condition.NOT_TRIED
+            if swap is Condition.KEPT:
+                swap = await self._tried_missing(scratch, former, attempts)
             return Conditions(create, swap, delete)
+
+    async def _require_content(self, scratch: ScratchObject, attempts: Attempts) -> None:
+        try:
+            found = await attempts.until_answered(partial(self._store.get, scratch.name))
+        except NotFound:
+            raise PermanentError(_OTHER_BYTES) from None
+        if found.data not in (_FIRST, _SECOND):
+            raise PermanentError(_OTHER_BYTES)
 
     async def _tried_swap(self, scratch: ScratchObject, first: str) -> Condition:
         """Try ``If-Match`` with the ETag as the server sends it, then without its quotes, which Ceph RGW requires."""
@@ -201,59 +205,15 @@ class Trial(Uncopied):
         except UnsupportedOperationError:
             return Condition.NOT_TAKEN
 
-    async def _tried_uploads(
-        self, store: SupportsMultipart, name: str, attempts: Attempts
-    ) -> tuple[Condition, Condition]:
-        async with self._scratch(name, attempts) as scratch:
-            await scratch.takes(lambda: scratch.put(b"1"))
-            try:
-                upload = await attempts.until_answered(partial(store.begin_upload, scratch.name, {}))
-                abort = partial(store.abort_upload, RetainedVersion(scratch.name, upload))
-                async with self._cleanup.on_failure(abort, attempts):
-                    found = await _tried_parts(store, name, upload, scratch, attempts)
-                if found != (Condition.KEPT, Condition.KEPT):  # otherwise the upload is complete
-                    await self._cleanup.run(abort, attempts)
-                return found
-            except UnknownOutcome:
-                raise
-            except (UnsupportedOperationError, PermanentError):
-                return Condition.NOT_TAKEN, Condition.NOT_TAKEN
-
-    @asynccontextmanager
-    async def _scratch(self, name: str, attempts: Attempts) -> AsyncIterator[ScratchObject]:
-        scratch = ScratchObject(self._store, name, attempts)
-        remove = scratch.remove
-        async with self._cleanup.on_failure(remove, attempts):
-            yield scratch
-            if scratch.etag is not None:
-                await self._cleanup.run(remove, attempts)  # without permission to delete, the object stays
-
-
-async def _tried_parts(
-    store: SupportsMultipart, source: str, upload: str, scratch: ScratchObject, attempts: Attempts
-) -> tuple[Condition, Condition]:
-    copy = partial(store.copy_part, scratch.name, upload, 1, source=source, span=(0, store.least_part - 1))
-    while True:
-        current = (await attempts.until_answered(partial(store.head, source))).etag
-        if part := await _copied(partial(copy, if_match=current), attempts):
-            break
-        if (await attempts.until_answered(partial(store.head, source))).etag == current:
-            return Condition.NEVER_MET, Condition.NOT_TAKEN
-    if await _copied(partial(copy, if_match=NO_ETAG), attempts):
-        return Condition.IGNORED, Condition.NOT_TAKEN
-    complete = partial(store.complete_upload, scratch.name, upload, [part])
-    if await scratch.takes(partial(complete, if_match=NO_ETAG)):
-        return Condition.KEPT, Condition.IGNORED
-    made = await scratch.takes(partial(complete, if_match=scratch.etag or NO_ETAG))
-    return Condition.KEPT, Condition.KEPT if made else Condition.NEVER_MET
-
-
-async def _copied(copy: Callable[[], Awaitable[str]], attempts: Attempts) -> str | None:
-    """The ETag of a copied part; None if the server refused the copy."""
-    while True:
+    async def _tried_missing(self, scratch: ScratchObject, former: str, attempts: Attempts) -> Condition:
+        """Try ``If-Match`` on the object after its deletion, or on a new name without permission to delete."""
         try:
-            return await attempts.until_answered(copy)
-        except WriteConflict:
-            await attempts.lose()
-        except (PreconditionFailed, NotFound):
-            return None
+            await scratch.delete_if_present()
+        except UnknownOutcome:
+            raise
+        except PermanentError:
+            async with scratch_object(self._store, scratch.name, self._cleanup, attempts) as missing:
+                made = await missing.takes(partial(missing.put, b"5", if_match=former))
+        else:
+            made = await scratch.takes(partial(scratch.put, b"5", if_match=former))
+        return Condition.NOT_IF_MISSING if made else Condition.KEPT

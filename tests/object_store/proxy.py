@@ -94,6 +94,7 @@ class Proxy:
         chunked_heads: a HEAD of a missing object is answered with the end of a chunked body, which no answer to a HEAD
             has, on a connection that is kept: at once, or some seconds later.
         instead: returns the answer to a request that is not forwarded, or None to forward it.
+        framed: whether the body of a PUT is stored with the framing of a chunked upload, as if it were content.
         ignores: names of headers and query parameters, in lower case, that the server ignores.
         treatments: of the preconditions by kind, as `agent_memory.object_store`'s ``Conditions`` call them; the others
             are kept.
@@ -111,6 +112,7 @@ class Proxy:
         self.refuses_conditions = False
         self.chunked_heads: float | None = None
         self.instead: Callable[[web.Request], web.StreamResponse | None] | None = None
+        self.framed = False
         self.ignores: set[str] = set()
         self.treatments: dict[str, Treatment] = {}
         self._upstream = upstream
@@ -254,6 +256,8 @@ class Proxy:
     def _headers(self, request: web.Request) -> dict[str, str]:
         """The headers that are passed on."""
         headers = {name: value for name, value in request.headers.items() if name.lower() not in _HOP}
+        if self.framed:
+            headers = {name: value for name, value in headers.items() if "checksum" not in name.lower()}
         treatment = self._treatment(request)
         if treatment == "ignored" or request.get(_UNCONDITIONAL):
             return {name: value for name, value in headers.items() if name.lower() not in _CONDITIONS}
@@ -264,6 +268,8 @@ class Proxy:
     async def _forward(self, request: web.Request, body: bytes) -> tuple[int, dict[str, str], bytes]:
         headers = self._headers(request)
         url = URL(self._upstream + request.raw_path, encoded=True)
+        if self.framed and operation_of(request) == "PUT":
+            body = b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
         data = BytesIO(body) if body else None
         while True:
             try:

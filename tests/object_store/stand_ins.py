@@ -45,6 +45,10 @@ def _versions_ignored(proxy: Proxy) -> None:
     proxy.ignores = {"versions"}
 
 
+def _framed(proxy: Proxy) -> None:
+    proxy.framed = True
+
+
 STAND_INS: dict[str, Callable[[Proxy], None]] = {
     "conditions in two steps": _treats("in two steps", "create", "swap", "delete", "complete"),
     "create in two steps": _treats("in two steps", "create"),
@@ -54,6 +58,7 @@ STAND_INS: dict[str, Callable[[Proxy], None]] = {
     "If-Match ignored on a missing key": _treats("ignored if missing", "swap", "complete"),
     "one write a second": _one_write_a_second,
     "versions ignored": _versions_ignored,
+    "framing stored as content": _framed,
 }
 """What each stand-in does; it keeps everything else that its upstream keeps."""
 

@@ -60,17 +60,22 @@ def opened(proxy: Proxy, ministack: S3Server, engine: str) -> Iterator[Callable[
 def test_a_process_checks_the_server_once_and_each_directory_once(
     opened: Callable[[], AgentMemory], cost: Cost, engine: str
 ) -> None:
+    def without_the_trial(requests: Counter[str]) -> Counter[str]:
+        """The other requests; the races leave an object that costs one more DELETE if the raced one was refused."""
+        deletions = requests.pop("DELETE")
+        assert (8 <= deletions <= 14) if engine == "s3fs" else deletions == 7
+        return requests - Counter({"PUT": 71 if engine == "s3fs" else 53, "GET": 1})
+
     memory = opened()
-    trial = Counter({"PUT": 4, "DELETE": 2 if engine == "s3fs" else 1})
     settings = Counter({"GET": 1})
-    assert cost(lambda: memory.create("top.md", "x")) == trial + settings + Counter({"LIST": 1, "PUT": 1}), (
-        "its directory; a trial; whether versions are kept"
+    assert without_the_trial(cost(lambda: memory.create("top.md", "x"))) == settings + Counter({"LIST": 1, "PUT": 1}), (
+        "its directory; whether versions are kept"
     )
     assert cost(lambda: memory.write("a/b/new.md", "x")) == {"HEAD": 2, "LIST": 1, "PUT": 1}, "a, a/b, what a/b holds"
     assert cost(lambda: memory.write("a/b/other.md", "x")) == {"PUT": 1}
     assert cost(lambda: memory.write("a/c/new.md", "x")) == {"HEAD": 1, "LIST": 1, "PUT": 1}
     another = opened()
-    assert cost(lambda: another.append("top.md", "y")) == trial + settings + Counter({"GET": 1, "PUT": 1})
+    assert without_the_trial(cost(lambda: another.append("top.md", "y"))) == settings + Counter({"GET": 1, "PUT": 1})
 
 
 def test_every_operation_costs_the_documented_requests(

@@ -38,6 +38,9 @@ REASONS = {
     "never met": "refuses preconditions that hold",
     "unquoted": "refuses preconditions that hold",
     "not taken": "does not take conditional requests",
+    "not raced": "cannot be tried in a race",
+    "in two steps": "of a request alone, but not in a race",
+    "ignored if missing": "ignores the precondition if the file was deleted",
 }
 LARGE = 5 << 20
 
@@ -82,7 +85,7 @@ def test_an_operation_works_if_its_precondition_is_kept_and_is_refused_first_if_
     url, server = ministack.new_url(), ministack.by(engine)
     creates = combination.get("create", "kept") == "kept"
     swaps = combination.get("swap", "kept") in ("kept", "unquoted")
-    deletes = combination.get("delete", "kept") == "kept" and engine == "s3fs"
+    deletes = combination.get("delete", "kept") == "kept" and engine == "s3fs" and swaps
     if combination == {"delete": "unquoted"}:
         deletes = False  # DELETE gets a quoted ETag, as PUT takes it
 
@@ -90,7 +93,9 @@ def test_an_operation_works_if_its_precondition_is_kept_and_is_refused_first_if_
         if kept:
             call()
             return
-        reason = "no conditional delete" if kind == "delete" and engine == "obstore" else REASONS[combination[kind]]
+        reason = REASONS[combination.get(kind, "not raced")]
+        if kind == "delete" and engine == "obstore":
+            reason = "no conditional delete"
         with pytest.raises(UnsupportedOperationError, match=f"{reason}.*allow_single_writer"):
             call()
 
@@ -168,7 +173,7 @@ def test_large_files_are_sent_whole_to_a_server_whose_uploads_are_not_atomic_unl
         if has_other_writers:
             with pytest.raises(FileTooLargeError, match="cannot append to it in parts"):
                 memory.append("log.md", "3")
-            with pytest.raises(UnsupportedOperationError, match="checks the precondition before it writes"):
+            with pytest.raises(UnsupportedOperationError, match="not in a race"):
                 memory.write_blocks("new.bin", blocks, LARGE, create=True)
         else:
             memory.write_blocks("new.bin", blocks, LARGE, create=True)
@@ -258,7 +263,7 @@ def test_a_server_that_refuses_valid_preconditions_works_only_for_a_single_write
             pytest.raises(UnsupportedOperationError, match="refuses preconditions that hold"),
         ):
             memory.append("a.md", "y")
-        assert requests.total() <= 10
+        assert requests.total() <= 42, "of the trial alone: 11, and 31 that race the creation of files"
     with AgentMemory.open(ministack.new_url(), storage_options={**options, "allow_single_writer": True}) as memory:
         memory.write("a.md", "x")
         memory.append("a.md", "y")
@@ -279,7 +284,7 @@ def test_doctor_reports_the_preconditions_that_the_server_keeps(
     refused, kept = (False, "refused"), (True, "yes")
     creates = combination.get("create", "kept") == "kept"
     swaps = combination.get("swap", "kept") in ("kept", "unquoted")
-    deletes = combination.get("delete", "kept") == "kept"
+    deletes = combination.get("delete", "kept") == "kept" and swaps
     assert stated["atomic_create"] == (kept if creates else refused)
     assert stated["compare_and_swap"] == (kept if swaps else refused)
     assert stated["conditional_delete"] == (kept if deletes else refused)
@@ -360,7 +365,7 @@ class _ThroughAProxy(FunctionalContract):
         assert (stated.atomic_create, stated.compare_and_swap, stated.conditional_delete) == (
             self.combination.get("create", "kept") == "kept",
             self.combination.get("swap", "kept") in ("kept", "unquoted"),
-            self.combination.get("delete", "kept") == "kept",
+            self.combination.get("delete", "kept") == self.combination.get("swap", "kept") == "kept",
         )
 
 

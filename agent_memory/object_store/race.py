@@ -1,0 +1,226 @@
+"""`Races`: sends several changes of one scratch object at once, of which a precondition lets at most one through.
+
+A server that checks a precondition first, and makes the change afterwards, makes more than one of them: concurrent
+writers would lose each other's changes. Only answers decide, and each change has content of its own, so a network that
+loses or repeats requests makes no server look unsafe.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import dataclass
+from enum import Enum, auto
+from functools import partial
+from typing import Final, NamedTuple
+
+from agent_memory.object_store.cleanup import Cleanup
+from agent_memory.object_store.conditions import Condition
+from agent_memory.object_store.engine import (
+    NoResponse,
+    NotFound,
+    PreconditionFailed,
+    SupportsMultipart,
+    WriteConflict,
+)
+from agent_memory.object_store.retry import Attempts
+from agent_memory.object_store.scratch import ScratchObject, scratch_upload
+from agent_memory.runtime.tasks import gather_or_cancel
+
+RACERS: Final = 4
+LANES: Final = 3
+"""How many scratch objects are raced at once: with more, the requests for one object are less close to each other."""
+HEATS: Final = 2
+"""How often; once, if the server turns racers away, because it limits the writes of an object."""
+_SECONDS: Final = 5.0
+"""After this time no other heat starts, unless a condition is not decided yet."""
+_log = logging.getLogger("agent_memory.object_store")
+Change = Callable[[], Awaitable[str | None]]
+
+
+class _End(Enum):
+    """The answer to one change: made, refused, turned away before it was looked at, or none."""
+
+    MADE = auto()
+    REFUSED = auto()
+    TURNED_AWAY = auto()
+    UNANSWERED = auto()
+
+
+class _Racer(NamedTuple):
+    """The end of one change; ``etag`` is the object's new one, None if the change removed it."""
+
+    end: _End
+    etag: str | None = None
+    failure: NoResponse | None = None
+
+
+class Contest(NamedTuple):
+    """The changes to race.
+
+    Attributes:
+        changes: prepares them for a scratch object; the stack removes what they need.
+        needs_object: whether the object has to exist before.
+    """
+
+    changes: Callable[[ScratchObject, AsyncExitStack], Awaitable[Sequence[Change]]]
+    needs_object: bool = True
+
+
+@dataclass
+class _Tally:
+    """The rounds of one contest: ``fair`` had one winner, ``limited`` one answer, beside racers turned away."""
+
+    fair: int = 0
+    limited: int = 0
+    is_broken: bool = False
+
+    @property
+    def is_decided(self) -> bool:
+        return self.is_broken or self.fair > 0 or self.limited >= LANES
+
+    @property
+    def condition(self) -> Condition:
+        return Condition.NOT_ATOMIC if self.is_broken else Condition.KEPT
+
+    def counts(self, racers: Sequence[_Racer]) -> bool:
+        """Count a round; False if it decides nothing, because too few changes were answered, or all were refused."""
+        ends = [racer.end for racer in racers]
+        made, writes = ends.count(_End.MADE), sum(racer.etag is not None for racer in racers)
+        refused = ends.count(_End.REFUSED)
+        is_fair = made + refused > 1 and refused < len(ends)
+        is_limited = made == 1 and ends.count(_End.TURNED_AWAY) == len(ends) - 1
+        self.is_broken |= writes > 1 or (writes > 0 and made > writes)
+        self.fair += is_fair
+        self.limited += is_limited
+        return is_fair or is_limited
+
+
+class Races:
+    """Races contests: `HEATS` times on `LANES` scratch objects at once.
+
+    Args:
+        scratch: makes a scratch object, and removes it afterwards.
+        attempts: the operation, for its deadline.
+    """
+
+    def __init__(self, scratch: Callable[[], AbstractAsyncContextManager[ScratchObject]], attempts: Attempts) -> None:
+        self._scratch = scratch
+        self._attempts = attempts.briefly(attempts.seconds_left)  # with a back-off of its own
+        self._is_limited = False
+
+    async def run(self, contests: Mapping[str, Contest]) -> dict[str, Condition]:
+        """`Condition.KEPT` or `Condition.NOT_ATOMIC` for each contest; they share their objects, in this order.
+
+        Raises:
+            UnsupportedOperationError, PermanentError: as `ObjectStore`.
+            OutOfTimeError: as `Attempts`; some contest is not decided.
+        """
+        tallies = {name: _Tally() for name in contests}
+        loop, heats = asyncio.get_running_loop(), 0
+        ends = loop.time() + _SECONDS
+        while not all(tally.is_decided for tally in tallies.values()) or self._goes_on(heats, ends - loop.time()):
+            await gather_or_cancel(self._heat(contests, tallies) for _ in range(LANES))
+            heats += 1
+        if limited := [name for name, tally in tallies.items() if not (tally.is_broken or tally.fair)]:
+            _log.warning(
+                "the server answers one of several writes of an object, and turns the others away; so its preconditions"
+                " (%s) are not shown to hold in a race",
+                ", ".join(limited),
+            )
+        return {name: tally.condition for name, tally in tallies.items()}
+
+    def _goes_on(self, heats: int, seconds_left: float) -> bool:
+        return 0 < heats < HEATS and seconds_left > 0 and not self._is_limited
+
+    async def _heat(self, contests: Mapping[str, Contest], tallies: Mapping[str, _Tally]) -> None:
+        async with self._scratch() as scratch:
+            for name, contest in contests.items():
+                if not tallies[name].is_broken:
+                    await self._round(contest, scratch, tallies[name])
+
+    async def _round(self, contest: Contest, scratch: ScratchObject, tally: _Tally) -> None:
+        if contest.needs_object and scratch.etag is None:
+            await scratch.takes(lambda: scratch.put(b"1"))
+        async with AsyncExitStack() as stack:
+            changes = await contest.changes(scratch, stack)
+            scratch.may_exist = True
+            racers = await self._raced(changes)
+        failures = [racer.failure for racer in racers if racer.failure]
+        if not tally.counts(racers):
+            await (self._attempts.back_off(failures[0]) if failures else self._attempts.lose())
+        await _follow(scratch, racers)
+
+    async def _raced(self, changes: Sequence[Change]) -> Sequence[_Racer]:
+        """Send all changes at once; again if all were turned away, because then nothing was changed."""
+        while True:
+            racers = await gather_or_cancel(self._racer(change) for change in changes)
+            away = [racer.failure for racer in racers if racer.end is _End.TURNED_AWAY and racer.failure]
+            self._is_limited |= bool(away)
+            if len(away) < len(racers):
+                return racers
+            await self._attempts.back_off(away[0])
+
+    async def _racer(self, change: Change) -> _Racer:
+        try:
+            return _Racer(_End.MADE, await self._attempts.once(change))
+        except (PreconditionFailed, WriteConflict, NotFound):
+            return _Racer(_End.REFUSED)
+        except NoResponse as failure:
+            is_turned_away = not failure.sent and failure.wait > 0
+            return _Racer(_End.TURNED_AWAY if is_turned_away else _End.UNANSWERED, failure=failure)
+
+
+async def _follow(scratch: ScratchObject, racers: Sequence[_Racer]) -> None:
+    """Note the ETag that the object has after a race; ask for it unless the answers tell."""
+    made = [racer for racer in racers if racer.end is _End.MADE]
+    if len(made) == 1 and not any(racer.end is _End.UNANSWERED for racer in racers):
+        scratch.etag = made[0].etag
+    else:
+        await scratch.look()
+
+
+def creates() -> Contest:
+    """PUTs with ``If-None-Match: *``."""
+
+    async def changes(scratch: ScratchObject, _: AsyncExitStack) -> Sequence[Change]:
+        return [partial(scratch.put, secrets.token_bytes(8), absent=True) for _ in range(RACERS)]
+
+    return Contest(changes, needs_object=False)
+
+
+def swaps() -> Contest:
+    """PUTs with ``If-Match``."""
+
+    async def changes(scratch: ScratchObject, _: AsyncExitStack) -> Sequence[Change]:
+        return _swaps(scratch, RACERS)
+
+    return Contest(changes)
+
+
+def deletes() -> Contest:
+    """A DELETE with ``If-Match`` after PUTs with the same one: Ceph RGW lets both through most often in this order."""
+
+    async def changes(scratch: ScratchObject, _: AsyncExitStack) -> Sequence[Change]:
+        return [*_swaps(scratch, RACERS - 1), partial(scratch.delete, scratch.etag)]
+
+    return Contest(changes)
+
+
+def completions(store: SupportsMultipart, cleanup: Cleanup, attempts: Attempts, *, absent: bool) -> Contest:
+    """Completed uploads with ``If-None-Match: *`` if ``absent``, else with ``If-Match``."""
+
+    async def changes(scratch: ScratchObject, stack: AsyncExitStack) -> Sequence[Change]:
+        begun = (stack.enter_async_context(scratch_upload(store, scratch, cleanup, attempts)) for _ in range(RACERS))
+        uploads = [await each for each in begun]
+        if_match = None if absent else scratch.etag
+        return [partial(each.complete, if_match=if_match, absent=absent) for each in uploads]
+
+    return Contest(changes, needs_object=not absent)
+
+
+def _swaps(scratch: ScratchObject, count: int) -> list[Change]:
+    return [partial(scratch.put, secrets.token_bytes(8), if_match=scratch.etag) for _ in range(count)]
