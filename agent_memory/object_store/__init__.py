@@ -9,6 +9,7 @@ module                 content
 ``backend``            `ObjectStoreBackend`: the five verbs, append, files in parts, erasing
 ``engine``             `ObjectStore`, the interface of an engine, and the exceptions that its requests raise
 ``responses``          for engines: the exception for an HTTP answer, by status and error code
+``aws``                for engines: the hosts of AWS S3, and the kinds of buckets that are refused
 ``options``            for engines: what their URLs and storage options have in common
 ``bucket``             `Bucket`: requests below the backend's prefix, with a deadline and this package's errors
 ``retry``              `Attempts`: the requests of one operation, with back-off, until its deadline
@@ -31,6 +32,7 @@ module                 content
 =====================  ===========================================================================================
 """
 
+from agent_memory.object_store.aws import is_aws_s3, require_general_purpose
 from agent_memory.object_store.backend import ObjectStoreBackend
 from agent_memory.object_store.engine import (
     InvalidResponse,
@@ -94,7 +96,9 @@ __all__ = [
     "WriteConflict",
     "Writer",
     "bucket_and_prefix",
+    "is_aws_s3",
     "refusal_of",
     "require_endpoint",
+    "require_general_purpose",
     "take_single_writer",
 ]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from agent_memory.object_store import require_endpoint
+from agent_memory.object_store import is_aws_s3, require_endpoint, require_general_purpose
 from agent_memory_obstore._azure import AzureStore
 from agent_memory_obstore._client import ANSWER_SECONDS, ObstoreStore
 
@@ -18,7 +18,6 @@ _OURS = {"bucket", "bucket_name", "container", "container_name", "prefix", "conf
          "disable_bulk_delete"}  # fmt: skip
 _OF_S3FS = {"key": "access_key_id", "secret": "secret_access_key", "token": "session_token", "client_kwargs": "region",
             "config_kwargs": "client_options"}  # fmt: skip
-_AWS = (".amazonaws.com", ".amazonaws.com.cn")
 _AWS_VARIABLES = {"AWS_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"}
 _AZURE = (".core.windows.net", ".core.chinacloudapi.cn", ".core.usgovcloudapi.net")
 _AZURE_VARIABLES = {"AZURE_ENDPOINT", "AZURE_STORAGE_ENDPOINT", "AZURE_STORAGE_USE_EMULATOR"}
@@ -30,15 +29,21 @@ def s3_store(bucket: str, options: Mapping[str, Any]) -> ObstoreStore:
     Raises:
         ImportError: obstore is not installed.
         TypeError: ``S3Store`` does not accept an option, or callers may not set it.
+        UnsupportedOperationError: the bucket is none of the general purpose buckets of S3.
     """
     import obstore.store
+
+    require_general_purpose(bucket)
 
     if theirs := sorted(options.keys() & _OF_S3FS.keys()):
         hints = ", ".join(f"{_OF_S3FS[name]!r} instead of {name!r}" for name in theirs)
         raise TypeError(f"with engine='obstore', s3:// takes the options of obstore: {hints}")
     fixed = {"disable_bulk_delete": True, "conditional_put": "etag"}
     store = _opened(obstore.store.S3Store, bucket, options, fixed)
-    trusted = _is_within(_AWS, _AWS_VARIABLES, store.config)
+    hosts = _named_hosts(_AWS_VARIABLES, store.config)
+    for host in hosts:
+        require_general_purpose(bucket, host)
+    trusted = all(is_aws_s3(host) for host in hosts)
     return ObstoreStore(store, bucket, trusted=trusted, patient=_is_patient(options))
 
 
@@ -47,7 +52,7 @@ def azure_store(container: str, options: Mapping[str, Any]) -> ObstoreStore:
     import obstore.store
 
     store = _opened(obstore.store.AzureStore, container, options, {})
-    trusted = _is_within(_AZURE, _AZURE_VARIABLES, store.config)
+    trusted = all(host.endswith(_AZURE) for host in _named_hosts(_AZURE_VARIABLES, store.config))
     return AzureStore(store, container, trusted=trusted, patient=_is_patient(options))
 
 
@@ -71,8 +76,8 @@ def _is_patient(options: Mapping[str, Any]) -> bool:
     return "read_timeout" not in {name.lower() for name in options.get("client_options", {})}
 
 
-def _is_within(domains: tuple[str, ...], variables: set[str], config: Mapping[str, str]) -> bool:
-    """Whether requests go to the provider itself: options and variables name no endpoint, or only the provider's.
+def _named_hosts(variables: set[str], config: Mapping[str, str]) -> list[str]:
+    """The hosts that options and variables name as endpoints, "" for an emulator; none for the provider itself.
 
     ``config``: the options as obstore normalized them, with its own spelling of the names.
     """
@@ -81,4 +86,4 @@ def _is_within(domains: tuple[str, ...], variables: set[str], config: Mapping[st
     for name, each in named.items():
         if each.lower() not in ("true", "false"):  # a switch for an emulator
             require_endpoint(name, each)  # an invalid URL would cause a panic in Rust
-    return all((urlsplit(each).hostname or "").endswith(domains) for each in named.values())
+    return [urlsplit(each).hostname or "" for each in named.values()]

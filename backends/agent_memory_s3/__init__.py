@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from agent_memory.backend import BackendFactory, hookimpl
-from agent_memory.errors import BackendNotAvailableError, install_hint
+from agent_memory.errors import BackendNotAvailableError, UnsupportedOperationError, install_hint
 from agent_memory.object_store import ObjectStoreBackend, bucket_and_prefix, take_single_writer
 from agent_memory_s3._answers import no_profile
 from agent_memory_s3._client import S3Store
@@ -45,7 +45,7 @@ def _open(url: str, options: Mapping[str, object]) -> S3Backend:
     bucket, prefix = bucket_and_prefix(url)
     try:
         return S3Backend(bucket, prefix, options)
-    except BackendNotAvailableError:
+    except (BackendNotAvailableError, UnsupportedOperationError):
         raise
     except ImportError as error:
         raise BackendNotAvailableError(f"s3:// needs {error.name or 's3fs'}: {install_hint('s3')}") from error

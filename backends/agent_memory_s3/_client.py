@@ -30,7 +30,9 @@ from agent_memory.object_store import (
     RetainedPage,
     RetainedVersion,
     UnknownOutcome,
+    is_aws_s3,
     require_endpoint,
+    require_general_purpose,
 )
 from agent_memory_s3._answers import S3Request, has_directories
 from agent_memory_s3._connection import Connection, can_send_once
@@ -61,6 +63,7 @@ class S3Store(Uncopied):
     Raises:
         ImportError: s3fs is not installed.
         TypeError: s3fs does not accept an option.
+        UnsupportedOperationError: the bucket is none of the general purpose buckets of S3.
     """
 
     def __init__(self, bucket: str, storage_options: Mapping[str, object]) -> None:
@@ -69,6 +72,7 @@ class S3Store(Uncopied):
         self.bare_etags = False
         self.most_listed = 1000
         self._bucket = bucket
+        require_general_purpose(bucket)
         _refuse_unknown(storage_options)
         _require_endpoint(storage_options)
         self.resends = not can_send_once()
@@ -91,7 +95,7 @@ class S3Store(Uncopied):
 
     async def is_trusted(self) -> bool:
         with S3Request(self._contact, {}, sent=False):
-            return _is_aws(await self._connect())
+            return is_aws_s3(_host(await self._connect()))
 
     async def get(
         self, name: str, *, span: str | None = None, if_match: str | None = None, most: int | None = None
@@ -206,7 +210,7 @@ class S3Store(Uncopied):
         except OSError as cause:
             reply = getattr(cause.__cause__, "response", {})
             self._hear(reply)
-            if method == "head_object" and not _is_aws(self._client):
+            if method == "head_object" and not is_aws_s3(_host(self._client)):
                 self._heads_have_bodies |= _is_chunked(reply)
             raise
 
@@ -214,6 +218,7 @@ class S3Store(Uncopied):
         client = await self._connection.client()
         if client is not self._client:
             _require_conditions(client)
+            require_general_purpose(self._bucket, _host(client))
             self._client = client
         return client
 
@@ -230,8 +235,8 @@ class S3Store(Uncopied):
                 self._clock = (local, now - local)
 
 
-def _is_aws(client: Any) -> bool:
-    return (urlsplit(client.meta.endpoint_url).hostname or "").endswith((".amazonaws.com", ".amazonaws.com.cn"))
+def _host(client: Any) -> str:
+    return urlsplit(client.meta.endpoint_url).hostname or ""
 
 
 def _is_chunked(reply: Mapping[str, Any]) -> bool:
