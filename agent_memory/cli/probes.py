@@ -29,6 +29,10 @@ T = TypeVar("T")
 Seen = Literal["yes", "no", "refused", "failed"]
 _RACERS: Final = 8
 _READERS: Final = 4
+_DELETIONS: Final = 3
+"""How many deletions race in a round: a server that is not atomic lets a deletion and a write through less often."""
+_OF_DELETION: Final = 3
+"""The racers of a deletion: with more writers, one of them is mostly done before the deletion is sent."""
 _SECONDS_OF_REPLACING: Final = 0.3
 """Seconds per round in which a file is replaced while readers read it."""
 _LOST = (FileAlreadyExistsError, ConflictError)
@@ -169,7 +173,7 @@ def atomic_create(scratch: ScratchTree, rounds: int) -> Sight:
 
 
 def compare_and_swap(scratch: ScratchTree, rounds: int) -> Sight:
-    """A stale version is refused, and exactly one of several racing writers with the same version wins."""
+    """A stale version is refused, also of a deleted file; of racing writers with one version exactly one wins."""
     racers = scratch.racers()
     stale = scratch.write("swapped.md", b"one")
     version = scratch.write("swapped.md", b"two", when=stale)
@@ -184,17 +188,34 @@ def compare_and_swap(scratch: ScratchTree, rounds: int) -> Sight:
         if len(winners) != 1 or scratch.read("swapped.md") != _text(winners[0]):
             return Sight("no", f"{len(winners)} of {_RACERS} racing writers with one version won")
         version = scratch.write("swapped.md", b"again")
-    return Sight("yes", f"stale versions refused; one winner of {_RACERS}, {rounds} times")
+    scratch.delete("swapped.md")
+    if not _refused(lambda: scratch.write("swapped.md", b"back", when=version)):
+        return Sight("no", "a write with the version of a deleted file went through")
+    return Sight("yes", f"stale and deleted versions refused; one winner of {_RACERS}, {rounds} times")
 
 
-def conditional_delete(scratch: ScratchTree, rounds: int) -> Sight:  # noqa: ARG001 - a probe
-    """A delete with a stale version is refused, and with the current version it succeeds."""
+def conditional_delete(scratch: ScratchTree, rounds: int) -> Sight:
+    """A delete with a stale version is refused; of a delete and writes that race on one version exactly one wins."""
     stale = scratch.write("deleted.md", b"one")
     current = scratch.write("deleted.md", b"two")
     if not _refused(lambda: scratch.delete("deleted.md", when=stale)):
         return Sight("no", "a delete with a stale version went through")
     scratch.delete("deleted.md", when=current)
-    return Sight("yes", "a stale version refused, the current one deleted")
+    racers = scratch.racers()
+    for _ in range(_DELETIONS * rounds):
+        version = scratch.write("deleted.md", b"again")
+
+        def change(racer: int, version: Version = version) -> None:
+            if racer:
+                racers[racer].read("deleted.md")  # takes as long as the request that a deletion sends first
+                racers[racer].write("deleted.md", _text(racer), when=version)
+            else:
+                racers[racer].delete("deleted.md", when=version)
+
+        winners = _race(change, _OF_DELETION)
+        if 0 in winners and len(winners) > 1:
+            return Sight("no", "a delete and a write that raced on one version both won")
+    return Sight("yes", f"a stale version refused; no delete won beside a write, {_DELETIONS * rounds} times")
 
 
 def exclusive_names(scratch: ScratchTree, rounds: int) -> Sight:  # noqa: ARG001 - a probe
@@ -252,21 +273,21 @@ def _text(racer: int) -> bytes:
     return f"racer {racer}".encode()
 
 
-def _race(attempt: Callable[[int], None]) -> list[int]:
+def _race(attempt: Callable[[int], None], racers: int = _RACERS) -> list[int]:
     """Start all racers at once; returns the winners.
 
     Raises:
         AgentMemoryError: a racer failed with another error than a lost race.
     """
-    start = threading.Barrier(_RACERS)
+    start = threading.Barrier(racers)
 
     def run(racer: int) -> bool:
         start.wait()
         return not _refused(lambda: attempt(racer))
 
-    with ThreadPoolExecutor(_RACERS) as pool:
+    with ThreadPoolExecutor(racers) as pool:
         try:
-            return [racer for racer, won in enumerate(pool.map(run, range(_RACERS))) if won]
+            return [racer for racer, won in enumerate(pool.map(run, range(racers))) if won]
         except BaseException:
             start.abort()  # after an interrupt the barrier never fills, so release the waiting racers
             raise

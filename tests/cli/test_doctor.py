@@ -115,7 +115,8 @@ class NamesTwice(MemoryBackend):
     ],
 )
 def test_a_broken_promise_is_detected(backend: type[MemoryBackend], promise: str) -> None:
-    assert broken(backend()) == {promise}
+    also = {"conditional_delete"} if backend is Blind else set()
+    assert broken(backend()) == {promise} | also, "its writes also win beside a delete"
 
 
 def test_a_promise_that_is_not_made_cannot_be_broken() -> None:

@@ -7,7 +7,7 @@ import types
 from collections.abc import Awaitable, Callable, Generator
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import fsspec.asyn
 
@@ -16,7 +16,7 @@ from agent_memory.audit import records
 from agent_memory.plugins.audit import AuditPlugin
 from agent_memory.plugins.limits import LimitsPlugin
 from agent_memory.registry import open_backend
-from tests.object_store.matrix import CANCELLED, Cell, Cells, Files, Operation, files_of, judged
+from tests.object_store.matrix import CANCELLED, Cell, Cells, Files, Operation, OtherFault, files_of, judged
 from tests.support.servers import S3Server
 
 SECONDS = 30
@@ -174,9 +174,7 @@ async def _require_next(memory: AsyncAgentMemory, sync: AgentMemory, operation: 
             assert (await memory.read(path)).endswith("next\nnext\n")
 
 
-def remember(
-    cells: Cells, engine: str, operation: Operation, found: list[str], end: Literal["cancelled", "closed"] = CANCELLED
-) -> None:
+def remember(cells: Cells, engine: str, operation: Operation, found: list[str], end: OtherFault = CANCELLED) -> None:
     """Record the trials of one operation for the page."""
     result = f"{len(found) - 1} awaits: {found.count('old')} old, {found.count('new')} new"
     cells[engine, operation.name, end, False] = Cell(result, 0, 0.0)

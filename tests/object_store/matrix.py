@@ -26,6 +26,8 @@ CANCELLED: Final = "cancelled"
 """A fault of an async caller, not of the network; see `tests.object_store.cancelling`."""
 CLOSED: Final = "closed"
 """The same, and the memory is closed at once."""
+IN_TWO_STEPS: Final = "in two steps"
+"""A fault of the server: it checks a precondition some time before it makes the change."""
 WRONG = ("hangs", "lost", "twice", "foreign")
 
 
@@ -58,7 +60,9 @@ class Cell:
         return f"{self.result}, {self.requests}, {self.seconds:.1f} s"
 
 
-Cells: TypeAlias = dict[tuple[str, str, Fault | Literal["cancelled", "closed"], bool], Cell]
+OtherFault: TypeAlias = Literal["cancelled", "closed", "in two steps"]
+"""A fault that is not of the network."""
+Cells: TypeAlias = dict[tuple[str, str, Fault | OtherFault, bool], Cell]
 """By engine, operation, fault, and whether the fault is permanent."""
 Trial: TypeAlias = Callable[[], Cell]
 
@@ -192,6 +196,21 @@ def trial(operation: Operation, fault: Fault, always: bool, server: S3Server, se
             yield run
 
 
+def on_an_unsafe_server(operation: Operation, server: S3Server, upstream: S3Server) -> str:
+    """The result of an operation on a stand-in, compared with the files that its upstream stores."""
+    url = upstream.new_url()
+    versions = Versions() if operation.earlier else None
+    with (
+        AgentMemory.open(url, storage_options=upstream.options, versions=versions) as direct,
+        AgentMemory.open(url, storage_options=server.options) as memory,
+    ):
+        for path, text in operation.before.items():
+            direct.write(path, text)
+        if operation.prepare:
+            operation.prepare(direct)
+        return judged(_result(partial(operation.call, memory)), operation, direct)
+
+
 def _first_of_each(fault: Fault) -> Chooser:
     met: set[str] = set()
 
@@ -258,21 +277,23 @@ def page(cells: Cells) -> str:
         for engine in ENGINES
         for kind, always in (("once", False), ("always", True))
     }
-    return _PAGE.format(**tables, cancelled="\n".join(_cancelled(cells)))
+    others = {"cancelled": CANCELLED, "closed": CLOSED, "in_two_steps": IN_TWO_STEPS}
+    return _PAGE.format(**tables, **{name: by_engine(cells, fault) for name, fault in others.items()})
 
 
-def _cancelled(cells: Cells) -> Iterator[str]:
-    heads = [*ENGINES, *(f"{engine}, then closed" for engine in ENGINES)]
-    yield f"| | {' | '.join(heads)} |\n|---|{'---|' * len(heads)}"
+def by_engine(cells: Cells, fault: OtherFault) -> str:
+    """The table of a fault that is not of the network: a row for each operation, a column for each engine."""
+    rows = [f"| | {' | '.join(ENGINES)} |\n|---|{'---|' * len(ENGINES)}"]
     for operation in OPERATIONS:
-        found = (_cancelled_by(engine, operation, end, cells) for end in (CANCELLED, CLOSED) for engine in ENGINES)
-        yield f"| {operation.name} | {' | '.join(found)} |"
+        found = (_result_by(engine, operation, cells, fault) for engine in ENGINES)
+        rows.append(f"| {operation.name} | {' | '.join(found)} |")
+    return "\n".join(rows)
 
 
-def _cancelled_by(engine: str, operation: Operation, end: Literal["cancelled", "closed"], cells: Cells) -> str:
+def _result_by(engine: str, operation: Operation, cells: Cells, fault: OtherFault) -> str:
     if operation not in ENGINES[engine]:
         return "not supported"
-    cell = cells.get((engine, operation.name, end, False))
+    cell = cells.get((engine, operation.name, fault, False))
     return cell.result if cell else "not run"
 
 
@@ -320,8 +341,22 @@ truncated body has none on operations that read no body.
 ## Cancelled at every await
 
 An async call is cancelled at its first await, another one at its second, and so on to the end. Afterwards the files
-are in the old or the new state, no task and no lock is left, no known size is too small, and the next calls work. "Then
-closed": the memory is closed at once, and a required audit log has a record of each change that was made.
+are in the old or the new state, no task and no lock is left, no known size is too small, and the next calls work.
 
 {cancelled}
+
+## Cancelled at every await, and closed at once
+
+The same, but the memory is closed right after the cancellation. A required audit log has a record of each change that was
+made.
+
+{closed}
+
+## On a server that keeps preconditions in two steps
+
+The server checks the precondition of a request, and makes the change a tenth of a second later. Every operation that
+relies on a precondition is refused with `UnsupportedOperationError`, and nothing is changed. A plain `write` and a
+plain `delete` rely on none, unless the store keeps versions or the call has an idempotency key.
+
+{in_two_steps}
 """

@@ -53,7 +53,6 @@ _HOP = {"connection", "keep-alive", "transfer-encoding", _LENGTH}
 _CONDITIONS = {"if-match", "if-none-match", "x-amz-copy-source-if-match"}
 _KINDS = {"COPY PART": "copy", "COMPLETE UPLOAD": "complete", "DELETE": "delete"}
 _ETAGS = _CONDITIONS - {"if-none-match"}
-_UNCONDITIONAL = "the request is passed on without its precondition"
 _USERS = "x-amz-meta-"
 _MOST_METADATA = 2048
 
@@ -115,6 +114,7 @@ class Proxy:
         self.framed = False
         self.ignores: set[str] = set()
         self.treatments: dict[str, Treatment] = {}
+        self._unconditional: set[int] = set()
         self._upstream = upstream
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
@@ -168,6 +168,7 @@ class Proxy:
             return await self._answer(request)
         finally:
             self._under_way -= 1
+            self._unconditional.discard(id(request))
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         operation = operation_of(request)
@@ -247,10 +248,11 @@ class Proxy:
         async with self._session.head(URL(self._upstream + path, encoded=True)) as reply:
             found = reply.headers.get("ETag") if reply.status == 200 else None
         if treatment == "ignored if missing":
-            request[_UNCONDITIONAL] = found is None
+            if found is None:
+                self._unconditional.add(id(request))
             return None
         await asyncio.sleep(_CHECKED_BEFORE_SECONDS)
-        request[_UNCONDITIONAL] = True
+        self._unconditional.add(id(request))
         return None if found == request.headers.get("If-Match") else (412, "PreconditionFailed")
 
     def _headers(self, request: web.Request) -> dict[str, str]:
@@ -259,7 +261,7 @@ class Proxy:
         if self.framed:
             headers = {name: value for name, value in headers.items() if "checksum" not in name.lower()}
         treatment = self._treatment(request)
-        if treatment == "ignored" or request.get(_UNCONDITIONAL):
+        if treatment == "ignored" or id(request) in self._unconditional:
             return {name: value for name, value in headers.items() if name.lower() not in _CONDITIONS}
         if treatment == "unquoted":
             return {name: f'"{each}"' if name.lower() in _ETAGS else each for name, each in headers.items()}

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 import pytest
 
-from tests.object_store.matrix import ENGINES, WRONG, Cell, Cells, Operation, trial
+from tests.object_store.matrix import (
+    ENGINES,
+    IN_TWO_STEPS,
+    WRONG,
+    Cell,
+    Cells,
+    Operation,
+    on_an_unsafe_server,
+    trial,
+)
 from tests.object_store.proxy import FAULTS, Fault
 from tests.support import sizes
 from tests.support.scopes import scope_of
@@ -23,6 +32,8 @@ own clock and checks it in every run.
 """
 QUICK = ("read", "write", "create", "append", "edit", "delete", "write, versions")
 """The operations that run without ``--long``."""
+UNCONDITIONAL = {"read", "stat", "list", "write, a new file", "write", "delete"}
+"""The operations that rely on no precondition."""
 TRIES = 3
 """An operation that is late is tried again: load delays one try, and a wrong deadline delays each."""
 
@@ -65,6 +76,18 @@ def test_a_permanent_fault_raises_a_true_error_in_time(
         cell = cells[engine, operation.name, fault, True]
         assert not cell.result.startswith(WRONG), f"{operation.name}: {cell}"
         assert not _is_late(cell, operation), f"{operation.name}: {cell}, in each of {TRIES} tries"
+
+
+@by_both_engines
+def test_a_server_that_keeps_preconditions_in_two_steps_loses_nothing_because_changes_are_refused(
+    engine: str, stand_in: Callable[[str], S3Server], ministack: S3Server, cells: Cells
+) -> None:
+    operations = [each for each in ENGINES[engine] if sizes.is_long or each.name in QUICK]
+    unsafe = stand_in("conditions in two steps").by(engine)
+    ends = {each.name: on_an_unsafe_server(each, unsafe, ministack) for each in operations}
+    cells.update({(engine, name, IN_TWO_STEPS, False): Cell(end, 0, 0.0) for name, end in ends.items()})
+    for name, end in ends.items():
+        assert end == ("done" if name in UNCONDITIONAL else "UnsupportedOperationError"), ends
 
 
 def _is_late(cell: Cell, operation: Operation) -> bool:

@@ -13,6 +13,7 @@ import pytest
 from agent_memory import AgentMemory, AgentMemoryFileNotFoundError, ConflictError, UnsupportedOperationError, WriteError
 from tests.object_store.proxy import Proxy, Treatment
 from tests.object_store.stand_ins import standing_in
+from tests.support.places import in_a_versioned_bucket
 from tests.support.processes import in_processes
 from tests.support.servers import S3Server, by_both_engines, by_s3fs_or_both
 
@@ -195,3 +196,41 @@ def test_a_third_of_the_answers_is_lost_and_the_verdict_is_the_same(
             else:
                 with pytest.raises(UnsupportedOperationError, match="not in a race"):
                     memory.create("a.md", "x")
+
+
+@pytest.mark.long
+@by_both_engines
+def test_ceph_keeps_the_preconditions_of_writes_in_races(ceph: S3Server, engine: str) -> None:
+    server = ceph.by(engine)
+    for _ in range(5):
+        with AgentMemory.open(server.new_url(), storage_options=server.options) as memory:
+            memory.create("a.md", "x")
+            memory.append("a.md", "y")
+            memory.edit("a.md", str.upper)
+            stated = memory.capabilities
+            assert (stated.atomic_create, stated.compare_and_swap, stated.conditional_delete) == (True, True, False)
+
+
+@pytest.mark.long
+@by_both_engines
+def test_ceph_in_a_versioned_bucket_is_refused_in_words(ceph: S3Server, engine: str) -> None:
+    url, options, _ = in_a_versioned_bucket(ceph.by(engine))
+    with AgentMemory.open(url, storage_options=options) as memory:
+        memory.write("a.md", "x")
+        sha256 = hashlib.sha256(b"x").hexdigest()
+        calls: tuple[tuple[Callable[[], object], str], ...] = (
+            (lambda: memory.create("b.md", "x"), "ignores preconditions"),
+            (lambda: memory.append("a.md", "y"), "ignores preconditions"),
+            (lambda: memory.edit("a.md", str.upper), "refuses preconditions that hold"),
+            (lambda: memory.rename("a.md", "b.md"), "preconditions|conditional"),
+            (
+                lambda: memory.delete("a.md", expected_sha256=hashlib.sha256(b"x").hexdigest()),
+                "precondition|conditional",
+            ),
+        )
+        for call, reason in calls:
+            with pytest.raises(UnsupportedOperationError, match=reason):
+                call()
+        assert [(each.path, memory.read(each.path)) for each in memory.list()] == [("a.md", "x")]
+        stated = memory.capabilities
+        assert (stated.atomic_create, stated.compare_and_swap, stated.conditional_delete) == (False, False, False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 from click.testing import CliRunner
@@ -19,10 +19,13 @@ from agent_memory import (
 )
 from agent_memory.cli import doctor
 from agent_memory.cli.app import app
+from agent_memory.object_store.conditions import Condition
+from agent_memory.object_store.trial import Trial
 from agent_memory.testing import conformance
 from agent_memory.testing.conformance import conform
 from tests.object_store.proxy import Fault, Proxy
 from tests.support.servers import S3Server, by_both_engines, by_s3fs_or_both
+from tests.support.sizes import long_except
 
 UNSAFE = {
     "rclone": "ignores preconditions",
@@ -113,17 +116,73 @@ def test_doctor_names_the_reason_why_a_server_is_unsafe(unsafe: tuple[S3Server, 
     assert re.search("this store is for a single writer|Not kept: atomic_write", result.output)
 
 
-@by_s3fs_or_both
-def test_doctor_finds_a_server_whose_preconditions_are_not_atomic(ministack: S3Server, engine: str) -> None:
-    server = ministack.by(engine)
-    with Proxy(ministack.endpoint) as proxy:
-        proxy.treatments = dict.fromkeys(("create", "swap", "complete"), "in two steps")
-        options = [part for name, value in server.through(proxy).items() for part in ("-o", f"{name}={value}")]
-        result = CliRunner().invoke(app, ["--url", server.new_url(), *options, "--json", "doctor", "--rounds", "2"])
+_NO_RACE = "in a race.*If-Match of a DELETE"
+REFUSALS: dict[str, dict[str, str]] = {
+    "conditions in two steps": {
+        "atomic_create": "but not in a race.*If-None-Match of a PUT",
+        "compare_and_swap": "but not in a race.*If-Match of a PUT",
+        "conditional_delete": _NO_RACE,
+    },
+    "create in two steps": {"atomic_create": "but not in a race.*If-None-Match of a PUT"},
+    "delete in two steps": {"conditional_delete": "but not in a race.*If-Match of a DELETE"},
+    "If-Match ignored on a missing key": {
+        "compare_and_swap": "ignores the precondition if the file was deleted.*If-Match of a PUT",
+        "conditional_delete": _NO_RACE,
+    },
+    "one write a second": {},
+    "versions ignored": {},
+}
+"""The promises that doctor finds refused on a stand-in, with the reason; it finds the others kept."""
+
+
+def seen_by_doctor(
+    url: str, options: Mapping[str, object], rounds: int = 1
+) -> tuple[dict[str, tuple[bool, str, str]], bool]:
+    """What doctor says of each promise: stated, seen, and the detail; and whether it is content."""
+    given = [part for name, value in options.items() for part in ("-o", f"{name}={value}")]
+    result = CliRunner().invoke(app, ["--url", url, *given, "--json", "doctor", "--rounds", str(rounds)])
     document = json.loads(result.output)
-    seen = {each["promise"]: (each["stated"], each["seen"]) for each in document["capabilities"]}
-    assert seen["atomic_create"] == seen["compare_and_swap"] == (True, "no")
-    assert not document["healthy"]
+    found = {each["promise"]: (each["stated"], each["seen"], each["detail"]) for each in document["capabilities"]}
+    return found, document["healthy"]
+
+
+@by_s3fs_or_both
+@long_except(
+    ("conditions in two steps", "If-Match ignored on a missing key"), "name", {name: name for name in REFUSALS}
+)
+def test_doctor_says_which_preconditions_are_not_kept_in_a_race_or_for_a_deleted_file(
+    stand_in: Callable[[str], S3Server], name: str, engine: str
+) -> None:
+    server = stand_in(name).by(engine)
+    seen, is_healthy = seen_by_doctor(server.new_url(), server.options)
+    for promise in ("atomic_create", "compare_and_swap", "conditional_delete"):
+        reason = REFUSALS[name].get(promise)
+        if promise == "conditional_delete" and engine == "obstore":
+            reason = "no conditional delete"
+        stated, found, detail = seen[promise]
+        assert (stated, found) == ((False, "refused") if reason else (True, "yes")), (promise, detail)
+        assert re.search(reason or "one winner|no delete won", detail)
+        assert not reason or "allow_single_writer" in detail
+    assert is_healthy, seen
+
+
+class _NoRaces:
+    """Makes a trial look at single requests only."""
+
+    async def run(self, contests: Mapping[str, object]) -> dict[str, Condition]:
+        return dict.fromkeys(contests, Condition.KEPT)
+
+
+@pytest.mark.parametrize("promise", ["atomic_create", "compare_and_swap", "conditional_delete"])
+def test_doctor_itself_races_every_verb(
+    stand_in: Callable[[str], S3Server], promise: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Trial, "_races", lambda *_: _NoRaces())
+    verb = {"atomic_create": "create", "compare_and_swap": "swap", "conditional_delete": "delete"}[promise]
+    server = stand_in(f"{verb} in two steps")
+    seen, is_healthy = seen_by_doctor(server.new_url(), server.options, rounds=5)
+    assert seen[promise][:2] == (True, "no"), seen[promise]
+    assert not is_healthy
 
 
 @pytest.mark.long
