@@ -20,6 +20,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -34,6 +35,7 @@ from tests.support.ceph import cluster
 from tests.support.places import Place, in_a_versioned_bucket, on_disk
 from tests.support.scopes import scope_of
 from tests.support.servers import KEY, ROOTS, SECRET, Root, S3Server, free_port
+from tests.support.tls import certificate, tls_front
 
 pytest_plugins = ["pytester"]
 
@@ -246,6 +248,20 @@ def rclone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     options = ["--addr", "127.0.0.1:{port}", "--auth-key", f"{KEY},{SECRET}", "--vfs-cache-mode", "off"]
     command = [_script("rclone"), "serve", "s3", *options, "--config", str(directory / "none"), str(directory / "kept")]
     yield from _serving("rclone", command, directory)
+
+
+@pytest.fixture(scope="session")
+def https(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[S3Server], S3Server]]:
+    """Return a server behind a front that speaks https; clients must trust its certificate."""
+    directory = tmp_path_factory.mktemp("tls")
+    context = certificate(directory)
+    with ExitStack() as fronts:
+
+        @cache
+        def endpoint(upstream: str) -> str:
+            return fronts.enter_context(tls_front(upstream, context))
+
+        yield lambda server: server.by_https(endpoint(server.endpoint), directory / "cert.pem")
 
 
 def _serving(

@@ -33,9 +33,13 @@ _CODE = re.compile(r"^ +body: Some\(\n.*?<Code>(\w+)</Code>", re.MULTILINE)
 _KIND = re.compile(r"^ +kind: (\w+),$", re.MULTILINE)
 _UNSENT = re.compile(r"^    source: \"", re.MULTILINE)
 _METADATA_SERVICE = re.compile(r"^ +\w+://(?:169\.254\.\d+\.\d+\b|[^/]+/latest/(?:api|meta-data)\b)", re.MULTILINE)
+_TRUST = (
+    f"{UNTRUSTED}: name a file with the certificate of its authority in the variable SSL_CERT_FILE, or give the"
+    " certificate itself in the option client_options={'root_certificate': PEM}"
+)
 _LASTING = {
     UNKNOWN_HOST: re.compile(r"^ +\"dns error\",$", re.MULTILINE),
-    UNTRUSTED: re.compile(r"^ +error: InvalidCertificate\(", re.MULTILINE),
+    _TRUST: re.compile(r"^ +error: InvalidCertificate\(", re.MULTILINE),
     NO_TLS: re.compile(r"^ +error: (?:InvalidMessage|AlertReceived|PeerIncompatible)\(", re.MULTILINE),
 }
 """The lasting problems with an endpoint, each with the pattern of its description."""

@@ -48,6 +48,10 @@ _NEVER_SENT = {
     "ParamValidationError": "no request could be made: check the name of the bucket",
     "UnknownServiceError": "no request could be made (UnknownServiceError)",
 }
+_TRUST = (
+    f"{UNTRUSTED}: name a file with the certificate of its authority in the option client_kwargs={{'verify': FILE}},"
+    " or in the variable AWS_CA_BUNDLE"
+)
 _CLIENTS = {"aiobotocore", "aiohttp", "botocore", "fsspec", "s3fs"}
 _ON_THE_WIRE = {"HTTPClientError", "ConnectionError", "IncompleteReadError", "ChecksumError", "ResponseParserError"}
 """The exceptions of botocore that can come after a request was sent; the others come before."""
@@ -161,7 +165,7 @@ def _lasting(held: tuple[BaseException, ...]) -> str | None:
         if isinstance(each, socket.gaierror):
             return UNKNOWN_HOST
         if isinstance(each, ssl.SSLCertVerificationError):
-            return UNTRUSTED
+            return _TRUST
         if isinstance(each, ssl.SSLError) and not isinstance(each, _INTERRUPTED_TLS):
             return NO_TLS
     return None

@@ -219,6 +219,8 @@ class S3Store(Uncopied):
         if client is not self._client:
             _require_conditions(client)
             require_general_purpose(self._bucket, _host(client))
+            if not is_aws_s3(_host(client)):
+                self._connection.send_plain_bodies(client)
             self._client = client
         return client
 

@@ -23,7 +23,7 @@ from fsspec.asyn import get_loop
 
 from agent_memory.backend import Uncopied
 from agent_memory.errors import BackendNotAvailableError
-from agent_memory_s3._session import session, user_agent
+from agent_memory_s3._session import plain_bodies, session, user_agent
 
 _CONFIG = {"connect_timeout": 5, "read_timeout": 15, "max_pool_connections": 64}
 _ONE_TRY = {"retries": {"total_max_attempts": 1, "mode": "standard"}}
@@ -69,6 +69,10 @@ class Connection(Uncopied):
             self._client = client
         return client
 
+    def send_plain_bodies(self, client: Any) -> None:
+        """Send each body as it is, unless the user has set otherwise; for a client of a server other than AWS."""
+        vars(client.meta.config).update(self._plain_bodies)
+
     async def call(self, method: str, **options: Any) -> Mapping[str, Any]:
         """Send one request, after `client`; raises the exceptions of s3fs, botocore and aiohttp."""
         reply: Mapping[str, Any] = await self._fs._call_s3(method, **options)
@@ -101,6 +105,7 @@ class Connection(Uncopied):
         options.setdefault("session", session(options))
         config = {**_CONFIG, **options.pop("config_kwargs", {}), **_ONE_TRY, **sending_once()}
         config |= user_agent(options["session"], config)
+        self._plain_bodies = plain_bodies(options["session"], config)
         options |= {"config_kwargs": config, "use_listings_cache": False, "skip_instance_cache": True}
         options["cache_regions"] = False  # botocore itself finds a bucket's region, with one client
         self._fs: Any = S3FileSystem(**{**options, "asynchronous": True})  # else its finalizer closes it on any loop

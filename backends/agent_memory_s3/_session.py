@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
@@ -12,6 +13,8 @@ from inspect import signature
 from typing import Any
 
 from agent_memory.errors import DISTRIBUTION
+
+_CHECKSUMS = ("request_checksum_calculation", "response_checksum_validation")
 
 
 def session(options: dict[str, Any]) -> Any:
@@ -59,3 +62,17 @@ def user_agent(session: Any, config: Mapping[str, object]) -> dict[str, str]:
     chosen = {"user_agent", "user_agent_appid"} & config.keys() or session.get_config_variable("user_agent_appid")
     names = f"agent-memory/{version(DISTRIBUTION)} aiobotocore/{version('aiobotocore')}"
     return {} if chosen else {"user_agent": names}
+
+
+def plain_bodies(session: Any, config: Mapping[str, object]) -> dict[str, str]:
+    """The settings of checksums for a server other than AWS, without those that the user has set.
+
+    By default, botocore sends a PUT over https in chunks with a checksum behind them (``aws-chunked``). Some servers
+    refuse such a body, and some store the chunks' framing as content.
+    """
+    chosen = {
+        *config,
+        *session.get_scoped_config(),
+        *(name for name in _CHECKSUMS if f"AWS_{name.upper()}" in os.environ),
+    }
+    return dict.fromkeys((name for name in _CHECKSUMS if name not in chosen), "when_required")

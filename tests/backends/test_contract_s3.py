@@ -146,6 +146,61 @@ class TestMoto(_OnS3):
         return moto
 
 
+class _ByHttps(_OnS3):
+    """The contract without races over https; short runs try its core in `tests.object_store.test_https`."""
+
+    model_examples = 10
+    model_steps = 30
+    engine = "s3fs"
+
+    @pytest.fixture
+    def server(self, plain_server: S3Server, https: Callable[[S3Server], S3Server]) -> S3Server:
+        return https(plain_server).by(self.engine)
+
+
+@pytest.mark.long
+class TestMinistackByHttps(_ByHttps):
+    """The emulator of the races."""
+
+    @pytest.fixture
+    def plain_server(self, ministack: S3Server) -> S3Server:
+        return ministack
+
+
+@pytest.mark.long
+class TestObstoreByHttps(TestMinistackByHttps):
+    """The same emulator, with the engine obstore."""
+
+    engine = "obstore"
+
+
+@pytest.mark.long
+class TestSeaweedFSByHttps(_ByHttps):
+    """A real distributed store."""
+
+    @pytest.fixture
+    def plain_server(self, seaweedfs: S3Server) -> S3Server:
+        return seaweedfs
+
+
+@pytest.mark.long
+class TestCephByHttps(_ByHttps):
+    """A store that refuses bodies in chunks with a checksum behind them."""
+
+    @pytest.fixture
+    def plain_server(self, ceph: S3Server) -> S3Server:
+        return ceph
+
+
+@pytest.mark.long
+class TestMotoByHttps(_ByHttps):
+    """A widely used emulator."""
+
+    @pytest.fixture
+    def plain_server(self, moto: S3Server) -> S3Server:
+        return moto
+
+
 class TestObstore(_OnS3, BackendContract):
     """The engine obstore, which refuses unsupported operations."""
 

@@ -7,15 +7,6 @@ import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from datetime import UTC, datetime, timedelta
-from ipaddress import ip_address
-from pathlib import Path
-
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from cryptography.x509.oid import NameOID
 
 from tests.support.servers import KEY, SECRET
 
@@ -89,26 +80,6 @@ def page(status: str = "200 OK", body: bytes = PAGE, *headers: str) -> bytes:
     """An HTTP answer."""
     lines = [f"HTTP/1.1 {status}", "Content-Type: text/html", f"Content-Length: {len(body)}", "Connection: close"]
     return "\r\n".join([*lines, *headers, "", ""]).encode() + body
-
-
-def certificate(directory: Path) -> ssl.SSLContext:
-    """The TLS context of a server whose certificate no client trusts."""
-    private = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
-    now = datetime.now(UTC)
-    made = (
-        x509.CertificateBuilder(name, name, private.public_key(), x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
-        .sign(private, hashes.SHA256())
-    )
-    key, cert = directory / "key.pem", directory / "cert.pem"
-    cert.write_bytes(made.public_bytes(Encoding.PEM))
-    key.write_bytes(private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(cert, key)
-    return context
 
 
 def options(engine: str, endpoint: str, **more: object) -> dict[str, object]:

@@ -17,8 +17,9 @@ from agent_memory import AgentMemory, FileOperationError, OutcomeUnknownError
 from agent_memory.object_store import NoResponse, PermanentError, Reachability, Unreachable
 from agent_memory.object_store.retry import Attempts, OutOfTimeError
 from agent_memory.testing.simulation._loop import VirtualLoop
-from tests.object_store.listeners import PAGE, certificate, listening, options, page
+from tests.object_store.listeners import PAGE, listening, options, page
 from tests.support.servers import KEY, SECRET, by_both_engines, by_s3fs_or_both
+from tests.support.tls import certificate
 
 BUCKET = "bot-memories"
 CALLS: dict[str, Callable[[AgentMemory], object]] = {
@@ -110,11 +111,18 @@ def untrusted(tmp_path_factory: pytest.TempPathFactory) -> ssl.SSLContext:
     return certificate(tmp_path_factory.mktemp("certificate"))
 
 
-@by_both_engines
-def test_an_untrusted_certificate_is_reported_at_once(engine: str, untrusted: ssl.SSLContext) -> None:
+@pytest.mark.parametrize(
+    ("engine", "advice"),
+    [
+        ("s3fs", r"option client_kwargs={'verify': FILE}, or in the variable AWS_CA_BUNDLE$"),
+        ("obstore", r"variable SSL_CERT_FILE, or .* option client_options={'root_certificate': PEM}$"),
+    ],
+)
+def test_an_untrusted_certificate_is_reported_at_once(engine: str, advice: str, untrusted: ssl.SSLContext) -> None:
     with listening(lambda _: page(), untrusted) as server:
         text = refused(CALLS["read"], options(engine, f"https://{server.address}"))
-    assert text.endswith(": the certificate of the endpoint is not trusted")
+    assert ": the certificate of the endpoint is not trusted: " in text
+    assert re.search(advice, text)
     assert len(server.heard) <= 1
 
 

@@ -12,6 +12,7 @@ import socket
 from collections.abc import Mapping
 from contextlib import closing, suppress
 from copy import copy
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
@@ -42,6 +43,7 @@ class S3Server:
 
     _numbers = itertools.count(1)  # shared by all servers: one may be a proxy of another
     _endpoint_option = "endpoint_url"
+    _authority: str | None = None
 
     def __init__(self, endpoint: str) -> None:
         self.endpoint = endpoint
@@ -60,6 +62,15 @@ class S3Server:
             "access_key_id": KEY,
             "secret_access_key": SECRET,
         }
+        if self._authority:
+            server.options["client_options"] = {"root_certificate": Path(self._authority).read_text()}
+        return server
+
+    def by_https(self, endpoint: str, authority: Path) -> S3Server:
+        """The same server at an https endpoint whose certificate the file ``authority`` proves."""
+        server = copy(self)
+        server.endpoint, server._authority = endpoint, str(authority)
+        server.options = {**self.options, "endpoint_url": endpoint, "client_kwargs": {"verify": str(authority)}}
         return server
 
     def for_one_writer(self) -> S3Server:
@@ -111,6 +122,7 @@ class S3Server:
             aws_access_key_id=options["key"],
             aws_secret_access_key=options["secret"],
             config=None if retries is None else Config(retries={"total_max_attempts": retries + 1}),
+            verify=self._authority,
         )
 
     def make_bucket(self, name: str) -> None:
