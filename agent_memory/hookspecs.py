@@ -71,7 +71,8 @@ class Outcome:
     operation. ``files`` is the number of files of an operation on many; ``skipped`` is the number of names in storage
     that are not valid keys. ``replayed``: the operation changed nothing, because an earlier one with the same
     idempotency key had made the change; then sizes, digests and ``version`` are None. ``version_id`` is the id
-    (`FileVersion.id`) of the version that an append appended to, if the store keeps versions.
+    (`FileVersion.id`) of the version that an append appended to, if the store keeps versions. ``versions_searched`` is
+    False if a forget or a redaction did not look for the storage's own versions, because it says that it has none.
     """
 
     status: Literal["ok", "denied", "error", "unknown"]
@@ -86,6 +87,7 @@ class Outcome:
     error: str | None = None
     replayed: bool = False
     version_id: str | None = None
+    versions_searched: bool = True
 
 
 @dataclass(frozen=True, slots=True)

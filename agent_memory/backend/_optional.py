@@ -168,19 +168,20 @@ class Erases(Protocol):
         """Erase the file with this name, and every file below it, with earlier versions and unfinished writes.
 
         The count includes files deleted earlier, if the storage still kept data of them. It is no error if there are
-        none.
+        none. It returns only after a listing that shows no file.
 
         Raises:
             PartialOperationError: some files could not be deleted; call it again to continue.
             UnsupportedOperationError: this storage does not tell which data it keeps.
-            WriteError: the storage failed.
+            WriteError: the storage failed, or still lists a file.
         """
         ...
 
-    def erase_earlier(self, key: Key) -> int | Awaitable[int]:
+    def erase_earlier(self, key: Key) -> int | Awaitable[int | None] | None:
         """Erase what the storage keeps of earlier states of a file and of unfinished writes; the file stays.
 
-        Return the number of earlier states. It is no error if there is no file, or nothing to erase.
+        Return the number of earlier states; None if the storage says that it has none, and cannot list them. It is no
+        error if there is no file, or nothing to erase.
 
         Raises:
             UnsupportedOperationError, WriteError: as `erase`.

@@ -108,10 +108,14 @@ class Appended(NamedTuple):
 
 
 class DeletedTree(NamedTuple):
-    """The number of deleted files, and of names left in place because they are not valid keys."""
+    """The number of deleted files, and of names left in place because they are not valid keys.
+
+    ``versions_searched``: False if an erasing did not look for earlier versions, because the storage says it has none.
+    """
 
     files: int
     skipped: int
+    versions_searched: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)

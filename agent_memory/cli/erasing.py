@@ -42,6 +42,12 @@ def ask_first(question: str, yes: bool, command: str) -> None:
         raise click.ClickException("nothing was erased")
 
 
+def note_versions(searched: bool) -> None:
+    """Say on stderr if an erasing did not look for the storage's own versions."""
+    if not searched:
+        note("no earlier versions were looked for: the server says that it has none")
+
+
 def _required(plugins: Iterable[object]) -> bool:
     """Make it an error if a configured log cannot destroy the salt; returns whether there is such a log."""
     audits = [plugin for plugin in plugins if isinstance(plugin, AuditPlugin)]

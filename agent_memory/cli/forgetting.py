@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from agent_memory.cli.audit import key_option, log_option
-from agent_memory.cli.erasing import ask_first, erasing
+from agent_memory.cli.erasing import ask_first, erasing, note_versions
 from agent_memory.cli.output import Exit, counted, note, show_json
 from agent_memory.cli.paths import memory_path
 from agent_memory.cli.settings import Command, Settings, pass_settings
@@ -67,12 +67,13 @@ def _named(settings: Settings, path: str | None) -> str:
 def _show(settings: Settings, done: TreeResult, had_salt: bool) -> None:
     if settings.json:
         facts = {"agent": settings.agent, "path": done.path, "files": done.files, "skipped": done.skipped}
-        show_json({**facts, "salt": had_salt})
+        show_json({**facts, "salt": had_salt, "versions_searched": done.versions_searched})
     elif done.files or done.skipped or had_salt:
         salt = ", and the salt of its digests in the audit log" if had_salt else ""
         click.echo(f"forgot {counted(done.files, 'file')} of {settings.agent}{salt}")
     else:
         click.echo(f"nothing to forget: the store keeps nothing of {_shown(settings, done)}")
+    note_versions(done.versions_searched)
     if done.skipped:
         note(f"{counted(done.skipped, 'name')} not erased: not a valid key, so not written by agent-memory")
 

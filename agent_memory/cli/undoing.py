@@ -10,7 +10,7 @@ import click
 
 from agent_memory.audit import LogLocation
 from agent_memory.cli.audit import key_option, location_of, log_option
-from agent_memory.cli.erasing import ask_first, erasing
+from agent_memory.cli.erasing import ask_first, erasing, note_versions
 from agent_memory.cli.moment import Moment
 from agent_memory.cli.output import Exit, note, printable, show_json
 from agent_memory.cli.paths import memory_path
@@ -129,9 +129,10 @@ def _show_redacted(settings: Settings, result: RedactResult) -> None:
     if settings.json:
         still_in = [{"path": each.path, "id": each.id, "present": not each.ended_by} for each in result.still_in]
         facts = {"agent": settings.agent, "path": result.path, "redacted": result.version}
-        show_json({**facts, "still_in": still_in})
+        show_json({**facts, "still_in": still_in, "versions_searched": result.versions_searched})
         return
     click.echo(printable(f"redacted version {result.version} of {field(result.path)}"))
+    note_versions(result.versions_searched)
     for each in result.still_in:
         where = f"version {each.id} of {field(each.path)}" if each.ended_by else f"the present file {field(each.path)}"
         note(f"{where} still contains this content")

@@ -68,6 +68,7 @@ class Effect:
     ``before_sha256`` is the digest of the old content, if the operation read it; ``sha256`` of the written content.
     ``version_id`` is the id of the version that an append appended to.
     ``replayed``: an earlier call with the same idempotency key had this result; this one changed nothing.
+    ``versions_searched``: False if an erasing did not look for the storage's own versions, because it says it has none.
     """
 
     size: int | None = None
@@ -82,6 +83,7 @@ class Effect:
     files: int | None = None
     skipped: int = 0
     replayed: bool = False
+    versions_searched: bool = True
 
 
 async def read(store: Backend, run: Run, key: Key) -> Effect:

@@ -362,6 +362,7 @@ def _succeeded(effect: Effect, duration: float) -> Outcome:
         files=effect.files,
         skipped=effect.skipped,
         version_id=effect.version_id,
+        versions_searched=effect.versions_searched,
     )
 
 

@@ -50,8 +50,11 @@ class TreeResult:
         path: the file or directory, relative to its tree; for rename and copy the new name.
         files: the number of files.
         skipped: the number of names in storage that were left unchanged because they are not valid keys.
+        versions_searched: False if a forget did not look for the storage's own earlier versions, because the storage
+            has none: a server that neither lists versions nor keeps them in this bucket.
     """
 
     path: str
     files: int
     skipped: int
+    versions_searched: bool = True

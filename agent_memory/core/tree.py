@@ -337,7 +337,8 @@ class Tree(VersionedTree):
 
     async def _remove(self, run: Run, kind: OperationKind, path: str, flow: Flow) -> TreeResult:
         call = await self.operate(run, kind, path, flow, directory=True)
-        return TreeResult(self._path(call.key), call.result.files or 0, call.result.skipped)
+        found = call.result
+        return TreeResult(self._path(call.key), found.files or 0, found.skipped, found.versions_searched)
 
     async def rename(self, run: Run, path: str, new_path: str) -> TreeResult:
         return await self._transfer(run, "rename", path, new_path, tree_flows.rename)

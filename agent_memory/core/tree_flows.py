@@ -45,6 +45,7 @@ from agent_memory.key import RULES, Key
 from agent_memory.runtime.run import Run
 
 _LIST_LIMIT = 100_000
+_MOST_LISTINGS = 10
 _OF_NO_FILE = Version("the version of no file")
 AT_ONCE: Final = 16
 """The number of files processed concurrently over a network."""
@@ -129,14 +130,26 @@ async def delete_each(store: Backend, run: Run, entries: tuple[Entry, ...]) -> N
 
 
 async def forget_each(store: Backend, run: Run, tree: Key, is_meant: Callable[[Key], Awaitable[bool]]) -> None:
-    """Erase those files of a tree that are meant."""
+    """Erase those files of a tree that are meant, until a listing shows none of them.
+
+    Raises:
+        WriteError: other writers add files as fast as they are erased, or the storage still lists an erased file.
+    """
+    kept: set[Key] = set()
 
     async def one(entry: Entry) -> None:
         with renewed_deadline(run.now()):
             if await is_meant(entry.key):
                 await forget(store, run, entry.key)
+            else:
+                kept.add(entry.key)
 
-    await run.map(one, (await list_all(store, run, tree)).entries, AT_ONCE)
+    for _ in range(_MOST_LISTINGS):
+        found = [entry for entry in (await list_all(store, run, tree)).entries if entry.key not in kept]
+        if not found:
+            return
+        await run.map(one, found, AT_ONCE)
+    raise WriteError(f"{named(tree)}: the storage still lists files that it said it had erased")
 
 
 async def forget(store: Backend, run: Run, prefix: Key) -> Effect:
@@ -146,7 +159,7 @@ async def forget(store: Backend, run: Run, prefix: Key) -> Effect:
             f"{named(prefix)}: this backend does not promise that it keeps nothing of a deleted file"
         )
     erased = await run.call(cast("Callable[[Key], Awaitable[DeletedTree]]", store.erase), prefix)
-    return Effect(files=erased.files, skipped=erased.skipped)
+    return Effect(files=erased.files, skipped=erased.skipped, versions_searched=erased.versions_searched)
 
 
 def _nothing_below(prefix: Key) -> AgentMemoryFileNotFoundError:

@@ -149,7 +149,7 @@ class VersionedTree(Scope):
                 raise _unknown(c.key, version)
             by = made_by(c.operation)
             results.append(await redact(c.store, c.run, histories, c.key, version, by, reason))
-            return Effect(files=1)
+            return Effect(files=1, versions_searched=results[0].versions_searched)
 
         await self.operate(run, "redact", path, flow)
         found = results[0]

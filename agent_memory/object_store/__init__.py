@@ -52,6 +52,7 @@ from agent_memory.object_store.engine import (
     TooLarge,
     UnknownOutcome,
     Unreachable,
+    UnsupportedRequest,
     WriteConflict,
 )
 from agent_memory.object_store.options import bucket_and_prefix, require_endpoint, take_single_writer
@@ -93,6 +94,7 @@ __all__ = [
     "TooLarge",
     "UnknownOutcome",
     "Unreachable",
+    "UnsupportedRequest",
     "WriteConflict",
     "Writer",
     "bucket_and_prefix",

@@ -287,7 +287,7 @@ class ObjectStoreBackend(Backend):
         finally:
             self._recent_writes.forget_all(self._bucket.name(prefix), self._bucket.directory(prefix))
 
-    async def erase_earlier(self, key: Key) -> int:
+    async def erase_earlier(self, key: Key) -> int | None:
         """See `agent_memory.backend.Erases`; a deletion mark counts as a state."""
         return await erase_earlier(self._bucket, key)
 

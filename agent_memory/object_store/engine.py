@@ -133,6 +133,10 @@ class SupportsVersions(Protocol):
         """List versions and deletion marks of names with this prefix, at most 1,000; for each name the latest first."""
         ...
 
+    async def has_versioning(self) -> bool:
+        """Whether the bucket keeps versions, or has kept them."""
+        ...
+
     async def delete_version(self, version: RetainedVersion) -> None:
         """Delete one version permanently."""
         ...
@@ -247,6 +251,10 @@ class InvalidResponse(NoResponse):
 
 class PermanentError(RequestError):
     """A retry is useless. The text gives the reason, without names, hosts and credentials."""
+
+
+class UnsupportedRequest(PermanentError):
+    """The store does not know this kind of request (501, 405)."""
 
 
 class UnknownOutcome(PermanentError):

@@ -1,4 +1,8 @@
-"""Erasing: deletes every version, deletion mark and incomplete upload of a tree, with one request for each."""
+"""Erasing: deletes every version, deletion mark and incomplete upload of a tree, with one request for each.
+
+On a server that has no versions it deletes the files. What a plain listing shows afterwards decides: some servers
+ignore that versions were requested, and list none.
+"""
 
 from __future__ import annotations
 
@@ -10,47 +14,70 @@ from agent_memory.backend import DeletedTree, Markers, named
 from agent_memory.errors import PartialOperationError, UnsupportedOperationError, WriteError
 from agent_memory.key import TEMPORARY_SUFFIX, Key
 from agent_memory.object_store.bucket import Bucket
-from agent_memory.object_store.engine import RetainedPage, RetainedVersion, SupportsVersions
+from agent_memory.object_store.engine import RetainedPage, RetainedVersion, SupportsVersions, UnsupportedRequest
+from agent_memory.object_store.retry import Attempts
 
 _AT_ONCE = 16
 _MOST_ROUNDS = 5
+_PAGE = 1000
 _STILL_THERE = "the server still lists a version or an upload that it said it had deleted"
+_FILE_STILL_THERE = (
+    "the server still lists a file that it said it had deleted, unless another process has just written it"
+)
+_NO_VERSIONS = "the server lists no version of an existing file, unless another process has just written it"
 _OURS = Key.internal("x").parent
 _NO_FILES = ("/", TEMPORARY_SUFFIX)
 """Endings of names that are no files: folder markers of a console, and scratch objects of a trial."""
 ListPage = Callable[[str, tuple[str, str] | None], Awaitable[RetainedPage]]
+List = Callable[[], Awaitable[list[RetainedVersion]]]
 Drop = Callable[[RetainedVersion], Awaitable[None]]
+
+
+class _NoVersionsError(Exception):
+    """The server has no versions: it cannot list them, and says of the bucket that it keeps none."""
 
 
 async def erase(bucket: Bucket, prefix: Key) -> DeletedTree:
     """See `agent_memory.backend.Erases.erase`; this package's own data belong to no tree."""
-    store = bucket.store
-    if not isinstance(store, SupportsVersions):
-        raise UnsupportedOperationError(f"{named(prefix)}: this store cannot list the versions that it keeps")
-    erasing = _Erasing(bucket, prefix)
-    await erasing.drop_all(store.list_uploads, store.abort_upload)
-    if not await erasing.drop_all(store.list_versions, store.delete_version):
-        await erasing.require_nothing()
-    return erasing.result()
+    store = _versions_of(bucket, prefix)
+    erasing = _Erasing(bucket, store, prefix)
+    searched = True
+    try:
+        await erasing.drop_all(erasing.uploads, store.abort_upload)
+        await erasing.drop_all(erasing.versions, store.delete_version)
+    except _NoVersionsError:
+        searched = False
+        await erasing.drop_all(erasing.files, erasing.delete)
+    await erasing.require_nothing()
+    return erasing.result(searched)
 
 
-async def erase_earlier(bucket: Bucket, key: Key) -> int:
+async def erase_earlier(bucket: Bucket, key: Key) -> int | None:
     """See `agent_memory.backend.Erases.erase_earlier`; the latest version of the name stays."""
-    store = bucket.store
-    if not isinstance(store, SupportsVersions):
-        raise UnsupportedOperationError(f"{named(key)}: this store cannot list the versions that it keeps")
-    erasing = _Erasing(bucket, key, alone=True)
-    await erasing.drop_all(store.list_uploads, store.abort_upload)
-    count = await erasing.drop_all(store.list_versions, store.delete_version, latest=False)
+    store = _versions_of(bucket, key)
+    erasing = _Erasing(bucket, store, key, alone=True)
+    try:
+        await erasing.drop_all(erasing.uploads, store.abort_upload)
+        count = await erasing.drop_all(erasing.earlier_versions, store.delete_version)
+    except _NoVersionsError:
+        return None
     erasing.result()
     return count
+
+
+def _versions_of(bucket: Bucket, key: Key) -> SupportsVersions:
+    store: object = bucket.store
+    if not isinstance(store, SupportsVersions):
+        raise UnsupportedOperationError(f"{named(key)}: this store cannot list the versions that it keeps")
+    return store
 
 
 class _Erasing:
     """The erasing of a file, and of all files below its name unless ``alone``."""
 
-    def __init__(self, bucket: Bucket, prefix: Key, *, alone: bool = False) -> None:
+    def __init__(self, bucket: Bucket, store: SupportsVersions, prefix: Key, *, alone: bool = False) -> None:
         self._bucket = bucket
+        self._store = store
         self._alone = alone
         self._prefix = prefix
         self._top = bucket.directory(prefix)
@@ -58,10 +85,8 @@ class _Erasing:
         self._found: set[str] = set()
         self._left: dict[str, WriteError] = {}
 
-    async def drop_all(self, pages: ListPage, drop: Drop, *, latest: bool = True) -> int:
-        """Drop everything listed for the name and below it, until nothing new is listed; return how much that was.
-
-        Without ``latest`` the first entry listed for a name stays.
+    async def drop_all(self, listed: List, drop: Drop) -> int:
+        """Drop everything that is listed, until nothing new is listed; return how much that was.
 
         All pages are read before anything is dropped: for each name the oldest version goes first and the latest last,
         so that no older version becomes visible meanwhile. An entry is left over if the last listing still has it,
@@ -69,32 +94,60 @@ class _Erasing:
         """
         tried: set[RetainedVersion] = set()
         errors: dict[RetainedVersion, WriteError] = {}
-        found = await self._listed(pages, latest)
+        found = await listed()
         for _ in range(_MOST_ROUNDS):  # bounded, because other writers may never stop
             if not (new := [kept for kept in found if kept not in tried]):
                 break
             tried |= set(new)
             errors |= await self._drop(new, drop)
-            found = await self._listed(pages, latest)
+            found = await listed()
         told = {kept.name: error for kept, error in errors.items()}
         for name in dict.fromkeys(kept.name for kept in found if kept in tried):
             still_there = WriteError(f"{named(self._prefix)}: {_STILL_THERE}")
             self._left.setdefault(name, told.get(name, still_there))
         return len(tried)
 
+    async def uploads(self) -> list[RetainedVersion]:
+        return await self._listed(self._store.list_uploads)
+
+    async def versions(self) -> list[RetainedVersion]:
+        return await self._listed(self._store.list_versions)
+
+    async def earlier_versions(self) -> list[RetainedVersion]:
+        """The versions without the latest one of each name; raises `WriteError` if a present file has none."""
+        found = await self.versions()
+        if not found and await self._bucket.is_file(self._prefix):
+            raise WriteError(f"{named(self._prefix)}: {_NO_VERSIONS}")
+        latest = {kept.name: kept for kept in reversed(found)}
+        return [kept for kept in found if kept is not latest[kept.name]]
+
+    async def files(self) -> list[RetainedVersion]:
+        """The present files, by a request for the name and by a plain listing of everything below it."""
+        found = [self._name] if self._name != self._top and await self._bucket.is_file(self._prefix) else []
+        after: str | None = None
+        markers = Markers(self._prefix, WriteError)
+        while True:
+            page = await self._bucket.list(self._prefix, WriteError, self._top, deep=True, limit=_PAGE, after=after)
+            found += (each.name for each in page.objects if not each.name.endswith(_NO_FILES))
+            if (after := page.next) is None:
+                return [each for name in found if self._is_named(each := RetainedVersion(name, ""))]
+            markers.go_on(after)
+
+    async def delete(self, file: RetainedVersion) -> None:
+        """Delete a file of a server that has no versions."""
+        await self._bucket.store.delete(file.name)
+
     async def require_nothing(self) -> None:
-        """Raise `WriteError` if a file exists although the server listed no version: it does not list versions.
+        """Raise an error if files are still there, unless another error is known."""
+        for file in await self.files():
+            still_there = _NO_VERSIONS if file.name not in self._found else _FILE_STILL_THERE
+            self._left.setdefault(file.name, WriteError(f"{named(self._prefix)}: {still_there}"))
+            self._found.add(file.name)
 
-        The whole root is not checked, because this package's own data may lie there.
-        """
-        bucket, prefix = self._bucket, self._prefix
-        if prefix.storage and (await bucket.is_file(prefix) or await bucket.is_directory(prefix)):
-            raise WriteError(f"{named(prefix)}: the server lists no version of an existing file")
-
-    def result(self) -> DeletedTree:
+    def result(self, searched: bool = True) -> DeletedTree:
         """How many files were erased; raises `WriteError` if none was, `PartialOperationError` if some were not."""
         if not self._left:
-            return DeletedTree(len(self._found), 0)
+            return DeletedTree(len(self._found), 0, searched)
         first = next(iter(self._left.values()))
         done, left = self._paths(self._found - set(self._left)), self._paths(self._left)
         if not done:
@@ -102,18 +155,36 @@ class _Erasing:
         message = f"{named(self._prefix)}: {len(left)} of {len(self._found)} files were not erased completely: {first}"
         raise PartialOperationError(message, done, left) from first
 
-    async def _listed(self, pages: ListPage, latest: bool) -> list[RetainedVersion]:
+    async def _listed(self, pages: ListPage) -> list[RetainedVersion]:
         found: list[RetainedVersion] = []
         after: tuple[str, str] | None = None
         markers = Markers(self._prefix, WriteError)
         while True:
-            with self._bucket.operation(self._prefix, WriteError) as attempts:
-                page = await attempts.until_answered(partial(pages, self._name, after))
+            page = await self._page(pages, after)
             found += filter(self._is_named, page.found)
             after = page.next
             if after is None or (after[0] > self._top and not after[0].startswith(self._top)):
-                return found if latest else _without_first(found)  # later names are not the name, nor below it
+                return found  # later names are not the name, nor below it
             markers.go_on(after)
+
+    async def _page(self, pages: ListPage, after: tuple[str, str] | None) -> RetainedPage:
+        with self._bucket.operation(self._prefix, WriteError) as attempts:
+            try:
+                return await attempts.until_answered(partial(pages, self._name, after))
+            except UnsupportedRequest:
+                if await self._may_have_versions(attempts):
+                    raise
+        raise _NoVersionsError
+
+    async def _may_have_versions(self, attempts: Attempts) -> bool:
+        try:
+            await attempts.until_answered(partial(self._store.list_versions, self._name, None))
+        except UnsupportedRequest:
+            try:
+                return await attempts.until_answered(self._store.has_versioning)
+            except UnsupportedRequest:
+                return False
+        return True
 
     def _is_named(self, kept: RetainedVersion) -> bool:
         if not self._prefix.storage and kept.name.startswith(self._bucket.directory(_OURS)):
@@ -151,9 +222,3 @@ class _Erasing:
 
     def _paths(self, names: Iterable[str]) -> tuple[str, ...]:
         return tuple(sorted(self._bucket.path(name, self._prefix) for name in names))
-
-
-def _without_first(found: Sequence[RetainedVersion]) -> list[RetainedVersion]:
-    """All entries but the first one of each name."""
-    first = {kept.name: kept for kept in reversed(found)}
-    return [kept for kept in found if kept is not first[kept.name]]

@@ -11,6 +11,7 @@ from agent_memory.object_store.engine import (
     PermanentError,
     PreconditionFailed,
     Unreachable,
+    UnsupportedRequest,
     WriteConflict,
 )
 
@@ -29,6 +30,8 @@ _MEANT = {
     "ConditionalRequestConflict": 409,
     "NoSuchKey": 404,
     "NoSuchUpload": 404,
+    "NotImplemented": 501,
+    "MethodNotAllowed": 405,
     "BlobAlreadyExists": 412,  # Azure's 409 for a blob that should be absent: no conflict, but a failed precondition
 }
 """Statuses of codes. A code is more reliable than the status: S3 may send one after it began an answer with 200."""
@@ -69,7 +72,7 @@ def refusal_of(
         return WriteConflict()
     if conditional and status == 501:
         return UnsupportedOperationError("this server does not take conditional requests")
-    if status == 404 and of_object:
+    if status == 404 and (of_object or code == "NoSuchUpload"):
         return PermanentError(f"the answer is not {store}'s: it has no code") if has_code and not code else NotFound()
     if status == 416 and ranged:
         return NotSatisfiable()
@@ -80,8 +83,8 @@ def _failure(store: str, status: int, code: str, retry_after: float) -> Exceptio
     shown = f"{store} answered {code or status}"
     if code in _THROTTLED or status == 429:
         return NoResponse(shown, sent=False, wait=max(_THROTTLED_SECONDS, retry_after))
-    if status == 501:
-        return PermanentError(f"this server does not support the request: {shown}")
+    if status in (405, 501):
+        return UnsupportedRequest(f"this server does not support the request: {shown}")
     if status >= 500 or status < 300 or code in _AGAIN or status in (408, 409):
         return NoResponse(shown, wait=retry_after)
     if 300 <= status < 400:  # not followed: a request is signed for one host

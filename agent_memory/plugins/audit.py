@@ -294,5 +294,6 @@ def _happened(outcome: Outcome) -> dict[str, object]:
         "attempts": outcome.attempts if outcome.attempts > 1 else None,
         "replayed": outcome.replayed or None,
         "version": outcome.version_id,
+        "versions_searched": None if outcome.versions_searched else False,
         "duration": round(outcome.duration, 6),
     }

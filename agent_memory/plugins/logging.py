@@ -52,6 +52,7 @@ def _line(operation: Operation, outcome: Outcome) -> str:
         "skipped": outcome.skipped or None,
         "attempts": outcome.attempts if outcome.attempts > 1 else None,
         "replayed": outcome.replayed or None,
+        "versions_searched": None if outcome.versions_searched else False,
         "actor": None if operation.actor is None else ascii(operation.actor),
         "ms": f"{outcome.duration * 1000:.1f}",
         "outcome": outcome.status,

@@ -24,6 +24,7 @@ from agent_memory.object_store import (
     Listed,
     Listing,
     NoResponse,
+    NotFound,
     Object,
     PermanentError,
     Reachability,
@@ -152,11 +153,17 @@ class S3Store(Uncopied):
             kept = [RetainedVersion(each["Key"], each["VersionId"]) for each in found]
         return RetainedPage(kept, _next(reply, "VersionIdMarker"))
 
+    async def has_versioning(self) -> bool:
+        return bool((await self._call("get_bucket_versioning")).get("Status"))
+
     async def delete_version(self, version: RetainedVersion) -> None:
         await self._call("delete_object", Key=version.name, VersionId=version.id)
 
     async def list_uploads(self, prefix: str, after: tuple[str, str] | None) -> RetainedPage:
-        reply = await self._call("list_multipart_uploads", Prefix=prefix, **_from(after, "UploadIdMarker"))
+        try:
+            reply = await self._call("list_multipart_uploads", Prefix=prefix, **_from(after, "UploadIdMarker"))
+        except NotFound:  # rclone answers NoSuchUpload if there are none
+            return RetainedPage((), None)
         require_listing(reply, UPLOADS)
         with entries():
             kept = [RetainedVersion(each["Key"], each["UploadId"]) for each in reply.get("Uploads", ())]

@@ -10,10 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 from click.testing import Result
 
-from agent_memory import AgentMemoryService
+from agent_memory import AgentMemoryService, Versions
 from agent_memory.plugins.audit import AuditPlugin
+from tests.object_store.proxy import Proxy
+from tests.support.servers import S3Server
 
 Run = Callable[..., Result]
 KEY = b"a key of 16 bytes at least"
@@ -139,7 +142,8 @@ def test_forget_erases_a_file_and_writes_a_receipt(run: Run, store: Path) -> Non
         "--log",
         "log/audit.jsonl",
     )
-    assert json.loads(result.stdout) == {"agent": "bob", "path": "dir/b.md", "files": 1, "skipped": 0, "salt": False}
+    facts = {"agent": "bob", "path": "dir/b.md", "files": 1, "skipped": 0}
+    assert json.loads(result.stdout) == {**facts, "salt": False, "versions_searched": True}
     assert files(store) == ["bob/a.md", "eve/a.md"]
     shown = json.loads(run("--json", "audit", "show", "--log", "log/audit.jsonl").stdout)["records"][-1]
     assert (shown["operation"], shown["actor"], shown["path"], shown["files"]) == ("forget", "ops", "dir/b.md", 1)
@@ -224,3 +228,29 @@ def test_searching_the_log_for_a_content_creates_no_salt(run: Run, tmp_path: Pat
     result = run("audit", "show", "--log", "none/audit.jsonl", "--content", "two")
     assert (result.exit_code, "--content needs --agent" in result.stderr) == (2, True)
     assert not (tmp_path / "none").exists()
+
+
+def test_a_server_without_versions_is_told(run: Run, ministack: S3Server) -> None:
+    """By forget and by redact: then the server's own versions were not looked for."""
+    with Proxy(ministack.endpoint) as proxy:
+        url = ministack.new_url()
+        proxy.instead = _without_versions
+        given = [f"-o{name}={value}" for name, value in ministack.through(proxy).items()]
+        with AgentMemoryService(url, storage_options=ministack.options, versions=Versions()) as service:
+            service.write_memory_file("bob", "a.md", "x")
+            service.write_memory_file("bob", "a.md", "y")
+            (_, earlier) = service.agent("bob").versions("a.md")
+        told = "no earlier versions were looked for: the server says that it has none"
+        store = ("--url", url, *given, "--agent", "bob")
+        redacted = run(*store, "redact", "a.md", earlier.id, "--reason", "a key", "--yes")
+        assert (redacted.exit_code, told in redacted.stderr) == (0, True)
+        forgotten = run(*store, "forget", "a.md", "--yes")
+        assert (forgotten.exit_code, told in forgotten.stderr) == (0, True)
+        run(*store, "write", "b.md", "x")
+        assert json.loads(run(*store, "--json", "forget", "--yes").stdout)["versions_searched"] is False
+
+
+def _without_versions(request: web.Request) -> web.Response | None:
+    if {"versions", "versioning"}.isdisjoint(request.query):
+        return None
+    return web.Response(status=501, text="<Error><Code>NotImplemented</Code></Error>", content_type="application/xml")

@@ -1011,7 +1011,7 @@ def test_the_fields_of_operation_and_outcome_are_the_documented_ones() -> None:
     ]
     assert [field.name for field in dataclasses.fields(Outcome)] == [
         *("status", "duration", "size", "version", "sha256", "before_sha256", "attempts", "files", "skipped", "error"),
-        *("replayed", "version_id"),
+        *("replayed", "version_id", "versions_searched"),
     ]
 
 

@@ -153,13 +153,13 @@ def test_a_forget_costs_a_request_for_each_receipt(opened: Callable[[], AgentMem
     for name in ("plain.md", "keyed.md"):
         memory.write(name, "x")
     memory.forget("nothing.md")  # makes the first-time requests
-    one = {"VERSIONS": 2, "UPLOADS": 1, "DELETE": 1}
-    assert cost(lambda: memory.forget("plain.md")) == one | {"LIST": 1, "GET": 1}
+    one = {"VERSIONS": 2, "UPLOADS": 1, "DELETE": 1, "HEAD": 1, "LIST": 1}
+    assert cost(lambda: memory.forget("plain.md")) == one | {"LIST": 2, "GET": 1}
     for number in range(3):
         memory.append("keyed.md", "x", idempotency_key=f"{number}")
         memory.append("kept.md", "x", idempotency_key=f"kept {number}")
     four = {request: 4 * count for request, count in one.items()}
-    assert cost(lambda: memory.forget("keyed.md")) == four | {"LIST": 1, "GET": 7}, "the file and its three receipts"
+    assert cost(lambda: memory.forget("keyed.md")) == four | {"LIST": 6, "GET": 7}, "the file and its three receipts"
 
 
 def test_reading_the_tail_of_a_history_costs_one_ranged_request(opened: Callable[[], AgentMemory], cost: Cost) -> None:

@@ -34,11 +34,13 @@ class RedactResult(NamedTuple):
         still_in: the other versions of the same file, and the present one, that contain the whole content; if the
             content is over the size of one part (8 MiB, on S3 at least 5 MiB), only those that begin with it. Empty if
             an earlier call erased the content.
+        versions_searched: as of `agent_memory.TreeResult`.
     """
 
     path: str
     version: str
     still_in: tuple[FileVersion, ...]
+    versions_searched: bool = True
 
 
 def checked_reason(reason: object) -> str:
@@ -80,16 +82,17 @@ async def redact(
         begun = best.record.redacted(None, reason)
         tombstone = best.key.parent.join(begun.name)
         await run.call(store.write, tombstone, begun.trailer(), ABSENT)
+    searched = True
     for name in file.names:
         with renewed_deadline(run.now()):
-            await run.call(erase_earlier, histories.key(name))
+            searched &= await run.call(erase_earlier, histories.key(name)) is not None
     for each in records:
         if each.key != tombstone:
             with renewed_deadline(run.now()):
                 await tree_flows.forget(store, run, each.key)
     if not best.record.redacted_by:
         await run.call(store.write, tombstone, best.record.redacted(by, reason).trailer())
-    return RedactResult(key.path, version, still_in)
+    return RedactResult(key.path, version, still_in, searched)
 
 
 async def _copies(histories: Histories, file: _File, sought: Kept) -> list[Kept]:
@@ -151,12 +154,12 @@ def _refuse_live(states: Iterable[FileVersion], key: Key, version: str) -> None:
         raise ConflictError("this version is the present file: replace or delete its content first", path=key.path)
 
 
-def _erase_earlier(store: object, key: Key) -> Callable[[Key], Awaitable[int]]:
+def _erase_earlier(store: object, key: Key) -> Callable[[Key], Awaitable[int | None]]:
     if not erases(store):
         raise UnsupportedOperationError(
             f"{named(key)}: this backend does not promise that it keeps nothing of a deleted file"
         )
-    return cast("Callable[[Key], Awaitable[int]]", store.erase_earlier)
+    return cast("Callable[[Key], Awaitable[int | None]]", store.erase_earlier)
 
 
 class _ContentSearch:
