@@ -13,6 +13,11 @@ def bucket_and_prefix(url: str) -> tuple[str, str]:
     bucket, _, prefix = rest.partition("/")
     if not bucket:
         raise ValueError(f"an {scheme.upper()} URL is {scheme.lower()}://bucket/prefix")
+    if bucket.lower().startswith("arn:"):
+        raise ValueError(
+            "an ARN is no name of a bucket: for an access point, give its alias, as the console and"
+            f" get-access-point show it ({scheme.lower()}://ALIAS/prefix)"
+        )
     if ":" in bucket and "@" in prefix:  # a password that begins like a port; the registry takes it for a port
         raise ValueError("a URL holds no password and, with a bucket, no port; credentials go into storage_options")
     if "?" in prefix or "#" in prefix:

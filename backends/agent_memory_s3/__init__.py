@@ -7,6 +7,7 @@ The logic is in `agent_memory.object_store`. ``storage_options`` are the options
 - ``_client``: `S3Store`, one bucket; each call sends one request and is not retried
 - ``_connection``: a filesystem of s3fs with its client, without resending or redirects; all uses of private names
 - ``_session``: a session of aiobotocore that starts fast
+- ``_credentials``: the credentials of a session, which are read anew if a server refuses them
 - ``_answers``: translation of the exceptions of s3fs, botocore and aiohttp
 - ``_replies``: checks that a reply answers the request
 - ``_numbers``: numbers and dates in replies

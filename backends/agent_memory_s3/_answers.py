@@ -28,6 +28,7 @@ from agent_memory.object_store import (
     refusal_of,
 )
 from agent_memory_s3._connection import RedirectedError
+from agent_memory_s3._credentials import CredentialsError
 from agent_memory_s3._numbers import retry_after
 
 _CONDITIONS = {"IfMatch", "IfNoneMatch", "CopySourceIfMatch"}
@@ -45,7 +46,6 @@ _NEVER_SENT = {
     "SSOTokenLoadError": _LOG_IN,
     "UnauthorizedSSOTokenError": _LOG_IN,
     "EndpointResolutionError": _NO_ENDPOINT,
-    "ParamValidationError": "no request could be made: check the name of the bucket",
     "UnknownServiceError": "no request could be made (UnknownServiceError)",
 }
 _TRUST = (
@@ -59,6 +59,9 @@ _NOT_CONNECTED = {"ClientConnectorError", "ConnectTimeoutError", "ConnectionTime
                   "ConnectionRefusedError", "gaierror"}  # fmt: skip
 _INTERRUPTED_TLS = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
 _MOST_HELD = 10
+_REFUSED_CREDENTIALS = {"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "InvalidToken",
+                        "InvalidAccessKeyId", "InvalidClientTokenId", "SignatureDoesNotMatch"}  # fmt: skip
+_NOT_OBTAINED = "the credentials could not be obtained"
 
 
 class S3Request(AbstractContextManager[None]):
@@ -88,7 +91,9 @@ class S3Request(AbstractContextManager[None]):
             answer = translated(cause, self._options, method=self._method, sent=self._sent)
             if answer is not None:
                 answer = self._contact.judged(answer)
-                local = isinstance(answer, PermanentError) and _response(cause) is None
+                local = isinstance(cause, CredentialsError) or (
+                    isinstance(answer, PermanentError) and _response(cause) is None
+                )
                 raise answer from None if local else cause  # these messages need no traceback of a client
 
 
@@ -105,6 +110,8 @@ def translated(
     None for an exception that neither the network nor the server caused: a programming error. ``sent``: whether the
     request may have been sent.
     """
+    if isinstance(cause, CredentialsError):
+        return _without_credentials(cause.__cause__)
     response = _response(cause)
     if response is None:
         if isinstance(cause, ValueError) and str(cause).startswith("Invalid endpoint"):
@@ -125,6 +132,43 @@ def translated(
     )
 
 
+def are_refused(method: str, cause: BaseException) -> bool:
+    """Whether an answer proves that a request did nothing, because the server does not accept its credentials.
+
+    The answer to a HEAD has no code, and repeating a HEAD changes nothing.
+    """
+    response = _response(cause) or {}
+    status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+    if method == "head_object":
+        return status in (400, 401)
+    return status in (400, 401, 403) and response.get("Error", {}).get("Code") in _REFUSED_CREDENTIALS
+
+
+def _without_credentials(cause: BaseException | None) -> Exception | None:
+    """The exception for credentials that could not be obtained; None for a programming error."""
+    if not isinstance(cause, Exception) or not _is_of_the_network(cause):
+        return None
+    name = type(cause).__name__
+    if name == "ParamValidationError":
+        return PermanentError(f"{_NOT_OBTAINED}: a setting of the profile, such as role_arn, is not valid")
+    if name in _NEVER_SENT:
+        return PermanentError(_NEVER_SENT[name])
+    if isinstance(response := getattr(cause, "response", None), Mapping):
+        return _refused_by_provider(response, getattr(cause, "operation_name", name))
+    if why := _lasting(tuple(_held(cause))):
+        return NoResponse(f"{_NOT_OBTAINED}: {why}", sent=False, lasting=True)
+    kinds = {kind.__name__ for kind in type(cause).__mro__}
+    return NoResponse(f"{_NOT_OBTAINED} ({name})", sent=False, lasting=_ON_THE_WIRE.isdisjoint(kinds))
+
+
+def _refused_by_provider(response: Mapping[str, Any], operation: str) -> Exception:
+    """The exception for an answer of STS or another service that gives credentials: S3 got no request."""
+    status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    answer = refusal_of(status, str(response.get("Error", {}).get("Code", "")), store=operation)
+    text = f"{_NOT_OBTAINED}: {answer}"
+    return NoResponse(text, sent=False, wait=answer.wait) if isinstance(answer, NoResponse) else PermanentError(text)
+
+
 def _response(cause: BaseException) -> Mapping[str, Any] | None:
     """The server's reply, as parsed by botocore; None if there is none."""
     response = getattr(cause, "response", None) or getattr(cause.__cause__, "response", None)
@@ -142,6 +186,9 @@ def _without_reply(cause: Exception, sent: bool) -> Exception:
         return PermanentError(no_profile(cause))
     if name in _NEVER_SENT:
         return PermanentError(_NEVER_SENT[name])
+    if name == "ParamValidationError":
+        what = "the name of the bucket" if "bucket name" in str(cause) else "the options for requests"
+        return PermanentError(f"no request could be made: check {what}")
     if _is_garbled(cause):
         return InvalidResponse("the server breaks HTTP: its answer cannot be read")
     if not sent or not _may_be_sent(cause):

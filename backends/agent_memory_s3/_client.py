@@ -35,7 +35,7 @@ from agent_memory.object_store import (
     require_endpoint,
     require_general_purpose,
 )
-from agent_memory_s3._answers import S3Request, has_directories
+from agent_memory_s3._answers import S3Request, are_refused, has_directories
 from agent_memory_s3._connection import Connection, can_send_once
 from agent_memory_s3._numbers import posix_seconds
 from agent_memory_s3._replies import LISTING, UPLOADS, content_of, entries, length_of, next_of, require_listing
@@ -212,6 +212,16 @@ class S3Store(Uncopied):
         return reply
 
     async def _requested(self, method: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Send a request; again, once, if its credentials were refused and others can be read."""
+        used = self._connection.credentials
+        try:
+            return await self._sent(method, options)
+        except OSError as cause:
+            if not (are_refused(method, cause) and await self._connection.renew(used)):
+                raise
+        return await self._sent(method, options)
+
+    async def _sent(self, method: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
         try:
             return await self._connection.call(method, Bucket=self._bucket, **options)
         except OSError as cause:

@@ -23,6 +23,7 @@ from fsspec.asyn import get_loop
 
 from agent_memory.backend import Uncopied
 from agent_memory.errors import BackendNotAvailableError
+from agent_memory_s3._credentials import RenewableCredentials
 from agent_memory_s3._session import plain_bodies, session, user_agent
 
 _CONFIG = {"connect_timeout": 5, "read_timeout": 15, "max_pool_connections": 64}
@@ -73,6 +74,15 @@ class Connection(Uncopied):
         """Send each body as it is, unless the user has set otherwise; for a client of a server other than AWS."""
         vars(client.meta.config).update(self._plain_bodies)
 
+    @property
+    def credentials(self) -> object:
+        """The credentials of the next request; None if the options have them, or a session that was given."""
+        return self._credentials.current if self._credentials else None
+
+    async def renew(self, refused: object) -> bool:
+        """Read credentials that the server refused anew; see `RenewableCredentials.renew`."""
+        return self._credentials is not None and await self._credentials.renew(refused)
+
     async def call(self, method: str, **options: Any) -> Mapping[str, Any]:
         """Send one request, after `client`; raises the exceptions of s3fs, botocore and aiohttp."""
         reply: Mapping[str, Any] = await self._fs._call_s3(method, **options)
@@ -102,7 +112,10 @@ class Connection(Uncopied):
         if not hasattr(S3FileSystem, "_call_s3"):
             raise BackendNotAvailableError(f"s3:// needs s3fs with `_call_s3`, which s3fs {version('s3fs')} lacks")
         options = dict(self._options)
-        options.setdefault("session", session(options))
+        if "session" not in options:
+            options["session"] = session(options)
+        provider = options["session"].get_component("credential_provider")
+        self._credentials = provider if isinstance(provider, RenewableCredentials) else None
         config = {**_CONFIG, **options.pop("config_kwargs", {}), **_ONE_TRY, **sending_once()}
         config |= user_agent(options["session"], config)
         self._plain_bodies = plain_bodies(options["session"], config)

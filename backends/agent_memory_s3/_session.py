@@ -13,6 +13,7 @@ from inspect import signature
 from typing import Any
 
 from agent_memory.errors import DISTRIBUTION
+from agent_memory_s3._credentials import RenewableCredentials
 
 _CHECKSUMS = ("request_checksum_calculation", "response_checksum_validation")
 
@@ -20,13 +21,16 @@ _CHECKSUMS = ("request_checksum_calculation", "response_checksum_validation")
 def session(options: dict[str, Any]) -> Any:
     """A session that shares botocore's parsed description of S3 and parses dates faster than botocore.
 
-    Removes the session's own options from ``options``.
+    Its credentials are `RenewableCredentials`. Removes the session's own options from ``options``.
     """
     from aiobotocore.session import AioSession
 
-    own = signature(AioSession.__init__).parameters.keys() & options.keys()
-    made = AioSession(**{name: options.pop(name) for name in own})
+    own = {name: options.pop(name) for name in signature(AioSession.__init__).parameters.keys() & options.keys()}
+    made = AioSession(**own)
     made.register_component("data_loader", _loader(made.get_config_variable("data_path")))
+    load = made.get_component("credential_provider").load_credentials
+    credentials = RenewableCredentials(load, lambda: AioSession(**own).get_credentials())
+    made.register_component("credential_provider", credentials)
     made.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=moment)
     return made
 

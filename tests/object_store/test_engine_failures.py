@@ -101,6 +101,9 @@ class Engine(ComposingClient):
             [RetainedVersion(name, "v") for name in self._store.objects if name.startswith(prefix)], None
         )
 
+    async def has_versioning(self) -> bool:
+        return True
+
     async def delete_version(self, version: RetainedVersion) -> None:
         self._store.delete(version.name, None)
 

@@ -256,3 +256,18 @@ def test_a_lasting_failure_is_permanent_only_until_the_server_has_answered() -> 
     assert isinstance(contact.judged(NoResponse("lost")), Unreachable)
     contact.made = True
     assert contact.judged(lasting) is lasting
+
+
+@by_both_engines
+@pytest.mark.parametrize(
+    "arn",
+    [
+        "arn:aws:s3:us-east-1:123456789012:accesspoint/name",
+        "arn:aws:s3:us-east-1:123456789012:accesspoint:name",
+        "ARN:aws-cn:s3:::bucket",
+        "arn:aws:s3-outposts:us-east-1:123456789012:outpost/op-1/accesspoint/name",
+    ],
+)
+def test_an_arn_is_not_cut_at_its_slash_but_refused(engine: str, arn: str) -> None:
+    with pytest.raises(ValueError, match=r"an ARN is no name of a bucket: .* give its alias"):
+        AgentMemory.open(f"s3://{arn}/prefix", storage_options=options(engine, "http://127.0.0.1:1"))

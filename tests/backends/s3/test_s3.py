@@ -369,7 +369,7 @@ def test_a_failing_credential_process_is_named_and_no_request_is_sent(
     options = {"endpoint_url": moto.endpoint, "profile": "failing"}
     with (
         AgentMemory.open(moto.new_url(), storage_options=options) as memory,
-        pytest.raises(FileOperationError, match=r"no request could be made \(CredentialRetrievalError\)") as failed,
+        pytest.raises(FileOperationError, match=r"could not be obtained \(CredentialRetrievalError\)") as failed,
     ):
         call(memory)
     assert not isinstance(failed.value, OutcomeUnknownError)

@@ -1,0 +1,266 @@
+"""Credentials that a tool renews are read anew after the server refused the old ones; errors tell where they failed."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from agent_memory import AgentMemory, FileOperationError, OutcomeUnknownError
+from tests.backends.s3.test_s3 import EVERY_CALL
+from tests.object_store.listeners import listening, page
+from tests.object_store.proxy import Fault, Proxy
+from tests.support.servers import S3Server
+
+VARIABLES = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE")
+every_call = pytest.mark.parametrize("call", EVERY_CALL.values(), ids=EVERY_CALL.keys())
+
+
+class Profile:
+    """A profile with a session token in the files of AWS."""
+
+    def __init__(self, directory: Path) -> None:
+        self.credentials, self.config = directory / "credentials", directory / "config"
+        self.config.write_text("")
+        self.renew("old")
+
+    def renew(self, token: str, key: str = "key") -> None:
+        lines = ("[default]", f"aws_access_key_id = {key}", "aws_secret_access_key = s", f"aws_session_token = {token}")
+        self.credentials.write_text("\n".join(lines) + "\n")
+
+
+@pytest.fixture
+def profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Profile:
+    found = Profile(tmp_path)
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(found.credentials))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(found.config))
+    return found
+
+
+class Guard:
+    """A server that accepts one token, and refuses others with a code.
+
+    Attributes:
+        accepted: the token.
+        answer: the status and the code for another one.
+        seen: the tokens of all requests.
+    """
+
+    def __init__(self, proxy: Proxy) -> None:
+        self.accepted = "old"
+        self.answer = (400, "ExpiredToken")
+        self.seen: list[str] = []
+        self.proxy = proxy
+        proxy.instead = self._refused
+
+    def _refused(self, request: web.Request) -> web.Response | None:
+        token = request.headers.get("X-Amz-Security-Token", "")
+        self.seen.append(token)
+        if token == self.accepted:
+            return None
+        status, code = self.answer
+        text = "" if request.method == "HEAD" else f"<Error><Code>{code}</Code></Error>"
+        return web.Response(status=status, text=text, content_type="application/xml")
+
+
+@pytest.fixture
+def guard(ministack: S3Server) -> Iterator[Guard]:
+    with Proxy(ministack.endpoint) as proxy:
+        yield Guard(proxy)
+
+
+@pytest.fixture
+def memory(guard: Guard, ministack: S3Server, profile: Profile) -> Iterator[AgentMemory]:
+    del profile
+    with AgentMemory.open(ministack.new_url(), storage_options={"endpoint_url": guard.proxy.endpoint}) as memory:
+        memory.write("a.md", "x")
+        yield memory
+
+
+@pytest.mark.parametrize("call", [each for name, each in EVERY_CALL.items() if name != "create"])
+def test_a_renewed_token_is_picked_up_by_every_call(
+    memory: AgentMemory, guard: Guard, profile: Profile, call: Callable[[AgentMemory], object]
+) -> None:
+    for token in ("second", "third"):
+        memory.write("a.md", "x")
+        profile.renew(token)
+        guard.accepted = token
+        call(memory)
+        assert guard.seen[-1] == token
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [(403, "ExpiredToken"), (400, "ExpiredTokenException"), (400, "TokenRefreshRequired"), (400, "InvalidToken"),
+     (403, "InvalidAccessKeyId"), (403, "SignatureDoesNotMatch"), (401, "ExpiredToken")],
+)  # fmt: skip
+def test_codes_that_prove_that_nothing_was_done(
+    memory: AgentMemory, guard: Guard, profile: Profile, status: int, code: str
+) -> None:
+    guard.answer, guard.accepted = (status, code), "new"
+    profile.renew("new")
+    memory.write("a.md", "y")
+    assert memory.read("a.md") == "y"
+
+
+@pytest.mark.parametrize(("status", "code"), [(403, "AccessDenied"), (403, "RequestTimeTooSkewed"), (400, "Other")])
+def test_other_refusals_read_no_credentials(
+    memory: AgentMemory, guard: Guard, profile: Profile, status: int, code: str
+) -> None:
+    guard.answer, guard.accepted = (status, code), "new"
+    profile.renew("new")
+    with pytest.raises(FileOperationError):
+        memory.write("a.md", "y")
+    assert set(guard.seen) == {"old"}
+
+
+def test_a_token_that_was_not_renewed_is_refused_without_a_repetition(
+    memory: AgentMemory, guard: Guard, profile: Profile
+) -> None:
+    guard.accepted = "new"
+    before = len(guard.seen)
+    with pytest.raises(FileOperationError, match="ExpiredToken") as failed:
+        memory.write("a.md", "y")
+    assert not isinstance(failed.value, OutcomeUnknownError)
+    assert len(guard.seen) == before + 1
+    profile.renew("new")
+    memory.write("a.md", "y")
+    assert memory.read("a.md") == "y"
+
+
+def test_a_request_is_repeated_once_only(memory: AgentMemory, guard: Guard, profile: Profile) -> None:
+    guard.accepted = "never"
+    profile.renew("new")
+    before = len(guard.seen)
+    with pytest.raises(FileOperationError, match="ExpiredToken"):
+        memory.write("a.md", "y")
+    assert guard.seen[before:] == ["old", "new"]
+
+
+def test_a_lost_answer_reads_no_credentials(memory: AgentMemory, guard: Guard, profile: Profile) -> None:
+    faults: Iterator[Fault] = iter(("reply lost", "500 after it was done", "reset"))
+    guard.proxy.choose = lambda _: next(faults, None)
+    profile.renew("new")
+    memory.append("a.md", "y")
+    assert memory.read("a.md") == "xy"
+    assert set(guard.seen) == {"old"}
+
+
+def test_threads_that_meet_an_expired_token_at_once_all_go_on(
+    memory: AgentMemory, guard: Guard, profile: Profile
+) -> None:
+    for turn in range(5):
+        profile.renew(f"{turn}")
+        guard.accepted = f"{turn}"
+        start = threading.Barrier(8)
+
+        def append(number: int, start: threading.Barrier = start, turn: int = turn) -> None:
+            start.wait()
+            memory.append("log.md", f"{turn} {number}\n")
+
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(append, range(8)))
+    assert sorted(memory.read("log.md").splitlines()) == sorted(f"{t} {n}" for t in range(5) for n in range(8))
+
+
+def test_credentials_in_the_options_are_not_replaced(ministack: S3Server, guard: Guard, profile: Profile) -> None:
+    options = {"endpoint_url": guard.proxy.endpoint, "key": "k", "secret": "s", "token": "given"}
+    guard.accepted = "given"
+    with AgentMemory.open(ministack.new_url(), storage_options=options) as memory:
+        memory.write("a.md", "x")
+        profile.renew("new")
+        guard.accepted = "new"
+        with pytest.raises(FileOperationError, match="ExpiredToken"):
+            memory.write("a.md", "y")
+
+
+ROLE = "arn:aws:iam::123456789012:role/reader"
+
+
+def assume(profile: Profile, role: str) -> None:
+    profile.config.write_text(f"[profile assuming]\nrole_arn = {role}\nsource_profile = default\nregion = us-east-1\n")
+
+
+def refused(server: S3Server, call: Callable[[AgentMemory], object], name: str | None = "assuming") -> str:
+    """The error message of a call, which must not say that the outcome is unknown, nor have an ARN or a host."""
+    options = {"endpoint_url": server.endpoint, **({"profile": name} if name else {})}
+    with (
+        AgentMemory.open(server.new_url(), storage_options=options) as memory,
+        pytest.raises(FileOperationError) as failed,
+    ):
+        call(memory)
+    assert not isinstance(failed.value, OutcomeUnknownError)
+    text = str(failed.value)
+    assert not any(hidden in text for hidden in ("arn:", "127.0.0.1", "secret"))
+    return text.partition("bucket 'memories': ")[2]
+
+
+@every_call
+def test_a_refusal_of_sts_is_told_as_one(
+    ministack: S3Server, profile: Profile, call: Callable[[AgentMemory], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assume(profile, ROLE)
+    body = b"<ErrorResponse><Error><Code>AccessDenied</Code><Message>secret</Message></Error></ErrorResponse>"
+    with listening(lambda _: page("403 Forbidden", body)) as sts:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_STS", f"http://{sts.address}")
+        text = refused(ministack, call)
+    assert text == "the credentials could not be obtained: access denied by AssumeRole"
+
+
+def test_an_expired_token_of_sts_is_told_with_its_code(
+    ministack: S3Server, profile: Profile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assume(profile, ROLE)
+    body = b"<ErrorResponse><Error><Code>ExpiredToken</Code></Error></ErrorResponse>"
+    with listening(lambda _: page("400 Bad Request", body)) as sts:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_STS", f"http://{sts.address}")
+        text = refused(ministack, EVERY_CALL["write"])
+    assert text == "the credentials could not be obtained: AssumeRole answered ExpiredToken"
+
+
+def test_an_invalid_role_is_not_told_as_a_bucket(ministack: S3Server, profile: Profile) -> None:
+    assume(profile, "reader")
+    text = refused(ministack, EVERY_CALL["write"])
+    assert text == "the credentials could not be obtained: a setting of the profile, such as role_arn, is not valid"
+
+
+def test_an_sts_that_does_not_answer_is_told(
+    ministack: S3Server, profile: Profile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assume(profile, ROLE)
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))  # without listen()
+        monkeypatch.setenv("AWS_ENDPOINT_URL_STS", f"http://127.0.0.1:{held.getsockname()[1]}")
+        text = refused(ministack, EVERY_CALL["write"])
+    assert text.startswith("the credentials could not be obtained (EndpointConnectionError), ")
+
+
+def test_a_missing_web_identity_token_is_told(
+    ministack: S3Server, profile: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    profile.credentials.write_text("")
+    monkeypatch.setenv("AWS_ROLE_ARN", ROLE)
+    monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(tmp_path / "missing"))
+    assert refused(ministack, EVERY_CALL["read"], None) == "the credentials could not be obtained (FileNotFoundError)"
+
+
+def test_a_login_that_was_never_made_is_told(ministack: S3Server, profile: Profile) -> None:
+    profile.config.write_text(
+        "[profile assuming]\nsso_start_url = https://example.org\nsso_region = us-east-1\n"
+        "sso_account_id = 123456789012\nsso_role_name = reader\nregion = us-east-1\n"
+    )
+    assert "log in again" in refused(ministack, EVERY_CALL["write"])
+
+
+def test_an_invalid_name_of_a_bucket_is_told(ministack: S3Server) -> None:
+    with AgentMemory.open("s3://not_a_*_bucket", storage_options=ministack.options) as memory:
+        with pytest.raises(FileOperationError, match="check the name of the bucket"):
+            memory.write("a.md", "x")
