@@ -32,6 +32,9 @@ _STATUS = re.compile(r"^ +(?:status: |code: \")(\d{3})\"?,$", re.MULTILINE)
 _CODE = re.compile(r"^ +body: Some\(\n.*?<Code>(\w+)</Code>", re.MULTILINE)
 _KIND = re.compile(r"^ +kind: (\w+),$", re.MULTILINE)
 _UNSENT = re.compile(r"^    source: \"", re.MULTILINE)
+_FOR_CREDENTIALS = re.compile(r"^ +method: POST,$", re.MULTILINE)
+"""A POST goes to STS or to another service that gives credentials: this package sends none to a store."""
+_NOT_OBTAINED = "the credentials could not be obtained"
 _METADATA_SERVICE = re.compile(r"^ +\w+://(?:169\.254\.\d+\.\d+\b|[^/]+/latest/(?:api|meta-data)\b)", re.MULTILINE)
 _TRUST = (
     f"{UNTRUSTED}: name a file with the certificate of its authority in the variable SSL_CERT_FILE, or give the"
@@ -77,7 +80,7 @@ class ObstoreRequest(AbstractContextManager[None]):
             raise RuntimeError("obstore panicked") from None  # a panic is not an `Exception`; callers expect one
         elif isinstance(cause, Exception) and not isinstance(cause, TooLarge | UnsupportedOperationError):
             text = _description(cause)
-            if _STATUS.search(text) and not _METADATA_SERVICE.search(text):
+            if _STATUS.search(text) and not (_METADATA_SERVICE.search(text) or _FOR_CREDENTIALS.search(text)):
                 self._contact.made = True
                 self._contact.of_store |= bool(_CODE.search(text))
             if (answer := self._translated(cause)) is not None:
@@ -108,6 +111,8 @@ def translated(
     if _METADATA_SERVICE.search(text):
         return NoResponse(_NO_CREDENTIALS[store], sent=False, lasting=True)
     status, code = _STATUS.search(text), _CODE.search(text)
+    if _FOR_CREDENTIALS.search(text):
+        return _without_credentials(text, int(status[1]) if status else 0, code[1] if code else "")
     if status:
         return refusal_of(
             int(status[1]),
@@ -124,6 +129,19 @@ def translated(
     if _NO_ETAG.search(text):
         return PermanentError(NO_OBJECT) if reads else UnknownOutcome(NO_OBJECT)
     return _never_sent(cause, text) or _unanswered(cause, text, store)
+
+
+def _without_credentials(text: str, status: int, code: str) -> NoResponse | PermanentError:
+    """The exception for credentials that could not be obtained: the store got no request."""
+    if not status:
+        why = next((why for why, form in _LASTING.items() if form.search(text)), None)
+        kind = next(iter(_KIND.findall(text)), "no answer")
+        return NoResponse(
+            f"{_NOT_OBTAINED}: {why}" if why else f"{_NOT_OBTAINED} ({kind})", sent=False, lasting=bool(why)
+        )
+    answer = refusal_of(status, code, store="their service")
+    told = f"{_NOT_OBTAINED}: {answer}"
+    return NoResponse(told, sent=False) if isinstance(answer, NoResponse) else PermanentError(told)
 
 
 def _never_sent(cause: Exception, text: str) -> PermanentError | None:
