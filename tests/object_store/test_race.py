@@ -224,7 +224,7 @@ def test_ceph_in_a_versioned_bucket_is_refused_in_words(ceph: S3Server, engine: 
             (lambda: memory.edit("a.md", str.upper), "refuses preconditions that hold"),
             (lambda: memory.rename("a.md", "b.md"), "preconditions|conditional"),
             (
-                lambda: memory.delete("a.md", expected_sha256=hashlib.sha256(b"x").hexdigest()),
+                lambda: memory.delete("a.md", expected_sha256=sha256),
                 "precondition|conditional",
             ),
         )
