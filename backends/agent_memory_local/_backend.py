@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Literal, TypeVar
 
@@ -91,16 +92,23 @@ class LocalBackend(BlockingBackend):
         self._locks = TreeLocks(self._walker)
         self._sync = durability == "full"
         self._allow_hard_links = allow_hard_links
-        self.capabilities = Capabilities(
+        self._capabilities = Capabilities(
             atomic_write=True,
             atomic_create=True,
             compare_and_swap=True,
             conditional_delete=True,
             durability=durability,
             exclusive_names=True,
-            case_sensitive=not self._walker.folds_case,
+            case_sensitive=True,
             read_after_write=True,
         )
+
+    @property
+    def capabilities(self) -> Capabilities:  # type: ignore[override]  # never set by a caller
+        """See `Capabilities`; ``case_sensitive`` is true until a directory is found that ignores case."""
+        if self._walker.spelling.folds_case and self._capabilities.case_sensitive:
+            self._capabilities = replace(self._capabilities, case_sensitive=False)
+        return self._capabilities
 
     def read(self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY) -> Snapshot:
         try:

@@ -10,7 +10,8 @@ from agent_memory.errors import AgentMemoryError, AgentMemoryFileNotFoundError
 from agent_memory.key import MAX_SEGMENTS, Key
 from agent_memory_local._files import is_temporary, sweep
 from agent_memory_local._locks import close
-from agent_memory_local._walk import Walker, on_disk, subdirectory
+from agent_memory_local._spelling import on_disk
+from agent_memory_local._walk import Walker, subdirectory
 
 _IN_USE = {
     errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EBUSY,

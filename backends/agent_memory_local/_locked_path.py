@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import Self
 
 from agent_memory.backend import Uncopied, Version, content_version, not_found, taken_name
@@ -13,8 +14,9 @@ from agent_memory_local._empty_directories import remove_if_empty
 from agent_memory_local._files import StagedFile, read_range
 from agent_memory_local._links import refuse_other_names
 from agent_memory_local._locks import StalePath, leave_file, leave_tree, take_file
+from agent_memory_local._spelling import on_disk
 from agent_memory_local._tree_locks import TreeLocks
-from agent_memory_local._walk import OPEN_FILE_TO_CHANGE, Walker, on_disk, require_regular
+from agent_memory_local._walk import OPEN_FILE_TO_CHANGE, Walker, require_regular
 
 STATE = "stat:"
 
@@ -93,14 +95,12 @@ class LockedPath(Uncopied):
         return self.found
 
     def _walk_to_file(self, error: type[FileOperationError], must_exist: bool) -> int | None:
-        if self.walker.taken_by_other_case(self.directory, self.name):
-            raise not_found(self.key) if must_exist else taken_name(self.key, "other_case")
         try:
             return self.walker.file_to_change(self.directory, self.key, error)
-        except FileAlreadyExistsError:
+        except FileAlreadyExistsError as taken:
             if must_exist:
                 raise not_found(self.key) from None
-            if remove_if_empty(self.directory, self.name):
+            if taken.taken_by == "directory" and remove_if_empty(self.directory, self.name):
                 raise StalePath from None  # the name was a directory without files, now removed
             raise
 
@@ -134,6 +134,7 @@ class LockedPath(Uncopied):
         """Give a staged file the key's name, replacing the file that is open, if any.
 
         Raises:
+            FileAlreadyExistsError: the volume stores the name otherwise than it was given; the file is removed.
             StalePath: the directory is gone, or another writer took the name first.
         """
         directory = self.directory
@@ -144,6 +145,14 @@ class LockedPath(Uncopied):
                 new.replace(self.name, directory)
         except (FileNotFoundError, FileExistsError, IsADirectoryError):
             raise StalePath from None
+        if self.found is None:
+            self._require_exact(directory, new.state)
+
+    def _require_exact(self, directory: int, new: os.stat_result) -> None:
+        with suppress(FileNotFoundError):  # another program deleted the new file
+            if not self.walker.has_exactly(directory, self.key, new):
+                os.unlink(self.name, dir_fd=directory)
+                raise taken_name(self.key, "other_case")
 
     def content(self, error: type[FileOperationError], allow_hard_links: bool) -> bytes:
         """The content of the open file.

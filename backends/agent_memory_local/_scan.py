@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import unicodedata
+from contextlib import suppress
 
 from agent_memory.backend import PageBuilder
 from agent_memory.key import MAX_SEGMENTS, TEMPORARY_SUFFIX
 from agent_memory_local._files import is_temporary, sweep
 from agent_memory_local._locks import close
-from agent_memory_local._walk import UTF8_LOCALE, from_disk, subdirectory
+from agent_memory_local._spelling import from_disk, on_disk
+from agent_memory_local._walk import subdirectory
 
 
 def scan(directory: int, builder: PageBuilder, recursive: bool, depth: int, above: str = "") -> None:
@@ -20,7 +23,7 @@ def scan(directory: int, builder: PageBuilder, recursive: bool, depth: int, abov
     add = builder.file
     for entry in _entries(directory):
         segment = entry.name
-        name = above + (segment if UTF8_LOCALE else from_disk(segment))
+        name = above + (segment if segment.isascii() else _as_key(directory, entry))
         if entry.is_file(follow_symlinks=False):
             if segment[0] == "." and is_temporary(segment):
                 sweep(directory, segment)
@@ -37,6 +40,22 @@ def scan(directory: int, builder: PageBuilder, recursive: bool, depth: int, abov
             _directory(directory, segment, name, builder, recursive, depth)
         else:
             builder.skipped += 1
+
+
+def _as_key(directory: int, entry: os.DirEntry[str]) -> str:
+    """A listed name in the form of keys (NFC), if the directory finds the entry by it; else the name as it is listed.
+
+    Some filesystems store and list names in a decomposed form.
+    """
+    name = from_disk(entry.name)
+    if unicodedata.is_normalized("NFC", name):
+        return name
+    with suppress(OSError, ValueError):
+        nfc = unicodedata.normalize("NFC", name)
+        there = os.stat(on_disk(nfc), dir_fd=directory, follow_symlinks=False)
+        if there.st_ino == entry.inode():
+            return nfc
+    return name
 
 
 def _directory(parent: int, segment: str, name: str, builder: PageBuilder, recursive: bool, depth: int) -> None:

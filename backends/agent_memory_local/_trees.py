@@ -6,6 +6,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterable
+from contextlib import suppress
 from itertools import groupby
 from typing import Self
 
@@ -34,7 +35,8 @@ from agent_memory_local._files import sync_written
 from agent_memory_local._locks import Busy, StalePath, ask_for_tree, close, leave_tree, retry_while_locked, take_tree
 from agent_memory_local._rename import rename_to_free
 from agent_memory_local._scan import scan
-from agent_memory_local._walk import Walker, on_disk, require_regular, segments_of, symlink
+from agent_memory_local._spelling import on_disk
+from agent_memory_local._walk import Walker, require_regular, segments_of, symlink
 
 _ACROSS = {errno.EXDEV, errno.EBUSY}
 
@@ -75,11 +77,11 @@ class DirectoryTree(Uncopied):
 
     def open(self, prefix: Key) -> int:
         """A descriptor of a directory of the tree; the caller closes it."""
-        return self._walker.directory_below(self._directory.number, segments_of(prefix.path), prefix)
+        return self._walker.directory_below(self._directory.number, prefix.base, segments_of(prefix.path), prefix)
 
     def make(self, prefix: Key, sync: bool) -> int:
         """A descriptor of a directory of the tree, created if it is missing; the caller closes it."""
-        return self._walker.made_below(self._directory.number, segments_of(prefix.path), prefix, sync)
+        return self._walker.made_below(self._directory.number, prefix.base, segments_of(prefix.path), prefix, sync)
 
     def files(self, prefix: Key) -> Page:
         """All files below a directory of the tree."""
@@ -126,11 +128,13 @@ def move_file(walker: Walker, source: Key, target: Key, sync: bool) -> int | Non
 
 
 def _file(walker: Walker, directory: int, key: Key) -> os.stat_result:
-    walker.refuse_other_case(directory, on_disk(key.name), key)
     try:
         found = os.stat(on_disk(key.name), dir_fd=directory, follow_symlinks=False)
+        is_exact = walker.has_exactly(directory, key, found)
     except FileNotFoundError:
         raise not_found(key) from None
+    if not is_exact:
+        raise not_found(key)
     require_regular(key, found, WriteError)
     return found
 
@@ -142,6 +146,7 @@ def _move_file(walker: Walker, tree: DirectoryTree, old: int, source: Key, targe
         _require_free(walker, new, target)
         if not _renamed(old, source, new, target):
             return False
+        _require_exact(walker, old, source, new, target)
         sync_written(new, sync)
         sync_written(old, sync)
         return True
@@ -163,14 +168,25 @@ def _renamed(old: int, source: Key, new: int, target: Key) -> bool:
     return True
 
 
+def _require_exact(walker: Walker, old: int, source: Key, new: int, target: Key) -> None:
+    """Take a rename back if the volume stores the new name otherwise than it was given."""
+    with suppress(FileNotFoundError):  # another program moved or deleted it
+        name = on_disk(target.name)
+        found = os.stat(name, dir_fd=new, follow_symlinks=False)
+        if not walker.has_exactly(new, target, found):
+            os.rename(name, on_disk(source.name), src_dir_fd=new, dst_dir_fd=old)
+            raise taken_name(target, "other_case")
+
+
 def _require_free(walker: Walker, directory: int, key: Key) -> None:
     name = on_disk(key.name)
-    if walker.taken_by_other_case(directory, name):
-        raise taken_name(key, "other_case")
     try:
         found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+        is_exact = walker.has_exactly(directory, key, found)
     except FileNotFoundError:
         return
+    if not is_exact:
+        raise taken_name(key, "other_case")
     if stat.S_ISLNK(found.st_mode):
         raise symlink(key)
     if not stat.S_ISDIR(found.st_mode):
@@ -233,6 +249,7 @@ def _move(walker: Walker, tree: DirectoryTree, source: Key, target: Key, sync: b
             if error.errno in _ACROSS:
                 return False
             raise
+        _require_exact(walker, old, source, new, target)
         sync_written(new, sync)
         sync_written(old, sync)
         return True

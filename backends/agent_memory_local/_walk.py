@@ -9,16 +9,23 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from agent_memory.backend import Uncopied, not_found, taken_name
-from agent_memory.errors import FileOperationError, PathTraversalError
+from agent_memory.errors import (
+    AgentMemoryError,
+    AgentMemoryFileNotFoundError,
+    FileAlreadyExistsError,
+    FileOperationError,
+    PathTraversalError,
+)
 from agent_memory.key import RULES, Key
 from agent_memory_local import _openat2
 from agent_memory_local._descriptor import Descriptor
 from agent_memory_local._locks import StalePath, close
 from agent_memory_local._openat2 import HOW_SIZE, OpenBelow
+from agent_memory_local._spelling import Spelling, on_disk
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -26,19 +33,8 @@ OPEN_DIRECTORY = _openat2.how(_DIRECTORY)
 OPEN_FILE = _openat2.how(os.O_RDONLY | _FILE)
 OPEN_FILE_TO_CHANGE = _openat2.how(os.O_RDWR | os.O_APPEND | _FILE)
 DIRECTORY_MODE = 0o700
-
-
-UTF8_LOCALE = sys.getfilesystemencoding() == "utf-8"
-
-
-def on_disk(name: str) -> str:
-    """The name to pass to the system for a key's segment, so that its bytes are UTF-8 in any locale."""
-    return name if UTF8_LOCALE else os.fsdecode(name.encode())
-
-
-def from_disk(name: str) -> str:
-    """The segment for a name from the system; bytes that are not UTF-8 become lone surrogates."""
-    return name if UTF8_LOCALE else os.fsencode(name).decode("utf-8", "surrogateescape")
+_ABOVE_ROOT = ".."
+"""Where `Spelling` keeps what it knows of directories above the root; no key has this segment."""
 
 
 def segments_of(path: str) -> list[str]:
@@ -52,6 +48,8 @@ class Walker(Uncopied):
     The path of the root may contain symbolic links of the operator; they are resolved once, in the constructor. With
     ``within``, only the path of that directory may contain them. If the root is moved, it stays the same directory; if
     it is deleted, it is opened again by its path.
+
+    A name leads only to the entry of exactly that name, also on a volume that ignores case; see `_spelling`.
     """
 
     def __init__(self, root: str, within: str | None = None) -> None:
@@ -59,7 +57,7 @@ class Walker(Uncopied):
         self._names = [] if within is None else _names_between(within, root)
         self._root: Descriptor | None = None
         self._below: OpenBelow | None = None
-        self.folds_case = _folds_case(self._base)
+        self.spelling = Spelling()
 
     def close(self) -> None:
         """Drop the root's descriptor; operations under way continue, and later ones open the root again."""
@@ -79,7 +77,7 @@ class Walker(Uncopied):
     def open(self, path: str, how: bytes) -> int:
         """Open a path below the root in one system call; a negative number if that fails or is not supported."""
         root, below = self._root, self._below
-        if root is None or below is None or not root.is_open():
+        if root is None or below is None or not self.spelling.is_known_exact(_above(path)) or not root.is_open():
             return -1
         return below(root.number, path.encode(), how, HOW_SIZE)
 
@@ -94,12 +92,12 @@ class Walker(Uncopied):
             root = self._opened_root(key)
         except FileNotFoundError:
             raise not_found(key) from None
-        return self.directory_below(root.number, segments, key)
+        return self.directory_below(root.number, "", segments, key)
 
-    def directory_below(self, directory: int, segments: Sequence[str], key: Key) -> int:
-        """As `directory`, below an open directory."""
-        found = self._shortcut(directory, segments)
-        return found if found >= 0 else self._stepped(directory, segments, key)
+    def directory_below(self, directory: int, path: str, segments: Sequence[str], key: Key) -> int:
+        """As `directory`, below an open directory with this path below the root."""
+        found = self._shortcut(directory, path, segments)
+        return found if found >= 0 else self._stepped(directory, path, segments, key)
 
     def made_directory(self, segments: Sequence[str], key: Key, sync: bool) -> int:
         """As `directory`, but create missing directories; with ``sync``, each new name is synced to disk.
@@ -113,34 +111,39 @@ class Walker(Uncopied):
             root = self._opened_root(key)
         except FileNotFoundError:
             root = self._made_root(key, sync)
-        return self.made_below(root.number, segments, key, sync)
+        return self.made_below(root.number, "", segments, key, sync)
 
-    def made_below(self, directory: int, segments: Sequence[str], key: Key, sync: bool) -> int:
-        """As `made_directory`, below an open directory."""
-        found = self._shortcut(directory, segments)
-        return found if found >= 0 else self._made_stepped(directory, segments, key, sync)
+    def made_below(self, directory: int, path: str, segments: Sequence[str], key: Key, sync: bool) -> int:
+        """As `made_directory`, below an open directory with this path below the root."""
+        found = self._shortcut(directory, path, segments)
+        return found if found >= 0 else self._made_stepped(directory, path, segments, key, sync)
 
-    def _shortcut(self, directory: int, segments: Sequence[str]) -> int:
+    def _shortcut(self, directory: int, path: str, segments: Sequence[str]) -> int:
         if self._below is None or not segments:
+            return -1
+        if not self.spelling.is_known_exact("/".join([path, *segments[:-1]] if path else segments[:-1])):
             return -1
         return self._below(directory, "/".join(segments).encode(), OPEN_DIRECTORY, HOW_SIZE)
 
     def _opened_root(self, key: Key) -> Descriptor:
         root = self._root
         if root is None or not root.is_open():
-            root = self._kept(self._walked(key, lambda base: self._stepped(base, self._names, key)))
+            root = self._kept(self._walked(key, lambda base: self._stepped(base, _ABOVE_ROOT, self._names, key)))
         return root
 
     def _made_root(self, key: Key, sync: bool) -> Descriptor:
         _make_base(self._base, sync)
         try:
-            return self._kept(self._walked(key, lambda base: self._made_stepped(base, self._names, key, sync)))
+            return self._kept(
+                self._walked(key, lambda base: self._made_stepped(base, _ABOVE_ROOT, self._names, key, sync))
+            )
         except FileNotFoundError:
             raise StalePath from None
 
     def _kept(self, root: Descriptor) -> Descriptor:
         self._root = root
-        self._below = None if self.folds_case else _openat2.find(root.number)
+        self._below = _openat2.find(root.number)
+        self.spelling.forget()
         return root
 
     def _walked(self, key: Key, walk: Callable[[int], int]) -> Descriptor:
@@ -163,9 +166,8 @@ class Walker(Uncopied):
             AgentMemoryFileNotFoundError: the name does not exist.
             PathTraversalError: the name is a symbolic link.
         """
-        self.refuse_other_case(directory, on_disk(key.name), key)
         try:
-            return os.open(on_disk(key.name), os.O_RDONLY | _FILE, dir_fd=directory)
+            file = os.open(on_disk(key.name), os.O_RDONLY | _FILE, dir_fd=directory)
         except FileNotFoundError:
             raise not_found(key) from None
         except OSError as error:
@@ -174,17 +176,18 @@ class Walker(Uncopied):
             if error.errno == errno.EISDIR:
                 raise not_found(key) from None
             raise
+        return self._if_exact(file, directory, _above(key.storage), on_disk(key.name), not_found(key))
 
     def file_to_change(self, directory: int, key: Key, error: type[FileOperationError]) -> int | None:
         """Open the key's file for reading and appending; None if it does not exist. The caller closes and checks it.
 
         Raises:
-            FileAlreadyExistsError: the name is a directory.
+            FileAlreadyExistsError: the name is a directory, or differs from an existing name only by case.
             PathTraversalError: the name is a symbolic link.
             FileOperationError: of the type ``error``: the name is a special file that cannot be opened.
         """
         try:
-            return os.open(on_disk(key.name), os.O_RDWR | os.O_APPEND | _FILE, dir_fd=directory)
+            file = os.open(on_disk(key.name), os.O_RDWR | os.O_APPEND | _FILE, dir_fd=directory)
         except FileNotFoundError:
             return None
         except IsADirectoryError:
@@ -195,49 +198,75 @@ class Walker(Uncopied):
             if refused.errno == errno.ENXIO:
                 raise error("not a regular file", path=key.path) from None
             raise
+        return self._if_exact(file, directory, _above(key.storage), on_disk(key.name), taken_name(key, "other_case"))
 
-    def refuse_other_case(self, directory: int, name: str, key: Key) -> None:
-        """On a filesystem that ignores case: raise unless a directory entry has exactly this spelling."""
-        if self.folds_case and name not in os.listdir(directory):
-            raise not_found(key)
+    def has_exactly(self, directory: int, key: Key, found: os.stat_result | int) -> bool:
+        """Whether the key's name, which was found in its open directory, is spelled so there; see `Spelling.is_exact`.
 
-    def taken_by_other_case(self, directory: int, name: str) -> bool:
-        """Whether a name that differs only by case is taken."""
-        return self.folds_case and any(
-            other != name and other.casefold() == name.casefold() for other in os.listdir(directory)
-        )
+        Raises:
+            FileNotFoundError: the directory has no such name any more.
+        """
+        return self.spelling.is_exact(directory, _above(key.storage), on_disk(key.name), found)
 
-    def _stepped(self, directory: int, segments: Sequence[str], key: Key) -> int:
-        return _down(directory, segments, lambda above, segment: self._step(above, segment, key))
-
-    def _made_stepped(self, directory: int, segments: Sequence[str], key: Key, sync: bool) -> int:
+    def _if_exact(self, found: int, directory: int, path: str, name: str, error: AgentMemoryError) -> int:
+        """Return the descriptor found by a name; close it and raise if the entry has another spelling."""
         try:
-            return _down(directory, segments, lambda above, segment: self._made_step(above, segment, key, sync))
+            if not self.spelling.is_exact(directory, path, name, found):
+                raise error
+        except BaseException as refused:
+            close(found)
+            if isinstance(refused, FileNotFoundError) and not isinstance(error, AgentMemoryFileNotFoundError):
+                raise StalePath from None
+            if isinstance(refused, FileNotFoundError):
+                raise error from None
+            raise
+        return found
+
+    def _stepped(self, directory: int, path: str, segments: Sequence[str], key: Key) -> int:
+        return _down(directory, path, segments, lambda above, at, segment: self._step(above, at, segment, key))
+
+    def _made_stepped(self, directory: int, path: str, segments: Sequence[str], key: Key, sync: bool) -> int:
+        try:
+            return _down(
+                directory, path, segments, lambda above, at, segment: self._made_step(above, at, segment, key, sync)
+            )
         except FileNotFoundError:
             raise StalePath from None
 
-    def _step(self, descriptor: int, segment: str, key: Key) -> int:
+    def _step(self, above: int, path: str, segment: str, key: Key) -> int:
         try:
-            self.refuse_other_case(descriptor, segment, key)
-            return os.open(segment, _DIRECTORY, dir_fd=descriptor)
+            found = os.open(segment, _DIRECTORY, dir_fd=above)
         except FileNotFoundError:
             raise not_found(key) from None
         except NotADirectoryError:
-            _refuse_symlink(descriptor, segment, key)
+            _refuse_symlink(above, segment, key)
             raise not_found(key) from None
+        return self._if_exact(found, above, path, segment, not_found(key))
 
-    def _made_step(self, descriptor: int, segment: str, key: Key, sync: bool) -> int:
+    def _made_step(self, above: int, path: str, segment: str, key: Key, sync: bool) -> int:
+        made = False
         try:
-            if self.taken_by_other_case(descriptor, segment):
-                raise taken_name(key, "other_case")
             try:
-                return os.open(segment, _DIRECTORY, dir_fd=descriptor)
+                found = os.open(segment, _DIRECTORY, dir_fd=above)
             except FileNotFoundError:
-                _make(descriptor, segment, sync)
-                return os.open(segment, _DIRECTORY, dir_fd=descriptor)
+                made = _make(above, segment, sync)
+                self.spelling.forget(f"{path}/{segment}" if path else segment)
+                found = os.open(segment, _DIRECTORY, dir_fd=above)
         except NotADirectoryError:
-            _refuse_symlink(descriptor, segment, key)
+            _refuse_symlink(above, segment, key)
             raise taken_name(key, "file_above") from None
+        try:
+            return self._if_exact(found, above, path, segment, taken_name(key, "other_case"))
+        except FileAlreadyExistsError:
+            if made:  # the volume stores the name otherwise than it was given
+                with suppress(OSError):
+                    os.rmdir(segment, dir_fd=above)
+            raise
+
+
+def _above(path: str) -> str:
+    """The path of the directory of a path."""
+    return path.rpartition("/")[0]
 
 
 def again(directory: int) -> int:
@@ -245,14 +274,15 @@ def again(directory: int) -> int:
     return os.open(".", _DIRECTORY, dir_fd=directory)  # "." can never be a link
 
 
-def _down(directory: int, segments: Sequence[str], step: Callable[[int, str], int]) -> int:
+def _down(directory: int, path: str, segments: Sequence[str], step: Callable[[int, str, str], int]) -> int:
     descriptor = again(directory)
     for segment in segments:
         above = descriptor
         try:
-            descriptor = step(above, on_disk(segment))
+            descriptor = step(above, path, on_disk(segment))
         finally:
             close(above)
+        path = f"{path}/{segment}" if path else segment
     return descriptor
 
 
@@ -303,13 +333,15 @@ def _make_base(path: str, sync: bool) -> None:
             close(parent)
 
 
-def _make(directory: int, segment: str, sync: bool) -> None:
+def _make(directory: int, segment: str, sync: bool) -> bool:
+    """Create a directory; False if it exists."""
     try:
         os.mkdir(segment, DIRECTORY_MODE, dir_fd=directory)
     except FileExistsError:
-        return
+        return False
     if sync:
         os.fsync(directory)
+    return True
 
 
 def _refuse_symlink(directory: int, segment: str, key: Key) -> None:
@@ -319,16 +351,3 @@ def _refuse_symlink(directory: int, segment: str, key: Key) -> None:
         return
     if stat.S_ISLNK(found.st_mode):
         raise symlink(key)
-
-
-def _folds_case(path: str) -> bool:
-    """Whether a path's filesystem ignores case in names; checks existing names and writes nothing."""
-    while not os.path.exists(path):
-        path = os.path.dirname(path)
-    while path != os.path.dirname(path):
-        parent, name = os.path.split(path)
-        if name.swapcase() != name:
-            other = os.path.join(parent, name.swapcase())
-            return os.path.exists(other) and os.path.samefile(path, other)
-        path = parent
-    return False

@@ -9,7 +9,6 @@ import stat
 import subprocess
 import sys
 import threading
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -317,30 +316,6 @@ def test_a_file_url_and_its_path_open_the_same_root(tmp_path: Path) -> None:
     AgentMemory.open(directory.as_uri()).write("a.md", "x")
     assert AgentMemory.open(directory).read("a.md") == "x"
     assert (directory / "a.md").read_text() == "x"
-
-
-class FoldingBackend(LocalBackend):
-    """A backend whose checks for a case-folding disk are always on."""
-
-    def __init__(self, root: Path) -> None:
-        super().__init__(root)
-        self._walker.folds_case = True
-        self.capabilities = replace(self.capabilities, case_sensitive=False)
-
-
-def test_a_case_folding_disk_refuses_names_that_differ_by_case_alone(root: Path) -> None:
-    memory = AgentMemory.open(FoldingBackend(root))
-    assert memory.capabilities.case_sensitive is False
-    memory.write("Notes/a.md", "x")
-    for taken in ("notes/b.md", "Notes/A.md", "NOTES"):
-        for write in (memory.write, memory.append, memory.create):
-            with pytest.raises(FileAlreadyExistsError):
-                write(taken, "y")
-    for missing in ("notes/a.md", "Notes/A.md"):
-        with pytest.raises(AgentMemoryFileNotFoundError):
-            memory.read(missing)
-    memory.append("Notes/a.md", "y")
-    assert memory.read("Notes/a.md") == "xy"
 
 
 def test_an_interrupt_after_the_rename_of_the_new_file_is_still_raised(
