@@ -22,7 +22,7 @@ from agent_memory.memory import AgentMemory, AsyncAgentMemory, TreeResult
 from agent_memory.tools import _edits, _views
 from agent_memory.tools._paths import ROOT as ROOT
 from agent_memory.tools._paths import Paths
-from agent_memory.tools._project import project_memories
+from agent_memory.tools._project import Worktrees, project_memories
 from agent_memory.tools._protected import for_tools
 from agent_memory.tools._schema import COMMANDS, DefinitionStyle, definition
 from agent_memory.tools._strings import STRINGS, StringSet
@@ -215,14 +215,23 @@ class MemoryTool(Uncopied):
         self._tool = _Tool(view, on_existing, strings, max_view_characters)
 
     @classmethod
-    def for_project(cls, start: str | os.PathLike[str] = ".") -> Self:
+    def for_project(cls, start: str | os.PathLike[str] = ".", *, worktrees: Worktrees = "own") -> Self:
         """Open the tool over a project's ``.claude/memories``; the first write creates this directory.
 
         The project is the git work tree that contains ``start``, as git reports it, else ``start``. Its own path may
         contain symbolic links; below it no link is followed. If the repository's own configuration moves the work
         tree elsewhere, the project is ``start``.
+
+        Args:
+            start: a directory of the project.
+            worktrees: "own": each work tree of a repository has its own memories; "shared": all have those of the
+                main work tree, which is the first in ``git worktree list``.
+
+        Raises:
+            ValueError: ``worktrees`` is another value; or it is "shared", and git finds no work tree, or the repository
+                is bare.
         """
-        root, options = project_memories(start)
+        root, options = project_memories(start, worktrees)
         return cls(AgentMemory.open(root, storage_options=options))
 
     def call(self, arguments: Mapping[str, object] | str) -> ToolResult:
@@ -261,9 +270,9 @@ class AsyncMemoryTool(Uncopied):
         self._tool = _Tool(for_tools(AsyncAgentMemory, memory, history), on_existing, strings, max_view_characters)
 
     @classmethod
-    def for_project(cls, start: str | os.PathLike[str] = ".") -> Self:
+    def for_project(cls, start: str | os.PathLike[str] = ".", *, worktrees: Worktrees = "own") -> Self:
         """As `MemoryTool.for_project`; runs git, which blocks for some milliseconds."""
-        root, options = project_memories(start)
+        root, options = project_memories(start, worktrees)
         return cls(AsyncAgentMemory.open(root, storage_options=options))
 
     async def call(self, arguments: Mapping[str, object] | str) -> ToolResult:
