@@ -29,7 +29,7 @@ def recorded_appends(log: str | os.PathLike[str] | LogLocation, agent: str | Non
             for record in records(location):
                 if record.get("agent") == agent and (append := _append(record, digest_of)):
                     version = record.get("version")
-                    (of_version[version] if version else unversioned[record["path"]]).append(append)
+                    (of_version[version] if version else unversioned[record.get("path", "")]).append(append)
         return RecordedAppends(of_version, unversioned)
     finally:
         if location is not log:

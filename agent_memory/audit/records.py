@@ -12,7 +12,11 @@ from agent_memory.audit.record import facts_of, head
 
 Record: TypeAlias = dict[str, Any]
 """The fields of a record, by name."""
-_TEXTS: Final = ("event", "time", "id", "actor", "agent", "operation", "path", "target", "outcome", "error", "digest")
+_TEXTS: Final = (
+    "event", "time", "id", "actor", "agent", "operation", "path", "target", "outcome", "error", "digest",
+    "before_digest", "tool_call_id", "version",
+)  # fmt: skip
+_COUNTS: Final = ("size", "given")
 
 
 class RecordLine(NamedTuple):
@@ -67,5 +71,7 @@ def parsed(line: bytes) -> RecordLine | None:
     except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
         return None
     if not all(isinstance(record.get(name, ""), str) for name in _TEXTS):
+        return None
+    if not all(type(number := record.get(name, 0)) is int and number >= 0 for name in _COUNTS):
         return None
     return RecordLine(record, found.whole or found.keyed)

@@ -21,13 +21,23 @@ from typing import Final
 from agent_memory.audit.log import LogLocation
 from agent_memory.backend import Uncopied
 from agent_memory.core import flows, tree_flows
-from agent_memory.errors import AgentMemoryFileNotFoundError, FileAlreadyExistsError, ReadError
+from agent_memory.errors import (
+    AgentMemoryFileNotFoundError,
+    FileAlreadyExistsError,
+    FileTooLargeError,
+    InvalidPathError,
+    ReadError,
+)
 from agent_memory.key import Key
 
 _DIRECTORY: Final = "salts"
 _NO_AGENT: Final = "-"
 _MOST_KEPT: Final = 1024
 _SALT: Final = re.compile(r"[0-9a-f]{64}\n?\Z")
+
+
+class _NoSaltError(ReadError):
+    """A file with the name of a salt is none."""
 
 
 class Salts(Uncopied):
@@ -61,8 +71,16 @@ class Salts(Uncopied):
             return self._commitments.pop(agent, None)
 
     def known_commitment(self, agent: str | None) -> str | None:
-        """The SHA-256 of an agent's salt, or None if there is no salt; creates nothing."""
-        salt = self._read(self._key(agent))
+        """The SHA-256 of an agent's salt, "" if its file is no salt, or None if there is none; creates nothing.
+
+        ``agent`` is from a record, and may be no valid id: then there is none.
+        """
+        try:
+            salt = self._read(self._key(agent))
+        except InvalidPathError:
+            return None
+        except _NoSaltError:
+            return ""
         return None if salt is None else hashlib.sha256(salt).hexdigest()
 
     def known_digests(self, agent: str | None) -> Callable[[str], str] | None:
@@ -110,12 +128,13 @@ class Salts(Uncopied):
 
     def _read(self, key: Key) -> bytes | None:
         try:
-            data = self._location.store.run(flows.read, key).data
+            text = self._location.store.run(flows.read, key).data.decode("ascii", errors="replace")
         except AgentMemoryFileNotFoundError:
             return None
-        text = data.decode("ascii", errors="replace")
+        except FileTooLargeError:
+            text = ""
         if not _SALT.match(text):
-            raise ReadError("not a salt (64 hexadecimal digits)", path=key.path)
+            raise _NoSaltError("not a salt (64 hexadecimal digits)", path=key.path)
         return bytes.fromhex(text)
 
     def _key(self, agent: str | None) -> Key:

@@ -35,6 +35,7 @@ from agent_memory.errors import (
     AgentMemoryError,
     ConflictError,
     FileAlreadyExistsError,
+    FileTooLargeError,
     OutcomeUnknownError,
     ReadError,
     UnsupportedOperationError,
@@ -223,7 +224,10 @@ async def forget_receipts(call: IdempotentCall) -> None:
         return
 
     async def names_it(key: Key) -> bool:
-        snapshot = await read_if_present(store, run, key)
+        try:
+            snapshot = await read_if_present(store, run, key)
+        except FileTooLargeError:
+            return True
         return snapshot is not None and _names(key, snapshot.data, call.key.path)
 
     await tree_flows.forget_each(store, run, directory, names_it)

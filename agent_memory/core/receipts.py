@@ -9,13 +9,15 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-import math
 import secrets
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from typing import Final, NamedTuple
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 from agent_memory.core.flows import Effect
 from agent_memory.core.own_trees import own_tree
+from agent_memory.core.stored_facts import count, fields_of, hexadecimal, optional, seconds, text, truth
 from agent_memory.errors import InvalidContentError, ReadError
 from agent_memory.key import Key
 
@@ -37,13 +39,13 @@ class IdempotencyKey(NamedTuple):
             InvalidContentError: the key does not have 1 to 128 characters, the fingerprint has more than 4,096, or one
                 of them is not valid Unicode.
         """
-        for name, text, least, most in (
+        for name, given, least, most in (
             ("idempotency_key", self.key, 1, _MOST_CHARACTERS),
             ("fingerprint", self.fingerprint, 0, _MOST_FINGERPRINT),
         ):
-            if not isinstance(text, str) or not least <= len(text) <= most:
+            if not isinstance(given, str) or not least <= len(given) <= most:
                 raise InvalidContentError(f"{name} must be a str of {least} to {most:,} characters")
-            if any("\ud800" <= character <= "\udfff" for character in text):
+            if any("\ud800" <= character <= "\udfff" for character in given):
                 raise InvalidContentError(f"{name} must be valid Unicode, without lone surrogates")
         return self
 
@@ -117,27 +119,27 @@ class Receipt:
             ReadError: the file is no receipt.
         """
         try:
-            fields = json.loads(data)
-            version = fields.pop("v")
-            receipt = Receipt(**fields)
-            if version != 1 or not _is_receipt(receipt):
+            facts = fields_of(data)
+            if facts.pop("v") != 1:
                 raise ValueError
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            return Receipt(**{name: check(facts.pop(name)) for name, check in _CHECKS.items()}, **facts)
+        except (ValueError, TypeError, KeyError):
             raise ReadError("the receipt of an idempotency key is damaged", path=key.path) from None
-        return receipt
 
 
-def _is_receipt(receipt: Receipt) -> bool:
-    lengths = {receipt.salt: 16, receipt.fingerprint: 32, receipt.digest or "00" * 32: 32}
-    return (
-        isinstance(receipt.kind, str)
-        and isinstance(receipt.path, str)
-        and all(len(bytes.fromhex(text)) == length for text, length in lengths.items())
-        and all(isinstance(time, float) and math.isfinite(time) for time in (receipt.until, receipt.expires))
-        and all(number is None or (type(number) is int and number >= 0) for number in (receipt.size, receipt.files))
-        and isinstance(receipt.done, bool)
-        and isinstance(receipt.existed, bool | None)
-    )
+_CHECKS: Final[dict[str, Callable[[Any], Any]]] = {
+    "kind": text,
+    "path": text,
+    "salt": hexadecimal(32),
+    "fingerprint": hexadecimal(64),
+    "until": seconds,
+    "expires": seconds,
+    "done": truth,
+    "size": partial(optional, count),
+    "digest": partial(optional, hexadecimal(64)),
+    "files": partial(optional, count),
+    "existed": partial(optional, truth),
+}
 
 
 def _fingerprint(given: IdempotencyKey, salt: str, kind: str, path: str, content: bytes) -> str:

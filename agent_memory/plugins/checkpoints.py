@@ -8,13 +8,15 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any, Final
 
 from agent_memory.backend import Uncopied
 from agent_memory.core import flows
 from agent_memory.core.blocking import BlockingStore
+from agent_memory.core.stored_facts import count, fields_of, seconds, text
 from agent_memory.hookspecs import AuditCheckpoint, Plugin, hookimpl
 from agent_memory.key import Key
 from agent_memory.registry import open_backend
@@ -66,7 +68,20 @@ def checkpoints_in(data: bytes) -> Iterator[AuditCheckpoint]:
     lines = data.split(b"\n")
     for number, line in enumerate(lines, 1):
         try:
-            yield AuditCheckpoint(**json.loads(line))
-        except (ValueError, TypeError):
+            yield _checkpoint(line)
+        except (ValueError, TypeError, KeyError):
             if line and number < len(lines):
                 raise ValueError(f"line {number} is not a checkpoint") from None
+
+
+def _checkpoint(line: bytes) -> AuditCheckpoint:
+    return AuditCheckpoint(**{name: _CHECKS[name](value) for name, value in fields_of(line).items()})
+
+
+_CHECKS: Final[dict[str, Callable[[object], Any]]] = {
+    "time": seconds,
+    "writer": text,
+    "seq": count,
+    "hash": text,
+    "log": text,
+}

@@ -68,7 +68,7 @@ async def forget_records(store: Backend, run: Run, histories: Histories, forgott
         if (name := Name.parse(key.name)) and name.history in forgotten.histories:
             return True
         kept = next(iter(await histories.read([key])), None)
-        return kept is not None and is_at_or_below(kept.record.path, path)
+        return is_at_or_below(kept.record.path, path) if kept else histories.is_left_out(key, path)
 
     await tree_flows.forget_each(store, run, histories.directory, is_meant)
 

@@ -9,11 +9,12 @@ from typing import Final, NamedTuple
 
 from agent_memory.backend import Backend, Entry, Snapshot, renewed_deadline
 from agent_memory.core import tree_flows
-from agent_memory.core.flows import keeps_origins, read_if_present
+from agent_memory.core.flows import keeps_origins
 from agent_memory.core.versions.live import read_with_origin
 from agent_memory.core.versions.origin import Origin
 from agent_memory.core.versions.record import (
     LAST_BYTES,
+    MOST_FACTS,
     Link,
     Name,
     Record,
@@ -54,6 +55,7 @@ class Histories:
         self._run = run
         self._agent = agent
         self._secret = secret
+        self._left_out: set[Key] = set()
 
     async def versions(self, key: Key, limit: int | None, after: str | None) -> tuple[FileVersion, ...]:
         """Return the versions of a file, newest first: the present one, and at most ``limit`` in all.
@@ -183,11 +185,12 @@ class Histories:
 
         async def read(name: Key) -> Link | None:
             with renewed_deadline(self._run.now()):
-                snapshot = await read_if_present(self._store, self._run, name)
+                if (snapshot := await _end(self._store, self._run, name, MOST_FACTS)) is None:
+                    return None
             try:
-                return Link.parse(name, snapshot.data) if snapshot else None
+                return Link.parse(name, snapshot.data)
             except ReadError:
-                _log.warning("the record of a rename is damaged, and left out: %a", name.name)
+                self._leave_out(name)
                 return None
 
         found = filter(None, await self._run.map(read, list(names), tree_flows.AT_ONCE))
@@ -197,6 +200,15 @@ class Histories:
         """Read records; those that are deleted at this moment or damaged are left out, and leftovers are not."""
         found = await self._run.map(self._facts, list(names), tree_flows.AT_ONCE)
         return [each for each in found if each]
+
+    def is_left_out(self, key: Key, path: str) -> bool:
+        """Whether a record of a file with this path was damaged, and so left out: its directory names its file."""
+        return key in self._left_out and key.is_below(records_of_file(self._agent, self._secret, path))
+
+    def _leave_out(self, name: Key) -> None:
+        if not self._left_out:
+            _log.warning("records of earlier versions are damaged, and left out; the first of them is %a", name.name)
+        self._left_out.add(name)
 
     async def live_ids(self, paths: Iterable[str]) -> set[str]:
         """The ids of the present states of some files."""
@@ -214,9 +226,9 @@ class Histories:
         if snapshot is None:
             return None
         try:
-            record = Record.parse(name, snapshot.data)
+            record = Record.parse(name, snapshot.data, snapshot.size)
         except ReadError:
-            _log.warning("the record of an earlier version is damaged, and left out: %a", name.name)
+            self._leave_out(name)
             return None
         whole = len(snapshot.data) == snapshot.size
         return Kept(record, name, snapshot.data[: record.size] if whole else None)
@@ -252,9 +264,8 @@ async def present(store: Backend, run: Run, key: Key) -> tuple[Origin | None, Fi
     )
 
 
-async def _end(store: Backend, run: Run, name: Key) -> Snapshot | None:
-    """Read the end of a record, with all its facts; None if it was deleted at this moment."""
-    size = LAST_BYTES
+async def _end(store: Backend, run: Run, name: Key, size: int = LAST_BYTES) -> Snapshot | None:
+    """Read the last ``size`` bytes of a record, or all its facts; None if it was deleted at this moment."""
     while True:
         try:
             snapshot = await run.call(store.read, name, -size, None)

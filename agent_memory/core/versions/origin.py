@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-import math
 import secrets
 import time
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from agent_memory.backend import ORIGIN_BYTES
+from agent_memory.core.stored_facts import count, hexadecimal, moment, optional, text
 from agent_memory.hookspecs import Operation
 
 _NO_SPACE: Final = "\\u0020"
@@ -19,9 +19,8 @@ _MOST_TEXT: Final = 200
 """The maximum bytes of an actor and of a tool call's id."""
 _DIGEST_OF_TEXT: Final = 16
 _FIELDS: Final = 12
-_MOST: Final = 10**10 - 1
-"""No number of changes and no size is that large; the name of a record has room for ten digits."""
-_DIGITS: Final = frozenset("0123456789abcdef")
+ID = hexadecimal(16)
+HISTORY = hexadecimal(21)
 
 
 class MadeBy(NamedTuple):
@@ -38,6 +37,14 @@ class MadeBy(NamedTuple):
     actor: str | None
     tool_call_id: str | None
     time: float
+
+    @staticmethod
+    def of(values: object) -> MadeBy:
+        """Return the operation that a record names; raises `ValueError` if it names none."""
+        if not isinstance(values, list | tuple) or len(values) != len(MadeBy._fields):
+            raise ValueError("not an operation")
+        operation, actor, tool_call_id, at = values
+        return MadeBy(text(operation), optional(text, actor), optional(text, tool_call_id), moment(at))
 
     def shortened(self) -> MadeBy:
         """Return it with texts that fit into an origin."""
@@ -105,20 +112,21 @@ class Origin:
         return _ascii(fields)
 
     @staticmethod
-    def parse(text: str | None) -> Origin | None:
+    def parse(stored: str | None) -> Origin | None:
         """Return a stored origin; None if there is none, or if another program made it."""
+        if stored is None or len(stored) > ORIGIN_BYTES:
+            return None
         try:
-            fields = json.loads(text or "")
-            if len(text or "") > ORIGIN_BYTES or len(fields) != _FIELDS or fields[0] != 1:
+            fields = json.loads(stored)
+            if not isinstance(fields, list) or len(fields) != _FIELDS or type(fields[0]) is not int or fields[0] != 1:
                 return None
-            _, id_, history, number, previous, operation, actor, call, at, size, salt, digest = fields
-            by = None if operation is None else MadeBy(_word(operation), _text(actor), _text(call), _time(at))
+            _, id_, history, number, previous, *by, size, salt, digest = fields
             return Origin(
-                _hexadecimal(id_, 16), _hexadecimal(history, 21), _count(number),
-                None if previous is None else _hexadecimal(previous, 16),
-                by, _count(size), _hexadecimal(salt, 32), None if digest is None else _hexadecimal(digest, 64),
+                ID(id_), HISTORY(history), count(number), optional(ID, previous),
+                None if by[0] is None else MadeBy.of(by),
+                count(size), hexadecimal(32)(salt), optional(hexadecimal(64), digest),
             )  # fmt: skip
-        except (ValueError, TypeError, RecursionError):
+        except (ValueError, RecursionError):
             return None
 
 
@@ -142,43 +150,15 @@ def _digest(salt: str, data: bytes) -> str:
     return hashlib.sha256(salt.encode() + data).hexdigest()
 
 
-def _word(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError
-    return value
-
-
-def _text(value: object) -> str | None:
-    return None if value is None else _word(value)
-
-
-def _time(value: object) -> float:
-    if not isinstance(value, float) or not math.isfinite(value):
-        raise ValueError
-    return value
-
-
-def _count(value: object) -> int:
-    if type(value) is not int or not 0 <= value < _MOST:
-        raise ValueError
-    return value
-
-
-def _hexadecimal(value: object, length: int) -> str:
-    if not isinstance(value, str) or len(value) != length or not set(value) <= _DIGITS:
-        raise ValueError
-    return value
-
-
-def short(text: str | None) -> str | None:
+def short(given: str | None) -> str | None:
     """Return a text that an origin has room for: of a longer one the beginning, with a digest of the whole."""
-    if text is None or len(_ascii(text)) - 2 <= _MOST_TEXT:
-        return text
-    digest = hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_OF_TEXT]
-    text = text[:_MOST_TEXT]
-    while len(_ascii(f"{text}…{digest}")) - 2 > _MOST_TEXT:
-        text = text[:-1]
-    return f"{text}…{digest}"
+    if given is None or len(_ascii(given)) - 2 <= _MOST_TEXT:
+        return given
+    digest = hashlib.sha256(given.encode()).hexdigest()[:_DIGEST_OF_TEXT]
+    given = given[:_MOST_TEXT]
+    while len(_ascii(f"{given}…{digest}")) - 2 > _MOST_TEXT:
+        given = given[:-1]
+    return f"{given}…{digest}"
 
 
 assert ORIGIN_BYTES >= 2 * _MOST_TEXT + 350  # noqa: S101 - the other fields

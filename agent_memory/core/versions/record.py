@@ -9,20 +9,28 @@ from __future__ import annotations
 
 import hmac
 import json
+import re
 import secrets
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from agent_memory.core.own_trees import own_tree
-from agent_memory.core.versions.origin import MadeBy, Origin
+from agent_memory.core.stored_facts import count, fields_of, optional, path, text
+from agent_memory.core.versions.origin import HISTORY, ID, MadeBy, Origin
 from agent_memory.errors import ReadError
 from agent_memory.key import Key
 
 DIRECTORY: Final = "versions"
 _MOST_CHANGES: Final = 10**10 - 1
+MOST_REASON: Final = 500
+"""The maximum characters of the reason of a redaction."""
 _LENGTH_LINE: Final = 9
+MOST_FACTS: Final = 1 << 16
+"""No facts of a record or a link have so many bytes."""
 NONCE_LENGTH: Final = 8
-_NAME_LENGTH: Final = 21 + 1 + 10 + 1 + 16 + 1 + NONCE_LENGTH
+_NAME: Final = re.compile(rf"([0-9a-f]{{21}})-([0-9]{{10}})-([0-9a-f]{{16}})-([0-9a-f]{{{NONCE_LENGTH}}})")
 _LINK: Final = "link-"
 LAST_BYTES: Final = 4096
 """As many bytes at the end of a record contain its facts, unless a path is very long."""
@@ -44,12 +52,11 @@ class Name(NamedTuple):
         return f"{self.history}-{_MOST_CHANGES - self.number:010d}-{self.id}-{self.nonce}"
 
     @staticmethod
-    def parse(text: str) -> Name | None:
+    def parse(name: str) -> Name | None:
         """Return the parts of a record's name; None for another name."""
-        parts = text.split("-")
-        if len(text) != _NAME_LENGTH or len(parts) != len(Name._fields) or not parts[1].isdecimal():
+        if (found := _NAME.fullmatch(name)) is None:
             return None
-        return Name(parts[0], _MOST_CHANGES - int(parts[1]), parts[2], parts[3])
+        return Name(found[1], _MOST_CHANGES - int(found[2]), found[3], found[4])
 
 
 @dataclass(frozen=True)
@@ -110,28 +117,58 @@ class Record:
     @staticmethod
     def bytes_of_facts(data: bytes) -> int:
         """The number of bytes at the end of a record that contain its facts; 0 if it is no record."""
-        try:
-            return int(data[-_LENGTH_LINE:]) + 2 + _LENGTH_LINE
-        except ValueError:
+        length = data[-_LENGTH_LINE:]
+        if not re.fullmatch(rb"[0-9]{8}\n", length) or int(length) > MOST_FACTS:
             return 0
+        return int(length) + 2 + _LENGTH_LINE
 
     @staticmethod
-    def parse(key: Key, data: bytes) -> Record:
-        """Return the facts at the end of a record, from at least as many of its last bytes as they have.
+    def parse(key: Key, data: bytes, size: int) -> Record:
+        """Return the facts at the end of a record of ``size`` bytes, from at least as many of its last bytes.
 
         Raises:
-            ReadError: the file is no record.
+            ReadError: the file is no record, or not the one that its name and its size tell.
         """
         try:
-            length = int(data[-_LENGTH_LINE:])
-            fields: dict[str, Any] = json.loads(data[-_LENGTH_LINE - 1 - length : -_LENGTH_LINE - 1])
-            if fields.pop("v") != 1:
+            length = Record.bytes_of_facts(data)
+            facts = fields_of(data[-length + 1 : -_LENGTH_LINE - 1] if length else b"")
+            if facts.pop("v") != 1:
                 raise ValueError
-            for name in ("made_by", "ended_by", "redacted_by"):
-                fields[name] = None if fields.get(name) is None else MadeBy(*fields[name])
-            return Record(**fields)
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            facts = {"redacted_by": None, "reason": None, **facts}
+            record = Record(**{name: check(facts.pop(name)) for name, check in _CHECKS.items()}, **facts)
+            if not record._is_at(key, size - length):
+                raise ValueError
+        except (ValueError, TypeError, KeyError):
             raise ReadError("the record of an earlier version is damaged", path=key.path) from None
+        return record
+
+    def _is_at(self, key: Key, size: int) -> bool:
+        """Whether it agrees with its name and with the size of its content."""
+        name = Name.parse(key.name)
+        is_named = name is not None and (name.history, name.number, name.id) == (self.history, self.number, self.id)
+        return is_named and size == self.size and self.made_size <= self.size
+
+
+def _reason(value: object) -> str:
+    if not 1 <= len(reason := text(value)) <= MOST_REASON or not reason.isprintable():
+        raise ValueError("not a reason")
+    return reason
+
+
+_CHECKS: Final[dict[str, Callable[[Any], Any]]] = {
+    "id": ID,
+    "history": HISTORY,
+    "number": count,
+    "previous": partial(optional, ID),
+    "made_by": partial(optional, MadeBy.of),
+    "ended_by": MadeBy.of,
+    "next": partial(optional, ID),
+    "path": path,
+    "made_size": count,
+    "size": count,
+    "redacted_by": partial(optional, MadeBy.of),
+    "reason": partial(optional, _reason),
+}
 
 
 class Link(NamedTuple):
@@ -168,12 +205,20 @@ class Link(NamedTuple):
     def parse(key: Key, data: bytes) -> Link:
         """Return a stored link; raises `ReadError` if the file is none."""
         try:
-            fields = json.loads(data)
-            if fields.pop("v") != 1:
+            facts = fields_of(data)
+            if facts.pop("v") != 1:
                 raise ValueError
-            return Link(by=MadeBy(*fields.pop("by")), **fields)
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            return Link(
+                path(facts.pop("source")), path(facts.pop("target")), MadeBy.of(facts.pop("by")),
+                optional(_history_or_none, facts.pop("history")),
+                optional(ID, facts.pop("id_before", None)), optional(ID, facts.pop("id_after", None)), **facts,
+            )  # fmt: skip
+        except (ValueError, TypeError, KeyError):
             raise ReadError("the record of a rename is damaged", path=key.path) from None
+
+
+def _history_or_none(value: object) -> str:
+    return "" if value == "" else HISTORY(value)
 
 
 def is_link(name: str) -> bool:

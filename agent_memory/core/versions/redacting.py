@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterable
-from typing import Final, NamedTuple, TypeAlias, cast
+from typing import NamedTuple, TypeAlias, cast
 
 from agent_memory.backend import ABSENT, Backend, named, renewed_deadline
 from agent_memory.core import tree_flows
 from agent_memory.core.flows import erases
 from agent_memory.core.versions.history import Histories, present
 from agent_memory.core.versions.origin import MadeBy
-from agent_memory.core.versions.record import Name, is_link
+from agent_memory.core.versions.record import MOST_REASON, Name, is_link
 from agent_memory.core.versions.states import FileVersion, Kept, rank, real, version_of
 from agent_memory.errors import (
     AgentMemoryFileNotFoundError,
@@ -21,7 +21,6 @@ from agent_memory.errors import (
 from agent_memory.key import Key, is_at_or_below
 from agent_memory.runtime.run import Run
 
-_MOST_REASON: Final = 500
 ReadRange: TypeAlias = Callable[[int, int], Awaitable[bytes]]
 
 
@@ -49,8 +48,8 @@ def checked_reason(reason: object) -> str:
     Raises:
         InvalidContentError: it is not a text of 1 to 500 printable characters.
     """
-    if not isinstance(reason, str) or not 1 <= len(reason) <= _MOST_REASON or not reason.isprintable():
-        raise InvalidContentError(f"reason must be a str of 1 to {_MOST_REASON} printable characters")
+    if not isinstance(reason, str) or not 1 <= len(reason) <= MOST_REASON or not reason.isprintable():
+        raise InvalidContentError(f"reason must be a str of 1 to {MOST_REASON} printable characters")
     return reason
 
 

@@ -8,6 +8,7 @@ import secrets
 from dataclasses import asdict, dataclass
 from typing import Final
 
+from agent_memory.core.stored_facts import fields_of, hexadecimal
 from agent_memory.errors import ReadError
 from agent_memory.key import Key
 
@@ -66,13 +67,12 @@ class VersionSettings:
             ReadError: the file contains no settings.
         """
         try:
-            fields = json.loads(data)
-            limits = fields["limits"]
-            bytes.fromhex(secret := fields["secret"])
-            if fields["v"] != 1:
+            facts = fields_of(data)
+            if facts["v"] != 1:
                 raise ValueError
-            return VersionSettings(secret, None if limits is None else Versions(**limits))
-        except (ValueError, TypeError, KeyError, RecursionError):
+            limits = facts["limits"]
+            return VersionSettings(hexadecimal(64)(facts["secret"]), None if limits is None else Versions(**limits))
+        except (ValueError, TypeError, KeyError):
             raise ReadError("the settings of versions are damaged; no change is made without them") from None
 
 

@@ -156,7 +156,7 @@ def test_the_newest_of_many_versions_need_one_listing_and_no_other_record(
 
     async def copy_record() -> None:
         data = (await memory._run.call(backend.read, first)).data
-        record = Record.parse(first, data)
+        record = Record.parse(first, data, len(data))
         for number in range(1, count):
             copied = replace(record, id=f"{number:016x}", number=number)
             await memory._run.call(backend.write, first.parent.join(copied.name), b"0" + copied.trailer())

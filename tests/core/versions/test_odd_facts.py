@@ -1,0 +1,207 @@
+"""One odd stored fact of one file stops no call on another file: it is left out, and told once."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+
+from agent_memory import AgentMemory, AgentMemoryError, Versions
+from agent_memory.core.versions.origin import Origin
+from agent_memory.core.versions.record import records_of_file
+from agent_memory.core.versions.settings import VersionSettings
+from tests.support.odd_facts import SIXTY_MB, WHOLE_FILES, odd_lists, odd_objects
+
+_ORIGIN = "user.agent_memory.origin"
+Plant: TypeAlias = Callable[[Path], None]
+
+
+def opened(root: Path) -> AgentMemory:
+    return AgentMemory.open(f"{root.as_uri()}?durability=process", versions=Versions(), actor="ann")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """A store with facts of two files, odd.md and other.md."""
+    root = tmp_path / "store"
+    with opened(root) as memory:
+        for name in ("odd", "other"):
+            memory.write(f"{name}.md", "1")
+            memory.write(f"{name}.md", "2", idempotency_key=f"key of {name}")
+            memory.rename(f"{name}.md", f"new {name}.md")
+            memory.write(f"new {name}.md", "3")
+            memory.append(f"new {name}.md", "4")
+    return root
+
+
+def facts_below(root: Path, path: str) -> list[Path]:
+    """The records and links of one file."""
+    settings = VersionSettings.parse((root / ".agent-memory/versions.json").read_bytes())
+    key = records_of_file(None, settings.secret, path)
+    return sorted((root / key.storage).iterdir())
+
+
+def use_another_file(root: Path) -> None:
+    """Make every call that reads stored facts, on the file that has none that are odd."""
+    with opened(root) as memory:
+        found = memory.versions("new other.md")
+        assert [each.size for each in found] == [2, 1, 1], found
+        assert memory.read_version("new other.md", found[1].id) == "2"
+        memory.diff("new other.md", found[1].id)
+        assert {each.path for each in memory.versions()} >= {"other.md", "new other.md"}
+        assert memory.read("new other.md") == "34"
+        assert {entry.path for entry in memory.list()} == {"new odd.md", "new other.md"}
+        memory.restore("new other.md", found[1].id)
+        memory.write("other.md", "x", idempotency_key="a new key")
+        memory.write("other.md", "x", idempotency_key="a new key")
+        memory.edit("new other.md", lambda text: text + "!")
+        memory.redact("new other.md", found[1].id, reason="a reason")
+        memory.undo(actor="bob")
+        memory.prune_versions()
+        memory.rename("other.md", "d/other.md")
+        memory.forget("new other.md")
+        memory.delete("d/other.md")
+        memory.forget("")
+
+
+def failing(store: Path, planted: Iterator[tuple[str, Plant]]) -> list[str]:
+    """The names of the odd facts with which a call on another file failed."""
+    failed = []
+    for name, plant in planted:
+        root = store.with_name("copy")
+        shutil.copytree(store, root)
+        try:
+            plant(root)
+            use_another_file(root)
+        except Exception as error:  # noqa: BLE001 - the test reports every failing member
+            failed.append(f"{name}: {type(error).__name__}: {str(error)[:200]}")
+        shutil.rmtree(root)
+    return failed
+
+
+def whole_files(file: str) -> Iterator[tuple[str, Plant]]:
+    for data in WHOLE_FILES:
+        yield f"whole {data[:10]!r}", partial(put, file, data)
+    for end in (b"", *(b"\n%08d\n" % length for length in (0, 1, 9_999, SIXTY_MB - 100, 99_999_999))):
+        yield f"60 MB, ends with {end!r}", partial(put_large, file, end)
+
+
+def put(file: str, data: bytes, root: Path) -> None:
+    (root / file).write_bytes(data)
+
+
+def put_large(file: str, end: bytes, root: Path) -> None:
+    os.truncate(root / file, SIXTY_MB)
+    with (root / file).open("ab") as out:
+        out.write(end)
+
+
+def put_origin(data: bytes, root: Path) -> None:
+    os.setxattr(root / "new odd.md", _ORIGIN, data[:3000])
+
+
+def written(
+    file: str, forms: Iterator[tuple[str, bytes]], shape: Callable[[bytes], bytes]
+) -> Iterator[tuple[str, Plant]]:
+    for name, data in forms:
+        yield name, partial(put, file, shape(data))
+
+
+def as_record(facts: bytes) -> bytes:
+    return b"1\n%b\n%08d\n" % (facts, len(facts))
+
+
+def test_an_odd_record_of_a_version(store: Path) -> None:
+    file = next(each for each in facts_below(store, "odd.md") if not each.name.startswith("link-"))
+    data = file.read_bytes()
+    facts = json.loads(data.splitlines()[-2])
+    name = file.relative_to(store).as_posix()
+    assert failing(store, written(name, odd_objects(facts), as_record)) == []
+    assert failing(store, whole_files(name)) == []
+
+
+def test_an_odd_record_of_a_rename(store: Path) -> None:
+    file = next(each for each in facts_below(store, "new odd.md") if each.name.startswith("link-"))
+    name = file.relative_to(store).as_posix()
+    assert failing(store, written(name, odd_objects(json.loads(file.read_bytes())), bytes)) == []
+    assert failing(store, whole_files(name)) == []
+
+
+def test_an_odd_receipt_of_a_repeated_call(store: Path) -> None:
+    old = time.time() - 2 * 86_400
+    for name in (store / ".agent-memory/receipts/-").iterdir():
+        os.utime(name, (old, old))  # a sweep reads it
+        if json.loads(name.read_bytes())["path"] == "odd.md":
+            file = name.relative_to(store).as_posix()
+    assert failing(store, written(file, odd_objects(json.loads((store / file).read_bytes())), bytes)) == []
+    assert failing(store, whole_files(file)) == []
+
+
+def test_an_odd_origin_of_a_file(store: Path) -> None:
+    origin = json.loads(os.getxattr(store / "new odd.md", _ORIGIN))
+
+    planted = [(name, partial(put_origin, data)) for name, data in odd_lists(origin)]
+    planted += [(repr(data[:10]), partial(put_origin, data)) for data in WHOLE_FILES]
+    assert failing(store, iter(planted)) == []
+
+
+def test_odd_settings_are_refused_in_words(store: Path) -> None:
+    file = store / ".agent-memory/versions.json"
+    facts = json.loads(file.read_bytes())
+    odd = [*odd_objects(facts), *odd_objects(facts["limits"]), *((repr(data), data) for data in WHOLE_FILES)]
+    wrong = []
+    for name, data in odd:
+        file.write_bytes(data)
+        for call in ("write", "versions"):
+            try:
+                with opened(store) as memory:
+                    memory.write("other.md", "x") if call == "write" else memory.versions("new other.md")
+            except AgentMemoryError:
+                continue
+            except Exception as error:  # noqa: BLE001 - the test reports every failing member
+                wrong.append(f"{call} {name}: {type(error).__name__}: {error}")
+    assert wrong == []
+
+
+def test_odd_records_are_told_once(store: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for file in [*facts_below(store, "odd.md"), *facts_below(store, "new odd.md")]:
+        file.write_bytes(b"odd")
+    with opened(store) as memory, caplog.at_level(logging.WARNING, "agent_memory"):
+        assert [each.path for each in memory.versions("new odd.md")] == ["new odd.md"]
+        assert len([each for each in caplog.records if "left out" in each.message]) == 1
+
+
+def test_forgetting_a_file_erases_its_damaged_records(store: Path) -> None:
+    file = facts_below(store, "new odd.md")[0]
+    file.rename(file.with_name(file.name.replace(file.name[:21], "0" * 21)))  # no history tells whose it is
+    renamed = file.with_name(file.name.replace(file.name[:21], "0" * 21))
+    renamed.write_bytes(b"secret, and no facts")
+    with opened(store) as memory:
+        memory.forget("new other.md")
+        assert renamed.exists()
+        memory.forget("new odd.md")
+        assert not renamed.exists()
+
+
+@pytest.mark.parametrize("name", ["id", "history", "number", "size"])
+def test_a_record_that_does_not_agree_with_its_name_or_size_is_left_out(store: Path, name: str) -> None:
+    file = next(each for each in facts_below(store, "odd.md") if not each.name.startswith("link-"))
+    data = file.read_bytes()
+    facts: dict[str, Any] = json.loads(data.splitlines()[-2])
+    value = facts[name]
+    facts[name] = value + 1 if isinstance(value, int) else "0" * len(value)
+    file.write_bytes(as_record(json.dumps(facts).encode()))
+    with opened(store) as memory:
+        assert len(memory.versions("new odd.md")) == 2
+
+
+def test_an_origin_of_another_type_is_none() -> None:
+    assert Origin.parse("[" * 100) is None

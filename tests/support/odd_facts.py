@@ -1,0 +1,47 @@
+"""Odd forms of stored JSON facts: each value replaced, missing or doubled, and whole files that are no facts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+_MARK = "\ue000mark\ue000"
+RAW_VALUES = (
+    "null", "true", "-1", "0", "1e400", "NaN", "-Infinity", "1" * 4000, "1" * 5000, "0.5", '""', json.dumps("x" * 5000),
+    '"\\ud800"', '"../../x"', '"/etc"', '"\\u0000"', "[]", "{}", '["a", 1, null, {}]', "[" * 10_000 + "]" * 10_000,
+)  # fmt: skip
+"""The JSON texts of odd values."""
+WHOLE_FILES = (b"", b"\n", b"\xff\xfe\x00", b"null\n", b"[]\n", b"0\n", b'"x"\n', b"{}\n", b"{", b"[" * 50_000)
+SIXTY_MB = 60_000_000
+
+
+def odd_objects(facts: dict[str, Any]) -> Iterator[tuple[str, bytes]]:
+    """A name and the JSON text of each odd form of an object: every field, and every member of a list in it."""
+    for name in facts:
+        for raw in RAW_VALUES:
+            yield f"{name}={raw[:20]}", _with(facts | {name: _MARK}, raw)
+        yield f"{name} missing", json.dumps({key: value for key, value in facts.items() if key != name}).encode()
+        doubled = json.dumps(facts)[:-1] + f", {json.dumps(name)}: null}}"
+        yield f"{name} doubled", doubled.encode()
+        members = facts[name] if isinstance(facts[name], list) else []
+        for at in range(len(members)):
+            for raw in RAW_VALUES[::3]:
+                changed = [_MARK if number == at else each for number, each in enumerate(members)]
+                yield f"{name}[{at}]={raw[:20]}", _with(facts | {name: changed}, raw)
+        if members:
+            yield f"{name} shorter", json.dumps(facts | {name: members[:-1]}).encode()
+            yield f"{name} longer", json.dumps(facts | {name: [*members, None]}).encode()
+    yield "further field", json.dumps(facts | {"further": 1}).encode()
+
+
+def odd_lists(values: list[Any]) -> Iterator[tuple[str, bytes]]:
+    """As `odd_objects`, for a list."""
+    for name, data in odd_objects({"list": values}):
+        inner = data.partition(b": ")[2][:-1]
+        if b'"list"' not in inner:
+            yield name, inner
+
+
+def _with(facts: dict[str, Any], raw: str) -> bytes:
+    return json.dumps(facts).replace(json.dumps(_MARK), raw).encode()
