@@ -112,10 +112,18 @@ class PendingFile(Uncopied, io.BufferedIOBase):
     """A file for writing: buffers all written data, and saves it in one operation when it is closed.
 
     If its ``with`` block raises, or it is never closed, it saves nothing. In an fsspec transaction, `commit` saves it.
-    ``flush`` makes nothing visible.
+    ``flush`` makes nothing visible. It refers to its filesystem, which therefore stays open.
     """
 
-    def __init__(self, path: str, mode: str, save: Callable[[bytes], object], autocommit: bool = True) -> None:
+    def __init__(
+        self,
+        fs: AbstractFileSystem,
+        path: str,
+        mode: str,
+        save: Callable[[bytes], object],
+        autocommit: bool = True,
+    ) -> None:
+        self.fs = fs
         self.path = path
         self.mode = mode
         self._save: Callable[[bytes], object] | None = save

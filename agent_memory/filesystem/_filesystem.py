@@ -172,8 +172,8 @@ class AgentMemoryFileSystem(Transfers):
                 return RangedFile(self, self._memory, path, block_size, cache_type, cache_options)
         save = self._saving(path, mode)
         if compression is None:
-            return PendingFile(path, mode, save, autocommit)
-        return PendingFile(path, mode, lambda data: save(compressed(data, compression)), autocommit)
+            return PendingFile(self, path, mode, save, autocommit)
+        return PendingFile(self, path, mode, lambda data: save(compressed(data, compression)), autocommit)
 
     def _saving(self, path: str, mode: str) -> Callable[[bytes], object]:
         memory = self._memory

@@ -17,6 +17,7 @@ import re
 import secrets
 import threading
 import weakref
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Final, SupportsIndex, cast
@@ -31,6 +32,8 @@ from agent_memory.service import AgentMemoryService
 
 __all__ = ["AgentMemoryURLFileSystem"]
 
+_MOST_OPENED: Final = 32
+"""How many filesystems are kept for further calls with the same options."""
 _PROCESS_KEY: Final = secrets.token_bytes(32)
 _OF_FSSPEC: Final = frozenset({"asynchronous", "loop"})
 """Options of every filesystem of fsspec that a blocking one ignores; zarr sends them."""
@@ -47,26 +50,39 @@ class _OnePerOptions(type(AgentMemoryFileSystem)):  # type: ignore[misc]  # fssp
     """Returns the same filesystem for equal options, in one thread of one process.
 
     fsspec's own cache compares the text of the options, and keeps an unkeyed digest of their credentials.
+    Only the filesystems that were used last are kept; another one is closed as soon as nothing uses it.
     """
 
-    _opened: dict[str | None, Any]
+    _opened: OrderedDict[str, Any]
+    _guard: threading.Lock
 
     def __call__(cls, **options: Any) -> Any:
         options = {name: value for name, value in apply_config(cls, options).items() if name not in _OF_FSSPEC}
         token = None if options.pop("skip_instance_cache", False) else _token(options)
-        if (found := cls._opened.get(token)) and found.close.alive:
-            return found
+        if token is None:
+            return super().__call__(**options)
+        with cls._guard:
+            found = cls._opened.get(token)
+            if found and found.close.alive:
+                cls._opened.move_to_end(token)
+                return found
         filesystem = super().__call__(**options)
-        if token is not None:
+        dropped = []  # may be closed when this call ends, without the lock
+        with cls._guard:
+            dropped.append(cls._opened.pop(token, None))
             cls._opened[token] = filesystem
+            while len(cls._opened) > _MOST_OPENED:
+                dropped.append(cls._opened.popitem(last=False)[1])
         return filesystem
 
 
 class AgentMemoryURLFileSystem(AgentMemoryFileSystem, metaclass=_OnePerOptions):
     """The files of one memory, as an fsspec filesystem that opens the memory itself.
 
-    Equal options give the same object in one thread; different ones never share one. It can be pickled, and so sent to
-    other processes, if its options are plain data without credentials: use a profile or the environment for those.
+    Equal options give the same object in one thread, as long as it is used or among the last 32; different ones never
+    share one. It is closed when nothing uses it any more, at the latest at the end of the process. It can be pickled,
+    and so sent to other processes, if its options are plain data without credentials: use a profile or the environment
+    for those.
 
     Args:
         root: a path or a URL, as in `agent_memory.AgentMemoryService`.
@@ -85,7 +101,8 @@ class AgentMemoryURLFileSystem(AgentMemoryFileSystem, metaclass=_OnePerOptions):
         ValueError: a plugin is not installed or does not take an option; ``timeout`` is not a positive number.
     """
 
-    _opened: dict[str | None, Any] = {}  # noqa: RUF012 - shared by all instances
+    _opened: OrderedDict[str, Any] = OrderedDict()  # noqa: RUF012 - shared by all instances
+    _guard = threading.Lock()
 
     def __init__(
         self,
@@ -112,7 +129,10 @@ class AgentMemoryURLFileSystem(AgentMemoryFileSystem, metaclass=_OnePerOptions):
     @classmethod
     def clear_instance_cache(cls) -> None:
         """Forget all filesystems; each is closed when nothing uses it any more."""
-        cls._opened.clear()
+        with cls._guard:
+            dropped = list(cls._opened.values())
+            cls._opened.clear()
+        del dropped  # without the lock
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         options = self.storage_options

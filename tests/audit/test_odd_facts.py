@@ -103,7 +103,7 @@ def test_an_odd_salt_of_one_agent(store: Path) -> None:
             assert "salt" in kinds
             read_all(store)
             url = f"{store.as_uri()}?durability=process"
-            with AgentMemoryService(url, plugins=[AuditPlugin(url, required=True)]) as service:
+            with AgentMemoryService(url, plugins=[AuditPlugin(url, required=True)], actor="ann") as service:
                 service.agent("other").write("b.md", "x")
         except Exception as error:  # noqa: BLE001 - the test reports every failing member
             failed.append(f"{data[:10]!r}: {type(error).__name__}: {str(error)[:200]}")

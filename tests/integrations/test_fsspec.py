@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import gc
 import json
 import multiprocessing
 import os
 import pickle
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -26,7 +28,7 @@ from upath import UPath
 from zarr.storage import FsspecStore
 
 from agent_memory import AgentMemory, AgentMemoryService, BackendNotAvailableError, OperationDenied, PathTraversalError
-from agent_memory.audit import facts_of, log_at
+from agent_memory.audit import facts_of, log_at, records
 from agent_memory.integrations.fsspec import AgentMemoryURLFileSystem
 from agent_memory.integrations.upath import AgentMemoryPath
 from tests.support.servers import S3Server
@@ -355,3 +357,70 @@ def test_a_credential_anywhere_in_the_options_is_not_pickled(options: Options, t
     fs.storage_options = {"root": str(tmp_path), "root_options": options}
     with pytest.raises(TypeError, match="is a credential"):
         pickle.dumps(fs)
+
+
+def descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_a_thousand_urls_leave_a_bounded_number_of_descriptors_open(tmp_path: Path) -> None:
+    before = descriptors()
+    for number in range(1000):
+        root = f"file://{tmp_path}/{number % 3}?durability=process"
+        with fsspec.open("agentmemory://a.md", "w", root=root, agent=f"agent-{number}") as file:
+            file.write("x")
+    assert len(AgentMemoryURLFileSystem._opened) == 32
+    assert descriptors() - before <= 3 * 32
+    del file
+    AgentMemoryURLFileSystem.clear_instance_cache()
+    assert descriptors() <= before
+
+
+@pytest.mark.parametrize("mode", ["rb", "wb"])
+def test_a_filesystem_that_is_in_use_is_not_closed(tmp_path: Path, mode: str) -> None:
+    options: Options = {"root": str(tmp_path), "plugins": {"audit": {"target": str(tmp_path / "audit.jsonl")}}}
+    kept = opened(**options, actor="kept")
+    kept.pipe("a.md", b"x" * 100)
+    file = open_url("agentmemory://a.md", mode, **options, actor="in use").open()
+    for number in range(40):
+        opened(**options, actor=str(number))
+    gc.collect()
+    assert kept.close.alive
+    assert file.fs.close.alive
+    if mode == "wb":
+        file.write(b"new")
+    file.close()
+    closing = weakref.ref(file.fs)
+    del file
+    gc.collect()
+    assert closing() is None
+    kept.close()
+    actors = {record.get("actor") for record in records(tmp_path / "audit.jsonl")}
+    assert {"kept", "in use"} <= actors
+
+
+def test_a_filesystem_that_was_used_last_stays(tmp_path: Path) -> None:
+    first = id(opened(root=str(tmp_path), actor="first"))
+    for number in range(100):
+        opened(root=str(tmp_path), actor=str(number))
+        assert id(opened(root=str(tmp_path), actor="first")) == first
+
+
+def test_threads_open_filesystems_at_once(tmp_path: Path) -> None:
+    barrier, failed = threading.Barrier(8), list[BaseException]()
+
+    def work(thread: int) -> None:
+        barrier.wait()
+        try:
+            for number in range(50):
+                opened(root=f"file://{tmp_path}?durability=process", actor=f"{thread} {number}").pipe("a.md", b"x")
+        except BaseException as error:  # noqa: BLE001 - told below
+            failed.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed
+    assert len(AgentMemoryURLFileSystem._opened) == 32
