@@ -7,8 +7,9 @@ import os
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn, Protocol, TypeVar, cast
+from typing import Any, Final, NoReturn, Protocol, TypeVar, cast
 
+from fsspec.implementations.local import LocalFileSystem
 from fsspec.spec import AbstractFileSystem
 from fsspec.transaction import Transaction
 from fsspec.utils import stringify_path
@@ -18,6 +19,7 @@ from agent_memory.errors import AgentMemoryFileNotFoundError
 from agent_memory.reading.reader import Reader
 
 T = TypeVar("T")
+_LOCAL: Final = ("file", "local")
 
 
 class Memory(Protocol):
@@ -63,9 +65,15 @@ class Confined(Uncopied, AbstractFileSystem):  # type: ignore[misc]  # fsspec ha
 
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:
-        """The name as in listings; a path that is not a name is returned unchanged, so that it is refused."""
+        """The name as in listings; a path that is not a name is returned unchanged, so that it is refused.
+
+        Raises:
+            ValueError: an object of another filesystem, such as a ``UPath``: its text would be a name in this one.
+        """
         if isinstance(path, list):
             return [cls._strip_protocol(each) for each in path]
+        if _has_filesystem(path):
+            raise ValueError("a path with a filesystem of its own is no name in this one; give the name as text")
         path = stringify_path(path)
         if not isinstance(path, str):
             return path
@@ -108,7 +116,29 @@ class Confined(Uncopied, AbstractFileSystem):  # type: ignore[misc]  # fsspec ha
 
 def is_path(paths: Any) -> bool:
     """Whether this is one path, and not a list of paths."""
-    return isinstance(paths, str | os.PathLike)
+    return isinstance(paths, str | os.PathLike) or _has_filesystem(paths)
+
+
+def _has_filesystem(path: Any) -> bool:
+    """Whether this is an object that has a path and a filesystem: a ``UPath``, an ``OpenFile``."""
+    return not isinstance(path, str) and hasattr(path, "path")
+
+
+def local_path(path: Any) -> str:
+    """The text of a path of the local disk, also of a URL ``file://``.
+
+    Raises:
+        ValueError: the path is of another filesystem.
+    """
+    text = stringify_path(path)
+    is_local = getattr(path, "protocol", "" if isinstance(path, str | os.PathLike) else None) in ("", *_LOCAL)
+    scheme, is_url, _ = text.partition("://")
+    if not is_local or (is_url and scheme not in _LOCAL):
+        raise ValueError(
+            "this copies only between the memory and the local disk: give a local path or a file:// URL, or copy the "
+            "content by open() of both filesystems"
+        )
+    return cast(str, LocalFileSystem._strip_protocol(text)) if is_url else text
 
 
 def is_a_directory(path: str) -> IsADirectoryError:

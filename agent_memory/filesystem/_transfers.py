@@ -15,7 +15,7 @@ from fsspec.implementations.local import make_path_posix
 from fsspec.utils import isfilelike, other_paths, stringify_path
 
 from agent_memory.errors import AgentMemoryFileNotFoundError, FileAlreadyExistsError, PathTraversalError
-from agent_memory.filesystem._confined import Confined, is_a_directory, is_path
+from agent_memory.filesystem._confined import Confined, is_a_directory, is_path, local_path
 from agent_memory.filesystem._files import BLOCK
 from agent_memory.reading.reader import Reader
 
@@ -42,7 +42,7 @@ class Transfers(Confined):
     def _move(self, path1: Any, path2: Any) -> None:
         source, target = self._names([path1, path2])
         inside = self._strip_protocol(f"{target}/{source.rpartition('/')[2]}")
-        if target == "" or stringify_path(path2).endswith("/"):
+        if target == "" or self._text(path2).endswith("/"):
             target = inside
         if source == target:
             return
@@ -91,7 +91,7 @@ class Transfers(Confined):
         Globs are expanded, unless both sides are lists.
         """
         ignore = "ignore" if recursive else "raise"
-        path2 = stringify_path(path2)
+        path2 = self._text(path2) if is_path(path2) else path2
         for source, target in self._pairs(path1, path2, recursive, maxdepth, self.isdir):
             try:
                 self.cp_file(source, target)
@@ -115,7 +115,7 @@ class Transfers(Confined):
         Raises:
             PathTraversalError: a symbolic link would lead out of the local directory; nothing was copied.
         """
-        lpath = make_path_posix(stringify_path(lpath)) if is_path(lpath) else lpath
+        lpath = make_path_posix(local_path(lpath)) if is_path(lpath) else [local_path(each) for each in lpath]
         pairs = self._pairs(rpath, lpath, recursive, maxdepth, os.path.isdir)
         if is_path(lpath):
             _refuse_outside(lpath, [target for _, target in pairs])
@@ -134,6 +134,7 @@ class Transfers(Confined):
     ) -> None:
         """Copy a file to a local file or a file object, in bounded memory: one read."""
         path = self._strip_protocol(rpath)
+        lpath = lpath if lpath is None or isfilelike(lpath) else local_path(lpath)
         target = outfile or lpath
         if outfile is None and not isfilelike(lpath) and Path(lpath).is_dir() and self.isfile(path):
             raise is_a_directory(os.fspath(lpath))
@@ -157,6 +158,11 @@ class Transfers(Confined):
                 raise
             Path(cast(Any, lpath)).mkdir(parents=True, exist_ok=True)
 
+    def put(self, lpath: Any, rpath: Any, *args: Any, **kwargs: Any) -> None:
+        """Copy files from the local disk, as in fsspec's guide to copying: one `put_file` each."""
+        lpath = local_path(lpath) if is_path(lpath) else [local_path(each) for each in lpath]
+        super().put(lpath, self._text(rpath) if is_path(rpath) else rpath, *args, **kwargs)
+
     def put_file(
         self,
         lpath: Any,
@@ -169,7 +175,7 @@ class Transfers(Confined):
 
         In a transaction, the whole file is read immediately, and written at the end of the transaction.
         """
-        local = Path(lpath)
+        local = Path(local_path(lpath))
         if local.is_dir():
             self.makedirs(rpath, exist_ok=True)
             return
@@ -182,6 +188,11 @@ class Transfers(Confined):
             else:
                 self._memory.write_blocks(path, iter(lambda: file.read(BLOCK), b""), size, create=mode == "create")
         callback.relative_update(size)
+
+    def _text(self, path: Any) -> str:
+        """The text of one path, with its trailing slash."""
+        self._strip_protocol(path)  # refuses an object of another filesystem
+        return str(stringify_path(path))
 
     def _pairs(
         self, source: Any, target: Any, recursive: bool, maxdepth: int | None, is_directory: Callable[[str], bool]

@@ -2,12 +2,90 @@
 
 from __future__ import annotations
 
+import errno
+import os
+from pathlib import PurePath
+from typing import Any, Self
+from urllib.parse import unquote, urlsplit
+
+import fsspec
 from upath import UPath
+
+from agent_memory.key import Key
 
 __all__ = ["AgentMemoryPath"]
 
+fsspec.get_filesystem_class("agentmemory")  # else universal-pathlib guesses how names are joined, and cuts them
+
 
 class AgentMemoryPath(UPath):
-    """A path in a memory; its options are those of `agent_memory.integrations.fsspec.AgentMemoryURLFileSystem`."""
+    """A path in a memory; its options are those of `agent_memory.integrations.fsspec.AgentMemoryURLFileSystem`.
+
+    A second path may be of another memory, with other options: `copy` and `move` go there, `rename` is refused.
+    """
 
     __slots__ = ()
+
+    def with_segments(self, *pathsegments: Any) -> Self:
+        """As `UPath.with_segments`, and so for joined paths.
+
+        Raises:
+            ValueError: a part is a path of another memory or of another filesystem.
+        """
+        for part in pathsegments:
+            if isinstance(part, UPath) and not self._has_memory_of(part):
+                raise ValueError("a part of the path is in another memory: join names that are given as text")
+        return super().with_segments(*pathsegments)
+
+    def _has_memory_of(self, other: Any) -> bool:
+        return isinstance(other, AgentMemoryPath) and other.storage_options == self.storage_options
+
+    def rename(self, target: Any, **options: Any) -> Self:
+        """Rename this file or directory in its memory; a text is a name from the root of the memory.
+
+        Raises:
+            ValueError: the target is a path of another memory or of another filesystem.
+        """
+        if not isinstance(target, UPath):
+            if isinstance(target, os.PathLike) and not isinstance(target, PurePath):
+                target = os.fspath(target)
+            scheme, is_url, _ = str(target).partition("://")
+            is_here = not hasattr(target, "is_file") and (not is_url or scheme == self.protocol)
+            target = self.with_segments(str(target)) if is_here else None
+        if not self._has_memory_of(target):
+            raise ValueError("rename() works in one memory: give a name in it, or use move() or copy()")
+        return super().rename(target, **options)
+
+    def copy(self, target: Any, **options: Any) -> Any:
+        """As `UPath.copy`; also to another memory.
+
+        Raises:
+            OSError: the target is the source itself, perhaps under another root, agent or option, or is inside it.
+        """
+        there = UPath(target) if isinstance(target, os.PathLike) else target
+        if isinstance(there, AgentMemoryPath) and _is_at_or_below(_place(there), _place(self)):
+            raise OSError(errno.EINVAL, "source and target are the same, or the target is inside the source")
+        return super().copy(target, **options)
+
+    def samefile(self, other_path: Any) -> bool:
+        """Whether another path is the same file of the same store, also under another root, agent or option."""
+        other = other_path if isinstance(other_path, UPath) else self.with_segments(other_path)
+        return isinstance(other, AgentMemoryPath) and _place(other) == _place(self)
+
+
+def _place(path: AgentMemoryPath) -> str:
+    """Where a file is stored: the root, as an absolute path without links or as a URL with its server, and the name."""
+    options = path.storage_options
+    root, agent = os.fspath(options["root"]), options.get("agent")
+    scheme, is_url, _ = root.partition("://")
+    if not is_url or scheme in ("file", "local"):
+        root = os.path.realpath(os.path.expanduser(unquote(urlsplit(root).path) if is_url else root))  # noqa: PTH111
+    else:
+        given: Any = options.get("root_options") or {}
+        root = f"{given.get('endpoint_url') or (given.get('client_kwargs') or {}).get('endpoint_url')} {root}"
+    tree = Key.tree() if agent is None else Key.agent(agent)
+    return "/".join(filter(None, (root.rstrip("/"), tree.storage, path.path)))
+
+
+def _is_at_or_below(place: str, directory: str) -> bool:
+    return place == directory or place.startswith(directory + "/")
