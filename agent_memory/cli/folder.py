@@ -134,6 +134,18 @@ class Folder(Uncopied):
             _place(directory, path, blocks, overwrite)
             return True
 
+    def folds_case(self) -> bool:
+        """Whether the folder ignores case in names, found out by a temporary file."""
+        name = f".{secrets.token_hex(8)}x{TEMPORARY_SUFFIX}"
+        os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=self._top))
+        try:
+            os.stat(name.upper(), dir_fd=self._top, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        finally:
+            os.unlink(name, dir_fd=self._top)
+        return True
+
     def close(self) -> None:
         """Close the descriptor."""
         os.close(self._top)

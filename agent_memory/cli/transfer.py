@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import islice
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -13,9 +15,10 @@ from agent_memory.cli.folder import BLOCK, Blocks, Folder, FolderContents, link_
 from agent_memory.cli.leaving_out import Sieve, ignored_by_git, note_exported
 from agent_memory.cli.moving import Target, TransferResult, Untransferred, failure, line_of, move_all
 from agent_memory.cli.output import Exit, counted, note, printable, show_json
+from agent_memory.cli.presence import local_root
 from agent_memory.cli.settings import Access, Command, Settings, pass_settings
 from agent_memory.errors import FileAlreadyExistsError, FileOperationError, InvalidPathError
-from agent_memory.key import RESERVED, RULES
+from agent_memory.key import RESERVED, RULES, Key
 from agent_memory.memory import AgentMemory
 from agent_memory.reading.reader import Reader
 from agent_memory.runtime.run import step
@@ -92,18 +95,46 @@ def export(settings: Settings, directory: str, overwrite: bool) -> None:
     DIRECTORY is created if it is missing. Files that exist with the same content are not written again. Nothing is
     written outside DIRECTORY or through a symbolic link.
     """
+    _refuse_own_store(settings.url, directory)
     with settings.memory(Access.READ) as memory, _folder(directory, make=True) as folder:
-        paths = [entry.path for entry in memory.list()]
+        paths, doubled = _apart(folder, [entry.path for entry in memory.list()])
 
         def put(path: str) -> bool:
             return copied_file(memory, path, lambda size, blocks: folder.put(path, size, blocks, overwrite=overwrite))
 
         moved = move_all("Exporting", paths, put, str)
+        moved.left += doubled
         left = {each.path for each in moved.left}
         if not moved.untried:
             note_exported(folder, [path for path in paths if path not in left])
     moved.left += unnameable(settings)
     finish(settings, "exported", moved)
+
+
+def _refuse_own_store(url: str, directory: str) -> None:
+    """Refuse to write past the store into its own files: of another agent, or of the package."""
+    if (root := local_root(url)) is None:
+        return
+    folder = Path(directory).resolve()
+    agents = Key.agent("any").storage.partition("/")[0]
+    if any(folder.is_relative_to(root.resolve() / name) for name in (agents, RESERVED)):
+        raise click.ClickException("the folder is inside the store itself; choose another one")
+
+
+def _apart(folder: Folder, paths: list[str]) -> tuple[list[str], list[Untransferred]]:
+    """The files that the folder keeps apart, and those with a name that an earlier one has in another case."""
+    spelled = dict[str, str]()
+
+    def is_taken(path: str) -> bool:
+        above = [path[: match.start()] for match in re.finditer("/", path)]
+        return any(spelled.setdefault(name.casefold(), name) != name for name in (*above, path))
+
+    doubled = {path for path in paths if is_taken(path)}
+    if not doubled or not folder.folds_case():
+        return paths, []
+    message = "in the folder, which ignores case, a name that differs only by case is taken"
+    left = [Untransferred(path, FileAlreadyExistsError(message, "other_case", path=path)) for path in sorted(doubled)]
+    return [path for path in paths if path not in doubled], left
 
 
 def copied_file(memory: AgentMemory, path: str, put: Callable[[int, Blocks], bool]) -> bool:

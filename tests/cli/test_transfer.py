@@ -373,3 +373,18 @@ def test_files_that_a_store_does_not_support_are_left_and_named() -> None:
 )
 def test_the_exit_code_of_a_transfer_is_that_of_its_worst_file(errors: list[Exception], code: int) -> None:
     assert TransferResult(left=[Untransferred("a.md", error) for error in errors]).code == code
+
+
+@pytest.mark.parametrize(
+    "folder", ["agent_memory/bob", "agent_memory", ".agent-memory/versions", "../link/agent_memory/bob"]
+)
+def test_an_export_into_the_store_itself_is_refused(run: Run, tmp_path: Path, folder: str) -> None:
+    with AgentMemoryService("store") as service:
+        for agent in ("ann", "bob"):
+            service.agent(agent).write("a.md", agent)
+    (tmp_path / "link").symlink_to("store")
+    refused = run("--url", "store", "--agent", "ann", "export", f"store/{folder}", "--overwrite")
+    assert refused.exit_code == 1
+    assert "inside the store itself" in refused.stderr
+    assert stored("bob", "store") == {"a.md": b"bob"}
+    assert run("--url", "store", "--agent", "ann", "export", "store/elsewhere").exit_code == 0

@@ -7,6 +7,7 @@ where the kernel has it.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_memory import AgentMemory
+from agent_memory import AgentMemory, AgentMemoryService
 from tests.faults import building
 
 _SOURCE = Path(__file__).parents[2] / "support" / "volume.c"
@@ -256,3 +257,17 @@ assert sorted(each.name for each in root.rglob("*") if ".agent-memory" not in ea
 def test_a_name_that_a_volume_stores_otherwise_is_refused_and_leaves_nothing(tmp_path: Path, shim: Path) -> None:
     environment = {"LD_PRELOAD": str(shim), "LOWERS": "/volume", "FOLDS": "/volume"}
     run(STORED_OTHERWISE, tmp_path / "volume", environment)
+
+
+def test_an_export_into_a_folder_that_ignores_case_loses_no_file(folding: tuple[Path, dict[str, str]]) -> None:
+    top, environment = folding
+    store = top.parent / "store"
+    with AgentMemoryService(store) as service:
+        for name in ("A.md", "a.md", "D/x.md", "d/y.md"):
+            service.agent("ann").write(name, name)
+    export = ["-m", "agent_memory", "--url", str(store), "--agent", "ann", "export", str(top), "--overwrite"]
+    done = subprocess.run([sys.executable, *export], env={**os.environ, **environment}, capture_output=True, text=True)
+    assert done.returncode == 4, done.stderr
+    assert {"'a.md'", "'d/y.md'"} <= set(re.findall(r"'[^']+'", done.stderr))
+    assert (top / "A.md").read_text() == "A.md"
+    assert sorted(each.name for each in (top / "D").iterdir()) == ["x.md"]
