@@ -17,9 +17,10 @@ from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple, Protocol
 
 from agent_memory.audit.record import head
-from agent_memory.backend import BlockingBackend, Uncopied
+from agent_memory.backend import AnyBackend, BlockingBackend, Uncopied
 from agent_memory.core import flows, tree_flows
 from agent_memory.core.blocking import BlockingStore
+from agent_memory.core.known_store import KnownStore
 from agent_memory.errors import AgentMemoryFileNotFoundError, FileAlreadyExistsError, ReadError
 from agent_memory.key import Key
 from agent_memory.reading.lines import lines_at
@@ -87,6 +88,22 @@ class LogLocation(NamedTuple):
     store: BlockingStore
     directory: Key
     name: str | None
+    known: KnownStore
+
+    @staticmethod
+    def below(root: AnyBackend) -> LogLocation:
+        """The location of the log in a store's own data."""
+        return LogLocation(BlockingStore(root), Key.internal(DIRECTORY), None, KnownStore())
+
+    def permit_write(self) -> None:
+        """Name the log in the record of its store before a write; a log in a file belongs to no store.
+
+        Raises:
+            UnsupportedOperationError: this release is too old for the store.
+            ReadError: the record of the store is damaged, or is that of another store.
+        """
+        if self.name is None:
+            self.store.run(self.known.use, "audit")
 
     def segment(self, base: str, number: int) -> Key:
         """The key of a segment."""
@@ -157,6 +174,7 @@ class LogLocation(NamedTuple):
 
     def make_identity(self) -> str:
         """The identity of this log, created if there is none yet; of several writers, exactly one creates it."""
+        self.permit_write()
         if found := self.identity():
             return found
         new = secrets.token_hex(16)
@@ -223,14 +241,14 @@ def log_at(target: str | os.PathLike[str], storage_options: Mapping[str, object]
         ValueError: the path is a directory.
     """
     if isinstance(target, str) and "://" in target:
-        return LogLocation(BlockingStore(open_backend(target, storage_options)), Key.internal(DIRECTORY), None)
+        return LogLocation.below(open_backend(target, storage_options))
     path = Path(target).expanduser()
     Key.tree().join(path.name)
     if path.is_dir():
         raise ValueError(
             f"{path.name!r} is a directory; the target of an audit log must be a file or the URL of a root (file://...)"
         )
-    return LogLocation(BlockingStore(open_backend(path.parent, storage_options)), Key.tree(), path.name)
+    return LogLocation(BlockingStore(open_backend(path.parent, storage_options)), Key.tree(), path.name, KnownStore())
 
 
 class SegmentedLog(Uncopied):
@@ -272,6 +290,7 @@ class SegmentedLog(Uncopied):
         return None
 
     def append(self, batch: LogBatch) -> None:
+        self._location.permit_write()
         key = batch.key = batch.key or self._key or self._chosen(self._location.parts())
         if batch.doubtful and batch.data in self._tail(key, len(batch.data) + _TAIL):
             return
@@ -311,6 +330,7 @@ class BatchedLog(Uncopied):
         return None
 
     def append(self, batch: LogBatch) -> None:
+        self._location.permit_write()
         moment = datetime.fromtimestamp(batch.seconds, UTC)
         name = f"{moment:%Y-%m-%d}/{moment:%H%M%S.%f}-{batch.writer}-{batch.seq:012d}.jsonl"
         key = self._location.directory.join(name)

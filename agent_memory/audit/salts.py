@@ -115,6 +115,7 @@ class Salts(Uncopied):
         key = self._key(agent)
         found = self._read(key)
         if found is None:
+            self._location.permit_write()
             new = secrets.token_hex(32)
             try:
                 self._location.store.run(flows.create, key, f"{new}\n".encode("ascii"))

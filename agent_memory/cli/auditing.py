@@ -8,12 +8,9 @@ from contextlib import contextmanager
 from typing import Final
 
 from agent_memory.audit import LogLocation
-from agent_memory.audit.log import DIRECTORY
 from agent_memory.cli.output import note
-from agent_memory.core.blocking import BlockingStore
 from agent_memory.errors import AgentMemoryError
 from agent_memory.hookspecs import AuditCheckpoint, Operation, Outcome, hookimpl
-from agent_memory.key import Key
 from agent_memory.plugins.audit import AuditPlugin
 from agent_memory.registry import open_backend
 
@@ -23,7 +20,7 @@ _STORAGE_FAILED: Final = ("file_operation", "read", "write", "append")
 
 def log_of_store(url: str, options: Mapping[str, object]) -> LogLocation:
     """The location of a store's own log; the caller closes its backend."""
-    return LogLocation(BlockingStore(open_backend(url, options)), Key.internal(DIRECTORY), None)
+    return LogLocation.below(open_backend(url, options))
 
 
 class ChangeRecorder:

@@ -13,11 +13,11 @@ from typing import Any, Final
 
 import click
 
+from agent_memory.backend import STORE_RECORD
 from agent_memory.cli.output import show_json
 from agent_memory.cli.settings import Command, Settings, pass_settings
 from agent_memory.core.receipts import receipts_of
 from agent_memory.core.versions.record import records_of
-from agent_memory.core.versions.settings import SETTINGS
 from agent_memory.key import AGENTS, RESERVED, Key
 
 _ACTIONS: Final = ("s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload")
@@ -32,13 +32,13 @@ def s3_policy(settings: Settings) -> None:
     """Print the smallest IAM policy for --agent, or for all agents.
 
     With --agent the policy allows the memory of that agent, its receipts of idempotency keys and its versions, and to
-    read whether versions are kept. Without it, the
-    memories of all agents and this package's own data: the audit log, all receipts and the scratch files of doctor.
+    read the record of the store. Without it, the memories of all agents and this package's own data: the record of the
+    store, the audit log, all receipts and the scratch files of doctor.
     The store is an s3:// URL; no request is sent to it.
     """
     bucket, prefix = _location(settings.url)
     trees = _trees(settings.chosen_agent)
-    read = [] if settings.chosen_agent is None else [_literal(prefix + SETTINGS.storage)]
+    read = [] if settings.chosen_agent is None else [_literal(prefix + STORE_RECORD.storage)]
     policy = _policy(bucket, [_literal(prefix + tree) + "/*" for tree in trees], read)
     if settings.json:
         show_json(policy)

@@ -278,6 +278,8 @@ class Scope(Uncopied):
             call.data = await self.apply_filters(call, call.data)
         if unseen is not None:
             await call.offload(lambda: call.ask(lambda: self.hooks.call_size_guards(call.operation, unseen)))
+        if call.kind not in READING:
+            flow = partial(self._permitted, flow)
         call.at_work = True
         before = current_deadline()
         try:
@@ -291,6 +293,11 @@ class Scope(Uncopied):
     async def _in_time(self, seconds: float, flow: Flow, call: Call) -> Effect:
         with deadline_scope(Deadline(seconds, call.run.now() + seconds)):
             return await flow(call)
+
+    async def _permitted(self, flow: Flow, call: Call) -> Effect:
+        """Run a flow that may change files, if this release may change the store."""
+        await self.versions.permit(call)
+        return await flow(call)
 
     async def _permit_below(self, call: Call) -> None:
         """Refuse to move, copy or delete a directory if a listing shows a protected name below it."""

@@ -192,7 +192,15 @@ class Tree(VersionedTree):
     def _once(self, flow: Flow, once: IdempotencyKey | None) -> Flow:
         """The flow of a change that may have an idempotency key; it keeps the states that it ends."""
         kept = self.versions.keeping(flow)
-        return kept if once is None else lambda c: apply_once(c, kept, once.checked(), self.window)
+        if once is None:
+            return kept
+
+        async def applied_once(c: Call) -> Effect:
+            given = once.checked()
+            await self.versions.use_receipts(c)
+            return await apply_once(c, kept, given, self.window)
+
+        return applied_once
 
     async def record_segment(self, run: Run, text: str, suffix: str) -> str:
         segment = encode_segment(text, suffix)

@@ -4,27 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Final, NamedTuple, Protocol, TypeVar, cast
+from typing import Final, Protocol, TypeVar
 
-from agent_memory.backend import ABSENT, Backend, KeepsOrigins, Snapshot, Uncopied, WriteWhen
-from agent_memory.core.flows import Effect, checked_capabilities, read_if_present
+from agent_memory.backend import Backend, Uncopied
+from agent_memory.core.flows import Effect, checked_capabilities
+from agent_memory.core.known_store import KnownStore
+from agent_memory.core.store_record import StoreRecord
 from agent_memory.core.sweeping import Sweep
 from agent_memory.core.versions.origin import made_by
 from agent_memory.core.versions.retention import prune_some
-from agent_memory.core.versions.settings import FOLLOW_SECONDS, SETTINGS, Versions, VersionSettings, new_settings
-from agent_memory.core.versions.store import VersionedStore, about_callers_file, require_versions
-from agent_memory.errors import (
-    AgentMemoryError,
-    AppendError,
-    ConflictError,
-    FileAlreadyExistsError,
-    ReadError,
-)
+from agent_memory.core.versions.settings import Versions, VersionSettings
+from agent_memory.core.versions.store import VersionedStore, require_versions
+from agent_memory.errors import AgentMemoryError, AppendError, ReadError
 from agent_memory.hookspecs import Operation, OperationKind
 from agent_memory.key import Key
 from agent_memory.runtime.run import Run
 
-_SUBJECT: Final = "the settings of versions"
 _KEEPING_NOTHING: Final = frozenset({"append", "create", "copy"})
 
 
@@ -35,6 +30,7 @@ class SettingsCall(Protocol):
     run: Run
     kind: OperationKind
     key: Key
+    started: float
 
     @property
     def agent(self) -> str | None: ...
@@ -46,13 +42,8 @@ class SettingsCall(Protocol):
 C = TypeVar("C", bound=SettingsCall)
 
 
-class _Known(NamedTuple):
-    at: float
-    settings: VersionSettings | None
-
-
 class Following(Uncopied):
-    """The settings of one store, read again after `FOLLOW_SECONDS`.
+    """The settings of one store, as far as this process knows them; see `KnownStore`.
 
     Args:
         wanted: turn versions on, with these limits, before the first change, if they are off; None to follow what the
@@ -61,19 +52,15 @@ class Following(Uncopied):
 
     def __init__(self, wanted: Versions | None = None) -> None:
         self._wanted = wanted
-        self._known: _Known | None = None
+        self._store = KnownStore()
+        self._parsed: tuple[StoreRecord | None, VersionSettings | None] = (None, None)
         self._sweep = Sweep()
 
     def keeping(self, flow: Callable[[C], Awaitable[Effect]]) -> Callable[[C], Awaitable[Effect]]:
         """A flow that keeps the states that it ends, if the store keeps versions."""
 
         async def kept(call: C) -> Effect:
-            try:
-                settings = await self._current(call)
-            except ReadError as error:
-                if call.kind != "append":
-                    raise
-                raise AppendError(error.args[0], path=error.path) from (error.__cause__ or error)
+            settings = await self._current(call)
             if settings is None or settings.limits is None:
                 return await flow(call)
             await _require(call)
@@ -95,11 +82,27 @@ class Following(Uncopied):
 
         return kept
 
+    async def permit(self, call: SettingsCall) -> None:
+        """Raise unless this release may change the store; every operation that can change files asks first.
+
+        Raises:
+            UnsupportedOperationError: this release is too old for the store.
+            FileOperationError: the record of the store cannot be read, is damaged, or is that of another store.
+        """
+        try:
+            self._settings(await self._store.permit(call.store, call.run, call.key.path))
+        except ReadError as error:
+            if call.kind != "append":
+                raise
+            raise AppendError(error.args[0], path=error.path) from (error.__cause__ or error)
+
+    async def use_receipts(self, call: SettingsCall) -> None:
+        """Name receipts in the record of the store before the first one is written."""
+        await self._store.use(call.store, call.run, "receipts", call.key.path)
+
     async def any(self, call: SettingsCall) -> VersionSettings | None:
         """Return the settings, also if versions are turned off now; None if they were never on."""
-        with about_callers_file(call.key.path, _SUBJECT):
-            snapshot = await read_if_present(call.store, call.run, SETTINGS)
-        return VersionSettings.parse(snapshot.data) if snapshot else None
+        return VersionSettings.of(await self._store.read(call.store, call.run, call.key.path, call.started))
 
     async def turn(self, call: SettingsCall, limits: Versions | None) -> VersionSettings | None:
         """Turn versions on with the given limits, or off; return the settings.
@@ -109,49 +112,35 @@ class Following(Uncopied):
         """
         if limits is not None:
             await _require(call)
-        while True:
-            with about_callers_file(call.key.path, _SUBJECT):
-                snapshot = await read_if_present(call.store, call.run, SETTINGS)
-            settings = VersionSettings.parse(snapshot.data) if snapshot else None
-            if settings is None and limits is None:
-                return None
-            wanted = replace(settings, limits=limits) if settings else new_settings(limits)
-            with about_callers_file(call.key.path, _SUBJECT):
-                is_stored = wanted == settings or await _stored(call.store, call.run, wanted, snapshot)
-            if is_stored:
-                self._known = _Known(call.run.now(), wanted)
-                return wanted
+        settings = await self.any(call)
+        if settings is None and limits is None:
+            return None
+
+        def turned(record: StoreRecord) -> StoreRecord:
+            settings = VersionSettings.of(record)
+            return (replace(settings, limits=limits) if settings else VersionSettings.new(limits)).stored_in(record)
+
+        is_on = limits is not None
+        record = await self._store.change(call.store, call.run, call.key.path, turned, tries_origins=is_on)
+        return VersionSettings.of(record)
 
     async def _current(self, call: SettingsCall) -> VersionSettings | None:
-        now = call.run.now()
-        if self._known is None or now - self._known.at >= FOLLOW_SECONDS:
-            self._known = _Known(now, await self._read(call))
-        return self._known.settings
-
-    async def _read(self, call: SettingsCall) -> VersionSettings | None:
         wanted = self._wanted  # a simultaneous call that turns versions on clears it during the read
-        settings = await self.any(call)
+        settings = self._settings(await self._store.permit(call.store, call.run, call.key.path))
         if wanted is not None and (settings is None or settings.limits is None):
             settings = await self.turn(call, wanted)
         self._wanted = None
+        return settings
+
+    def _settings(self, record: StoreRecord | None) -> VersionSettings | None:
+        """The settings in a record; a record that was not read again is not parsed again."""
+        parsed, settings = self._parsed
+        if parsed is not record:
+            settings = VersionSettings.of(record)
+            self._parsed = record, settings
         return settings
 
 
 async def _require(call: SettingsCall) -> None:
     await checked_capabilities(call.store, call.run, call.key)
     require_versions(call.store)
-
-
-async def _stored(store: Backend, run: Run, settings: VersionSettings, before: Snapshot | None) -> bool:
-    """Store settings, unless others were stored since; those that turn versions on have an origin, to try that out."""
-    when: WriteWhen = before.version if before else ABSENT
-    data = settings.to_bytes()
-    try:
-        if settings.limits is None:
-            await run.call(store.write, SETTINGS, data, when)
-        else:
-            write = cast("Callable[..., Awaitable[object]]", cast(KeepsOrigins, store).write_with_origin)
-            await run.call(write, SETTINGS, data, when, lambda: "settings")
-    except (ConflictError, FileAlreadyExistsError):
-        return False
-    return True

@@ -1,21 +1,17 @@
-"""The settings of versions: one record in the store, which every process follows."""
+"""The settings of versions: a part of the record of the store, which every process follows."""
 
 from __future__ import annotations
 
-import json
 import math
 import secrets
 from dataclasses import asdict, dataclass
-from typing import Final
+from typing import Any, Final, cast
 
-from agent_memory.core.stored_facts import fields_of, hexadecimal
-from agent_memory.errors import ReadError
-from agent_memory.key import Key
+from agent_memory.core.store_record import Feature, StoreRecord, damaged_record
 
-SETTINGS: Final = Key.internal("versions.json")
-"""The file of the settings."""
-FOLLOW_SECONDS: Final = 60.0
-"""A process notices a change of the settings after at most this time."""
+_FEATURE: Final[Feature] = "versions"
+_SECRET_BYTES: Final = 32
+_FIELDS: Final = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +40,7 @@ class Versions:
 
 @dataclass(frozen=True)
 class VersionSettings:
-    """The stored settings.
+    """The settings of versions in the record of a store.
 
     Attributes:
         secret: keys the digests of paths; hexadecimal.
@@ -54,28 +50,34 @@ class VersionSettings:
     secret: str
     limits: Versions | None
 
-    def to_bytes(self) -> bytes:
-        """The stored form: one line of JSON."""
-        limits = None if self.limits is None else asdict(self.limits)
-        return json.dumps({"v": 1, "secret": self.secret, "limits": limits}).encode() + b"\n"
+    @staticmethod
+    def new(limits: Versions | None) -> VersionSettings:
+        """Return settings with a new secret."""
+        return VersionSettings(secrets.token_hex(_SECRET_BYTES), limits)
 
     @staticmethod
-    def parse(data: bytes) -> VersionSettings:
-        """Return stored settings.
+    def of(record: StoreRecord | None) -> VersionSettings | None:
+        """Return the settings in a record; None if versions were never on.
 
         Raises:
-            ReadError: the file contains no settings.
+            ReadError: a field of the settings is wrong.
+            UnsupportedOperationError: a newer release wrote them in another form.
         """
+        if record is None or (fields := record.others.get(_FEATURE)) is None:
+            return None
         try:
-            facts = fields_of(data)
-            if facts["v"] != 1:
-                raise ValueError
-            limits = facts["limits"]
-            return VersionSettings(hexadecimal(64)(facts["secret"]), None if limits is None else Versions(**limits))
+            return _parsed(cast(Any, fields))
         except (ValueError, TypeError, KeyError):
-            raise ReadError("the settings of versions are damaged; no change is made without them") from None
+            record.require_known()
+            raise damaged_record() from None
+
+    def stored_in(self, record: StoreRecord) -> StoreRecord:
+        """Return a record with these settings."""
+        return record.using(_FEATURE, asdict(self))
 
 
-def new_settings(limits: Versions | None) -> VersionSettings:
-    """Return settings with a new secret."""
-    return VersionSettings(secrets.token_hex(32), limits)
+def _parsed(fields: dict[str, Any]) -> VersionSettings:
+    secret, limits = fields["secret"], fields["limits"]
+    if len(bytes.fromhex(secret)) != _SECRET_BYTES or len(fields) != _FIELDS:
+        raise ValueError
+    return VersionSettings(secret, None if limits is None else Versions(**limits))

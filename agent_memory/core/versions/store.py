@@ -10,8 +10,8 @@ An append keeps nothing, because the earlier state is the beginning of the new o
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, ParamSpec, TypeVar, cast
 
 from agent_memory.backend import (
@@ -43,6 +43,7 @@ from agent_memory.core.flows import (
     until_won,
     write_in_place,
 )
+from agent_memory.core.own_trees import about_callers_file
 from agent_memory.core.versions.flowing import Flowing, VersionedRun
 from agent_memory.core.versions.large import copy_to_record
 from agent_memory.core.versions.links import Links
@@ -288,16 +289,6 @@ class _VersionedParts(Flowing):
 
     async def abort(self) -> None:
         await self._store._call(self._parts.abort)
-
-
-@contextmanager
-def about_callers_file(path: str, what: str) -> Iterator[None]:
-    """Apply `AgentMemoryError.set_subject` to an error about a file of the package's own."""
-    try:
-        yield
-    except AgentMemoryError as error:
-        error.set_subject(path, what)
-        raise
 
 
 def require_versions(store: Backend) -> None:

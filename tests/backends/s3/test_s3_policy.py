@@ -69,6 +69,7 @@ def world(seaweedfs: S3Server) -> Iterator[World]:
     ):
         for agent in ["ann", *OTHERS]:
             everything.write_memory_file(agent, NOTES, f"of {agent}")
+        everything.agent("ann").append("first.md", "makes the record of the store", idempotency_key="first")
         yield World(seaweedfs, url, as_ann, bare, everything)
 
 
@@ -103,6 +104,24 @@ def use_every_operation(memory: AgentMemory) -> None:
 
 def test_an_agent_can_do_everything_in_its_own_tree(world: World) -> None:
     use_every_operation(world.as_ann.agent("ann"))
+
+
+def test_an_agent_uses_idempotency_keys_after_the_service_made_the_record_of_the_store(seaweedfs: S3Server) -> None:
+    url = seaweedfs.new_url()
+    ann = seaweedfs.new_user(policy(url, "--agent", "ann"))
+    with (
+        AgentMemoryService(url, storage_options=seaweedfs.options) as everything,
+        AgentMemoryService(url, storage_options=ann) as as_ann,
+    ):
+        memory = as_ann.agent("ann")
+        memory.write("a.md", "x")
+        with pytest.raises(FileOperationError, match=r"the record of the store: access denied"):
+            memory.append("a.md", "y", idempotency_key="k")
+        assert memory.read("a.md") == "x"
+        everything.agent("bob").append("b.md", "x", idempotency_key="k")
+        memory.append("a.md", "y", idempotency_key="k")
+        memory.append("a.md", "y", idempotency_key="k")
+        assert memory.read("a.md") == "xy"
 
 
 OPERATIONS: dict[str, Callable[[AgentMemory], object]] = {

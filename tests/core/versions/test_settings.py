@@ -21,7 +21,8 @@ from agent_memory import (
     UnsupportedOperationError,
     Versions,
 )
-from agent_memory.core.versions.settings import FOLLOW_SECONDS, SETTINGS
+from agent_memory.backend import STORE_RECORD
+from agent_memory.core.known_store import FOLLOW_SECONDS
 from agent_memory.runtime.run import step
 from agent_memory_memory import MemoryBackend
 from tests.core.versions.helpers import ON, contents, opened
@@ -84,12 +85,12 @@ def test_damaged_settings_refuse_changes_and_keep_the_file(root: Root) -> None:
     backend: Any = other._tree.backend
 
     async def damage() -> None:
-        await other._run.call(backend.write, SETTINGS, b"{}")
+        await other._run.call(backend.write, STORE_RECORD, b"{}")
 
     step(damage())
-    with pytest.raises(ReadError, match="settings of versions are damaged"):
+    with pytest.raises(ReadError, match="record of the store is damaged"):
         other.write("a", "two")
-    with pytest.raises(AppendError, match=r"^the settings of versions are damaged"):
+    with pytest.raises(AppendError, match=r"^the record of the store is damaged"):
         other.append("a", "two")
     assert other.read("a") == "one"
 
@@ -106,14 +107,14 @@ def test_settings_that_cannot_be_read_are_an_error_about_the_callers_file(minist
             with pytest.raises(FileOperationError) as caught:
                 call()
             assert "does not exist" in str(caught.value)
-            assert (caught.value.path, "versions.json" in str(caught.value)) == (name, False), name
+            assert (caught.value.path, "store.json" in str(caught.value)) == (name, False), name
 
 
 def test_settings_that_are_too_large_are_an_error_about_the_callers_file() -> None:
     backend = MemoryBackend()
-    backend.write(SETTINGS, b"{}" * 100)
+    backend.write(STORE_RECORD, b"{}" * 100)
     backend.max_bytes = 100
-    with pytest.raises(FileTooLargeError, match=r"^'a\.md': the settings of versions: "):
+    with pytest.raises(FileTooLargeError, match=r"^'a\.md': the record of the store: "):
         AgentMemory.open(backend).write("a.md", "x")
 
 

@@ -1,0 +1,141 @@
+"""`KnownStore`: the record of one store as this process knows it; it permits changes and adds features."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
+from typing import Final, NamedTuple, cast
+
+from agent_memory.backend import ABSENT, STORE_RECORD, Backend, KeepsOrigins, Uncopied, Version, WriteWhen
+from agent_memory.core.flows import Effect, read_if_present, until_won
+from agent_memory.core.own_trees import about_callers_file
+from agent_memory.core.store_record import Feature, StoreRecord
+from agent_memory.errors import ConflictError, FileAlreadyExistsError, OutcomeUnknownError, ReadError, WriteError
+from agent_memory.runtime.run import Run
+
+FOLLOW_SECONDS: Final = 60.0
+"""A process notices a change of the record after at most this time."""
+_SUBJECT: Final = "the record of the store"
+
+
+class _Known(NamedTuple):
+    """What was read: when, by the clock of the run; the record, or None if there is none; and its version."""
+
+    at: float
+    record: StoreRecord | None
+    version: Version | None
+
+
+class KnownStore(Uncopied):
+    """The record of one store; it is read again after `FOLLOW_SECONDS`.
+
+    ``path``, in all methods, is the caller's file: an error of the storage is about that file. None for no such file.
+    """
+
+    def __init__(self) -> None:
+        self._known: _Known | None = None
+        self._permitted: StoreRecord | None = None
+        self._id: str | None = None
+
+    async def permit(self, store: Backend, run: Run, path: str | None) -> StoreRecord | None:
+        """Return the record, if this release may change the store; None if there is none.
+
+        Raises:
+            UnsupportedOperationError: this release may not change it.
+            ReadError: the record is damaged, or it is not the one of the store that was opened.
+        """
+        known, since = self._known, run.now() - FOLLOW_SECONDS
+        if known is None or known.at <= since:
+            known = await self._read(store, run, path)
+        return self._permit(known.record)
+
+    async def use(self, store: Backend, run: Run, feature: Feature, path: str | None = None) -> None:
+        """Name a feature in the record before the first file of that feature is written; errors as `permit`."""
+        record = await self.permit(store, run, path)
+        if record is None or feature not in record.features:
+            await self.change(store, run, path, lambda before: before.using(feature))
+
+    async def read(self, store: Backend, run: Run, path: str | None, since: float) -> StoreRecord | None:
+        """Return the record, read again unless it was read after ``since`` by the clock of the run; None if none."""
+        known = self._known
+        if known is None or known.at < since:
+            known = await self._read(store, run, path)
+        return known.record
+
+    async def change(
+        self,
+        store: Backend,
+        run: Run,
+        path: str | None,
+        changed: Callable[[StoreRecord], StoreRecord],
+        *,
+        tries_origins: bool = False,
+    ) -> StoreRecord:
+        """Change the record as this process knows it, by compare-and-swap, or create it; errors as `permit`.
+
+        Args:
+            store: the storage.
+            run: runs its primitives.
+            path: see `KnownStore`.
+            changed: returns the new record; called again for each record that another writer made meanwhile.
+            tries_origins: write an origin with the record, to find out whether the storage keeps origins.
+        """
+        records: list[StoreRecord] = []
+
+        async def attempt() -> Effect:
+            known = self._known or await self._read(store, run, path)
+            record = self._permit(known.record)
+            after = changed(record or StoreRecord.new())
+            if after != record:
+                with about_callers_file(path, _SUBJECT) if path is not None else nullcontext():
+                    version = await self._written(store, run, after, known.version, tries_origins)
+                self._know(_Known(run.now(), after, version))
+            records.append(after)
+            return Effect()
+
+        await until_won(store, run, STORE_RECORD, attempt)
+        return records[-1]
+
+    async def _read(self, store: Backend, run: Run, path: str | None) -> _Known:
+        now = run.now()
+        with about_callers_file(path, _SUBJECT) if path is not None else nullcontext():
+            found = await read_if_present(store, run, STORE_RECORD)
+        record = StoreRecord.parse(found.data) if found else None
+        return self._know(_Known(now, record, found.version if found else None))
+
+    def _know(self, known: _Known) -> _Known:
+        self._known = known
+        if self._id is None and known.record:
+            self._id = known.record.id
+        return known
+
+    def _permit(self, record: StoreRecord | None) -> StoreRecord | None:
+        if self._id is not None and (record is None or record.id != self._id):
+            raise ReadError(
+                "the record of the store that was opened is gone, or another store is in its place; nothing was "
+                "changed; open the store again, or restore it"
+            )
+        if record and record is not self._permitted:
+            record.require_known()
+            self._permitted = record
+        return record
+
+    async def _written(
+        self, store: Backend, run: Run, record: StoreRecord, before: Version | None, tries_origins: bool
+    ) -> Version:
+        """Write the record in the place of the state that was read.
+
+        Raises:
+            ConflictError: another writer was faster, or it is unknown: the record has to be read again.
+        """
+        when: WriteWhen = before or ABSENT
+        try:
+            if not tries_origins:
+                return await run.call(store.write, STORE_RECORD, record.to_bytes(), when)
+            write = cast("Callable[..., Awaitable[Version]]", cast(KeepsOrigins, store).write_with_origin)
+            return await run.call(write, STORE_RECORD, record.to_bytes(), when, lambda: "settings")
+        except (ConflictError, FileAlreadyExistsError, OutcomeUnknownError) as error:
+            self._known = None
+            if isinstance(error, FileAlreadyExistsError) and error.taken_by != "file":
+                raise WriteError("its name is taken by a directory, or lies below a file") from error
+            raise ConflictError("another writer changed it") from error

@@ -1,0 +1,410 @@
+"""A store's record comes before its other internal files, and a release that does not know it changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_memory import (
+    AgentMemory,
+    AgentMemoryError,
+    AgentMemoryService,
+    AppendError,
+    AsyncAgentMemory,
+    ReadError,
+    UnsupportedOperationError,
+    Versions,
+)
+from agent_memory.audit import LogLocation
+from agent_memory.backend import STORE_RECORD, Key, NewOrigin, Version, WriteWhen
+from agent_memory.conversation import ConversationMemory, Message
+from agent_memory.core.blocking import BlockingStore
+from agent_memory.core.known_store import FOLLOW_SECONDS, KnownStore
+from agent_memory.core.store_record import LEAST_RELEASES, StoreRecord, release
+from agent_memory.plugins.audit import AuditPlugin
+from agent_memory.registry import open_backend
+from agent_memory.tools import MemoryTool
+from agent_memory_memory import MemoryBackend
+from tests.support.servers import Root
+
+INTERNAL = STORE_RECORD.parent
+
+
+class Recorded(MemoryBackend):
+    """A store that records the names of its internal files in the order of their writes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def write_with_origin(self, key: Key, data: bytes, when: WriteWhen, origin: NewOrigin | None) -> Version:
+        version = super().write_with_origin(key, data, when, origin)
+        if key.is_internal and key.storage not in self.names:
+            self.names.append(key.storage)
+        return version
+
+
+def facts(backend: Any) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(BlockingStore(backend).read(STORE_RECORD).data)
+    return found
+
+
+def audited(backend: Any) -> AgentMemory:
+    return AgentMemory.open(backend, plugins=[AuditPlugin(LogLocation.below(backend), required=True)])
+
+
+FIRST_USES: dict[str, Callable[[Any], object]] = {
+    "receipts": lambda backend: AgentMemory.open(backend).append("a.md", "x", idempotency_key="k"),
+    "versions": lambda backend: AgentMemory.open(backend, versions=Versions()).write("a.md", "x"),
+    "audit": lambda backend: audited(backend).write("a.md", "x"),
+}
+
+
+@pytest.mark.parametrize("feature", FIRST_USES)
+def test_the_record_is_the_first_internal_file_and_names_the_feature(feature: str) -> None:
+    backend = Recorded()
+    FIRST_USES[feature](backend)
+    assert backend.names[0] == STORE_RECORD.storage
+    found = facts(backend)
+    assert found["format"] == 1
+    assert re.fullmatch(r"[0-9a-f]{24}", found["id"])
+    assert found["features"] == sorted({"receipts", feature})
+    assert found["least_release"] == LEAST_RELEASES["audit"]
+
+
+def test_every_feature_has_its_first_use_here() -> None:
+    assert FIRST_USES.keys() == LEAST_RELEASES.keys()
+
+
+def test_a_store_without_internal_files_has_no_record(root: Root) -> None:
+    with AgentMemory.open(root.url, storage_options=root.options) as memory:
+        memory.write("a.md", "x")
+        memory.edit("a.md", str.upper)
+        memory.rename("a.md", "b.md")
+        memory.forget("b.md")
+        memory.keep_versions(None)
+        assert BlockingStore(memory._tree.backend).list(INTERNAL).entries == ()
+
+
+def test_features_are_added_and_stay_and_the_id_stays(root: Root) -> None:
+    backend = open_backend(root.url, root.options)
+    for use in FIRST_USES.values():
+        use(backend)
+    found = facts(backend)
+    assert found["features"] == ["audit", "receipts", "versions"]
+    AgentMemory.open(backend).keep_versions(None)
+    after = facts(backend)
+    assert (after["id"], after["features"]) == (found["id"], found["features"])
+    assert after["versions"] == {"secret": found["versions"]["secret"], "limits": None}
+
+
+def test_of_racing_creators_all_find_one_record(root: Root) -> None:
+    backends = [open_backend(root.url, root.options) for _ in range(6)]
+    uses = list(FIRST_USES.values()) * 2
+    for _ in range(2):
+        start = threading.Barrier(len(backends))
+
+        def use(number: int, start: threading.Barrier = start) -> str:
+            start.wait()
+            known = KnownStore()
+            feature: Any = sorted(LEAST_RELEASES)[number % 3]
+            store = BlockingStore(backends[number])
+            store.run(known.use, feature)
+            record = store.run(known.read, None, 0.0)
+            assert record
+            return record.id
+
+        with ThreadPoolExecutor(len(uses)) as pool:
+            assert len(set(pool.map(use, range(len(uses))))) == 1
+        assert facts(backends[0])["features"] == ["audit", "receipts", "versions"]
+        BlockingStore(backends[0]).delete(STORE_RECORD)
+
+
+def test_fields_that_this_release_does_not_know_are_kept() -> None:
+    backend = MemoryBackend()
+    FIRST_USES["receipts"](backend)
+    changed = {**facts(backend), "servers": {"b": {"kept": [1, None]}}, "a": "ü"}
+    backend.write(STORE_RECORD, json.dumps(changed).encode())
+    FIRST_USES["versions"](backend)
+    found = facts(backend)
+    assert (found["servers"], found["a"]) == ({"b": {"kept": [1, None]}}, "ü")
+    assert "versions" in found["features"]
+
+
+# The release before
+
+
+def seed(backend: Any) -> tuple[str, str]:
+    """Fill a store with every feature; return the id of an earlier version and the id of the store."""
+    with AgentMemory.open(backend, versions=Versions()) as memory:
+        memory.write("a.md", "one")
+        memory.write("a.md", "two", idempotency_key="k")
+        memory.write("d/b.md", "b")
+        memory.write("agent_memory/bob/c.md", "of bob")
+        version = memory.versions("a.md")[1].id
+    with audited(backend) as memory:
+        memory.append("d/log.md", "x")
+    return version, facts(backend)["id"]
+
+
+def stored(backend: Any) -> dict[str, bytes]:
+    store = BlockingStore(backend)
+    keys = [entry.key for top in (Key.tree(), INTERNAL) for entry in store.list(top).entries]
+    return {key.storage: store.read(key).data for key in keys}
+
+
+def changes(version: str) -> dict[str, Callable[[AgentMemory], object]]:
+    return {
+        "write": lambda memory: memory.write("a.md", "x"),
+        "write bytes": lambda memory: memory.write_bytes("n.md", b"x"),
+        "create": lambda memory: memory.create("n.md", "x"),
+        "append": lambda memory: memory.append("a.md", "x"),
+        "append once": lambda memory: memory.append("a.md", "x", idempotency_key="new"),
+        "repeat a call": lambda memory: memory.write("a.md", "two", idempotency_key="k"),
+        "edit": lambda memory: memory.edit("a.md", str.upper),
+        "delete": lambda memory: memory.delete("a.md"),
+        "delete once": lambda memory: memory.delete("a.md", idempotency_key="new"),
+        "delete a tree": lambda memory: memory.delete_tree("d"),
+        "rename": lambda memory: memory.rename("a.md", "n.md"),
+        "rename a directory": lambda memory: memory.rename("d", "n"),
+        "copy": lambda memory: memory.copy("a.md", "n.md"),
+        "forget a file": lambda memory: memory.forget("a.md"),
+        "forget all": lambda memory: memory.forget(""),
+        "restore": lambda memory: memory.restore("a.md", version),
+        "redact": lambda memory: memory.redact("a.md", version, reason="r"),
+        "prune": lambda memory: memory.prune_versions(),
+        "versions on": lambda memory: memory.keep_versions(Versions(keep=1)),
+        "versions off": lambda memory: memory.keep_versions(None),
+        "write blocks": lambda memory: memory.write_blocks("n.md", [b"x"], size=1),
+        "record a segment": lambda memory: memory.record_segment("x" * 999),
+        "a view": lambda memory: memory.subtree("d").write("b.md", "x"),
+        "a filesystem": lambda memory: memory.filesystem().pipe_file("n.md", b"x"),
+        "a conversation": lambda memory: ConversationMemory(memory).append_message(Message("user", "x")),
+    }
+
+
+CHANGES = list(changes(""))
+
+
+def future(backend: Any, **fields: object) -> None:
+    """Make the record one of a release that does not exist yet."""
+    found = facts(backend)
+    changed = {**found, "features": sorted([*found["features"], "dreams"]), "least_release": "99.1", **fields}
+    BlockingStore(backend).write(STORE_RECORD, json.dumps(changed).encode())
+
+
+def test_a_release_that_does_not_know_a_feature_changes_nothing(root: Root) -> None:
+    backend = open_backend(root.url, root.options)
+    version, _ = seed(backend)
+    future(backend)
+    before = stored(backend)
+    for name, change in changes(version).items():
+        with (
+            AgentMemory.open(root.url, storage_options=root.options, versions=Versions()) as memory,
+            pytest.raises(UnsupportedOperationError, match=r"uses 'dreams'.* 99\.1 or later"),
+        ):
+            change(memory)
+        assert stored(backend) == before, name
+
+
+def test_what_else_changes_a_store_refuses_too(root: Root) -> None:
+    backend = open_backend(root.url, root.options)
+    seed(backend)
+    future(backend)
+    before = stored(backend)
+    with AgentMemoryService(root.url, storage_options=root.options) as service:
+        for refused in (
+            lambda: service.write_memory_file("bob", "c.md", "x"),
+            lambda: service.append_to_memory_file("new", "c.md", "x"),
+            lambda: service.forget_memory("bob"),
+        ):
+            with pytest.raises(UnsupportedOperationError, match="dreams"):
+                refused()
+        assert service.read_memory_file("bob", "c.md") == "of bob"
+    with AgentMemory.open(root.url, storage_options=root.options) as memory:
+        answer = MemoryTool(memory).call({"command": "create", "path": "/memories/n.md", "file_text": "x"})
+        assert answer.is_error
+        left = memory.undo(since=0.0)
+        assert left.done == ()
+        with pytest.raises(UnsupportedOperationError):
+            asyncio.run(_written_async(memory))
+    assert stored(backend) == before
+
+
+async def _written_async(memory: AgentMemory) -> None:
+    await memory.as_async().write("n.md", "x")
+
+
+def test_reading_still_works(root: Root) -> None:
+    backend = open_backend(root.url, root.options)
+    version, _ = seed(backend)
+    future(backend)
+    with AgentMemory.open(root.url, storage_options=root.options) as memory:
+        assert memory.read("a.md") == "two"
+        assert memory.read_version("a.md", version) == "one"
+        assert len(memory.versions("a.md")) == 2
+        assert {"a.md", "d/b.md"} <= {entry.path for entry in memory.list()}
+        assert memory.version_limits() == Versions()
+
+
+@pytest.mark.parametrize("required", [True, False])
+def test_the_audit_log_of_a_store_that_needs_a_newer_release_is_not_written(
+    required: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    backend = MemoryBackend()
+    seed(backend)
+    future(backend)
+    before = stored(backend)
+    plugin = AuditPlugin(LogLocation.below(backend), required=required)
+    with (
+        AgentMemory.open(backend, plugins=[plugin]) as memory,
+        pytest.raises(UnsupportedOperationError, match="dreams"),
+    ):
+        memory.write("a.md", "x")
+    assert "dreams" in caplog.text
+    assert stored(backend) == before
+
+
+def test_an_audit_log_in_a_file_belongs_to_no_store(tmp_path: Path) -> None:
+    with AgentMemory.open(tmp_path / "root", plugins=[AuditPlugin(tmp_path / "audit.jsonl", required=True)]) as memory:
+        memory.write("a.md", "x")
+    assert not list(tmp_path.rglob("store.json"))
+
+
+@pytest.mark.parametrize(
+    ("fields", "needs"),
+    [
+        ({"features": ["receipts"]}, r"was changed by a newer release: only agent-memory 99\.1"),
+        ({"format": 2, "least_release": "7"}, r"has format 2: only agent-memory 7 "),
+        ({"format": 2, "id": None, "features": {}, "versions": 3}, "has format 2"),
+        ({"least_release": "0.0.1"}, "uses 'dreams'"),
+    ],
+)
+def test_the_error_names_what_the_store_needs(fields: dict[str, object], needs: str) -> None:
+    backend = MemoryBackend()
+    seed(backend)
+    future(backend, **fields)
+    before = stored(backend)
+    with pytest.raises(UnsupportedOperationError, match=needs) as refused:
+        AgentMemory.open(backend).write("a.md", "x")
+    assert f"this is {release()}; upgrade agent-memory-files" in str(refused.value)
+    assert stored(backend) == before
+    assert AgentMemory.open(backend).read("a.md") == "two"
+
+
+def test_a_newer_release_that_changed_nothing_else_is_followed() -> None:
+    backend = MemoryBackend()
+    FIRST_USES["receipts"](backend)
+    for least in ("0", "0.0.9", release(), f"{release()}.0"):
+        backend.write(STORE_RECORD, json.dumps({**facts(backend), "least_release": least}).encode())
+        AgentMemory.open(backend).write("a.md", "x")
+
+
+def test_a_process_notices_a_feature_within_a_minute(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = open_backend(root.url, root.options)
+    seed(backend)
+    with AgentMemory.open(root.url, storage_options=root.options) as memory:
+        memory.write("a.md", "three")
+        future(backend)
+        now = time.monotonic
+        monkeypatch.setattr("time.monotonic", lambda: now() + FOLLOW_SECONDS)
+        with pytest.raises(UnsupportedOperationError, match="dreams"):
+            memory.write("a.md", "four")
+        assert memory.read("a.md") == "three"
+
+
+# Damaged records
+
+
+GOOD = StoreRecord.new().to_bytes()
+WRONG: list[dict[str, object]] = [
+    {"format": 0}, {"format": True}, {"format": "1"}, {"format": 1.0}, {"format": None},
+    {"id": ""}, {"id": 5}, {"id": "A" * 24}, {"id": "a" * 25}, {"id": None}, {"id": ["a" * 24]},
+    {"features": "receipts"}, {"features": [1]}, {"features": ["a b"]}, {"features": {"receipts": 1}},
+    {"features": [""]}, {"features": ["a" * 41]}, {"features": ["a"] * 101}, {"features": ["x\n"]},
+    {"least_release": 1}, {"least_release": "new"}, {"least_release": "1."}, {"least_release": None},
+    {"least_release": "9" * 10}, {"least_release": "1.1.1.1.1"}, {"least_release": "1\n"},
+    {"versions": 1}, {"versions": []}, {"versions": {}}, {"versions": {"secret": "ab", "limits": None}},
+    {"versions": {"secret": "0" * 64, "limits": {"keep": 0}}}, {"versions": {"secret": 1, "limits": None}},
+    {"versions": {"secret": "0" * 64, "limits": {"keep": "1"}}},
+    {"versions": {"secret": "0" * 64, "limits": [1]}}, {"padding": "x" * (64 << 10)},
+]  # fmt: skip
+DAMAGED = [
+    b"", b"null", b"[]", b"{}", b"7", b"\xff", b"[" * 100_000, b'{"format": 1}', GOOD[:-9],
+    *(json.dumps({**json.loads(GOOD), **fields}).encode() for fields in WRONG),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("data", DAMAGED, ids=lambda data: data[-60:].decode(errors="replace"))
+def test_a_damaged_record_refuses_every_change_and_stays(data: bytes) -> None:
+    backend = MemoryBackend()
+    backend.write(Key.tree().join("a.md"), b"x")
+    backend.write(STORE_RECORD, data)
+    memory = AgentMemory.open(backend, versions=Versions())
+    with pytest.raises(ReadError, match=r"the record of the store is damaged; .*'agent-memory doctor'") as refused:
+        memory.write("a.md", "y")
+    assert refused.value.path == "a.md"
+    with pytest.raises(AppendError, match="is damaged"):
+        memory.append("a.md", "y")
+    for change in (lambda: memory.forget(""), lambda: memory.keep_versions(None)):
+        with pytest.raises(ReadError, match="is damaged"):
+            change()
+    assert memory.read("a.md") == "x"
+    assert backend.read(STORE_RECORD).data == data
+
+
+def test_a_name_that_is_taken_is_told() -> None:
+    backend = MemoryBackend()
+    backend.write(Key.internal("store.json/x"), b"x")
+    with pytest.raises(AgentMemoryError, match="the record of the store: its name is taken"):
+        AgentMemory.open(backend).append("a.md", "x", idempotency_key="k")
+    assert [entry.path for entry in backend.list(Key.tree()).entries] == []
+
+
+# Another store in the place of the one that was opened
+
+
+def replaced(backend: MemoryBackend) -> None:
+    backend.write(STORE_RECORD, StoreRecord.new().to_bytes())
+
+
+@pytest.mark.parametrize("lose", [lambda backend: backend.delete(STORE_RECORD), replaced], ids=["gone", "another"])
+def test_a_store_whose_id_is_another_is_not_changed(
+    lose: Callable[[MemoryBackend], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = MemoryBackend()
+    seed(backend)
+    memory = AgentMemory.open(backend)
+    memory.write("a.md", "three")
+    lose(backend)
+    now = time.monotonic
+    monkeypatch.setattr("time.monotonic", lambda: now() + FOLLOW_SECONDS)
+    before = stored(backend)
+    with pytest.raises(ReadError, match="open the store again"):
+        memory.write("a.md", "four")
+    with pytest.raises(AppendError, match="open the store again"):
+        memory.append("a.md", "four", idempotency_key="k2")
+    assert stored(backend) == before
+    AgentMemory.open(backend).write("a.md", "five")
+
+
+def test_an_async_memory_refuses_as_well() -> None:
+    backend = MemoryBackend()
+    seed(backend)
+    future(backend)
+
+    async def tried() -> None:
+        async with AsyncAgentMemory.open(backend) as memory:
+            with pytest.raises(UnsupportedOperationError, match="dreams"):
+                await memory.append("a.md", "x", idempotency_key="k3")
+
+    asyncio.run(tried())
