@@ -45,6 +45,7 @@ from agent_memory.errors import (
 )
 from agent_memory.key import Key
 from agent_memory_local import _files, _trees
+from agent_memory_local._descriptor import LOST
 from agent_memory_local._empty_directories import remove_empty
 from agent_memory_local._files import StagedFile
 from agent_memory_local._links import refuse_other_names
@@ -124,26 +125,32 @@ class LocalBackend(BlockingBackend):
         except AgentMemoryError:
             raise
         except OSError as error:
+            if self._is_elsewhere(key, error):
+                return self.read(key, start, end, when)
             raise storage_failure(key, ReadError, error) from error
 
     def read_with_origin(
         self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY
     ) -> tuple[Snapshot, str | None]:
-        with translating(key, ReadError, OSError):
+        def look() -> tuple[Snapshot, str | None]:
             file = self._walked(key)
             try:
                 return self._snapshot(key, file, start, end, when), _files.origin_of(file)
             finally:
                 close(file)
 
+        return self._looked(key, look)
+
     def stat(self, key: Key) -> Entry:
-        with translating(key, ReadError, OSError):
+        def look() -> Entry:
             file = self._walked(key)
             try:
                 found, size = self._settled(key, file)
             finally:
                 close(file)
-        return Entry(key, size, found.st_mtime)
+            return Entry(key, size, found.st_mtime)
+
+        return self._looked(key, look)
 
     def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
         return self.write_with_origin(key, data, when, None)
@@ -165,8 +172,8 @@ class LocalBackend(BlockingBackend):
         remove_empty(self._walker, key.segments[:-1], key)
 
     def list(self, prefix: Key, *, recursive: bool = True, after: str | None = None, limit: int = 1000) -> Page:
-        builder = PageBuilder(prefix, recursive)
-        with translating(prefix, ReadError, OSError):
+        def look() -> Page:
+            builder = PageBuilder(prefix, recursive)
             try:
                 directory = self._walker.directory(prefix.segments, prefix)
             except AgentMemoryFileNotFoundError:
@@ -175,7 +182,9 @@ class LocalBackend(BlockingBackend):
                 scan(directory, builder, recursive, len(segments_of(prefix.path)))
             finally:
                 close(directory)
-        return builder.page(after, limit)
+            return builder.page(after, limit)
+
+        return self._looked(prefix, look)
 
     def write_in_parts(self, key: Key, size: int, when: WriteWhen = ANY) -> LocalParts:
         return self.write_in_parts_with_origin(key, size, when, None)
@@ -186,17 +195,20 @@ class LocalBackend(BlockingBackend):
 
     def move_file(self, source: Key, target: Key) -> int | None:
         with translating(source, WriteError, OSError):
+            self._walker.confirm_root(source)
             return retry_while_locked(
                 source, WriteError, partial(_trees.move_file, self._walker, source, target, self._sync)
             )
 
     def move_tree(self, source: Key, target: Key) -> int | None:
         with translating(source, WriteError, OSError):
+            self._walker.confirm_root(source)
             move = partial(_trees.move_tree, self._walker, source, target, self._sync)
             return retry_while_locked(source, WriteError, move)
 
     def delete_tree(self, prefix: Key) -> DeletedTree:
         with translating(prefix, WriteError, OSError):
+            self._walker.confirm_root(prefix)
             delete = partial(_trees.delete_tree, self._walker, prefix, self._sync)
             return retry_while_locked(prefix, WriteError, delete)
 
@@ -228,6 +240,7 @@ class LocalBackend(BlockingBackend):
 
     def _change(self, key: Key, error: type[FileOperationError], attempt: Callable[[], T]) -> T:
         try:
+            self._walker.confirm_root(key)
             return retry_while_locked(key, error, attempt)
         except BaseException as failure:
             if not isinstance(failure, AgentMemoryFileNotFoundError | TryLater):  # these are retried
@@ -239,6 +252,24 @@ class LocalBackend(BlockingBackend):
     def _tidy(self, key: Key) -> None:
         """Remove the empty directories that were created for a file that was not written."""
         remove_empty(self._walker, key.segments[:-1], key)
+
+    def _looked(self, key: Key, look: Callable[[], T]) -> T:
+        """Look at the storage; if the root is lost, once more in the root that has its path now."""
+        with translating(key, ReadError, OSError):
+            try:
+                return look()
+            except OSError as error:
+                if not self._is_elsewhere(key, error):
+                    raise
+                return look()
+
+    def _is_elsewhere(self, key: Key, error: OSError) -> bool:
+        """Whether a failed look was in a root that is lost, and the same store is open elsewhere now."""
+        if error.errno not in LOST:
+            return False
+        with suppress(OSError):  # the failure of the look says more
+            return self._walker.confirm_root(key)
+        return False
 
     def _walked(self, key: Key) -> int:
         """Walk to a file and open it for reading; the caller closes the descriptor."""

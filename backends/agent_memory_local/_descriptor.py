@@ -5,11 +5,13 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable
-from typing import ClassVar
+from typing import ClassVar, Final
 from weakref import ref
 
 from agent_memory.backend import Uncopied
 
+LOST: Final = frozenset({errno.ESTALE, errno.ENOTCONN, errno.ENODEV, errno.EIO})
+"""Errors of a file or directory whose server, daemon or volume went away."""
 _locked: dict[int, ref[Descriptor]] = {}
 
 
@@ -37,6 +39,8 @@ class Descriptor(Uncopied):
         try:
             found = os.fstat(self.number)
         except OSError as error:
+            if error.errno in LOST:
+                return False
             if error.errno != errno.EBADF:
                 raise
             found = None

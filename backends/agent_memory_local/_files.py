@@ -31,6 +31,9 @@ _OWN_FILES = "/proc/self/fd"
 _ORIGIN = "user.agent_memory.origin"
 _NO_ATTRIBUTES = {errno.ENOTSUP, errno.ENOSYS}
 _NO_ATTRIBUTE = {errno.ENODATA}
+_IGNORE_FILE: Final = ".gitignore"
+_IGNORE_ALL: Final = b"*\n"
+_NOT_PERMITTED = {errno.EACCES, errno.EPERM, errno.EROFS}
 _NO_FULL_SYNC = {errno.ENOTSUP, errno.EINVAL, errno.ENOTTY}
 
 
@@ -142,6 +145,28 @@ def _nameless(directory: int) -> int | None:
         if error.errno not in _NO_TMPFILE:
             raise
         return None
+
+
+def make_ignore_file(directory: Descriptor, sync: bool) -> None:
+    """Let git ignore everything in a directory; a file that git reads already stays as it is."""
+    if os.access(_IGNORE_FILE, os.F_OK, dir_fd=directory.number):
+        return
+    try:
+        new = StagedFile(directory, len(_IGNORE_ALL), nameless=True)
+    except OSError as error:
+        if error.errno in _NOT_PERMITTED:  # a later write of a file decides what that means
+            return
+        raise
+    try:
+        new.write(_IGNORE_ALL)
+        if sync:
+            new.sync()
+        with suppress(FileExistsError):  # another process was faster
+            new.create(_IGNORE_FILE, directory.number)
+        if sync:
+            sync_file(directory.number)
+    finally:
+        new.close()
 
 
 def append(file: int, data: bytes, size: int) -> None:

@@ -20,11 +20,13 @@ from agent_memory.errors import (
     FileOperationError,
     PathTraversalError,
 )
-from agent_memory.key import RULES, Key
+from agent_memory.key import RESERVED, RULES, Key
 from agent_memory_local import _openat2
 from agent_memory_local._descriptor import Descriptor
+from agent_memory_local._files import make_ignore_file
 from agent_memory_local._locks import StalePath, close
 from agent_memory_local._openat2 import HOW_SIZE, OpenBelow
+from agent_memory_local._root import Root
 from agent_memory_local._spelling import Spelling, on_disk
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -47,7 +49,7 @@ class Walker(Uncopied):
 
     The path of the root may contain symbolic links of the operator; they are resolved once, in the constructor. With
     ``within``, only the path of that directory may contain them. If the root is moved, it stays the same directory; if
-    it is deleted, it is opened again by its path.
+    it is lost, it is opened again by its path, if the same store is there: see `Root`.
 
     A name leads only to the entry of exactly that name, also on a volume that ignores case; see `_spelling`.
     """
@@ -55,17 +57,25 @@ class Walker(Uncopied):
     def __init__(self, root: str, within: str | None = None) -> None:
         self._base = os.path.realpath(root if within is None else within)
         self._names = [] if within is None else _names_between(within, root)
-        self._root: Descriptor | None = None
+        self._root = Root(os.path.join(self._base, *self._names))
+        self._has_ignore_file = False
         self._below: OpenBelow | None = None
         self.spelling = Spelling()
 
     def close(self) -> None:
         """Drop the root's descriptor; operations under way continue, and later ones open the root again."""
-        self._root = None
+        self._root.close()
+
+    def confirm_root(self, key: Key) -> bool:
+        """Check before a change that the root is still where it was opened; see `Root.confirm`."""
+        is_another = self._root.confirm(lambda: self._root_of(key))
+        if is_another:
+            self._look_below()
+        return is_another
 
     def identity(self, path: str) -> tuple[int, int] | None:
         """The device and inode of the directory at a path below the root, or None; only for comparisons."""
-        root = self._root
+        root = self._root.now
         if root is None:
             return None
         try:
@@ -76,7 +86,7 @@ class Walker(Uncopied):
 
     def open(self, path: str, how: bytes) -> int:
         """Open a path below the root in one system call; a negative number if that fails or is not supported."""
-        root, below = self._root, self._below
+        root, below = self._root.now, self._below
         if root is None or below is None or not self.spelling.is_known_exact(_above(path)) or not root.is_open():
             return -1
         return below(root.number, path.encode(), how, HOW_SIZE)
@@ -111,6 +121,8 @@ class Walker(Uncopied):
             root = self._opened_root(key)
         except FileNotFoundError:
             root = self._made_root(key, sync)
+        if segments[:1] == [RESERVED] and not self._has_ignore_file:
+            self._make_ignore_file(root, key, sync)
         return self.made_below(root.number, "", segments, key, sync)
 
     def made_below(self, directory: int, path: str, segments: Sequence[str], key: Key, sync: bool) -> int:
@@ -126,25 +138,38 @@ class Walker(Uncopied):
         return self._below(directory, "/".join(segments).encode(), OPEN_DIRECTORY, HOW_SIZE)
 
     def _opened_root(self, key: Key) -> Descriptor:
-        root = self._root
+        root = self._root.now
         if root is None or not root.is_open():
-            root = self._kept(self._walked(key, lambda base: self._stepped(base, _ABOVE_ROOT, self._names, key)))
+            root = self._root.opened(lambda: self._root_of(key))
+            self._look_below()
         return root
 
     def _made_root(self, key: Key, sync: bool) -> Descriptor:
         _make_base(self._base, sync)
         try:
-            return self._kept(
-                self._walked(key, lambda base: self._made_stepped(base, _ABOVE_ROOT, self._names, key, sync))
+            root = self._root.opened(
+                lambda: self._walked(key, lambda base: self._made_stepped(base, _ABOVE_ROOT, self._names, key, sync))
             )
         except FileNotFoundError:
             raise StalePath from None
-
-    def _kept(self, root: Descriptor) -> Descriptor:
-        self._root = root
-        self._below = _openat2.find(root.number)
-        self.spelling.forget()
+        self._look_below()
         return root
+
+    def _root_of(self, key: Key) -> Descriptor:
+        return self._walked(key, lambda base: self._stepped(base, _ABOVE_ROOT, self._names, key))
+
+    def _look_below(self) -> None:
+        """Find out how the open root is walked, and whether its own data are ignored by git."""
+        root = self._root.now
+        self._below = None if root is None else _openat2.find(root.number)
+        self.spelling.forget()
+        self._has_ignore_file = False
+
+    def _make_ignore_file(self, root: Descriptor, key: Key, sync: bool) -> None:
+        """Let git ignore this package's own data before the first file of them is written; no file is replaced."""
+        directory = Descriptor(self.made_below(root.number, "", [RESERVED], key, sync))
+        make_ignore_file(directory, sync)
+        self._has_ignore_file = True
 
     def _walked(self, key: Key, walk: Callable[[int], int]) -> Descriptor:
         try:

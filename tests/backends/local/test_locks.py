@@ -182,18 +182,6 @@ def test_a_tree_that_was_deleted_and_created_again_is_locked_correctly(root: Pat
     assert two.read("a.md") == "yz"
 
 
-def test_a_root_that_was_deleted_and_created_again_is_found(tmp_path: Path) -> None:
-    memory = AgentMemory.open(tmp_path / "root")
-    memory.write("a.md", "x")
-    (tmp_path / "root").rename(tmp_path / "old")
-    assert memory.read("a.md") == "x"  # the moved root is still the same directory
-    (tmp_path / "old" / "a.md").unlink()
-    (tmp_path / "old").rmdir()
-    assert memory.list() == ()
-    memory.write("b.md", "y")
-    assert (tmp_path / "root" / "b.md").read_text() == "y"
-
-
 def test_a_closed_backend_opens_its_root_again_when_it_is_used(root: Path) -> None:
     before = open_below(root)
     with AgentMemory.open(LocalBackend(root)) as memory:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_memory import AgentMemory, PathTraversalError
+from agent_memory import AgentMemory, PathTraversalError, WriteError
 from agent_memory_local import LocalBackend
 
 ACTIONS: list[Callable[[AgentMemory], object]] = [
@@ -40,15 +40,17 @@ def test_no_link_below_the_within_directory_is_followed(tmp_path: Path, linked: 
     assert not list(outside.rglob("new.md"))
 
 
-def test_a_write_creates_the_root_and_creates_it_again_if_it_was_removed(tmp_path: Path) -> None:
+def test_a_write_creates_the_root_once(tmp_path: Path) -> None:
     base = tmp_path / "not" / "yet"
     memory = AgentMemory.open(base / "a" / "root", storage_options={"within": str(base)})
     assert memory.list() == ()
     assert not base.exists()
-    for name in ("one.md", "two.md"):
-        memory.write(name, "x")
-        assert (base / "a" / "root" / name).read_text() == "x"
-        shutil.rmtree(base)
+    memory.write("one.md", "x")
+    assert (base / "a" / "root" / "one.md").read_text() == "x"
+    shutil.rmtree(base)
+    with pytest.raises(WriteError, match="open the store again"):
+        memory.write("two.md", "x")
+    assert not base.exists()
 
 
 def test_a_root_outside_its_within_directory_is_refused(tmp_path: Path) -> None:

@@ -1,0 +1,297 @@
+"""A root that is lost is opened again only if the same store is at its path: with real mounts, as root."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from agent_memory import AgentMemory, FileOperationError, ReadError, Versions, WriteError
+from agent_memory.backend import STORE_RECORD
+from agent_memory.key import Key
+from agent_memory_local import LocalBackend
+
+GONE = "open the store again"
+
+
+def memory_with_id(root: Path) -> AgentMemory:
+    """A memory on a store with a record."""
+    memory = AgentMemory.open(root, versions=Versions())
+    memory.write("kept.md", "kept")
+    return memory
+
+
+def memory_without_id(root: Path) -> AgentMemory:
+    memory = AgentMemory.open(root)
+    memory.write("kept.md", "kept")
+    return memory
+
+
+CHANGES: dict[str, Callable[[AgentMemory], object]] = {
+    "write": lambda memory: memory.write("new.md", "x"),
+    "replace": lambda memory: memory.write("kept.md", "x"),
+    "append": lambda memory: memory.append("kept.md", "x"),
+    "delete": lambda memory: memory.delete("kept.md"),
+    "rename": lambda memory: memory.rename("kept.md", "n.md"),
+    "delete a tree": lambda memory: memory.delete_tree(""),
+    "forget": lambda memory: memory.forget("kept.md"),
+    "write in parts": lambda memory: memory.write_blocks("large.md", [b"x"] * 3, size=3),
+}
+
+
+def content(root: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("open_it", [memory_with_id, memory_without_id])
+@pytest.mark.parametrize("change", CHANGES)
+def test_no_change_goes_to_another_directory_in_the_place_of_the_root(
+    tmp_path: Path, change: str, open_it: Callable[[Path], AgentMemory]
+) -> None:
+    root = tmp_path / "root"
+    memory = open_it(root)
+    root.rename(tmp_path / "old")
+    root.mkdir()
+    before = content(tmp_path)
+    with pytest.raises(FileOperationError, match=GONE) as refused:
+        CHANGES[change](memory)
+    assert str(tmp_path) not in str(refused.value)
+    assert content(tmp_path) == before
+    assert [path.name for path in root.iterdir()] == []
+
+
+def test_a_copy_of_the_store_in_the_place_of_the_root_is_opened(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    memory = memory_with_id(root)
+    root.rename(tmp_path / "old")
+    shutil.copytree(tmp_path / "old", root)
+    memory.write("new.md", "x")
+    assert (root / "new.md").read_text() == "x"
+    assert not (tmp_path / "old" / "new.md").exists()
+    assert memory.read("kept.md") == "kept"
+
+
+def test_a_copy_of_a_store_without_an_id_is_not_opened(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    memory = memory_without_id(root)
+    root.rename(tmp_path / "old")
+    shutil.copytree(tmp_path / "old", root)
+    with pytest.raises(WriteError, match=GONE):
+        memory.write("new.md", "x")
+    AgentMemory.open(root).write("new.md", "x")
+
+
+def test_a_store_that_came_back_after_its_deletion_is_opened(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    memory = memory_with_id(root)
+    shutil.copytree(root, tmp_path / "backup")
+    shutil.rmtree(root)
+    for call in (lambda: memory.read("kept.md"), memory.list, lambda: memory.write("new.md", "x")):
+        with pytest.raises(FileOperationError, match=GONE):
+            call()
+    assert not root.exists()
+    shutil.copytree(tmp_path / "backup", root)
+    assert memory.read("kept.md") == "kept"
+    memory.write("new.md", "x")
+    assert (root / "new.md").read_text() == "x"
+
+
+def test_the_store_of_another_id_is_not_opened(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    memory = memory_with_id(root)
+    memory_with_id(tmp_path / "other")
+    shutil.rmtree(root)
+    (tmp_path / "other").rename(root)
+    for call in (lambda: memory.read("kept.md"), lambda: memory.write("kept.md", "x")):
+        with pytest.raises(FileOperationError, match=GONE):
+            call()
+    assert (root / "kept.md").read_text() == "kept"
+
+
+def test_operations_continue_in_a_moved_root_until_another_directory_has_its_path(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    memory = memory_without_id(root)
+    root.rename(tmp_path / "old")
+    memory.write("new.md", "x")
+    assert (tmp_path / "old" / "new.md").read_text() == "x"
+    root.mkdir()
+    assert memory.read("new.md") == "x"
+    with pytest.raises(WriteError, match=GONE):
+        memory.write("more.md", "x")
+
+
+def test_after_it_is_closed_a_store_with_an_id_is_still_recognised(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    memory = memory_with_id(root)
+    memory.close()
+    root.rename(tmp_path / "old")
+    root.mkdir()
+    with pytest.raises(FileOperationError, match=GONE):
+        memory.write("new.md", "x")
+    assert list(root.iterdir()) == []
+
+
+def test_threads_that_open_a_root_at_once_open_the_same(tmp_path: Path) -> None:
+    for number in range(50):
+        backend = LocalBackend(tmp_path / str(number))
+        start = threading.Barrier(4)
+
+        def write(name: int, backend: LocalBackend = backend, start: threading.Barrier = start) -> None:
+            start.wait()
+            backend.write(Key.tree().join(f"{name}.md"), b"x")
+
+        with ThreadPoolExecutor(4) as pool:
+            assert list(pool.map(write, range(4))) == [None] * 4
+
+
+PROGRAM = """
+import os, shutil, subprocess, sys
+from agent_memory import *
+
+volume, root = sys.argv[1:3]
+
+def mount(*arguments):
+    subprocess.run(["mount", *arguments], check=True)
+
+def unmount(*arguments):
+    subprocess.run(["umount", *arguments], check=True)
+
+def tried(call):
+    try:
+        return call()
+    except FileOperationError as error:
+        return f"{type(error).__name__}: {error}"
+
+def opened(with_id=True):
+    memory = AgentMemory.open(root, versions=Versions() if with_id else None)
+    memory.write("kept.md", "kept")
+    return memory
+"""
+
+
+class Mounts:
+    """Runs programs in a mount namespace of their own, in which a volume can be mounted and unmounted."""
+
+    def __init__(self, volume: Path, below: str) -> None:
+        self.volume = volume
+        self.root = volume / below
+
+    def run(self, body: str) -> list[str]:
+        command = ["unshare", "--mount", sys.executable, "-c", PROGRAM + body, str(self.volume), str(self.root)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.splitlines()
+
+
+@pytest.fixture(params=["", "store"], ids=["the mount point", "below the mount point"])
+def mounts(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Mounts]:
+    if os.geteuid() or subprocess.run(["unshare", "--mount", "true"], check=False).returncode:
+        pytest.skip("mounting takes root")
+    volume = tmp_path / "volume"
+    volume.mkdir()
+    yield Mounts(volume, request.param)
+    assert list(volume.iterdir()) == [], "the directory below the mount point"
+
+
+@pytest.mark.parametrize("with_id", [True, False])
+def test_no_write_is_acknowledged_after_the_volume_was_unmounted(mounts: Mounts, with_id: bool) -> None:
+    told = mounts.run(f"""
+mount("-t", "tmpfs", "none", volume)
+memory = opened({with_id})
+unmount("-l", volume)
+print(tried(lambda: memory.write("new.md", "x")))
+print(tried(lambda: memory.append("kept.md", "x")))
+memory.close()
+""")
+    assert [line.partition(":")[0] for line in told] == ["WriteError", "AppendError"]
+    assert all(GONE in line for line in told)
+
+
+def test_after_an_orderly_close_no_write_goes_below_an_unmounted_volume(mounts: Mounts) -> None:
+    told = mounts.run("""
+mount("-t", "tmpfs", "none", volume)
+memory = opened()
+memory.close()
+unmount(volume)
+print(tried(lambda: memory.append("new.md", "x")))
+print(tried(lambda: memory.read("kept.md")))
+""")
+    assert [line.partition(":")[0] for line in told] == ["AppendError", "ReadError"]
+    assert all(GONE in line for line in told)
+
+
+def test_the_same_volume_mounted_again_is_opened(mounts: Mounts, tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    told = mounts.run(f"""
+mount("--bind", {str(tmp_path / "source")!r}, volume)
+memory = opened()
+unmount("-l", volume)
+print(GONE := tried(lambda: memory.write("lost.md", "x")))
+mount("--bind", {str(tmp_path / "source")!r}, volume)
+print(tried(lambda: memory.write("new.md", "x").path), tried(lambda: memory.read("kept.md")))
+""")
+    assert "WriteError" in told[0]
+    assert told[1] == "new.md kept"
+    assert not list((tmp_path / "source").rglob("lost.md"))
+
+
+def test_a_volume_with_a_copy_of_the_store_is_opened_and_another_is_not(mounts: Mounts) -> None:
+    told = mounts.run("""
+mount("-t", "tmpfs", "none", volume)
+memory = opened()
+shutil.copytree(root, "/dev/shm/agent-memory-copy", dirs_exist_ok=True)
+unmount("-l", volume)
+mount("-t", "tmpfs", "none", volume)
+os.makedirs(root, exist_ok=True)
+print(tried(lambda: memory.write("new.md", "x")))
+shutil.copytree("/dev/shm/agent-memory-copy", root, dirs_exist_ok=True)
+shutil.rmtree("/dev/shm/agent-memory-copy")
+print(tried(lambda: memory.write("new.md", "x").path), os.listdir(root).count("new.md"))
+unmount("-l", volume)
+""")
+    assert GONE in told[0]
+    assert told[1] == "new.md 1"
+
+
+def test_no_write_goes_below_a_volume_that_was_mounted_over_the_root(mounts: Mounts) -> None:
+    told = mounts.run("""
+os.makedirs(root, exist_ok=True)
+memory = opened()
+mount("-t", "tmpfs", "none", volume)
+print(tried(lambda: memory.write("new.md", "x")))
+unmount(volume)
+print(tried(lambda: memory.write("new.md", "x").path))
+subprocess.run(["find", volume, "-mindepth", "1", "-delete"], check=True)
+""")
+    assert GONE in told[0]
+    assert told[1] == "new.md"
+
+
+def test_a_damaged_record_has_no_id(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    memory_with_id(root).close()
+    record = root / STORE_RECORD.storage
+    facts = json.loads(record.read_text())
+    for damaged in (
+        "",
+        "[]",
+        "{}",
+        json.dumps({**facts, "id": 1}),
+        json.dumps({**facts, "id": facts["id"].upper() + "g"}),
+    ):
+        record.write_text(damaged)
+        backend = LocalBackend(root)
+        assert backend.read(Key.tree().join("kept.md")).data == b"kept"
+        shutil.copytree(root, tmp_path / "copy")
+        shutil.rmtree(root)
+        (tmp_path / "copy").rename(root)
+        with pytest.raises(ReadError, match=GONE):
+            backend.read(Key.tree().join("kept.md"))
