@@ -13,10 +13,13 @@ from agent_memory.backend import AnyBackend, Capabilities, default_seconds
 from agent_memory.cli.contract import report_contract
 from agent_memory.cli.inspection import Agents, AgentTree, LogSize, agents_of, log_size, tree_of
 from agent_memory.cli.output import Exit, counted, draw, show_json
+from agent_memory.cli.presence import local_root
 from agent_memory.cli.probes import PROBES, ScratchTree, Sight, look
 from agent_memory.cli.settings import Access, Command, Settings, pass_settings
 from agent_memory.cli.steps import reported
+from agent_memory.cli.store_facts import StoreFacts, store_facts, tracked_by_git
 from agent_memory.errors import AgentMemoryError, FileOperationError
+from agent_memory.key import RESERVED
 from agent_memory.registry import broken_plugins, installed_backends
 
 if TYPE_CHECKING:
@@ -62,6 +65,13 @@ class Diagnosis:
     large_files: str | None = None
     audit: LogSize = field(default_factory=LogSize)
     unlisted: str | None = None
+    store: StoreFacts | None = None
+    tracked: tuple[str, ...] = ()
+
+    @property
+    def problem(self) -> str | None:
+        """Why this release may not change the store; nothing was probed then."""
+        return self.store.problem if self.store else None
 
     @property
     def single_writer(self) -> bool:
@@ -76,7 +86,8 @@ class Diagnosis:
     @property
     def faults(self) -> list[str]:
         """The reasons for a bad verdict."""
-        faults = [f"{each.promise}: {each.detail}" for each in self.findings if each.broken]
+        faults = [self.problem] if self.problem else []
+        faults += [f"{each.promise}: {each.detail}" for each in self.findings if each.broken]
         by_cause: dict[str, list[str]] = {}
         for each in self.findings:
             if each.failed and not each.broken:
@@ -111,6 +122,7 @@ def doctor(settings: Settings, rounds: int, contract: str | None) -> None:
         _print_plugins()
     with settings.store(Access.MAKE) as store, default_seconds(_OPERATION_SECONDS):
         diagnosis = diagnosed(store.backend, rounds)
+        diagnosis.tracked = tracked_by_git(local_root(settings.url))
     if settings.json:
         show_json(_document(diagnosis))
     else:
@@ -119,7 +131,21 @@ def doctor(settings: Settings, rounds: int, contract: str | None) -> None:
 
 
 def diagnosed(backend: AnyBackend, rounds: int) -> Diagnosis:
-    """Probe a store and inspect its contents."""
+    """Probe a store, if this release may change it, and inspect its contents."""
+    store = store_facts(backend)
+    diagnosis = Diagnosis([], Agents(), [], None) if store and store.problem else _probed(backend, rounds)
+    diagnosis.store = store
+    try:
+        diagnosis.agents = agents_of(backend)
+        diagnosis.audit = log_size(backend)
+        diagnosis.trees = [tree_of(backend, agent) for agent in diagnosis.agents.ids]
+    except FileOperationError as error:
+        diagnosis.unlisted = str(error)
+    diagnosis.findings += _doubles(backend.capabilities, diagnosis.trees)
+    return diagnosis
+
+
+def _probed(backend: AnyBackend, rounds: int) -> Diagnosis:
     scratch = ScratchTree(backend)
     try:
         sights = _sights(scratch, rounds)
@@ -130,15 +156,7 @@ def diagnosed(backend: AnyBackend, rounds: int) -> Diagnosis:
         left = _cleared(scratch)
     capabilities = backend.capabilities
     findings = [_finding(promise, capabilities, sights) for promise in asdict(capabilities)]
-    diagnosis = Diagnosis(findings, Agents(), [], left, keeps, large)
-    try:
-        diagnosis.agents = agents_of(backend)
-        diagnosis.audit = log_size(backend)
-        diagnosis.trees = [tree_of(backend, agent) for agent in diagnosis.agents.ids]
-    except FileOperationError as error:
-        diagnosis.unlisted = str(error)
-    findings += _doubles(capabilities, diagnosis.trees)
-    return diagnosis
+    return Diagnosis(findings, Agents(), [], left, keeps, large)
 
 
 def _sights(scratch: ScratchTree, rounds: int) -> dict[str, Sight]:
@@ -183,6 +201,8 @@ def _document(diagnosis: Diagnosis) -> dict[str, Any]:
     return {
         "backends": sorted(installed_backends()),
         "broken_plugins": dict(broken_plugins()),
+        "store": asdict(diagnosis.store) if diagnosis.store else None,
+        "tracked_by_git": diagnosis.tracked,
         "capabilities": [asdict(finding) for finding in diagnosis.findings],
         "agents": [asdict(tree) for tree in diagnosis.trees],
         "no_agents": diagnosis.agents.strays,
@@ -202,7 +222,9 @@ def _print_plugins() -> None:
 
 
 def _print(diagnosis: Diagnosis) -> None:
-    draw(_table(diagnosis.findings))
+    if diagnosis.findings:
+        draw(_table(diagnosis.findings))
+    _print_store(diagnosis)
     _print_trees(diagnosis)
     if diagnosis.keeps_earlier_states:
         click.echo(_BUCKET_VERSIONING)
@@ -210,7 +232,9 @@ def _print(diagnosis: Diagnosis) -> None:
         click.echo(f"Limit: {diagnosis.large_files}")
     for fault in diagnosis.faults:
         click.echo(f"{'Not kept' if diagnosis.broken else 'Not tested'}: {fault}")
-    if not diagnosis.broken and diagnosis.faults:
+    if diagnosis.problem:
+        click.echo("Verdict: none. Nothing was tried, because this release may not change the store.")
+    elif not diagnosis.broken and diagnosis.faults:
         click.echo("Verdict: none. The storage failed, so its promises could not be tested.")
     elif diagnosis.broken:
         click.echo("Verdict: this store does not keep the promises that its backend states.")
@@ -235,6 +259,19 @@ def _table(findings: Sequence[Observation]) -> Table:
 
 def _word(stated: bool | str) -> str:
     return {True: "yes", False: "no"}[stated] if isinstance(stated, bool) else stated
+
+
+def _print_store(diagnosis: Diagnosis) -> None:
+    store = diagnosis.store
+    if store and store.format is not None:
+        features = ", ".join(store.features) or "not known to this release"
+        click.echo(f"Store: id {store.id or 'not known'}, format {store.format}, features: {features}")
+    if diagnosis.tracked:
+        click.echo(
+            f"Git tracks {counted(len(diagnosis.tracked), 'file')} of the store's own data: "
+            f"{_some(diagnosis.tracked)}; 'git rm -r --cached {RESERVED}' ends that; "
+            "commits keep them"
+        )
 
 
 def _print_trees(diagnosis: Diagnosis) -> None:

@@ -10,13 +10,14 @@ from urllib.parse import unquote_to_bytes, urlsplit
 import click
 
 from agent_memory.audit.log import DIRECTORY
-from agent_memory.backend import AnyBackend
+from agent_memory.backend import STORE_RECORD, AnyBackend
 from agent_memory.cli.inspection import first_page
 from agent_memory.errors import AgentMemoryFileNotFoundError, FileOperationError
 from agent_memory.key import AGENTS, RESERVED, Key
 from agent_memory.service import AgentMemoryService
 
 _MOST_AGENTS = 5
+_OF_NO_PROGRAM = (".DS_Store", ".gitignore", ".gitkeep")
 
 
 def require_store(backend: AnyBackend, url: str, agent: str | None = None) -> None:
@@ -36,17 +37,28 @@ def require_store(backend: AnyBackend, url: str, agent: str | None = None) -> No
 
 
 def refuse_inside_a_store(root: Path) -> None:
-    """Raise `click.UsageError` if the directory around a root is a store, and the root is not one.
+    """Raise `click.UsageError` if the default root is a directory for the own data of a store, or of another program.
 
     The default root has the name of the directory for a store's own data. So a command without ``--url`` that is run in
-    a store would use that directory, or make it.
+    a store would use that directory, or make it. Other programs use this name too.
     """
     try:
-        inside = _has_only_directories(root.parent / AGENTS.storage) and not _is_root(root)
+        if _is_root(root):
+            return
+        inside = _has_only_directories(root.parent / AGENTS.storage)
+        is_own_data = (root / STORE_RECORD.name).exists()
+        is_used = root.is_dir() and any(each.name not in _OF_NO_PROGRAM for each in root.iterdir())
     except OSError:
         return  # the operation itself reports the error
     if inside:
         raise click.UsageError("the current directory is itself a store: '--url .' opens it")
+    if is_own_data:
+        raise click.UsageError(f"{root} has the own data of another store: --url selects a store")
+    if is_used:
+        raise click.UsageError(
+            f"{root} exists and is no store, so another program may use it: --url selects a store; "
+            f"'--url ./{root}' makes one there"
+        )
 
 
 def _has_only_directories(path: Path) -> bool:

@@ -51,7 +51,10 @@ class KnownStore(Uncopied):
 
     async def use(self, store: Backend, run: Run, feature: Feature, path: str | None = None) -> None:
         """Name a feature in the record before the first file of that feature is written; errors as `permit`."""
+        began = run.now()
         record = await self.permit(store, run, path)
+        if record is None or feature not in record.features:
+            record = await self.read(store, run, path, began)  # another process may have named it meanwhile
         if record is None or feature not in record.features:
             await self.change(store, run, path, lambda before: before.using(feature))
 

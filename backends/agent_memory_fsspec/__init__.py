@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 import fsspec
 
@@ -53,6 +53,8 @@ from agent_memory_fsspec._names import Names, is_missing
 
 __all__ = ["FsspecBackend", "agent_memory_register_backends"]
 
+_IGNORE_FILE: Final = Key.internal(".gitignore")
+
 
 class FsspecBackend(BlockingBackend):
     """Files of an fsspec filesystem below ``root``.
@@ -78,6 +80,7 @@ class FsspecBackend(BlockingBackend):
         self._fs: Any = filesystem
         self._names = Names(filesystem, root)
         self._directories = BlockingDirectories(filesystem, self._names)
+        self._has_ignore_file = False
         self._single_writer = allow_single_writer
         # A client with one connection must not be used by two threads at once; asynchronous clients run on one loop.
         alone = allow_single_writer or not getattr(filesystem, "async_impl", False)
@@ -102,6 +105,8 @@ class FsspecBackend(BlockingBackend):
             exists = self._directories.claim(key)
             if when is not ANY:
                 require(key, self._version(key) if exists else None, when)
+            if key.is_internal and not self._has_ignore_file:
+                self._make_ignore_file()
             self._directories.put(key, data)
             self._names.learn(key.storage)
         return content_version(data)
@@ -124,6 +129,13 @@ class FsspecBackend(BlockingBackend):
         for path, info in files.items():
             builder.file(path[len(top) :].lstrip("/"), info["size"], _seconds(info))
         return builder.page(after, limit)
+
+    def _make_ignore_file(self) -> None:
+        """Let git ignore this package's own data before the first file of them is written; no file is replaced."""
+        if not self._directories.claim(_IGNORE_FILE):
+            self._directories.put(_IGNORE_FILE, b"*\n")
+            self._names.learn(_IGNORE_FILE.storage)
+        self._has_ignore_file = True
 
     def _files(self, prefix: Key) -> dict[str, Any]:
         if (there := self._names.info(prefix.storage)) is None or not self._is_exact(prefix):

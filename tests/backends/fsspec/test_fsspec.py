@@ -217,3 +217,17 @@ def test_the_files_of_a_web_server_are_read_and_listed(tmp_path: Path) -> None:
             with pytest.raises(AgentMemoryError):
                 memory.write("notes/b.md", "y")
         server.shutdown()
+
+
+@pytest.mark.parametrize("theirs", [None, "!salts/\n"])
+def test_git_ignores_the_packages_own_data(root: Path, theirs: str | None) -> None:
+    if theirs:
+        (root / ".agent-memory").mkdir(parents=True)
+        (root / ".agent-memory" / ".gitignore").write_text(theirs)
+    memory = _memory(LocalFileSystem(), root)
+    memory.write("a.md", "x")
+    assert (root / ".agent-memory").exists() == bool(theirs)
+    for number in range(2):
+        memory.append("a.md", "x", idempotency_key=f"{number}")
+    assert (root / ".agent-memory" / ".gitignore").read_text() == (theirs or "*\n")
+    assert (root / ".agent-memory" / "store.json").exists()
