@@ -63,7 +63,7 @@ from agent_memory.backend._optional import (
     WritesInParts,
 )
 from agent_memory.backend._pages import PageBuilder, by_path
-from agent_memory.backend._store_id import MOST_RECORD_BYTES, STORE_RECORD, store_id
+from agent_memory.backend._store_id import STORE_RECORD, store_id
 from agent_memory.backend._try_later import TryLater, may_try_later, trying_later
 from agent_memory.backend._types import (
     ABSENT,
@@ -90,7 +90,6 @@ __all__ = [
     "DEFAULT_MAX_BYTES",
     "DEFAULT_PART_BYTES",
     "DEFAULT_SECONDS",
-    "MOST_RECORD_BYTES",
     "ORIGIN_BYTES",
     "PRESENT",
     "PROJECT",

@@ -10,8 +10,6 @@ from agent_memory.key import Key
 
 STORE_RECORD: Final = Key.internal("store.json")
 """The file in which a store keeps its id, its format and the features in use."""
-MOST_RECORD_BYTES: Final = 64 * 1024
-"""No record of a store is larger."""
 _ID: Final = re.compile(r"[0-9a-f]{24}")
 
 

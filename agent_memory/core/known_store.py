@@ -107,20 +107,21 @@ class KnownStore(Uncopied):
         return self._know(_Known(now, record, found.version if found else None))
 
     def _know(self, known: _Known) -> _Known:
-        self._known = known
-        if self._id is None and known.record:
+        if self._known is None or known.at >= self._known.at:  # else another task read or wrote it since
+            self._known = known
+        if self._id is None and known.record and known.record.id:
             self._id = known.record.id
         return known
 
     def _permit(self, record: StoreRecord | None) -> StoreRecord | None:
+        if record and record is not self._permitted:
+            record.require_known()
+            self._permitted = record
         if self._id is not None and (record is None or record.id != self._id):
             raise ReadError(
                 "the record of the store that was opened is gone, or another store is in its place; nothing was "
                 "changed; open the store again, or restore it"
             )
-        if record and record is not self._permitted:
-            record.require_known()
-            self._permitted = record
         return record
 
     async def _written(

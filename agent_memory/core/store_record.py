@@ -15,7 +15,7 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final, Literal, TypeAlias
 
-from agent_memory.backend import MOST_RECORD_BYTES, store_id
+from agent_memory.backend import store_id
 from agent_memory.errors import DISTRIBUTION, ReadError, UnsupportedOperationError
 
 Feature: TypeAlias = Literal["audit", "receipts", "versions"]
@@ -28,6 +28,7 @@ _FROM_THE_BEGINNING: Final[Feature] = "receipts"
 _NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 _RELEASE: Final = re.compile(r"\d{1,6}(?:\.\d{1,6}){0,3}")
 _MOST_NAMES: Final = 100
+_MOST_BYTES: Final = 64 * 1024
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ class StoreRecord:
             ReadError: it is no record of a store.
         """
         try:
-            return _parsed(data, dict(json.loads(data[: MOST_RECORD_BYTES + 1])))
+            return _parsed(data, dict(json.loads(data[: _MOST_BYTES + 1])))
         except (ValueError, TypeError, KeyError, RecursionError):
             raise damaged_record() from None
 
@@ -111,7 +112,7 @@ def release() -> str:
 
 
 def _parsed(data: bytes, fields: dict[str, Any]) -> StoreRecord:
-    if len(data) > MOST_RECORD_BYTES:
+    if len(data) > _MOST_BYTES:
         raise ValueError
     format_, least = fields.pop("format"), fields.pop("least_release")
     if type(format_) is not int or format_ < 1 or not _RELEASE.fullmatch(least):

@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable
 from typing import Any, Final
 
-from agent_memory.backend import MOST_RECORD_BYTES, STORE_RECORD, Uncopied, store_id
+from agent_memory.backend import STORE_RECORD, Uncopied, store_id
 from agent_memory_local._descriptor import Descriptor
 from agent_memory_local._locks import close
 
@@ -21,6 +21,7 @@ Open = Callable[[], Descriptor]
 """Opens the root by its path; raises `FileNotFoundError` if there is none."""
 _NO_LINK: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _OWN_FILES: Final = "/proc/self/fd"
+_MOST_BYTES: Final = 64 * 1024
 
 
 def lost_root() -> OSError:
@@ -129,7 +130,7 @@ def _id_in(root: int) -> str | None:
     try:
         for segment in STORE_RECORD.segments:
             opened.append(os.open(segment, _NO_LINK, dir_fd=opened[-1]))
-        return store_id(os.read(opened[-1], MOST_RECORD_BYTES + 1))
+        return store_id(os.read(opened[-1], _MOST_BYTES))
     except OSError:
         return None
     finally:

@@ -397,6 +397,18 @@ def test_a_store_whose_id_is_another_is_not_changed(
     AgentMemory.open(backend).write("a.md", "five")
 
 
+def test_a_store_that_a_newer_release_changed_is_not_taken_for_another_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = MemoryBackend()
+    seed(backend)
+    memory = AgentMemory.open(backend)
+    memory.write("a.md", "three")
+    future(backend, format=2)
+    now = time.monotonic
+    monkeypatch.setattr("time.monotonic", lambda: now() + FOLLOW_SECONDS)
+    with pytest.raises(UnsupportedOperationError, match="has format 2"):
+        memory.write("a.md", "four")
+
+
 def test_an_async_memory_refuses_as_well() -> None:
     backend = MemoryBackend()
     seed(backend)

@@ -20,6 +20,8 @@ from agent_memory.key import Key
 from agent_memory_local import LocalBackend
 
 GONE = "open the store again"
+SHUTDOWN = 0x8004587D
+"""EXT4_IOC_SHUTDOWN"""
 
 
 def memory_with_id(root: Path) -> AgentMemory:
@@ -273,6 +275,45 @@ subprocess.run(["find", volume, "-mindepth", "1", "-delete"], check=True)
 """)
     assert GONE in told[0]
     assert told[1] == "new.md"
+
+
+def test_reads_continue_on_a_volume_that_was_mounted_in_the_place_of_a_failed_one(
+    mounts: Mounts, tmp_path: Path
+) -> None:
+    """The first volume is switched off: its directories stay open, and its files fail with EIO."""
+    for image in ("first", "second"):
+        (tmp_path / image).touch()
+    told = mounts.run(f"""
+import fcntl, struct
+from contextlib import suppress
+from agent_memory.errors import FileOperationError
+
+first, second = {str(tmp_path / "first")!r}, {str(tmp_path / "second")!r}
+os.truncate(first, 16 << 20)
+subprocess.run(["mkfs.ext4", "-q", first], check=True)
+mount("-o", "loop", first, volume)
+opened().close()
+unmount(volume)
+shutil.copyfile(first, second)
+mount("-o", "loop", first, volume)
+memory = AgentMemory.open(root)
+print(memory.read("kept.md"))
+directory = os.open(volume, os.O_RDONLY)
+fcntl.ioctl(directory, {SHUTDOWN}, struct.pack("I", 2))
+os.close(directory)
+print(tried(lambda: memory.read("kept.md")))
+print(tried(lambda: memory.append("kept.md", "lost")))
+unmount("-l", volume)
+mount("-o", "loop", second, volume)
+print(tried(lambda: memory.read("kept.md")), tried(lambda: memory.stat("kept.md").size))
+print(tried(lambda: memory.append("kept.md", "!").size))
+memory.close()
+unmount(volume)
+""")
+    assert told[0] == "kept"
+    assert [line.partition(":")[0] for line in told[1:3]] == ["ReadError", "AppendError"]
+    assert "Input/output error" in told[1]
+    assert told[3:] == ["kept 4", "5"]
 
 
 def test_a_damaged_record_has_no_id(tmp_path: Path) -> None:
