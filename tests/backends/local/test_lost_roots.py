@@ -316,6 +316,23 @@ unmount(volume)
     assert told[3:] == ["kept 4", "5"]
 
 
+def test_a_process_that_gave_up_its_rights_still_changes_the_root_that_it_opened(tmp_path: Path) -> None:
+    if os.geteuid():
+        pytest.skip("another user takes root")
+    (tmp_path / "private" / "root").mkdir(parents=True)
+    (tmp_path / "private").chmod(0o700)
+    os.chown(tmp_path / "private" / "root", 65534, 65534)
+    program = """
+memory = AgentMemory.open(root)
+assert memory.list() == ()
+os.setgroups([]); os.setresgid(65534, 65534, 65534); os.setresuid(65534, 65534, 65534)
+print(memory.write("a.md", "x").path, memory.read("a.md"))
+"""
+    arguments = [str(tmp_path / "private"), str(tmp_path / "private" / "root")]
+    done = subprocess.run([sys.executable, "-c", PROGRAM + program, *arguments], capture_output=True, check=False)
+    assert done.stdout == b"a.md x\n", done.stderr
+
+
 def test_a_damaged_record_has_no_id(tmp_path: Path) -> None:
     root = tmp_path / "root"
     memory_with_id(root).close()
