@@ -152,11 +152,14 @@ def make_ignore_file(directory: Descriptor, sync: bool) -> None:
     if os.access(_IGNORE_FILE, os.F_OK, dir_fd=directory.number):
         return
     try:
-        new = StagedFile(directory, len(_IGNORE_ALL), nameless=True)
+        _create_ignore_file(directory, sync)
     except OSError as error:
-        if error.errno in _NOT_PERMITTED:  # a later write of a file decides what that means
-            return
-        raise
+        if error.errno not in _NOT_PERMITTED:  # else the write of the caller's file decides what that means
+            raise
+
+
+def _create_ignore_file(directory: Descriptor, sync: bool) -> None:
+    new = StagedFile(directory, len(_IGNORE_ALL), nameless=True)
     try:
         new.write(_IGNORE_ALL)
         if sync:

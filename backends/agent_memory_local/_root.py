@@ -77,8 +77,8 @@ class Root(Uncopied):
             OSError: the path leads to another store, or the root's filesystem is not mounted any more.
         """
         root = self.now
-        if root is None or root.number < 0:
-            return False
+        if root is None or not root.is_open():
+            return False  # it is opened by its path
         try:
             found = os.stat(self._path)
         except PermissionError:

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -116,6 +117,25 @@ def test_the_store_of_another_id_is_not_opened(tmp_path: Path) -> None:
         with pytest.raises(FileOperationError, match=GONE):
             call()
     assert (root / "kept.md").read_text() == "kept"
+
+
+def test_the_id_is_not_read_in_a_directory_that_has_the_number_of_the_root(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    memory = memory_without_id(root)
+    memory_with_id(tmp_path / "other").close()
+    backend: Any = memory._tree.backend
+    number = backend._walker._root.now.number
+    theirs = os.open(tmp_path / "other", os.O_RDONLY)
+    os.dup2(theirs, number)
+    try:
+        memory.append("kept.md", "x")
+        root.rename(tmp_path / "old")
+        (tmp_path / "other").rename(root)
+        with pytest.raises(WriteError, match=GONE):
+            memory.write("new.md", "x")
+    finally:
+        os.close(theirs)
+        os.close(number)
 
 
 def test_operations_continue_in_a_moved_root_until_another_directory_has_its_path(tmp_path: Path) -> None:
