@@ -277,7 +277,7 @@ def page(cells: Cells) -> str:
         for engine in ENGINES
         for kind, always in (("once", False), ("always", True))
     }
-    others = {"cancelled": CANCELLED, "closed": CLOSED, "in_two_steps": IN_TWO_STEPS}
+    others: dict[str, OtherFault] = {"cancelled": CANCELLED, "closed": CLOSED, "in_two_steps": IN_TWO_STEPS}
     return _PAGE.format(**tables, **{name: by_engine(cells, fault) for name, fault in others.items()})
 
 
@@ -347,8 +347,8 @@ are in the old or the new state, no task and no lock is left, no known size is t
 
 ## Cancelled at every await, and closed at once
 
-The same, but the memory is closed right after the cancellation. A required audit log has a record of each change that was
-made.
+The same, but the memory is closed right after the cancellation. A required audit log has a record of each change that
+was made.
 
 {closed}
 

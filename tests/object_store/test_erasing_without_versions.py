@@ -138,7 +138,7 @@ def test_receipts_and_versions_are_not_forgotten_where_versions_are_ignored(
             memory.forget(path)
         proxy.ignores = set()
         memory.forget(path)
-        assert bucket.names() == [".agent-memory/versions.json"]
+        assert bucket.names() == [".agent-memory/store.json"]
 
 
 def test_a_redaction_fails_where_versions_are_ignored(bucket: Bucket, proxy: Proxy) -> None:
@@ -170,7 +170,7 @@ def test_files_are_deleted_where_the_server_has_no_versions(bucket: Bucket, prox
         assert memory.forget("dir.md").files == 0
         memory.write("again.md", TEXT)
         assert service.forget_memory("bob").files == 1
-        assert bucket.names() == [".agent-memory/versions.json"]
+        assert bucket.names() == [".agent-memory/store.json"]
 
 
 @has_none

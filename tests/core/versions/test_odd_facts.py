@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from agent_memory import AgentMemory, AgentMemoryError, Versions
+from agent_memory.core.store_record import StoreRecord
 from agent_memory.core.versions.origin import Origin
 from agent_memory.core.versions.record import records_of_file
 from agent_memory.core.versions.settings import VersionSettings
@@ -44,7 +45,8 @@ def store(tmp_path: Path) -> Path:
 
 def facts_below(root: Path, path: str) -> list[Path]:
     """The records and links of one file."""
-    settings = VersionSettings.parse((root / ".agent-memory/versions.json").read_bytes())
+    settings = VersionSettings.of(StoreRecord.parse((root / ".agent-memory/store.json").read_bytes()))
+    assert settings
     key = records_of_file(None, settings.secret, path)
     return sorted((root / key.storage).iterdir())
 
@@ -153,10 +155,12 @@ def test_an_odd_origin_of_a_file(store: Path) -> None:
     assert failing(store, iter(planted)) == []
 
 
-def test_odd_settings_are_refused_in_words(store: Path) -> None:
-    file = store / ".agent-memory/versions.json"
+def test_an_odd_record_of_the_store_is_refused_in_words(store: Path) -> None:
+    file = store / ".agent-memory/store.json"
     facts = json.loads(file.read_bytes())
-    odd = [*odd_objects(facts), *odd_objects(facts["limits"]), *((repr(data), data) for data in WHOLE_FILES)]
+    around = json.dumps({**facts, "versions": "*"}).encode()
+    settings = [(name, around.replace(b'"*"', data)) for name, data in odd_objects(facts["versions"])]
+    odd = [*odd_objects(facts), *settings, *((repr(data), data) for data in WHOLE_FILES)]
     wrong = []
     for name, data in odd:
         file.write_bytes(data)
