@@ -12,6 +12,7 @@ import click
 from agent_memory.backend import AnyBackend, Capabilities, default_seconds
 from agent_memory.cli.contract import report_contract
 from agent_memory.cli.inspection import Agents, AgentTree, LogSize, agents_of, log_size, tree_of
+from agent_memory.cli.limits import limits
 from agent_memory.cli.output import Exit, counted, draw, show_json
 from agent_memory.cli.presence import local_root
 from agent_memory.cli.probes import PROBES, ScratchTree, Sight, look
@@ -63,6 +64,7 @@ class Diagnosis:
     left: str | None
     keeps_earlier_states: bool | None = None
     large_files: str | None = None
+    limits: list[str] = field(default_factory=list)
     audit: LogSize = field(default_factory=LogSize)
     unlisted: str | None = None
     store: StoreFacts | None = None
@@ -152,11 +154,12 @@ def _probed(backend: AnyBackend, rounds: int) -> Diagnosis:
         keeps = scratch.keeps_earlier_states()
         reason = scratch.refusal_of_large_files()
         large = reason and f"files over {backend.max_bytes:,} bytes are refused: {reason}"
+        limited = limits(backend, scratch.top)
     finally:
         left = _cleared(scratch)
     capabilities = backend.capabilities
     findings = [_finding(promise, capabilities, sights) for promise in asdict(capabilities)]
-    return Diagnosis(findings, Agents(), [], left, keeps, large)
+    return Diagnosis(findings, Agents(), [], left, keeps, large, limited)
 
 
 def _sights(scratch: ScratchTree, rounds: int) -> dict[str, Sight]:
@@ -210,6 +213,7 @@ def _document(diagnosis: Diagnosis) -> dict[str, Any]:
         "audit": asdict(diagnosis.audit),
         "keeps_earlier_states": diagnosis.keeps_earlier_states,
         "large_files": diagnosis.large_files,
+        "limits": diagnosis.limits,
         "faults": diagnosis.faults,
         "healthy": not diagnosis.faults,
     }
@@ -228,8 +232,9 @@ def _print(diagnosis: Diagnosis) -> None:
     _print_trees(diagnosis)
     if diagnosis.keeps_earlier_states:
         click.echo(_BUCKET_VERSIONING)
-    if diagnosis.large_files:
-        click.echo(f"Limit: {diagnosis.large_files}")
+    for limit in (diagnosis.large_files, *diagnosis.limits):
+        if limit:
+            click.echo(f"Limit: {limit}")
     for fault in diagnosis.faults:
         click.echo(f"{'Not kept' if diagnosis.broken else 'Not tested'}: {fault}")
     if diagnosis.problem:

@@ -104,6 +104,18 @@ class ObjectStoreBackend(Backend):
             await self._preconditions.find_out(key, attempts, of_deletes=True)
         return self.capabilities
 
+    async def appends_in_parts(self, key: Key) -> bool:
+        """Whether an append to a large file sends only the new bytes; otherwise it sends the whole file.
+
+        Writes a scratch file under the key, of the size of the smallest part.
+        """
+        store = self._store
+        if not isinstance(store, SupportsMultipart):
+            return False
+        await self.write(key, bytes(store.least_part))
+        with self._bucket.operation(key, WriteError) as attempts:
+            return await self._composer.is_safe(self._bucket.name(key), attempts)
+
     async def read(self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY) -> Snapshot:
         return _snapshot(await self._read(key, start, end, when))
 
