@@ -42,13 +42,17 @@ async def erase(bucket: Bucket, prefix: Key) -> DeletedTree:
     store = _versions_of(bucket, prefix)
     erasing = _Erasing(bucket, store, prefix)
     searched = True
-    try:
-        await erasing.drop_all(erasing.uploads, store.abort_upload)
-        await erasing.drop_all(erasing.versions, store.delete_version)
-    except _NoVersionsError:
-        searched = False
-        await erasing.drop_all(erasing.files, erasing.delete)
-    await erasing.require_nothing()
+    for _ in range(_MOST_ROUNDS):
+        try:
+            await erasing.drop_all(erasing.uploads, store.abort_upload)
+            dropped = await erasing.drop_all(erasing.versions, store.delete_version)
+        except _NoVersionsError:
+            searched = False
+            dropped = await erasing.drop_all(erasing.files, erasing.delete)
+        files = await erasing.files()
+        if not files or not dropped or erasing.has_failed:  # else another process has written a file meanwhile
+            break
+    erasing.leave(files)
     return erasing.result(searched)
 
 
@@ -137,9 +141,14 @@ class _Erasing:
         """Delete a file of a server that has no versions."""
         await self._bucket.store.delete(file.name)
 
-    async def require_nothing(self) -> None:
-        """Raise an error if files are still there, unless another error is known."""
-        for file in await self.files():
+    @property
+    def has_failed(self) -> bool:
+        """Whether something that was dropped is still listed."""
+        return bool(self._left)
+
+    def leave(self, files: Iterable[RetainedVersion]) -> None:
+        """Note that these files are still there, unless another error of theirs is known."""
+        for file in files:
             still_there = _NO_VERSIONS if file.name not in self._found else _FILE_STILL_THERE
             self._left.setdefault(file.name, WriteError(f"{named(self._prefix)}: {still_there}"))
             self._found.add(file.name)

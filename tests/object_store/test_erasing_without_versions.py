@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -121,6 +122,30 @@ def test_forgetting_fails_if_only_some_files_are_listed_with_their_versions(buck
             with pytest.raises(FileOperationError, match="lists no version"):
                 service.forget_memory("bob", path)
         assert bucket.names() == ["agent_memory/bob/dir/b.md"]
+
+
+@pytest.mark.parametrize("writes", [2, 1_000])
+def test_a_file_that_another_process_writes_meanwhile_is_erased_too(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch, writes: int
+) -> None:
+    """Written after the versions were listed, and seen by the plain listing; a writer that never stops is told."""
+    with bucket.service() as service, bucket.service() as other:
+        service.write_memory_file("bob", "notes.md", TEXT)
+        store, left = service._backend._bucket.store, iter(range(writes))  # type: ignore[union-attr]
+        plain = store.list
+
+        async def listed(prefix: str, **options: Any) -> Any:
+            if prefix.endswith("/bob/") and next(left, None) is not None:
+                await asyncio.to_thread(other.write_memory_file, "bob", "late.md", TEXT)
+            return await plain(prefix, **options)
+
+        monkeypatch.setattr(store, "list", listed)
+        if writes > 2:
+            with pytest.raises(FileOperationError, match="unless another process has just written it"):
+                service.forget_memory("bob")
+        else:
+            assert service.forget_memory("bob").files == 2
+            assert bucket.names() == []
 
 
 @pytest.mark.parametrize("path", ["", "notes.md"])

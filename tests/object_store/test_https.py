@@ -119,7 +119,8 @@ def test_a_setting_of_the_user_takes_precedence(
 )
 def test_only_aws_gets_checksums_by_default(endpoint: dict[str, object], expected: str) -> None:
     store = S3Store("bucket", {"key": "k", "secret": "s", **endpoint})
-    settings = sync(get_loop(), store._connect).meta.config
+    client: Any = sync(get_loop(), store._connect)
+    settings = client.meta.config
     sync(get_loop(), store.aclose)
     assert (settings.request_checksum_calculation, settings.response_checksum_validation) == (expected, expected)
 

@@ -55,7 +55,7 @@ class Guard:
 
     def __init__(self, proxy: Proxy) -> None:
         self.accepted = "old"
-        self.answer = (400, "ExpiredToken")
+        self.answer: tuple[int, str] = (400, "ExpiredToken")
         self.seen: list[str] = []
         self.proxy = proxy
         proxy.instead = self._refused
