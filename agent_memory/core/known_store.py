@@ -11,6 +11,7 @@ from agent_memory.core.flows import Effect, read_if_present, until_won
 from agent_memory.core.own_trees import about_callers_file
 from agent_memory.core.store_record import Feature, StoreRecord
 from agent_memory.errors import ConflictError, FileAlreadyExistsError, OutcomeUnknownError, ReadError, WriteError
+from agent_memory.runtime.host_clock import HostClock
 from agent_memory.runtime.run import Run
 
 FOLLOW_SECONDS: Final = 60.0
@@ -27,7 +28,9 @@ class _Known(NamedTuple):
 
 
 class KnownStore(Uncopied):
-    """The record of one store; it is read again after `FOLLOW_SECONDS`.
+    """The record of one store; it is read again after `FOLLOW_SECONDS`, or when the host's clock was set.
+
+    In a process that was restored from an image of its memory, only the wall clock tells how old the record is.
 
     ``path``, in all methods, is the caller's file: an error of the storage is about that file. None for no such file.
     """
@@ -36,6 +39,7 @@ class KnownStore(Uncopied):
         self._known: _Known | None = None
         self._permitted: StoreRecord | None = None
         self._id: str | None = None
+        self._host_clock = HostClock()
 
     async def permit(self, store: Backend, run: Run, path: str | None) -> StoreRecord | None:
         """Return the record, if this release may change the store; None if there is none.
@@ -45,7 +49,7 @@ class KnownStore(Uncopied):
             ReadError: the record is damaged, or it is not the one of the store that was opened.
         """
         known, since = self._known, run.now() - FOLLOW_SECONDS
-        if known is None or known.at <= since:
+        if known is None or self._host_clock.was_set() or known.at <= since:
             known = await self._read(store, run, path)
         return self._permit(known.record)
 

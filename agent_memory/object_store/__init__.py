@@ -67,6 +67,7 @@ from agent_memory.object_store.responses import (
     refusal_of,
 )
 from agent_memory.object_store.write_log import Writer
+from agent_memory.runtime.host_clock import HostClock
 
 __all__ = [
     "NO_OBJECT",
@@ -75,6 +76,7 @@ __all__ = [
     "REFUSED",
     "UNKNOWN_HOST",
     "UNTRUSTED",
+    "HostClock",
     "InvalidResponse",
     "Listed",
     "Listing",

@@ -42,7 +42,7 @@ from agent_memory.object_store.erasing import erase, erase_earlier
 from agent_memory.object_store.multipart import TAIL_BYTES, Composer
 from agent_memory.object_store.preconditions import Preconditions
 from agent_memory.object_store.recent_writes import RecentWrites
-from agent_memory.object_store.states import BeatenError, Content, State, gone, refused
+from agent_memory.object_store.states import BeatenError, Content, State, gone, refused, unknown
 from agent_memory.object_store.trial import Trial
 from agent_memory.object_store.upload import MOST_PARTS, UPLOAD_SECONDS, BegunUpload, UploadInParts
 from agent_memory.object_store.write_log import ON_IO_LOOP, TrackedVersion, WriteLog, Writer
@@ -206,6 +206,7 @@ class ObjectStoreBackend(Backend):
                 path=key.path,
             )
         base = await self._state_to_replace(key, when, write)
+        await write.learn_clock()
         entry = self._writer.entry(self._store.now() + UPLOAD_SECONDS)
         table = await write.stamped(base, entry)
         begin = partial(store.begin_upload, self._bucket.name(key), table.metadata)
@@ -257,7 +258,10 @@ class ObjectStoreBackend(Backend):
                 refuse_larger_append(key, len(whole), self.max_bytes)
             return whole
 
-        written = await write.replace(content, base, follow=True)
+        try:
+            written = await write.replace(content, base, follow=True)
+        except BeatenError as beaten:
+            raise unknown(key) from beaten
         before = written.state.before if written.state else 0
         if is_shared or written.state is not base:
             self._recent_writes.share(name, written.version.token)
@@ -327,7 +331,11 @@ class ObjectStoreBackend(Backend):
                 free = partial(self._directories.free, key)
                 write = Write(self._store, self._composer, name, self._writer, attempts, self.max_bytes, free)
                 write.known = self._recent_writes.begin(name, write)
-                return await change(write)
+                try:
+                    return await change(write)
+                finally:
+                    if write.record:
+                        self._writer.finish(write.record)
 
     @property
     def _store(self) -> ObjectStore:

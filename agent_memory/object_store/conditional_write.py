@@ -46,6 +46,7 @@ class Write:
         free: makes the name free if the server keeps an empty directory there; returns False if there is an object.
 
     Attributes:
+        record: the record of the write; None before its first request.
         known: the object's state after this process's last write, if it is remembered.
         origin: makes the origin of the new state, for each request; None if it has none.
         keeps_origin: whether the new state has the origin of the state that it replaces, if there is one.
@@ -68,8 +69,8 @@ class Write:
         self.attempts = attempts
         self._most = most
         self._free = free
-        self._stamp: WriteRecord | None = None
         self._is_upload = False
+        self.record: WriteRecord | None = None
         self.known: State | None = None
         self.origin: NewOrigin | None = None
         self.keeps_origin = False
@@ -77,10 +78,15 @@ class Write:
     @property
     def _entry(self) -> WriteRecord:
         """The record, made when it is first sent, because the answers before that have told the store's clock."""
-        if self._stamp is None:
+        if self.record is None:
             left = self.attempts.deadline.seconds - self.attempts.seconds_ago
-            self._stamp = self._writer.entry(self._store.now() + left + _LINGER_SECONDS)
-        return self._stamp
+            self.record = self._writer.entry(self._store.now() + left + _LINGER_SECONDS)
+        return self.record
+
+    async def learn_clock(self) -> None:
+        """Ask the store for its time if the host's clock was set, as in a restored image: the record needs it."""
+        if self.record is None and self._store.clock_was_set():
+            await self.look(whole=False)
 
     async def overwrite(self, data: bytes) -> TrackedVersion:
         """Write without a condition; raises `OutOfTimeError`."""
@@ -100,7 +106,8 @@ class Write:
             follow: if the object is in another state, read it and write in its place instead.
 
         Raises:
-            BeatenError: the object is in another state; never with ``follow``.
+            BeatenError: the object is in another state. With ``follow``, only if the record of this write may have been
+                dropped, because its time was over.
             OutOfTimeError: the deadline is over; `Attempts.lost` tells whether the write may have taken effect.
         """
         data, state = b"", base
@@ -130,13 +137,14 @@ class Write:
             BeatenError, OutOfTimeError: as `replace`.
             PermanentError: the upload was aborted.
         """
-        self._stamp, self._is_upload = entry, True
+        self.record, self._is_upload = entry, True
         return await self._until_known(lambda _: self._sent(request, table), base)
 
     async def _until_known(
         self, send: Callable[[Base], Awaitable[TrackedVersion]], base: Base, follow: bool = False
     ) -> TrackedVersion:
         """The loop of every write: send a request until it is known whether one of them took effect."""
+        await self.learn_clock()
         while True:
             try:
                 return await send(base)
@@ -167,7 +175,7 @@ class Write:
             await self.attempts.lose()
             return base
         beaten = self._beaten(seen, base)
-        if not follow:
+        if not follow or (not beaten.certain and self._is_over()):
             raise beaten from answer
         return beaten.seen
 
@@ -243,7 +251,7 @@ class Write:
         table = base.table if base else WriteLog.new(self._store.now())
         if base is None or not self.keeps_origin:
             table = self._with_origin(table)
-        while (stamped := table.stamped(entry, self._store.now())) is None:
+        while (stamped := self._writer.stamp(table, entry, self._store.now())) is None:
             await self.attempts.wait_for_room()
         return stamped
 
@@ -258,7 +266,7 @@ class Write:
         return await self.look(whole=whole)
 
     def _found(self, seen: State) -> TrackedVersion:
-        if seen.table.entries[-1][:2] == self._entry[:2]:
+        if seen.table.entries[-1].id == self._entry.id:
             return TrackedVersion(seen.etag, seen.table)
         return TrackedVersion(f'"superseded:{self._entry}"')  # overwritten since: its own ETag is unknown
 
@@ -267,6 +275,10 @@ class Write:
             self.attempts.lost = False
         return BeatenError(seen, not self.attempts.lost)
 
+    def _is_over(self) -> bool:
+        """Whether other writers may have dropped the record: the store's clock was behind when it was made."""
+        return self.record is not None and self.record.until <= self._store.now()
+
     def _kept_all(self, seen: State, base: State | None) -> bool:
         """Whether this state would contain our write if it had taken effect: it continues the base, or it is older.
 
@@ -274,7 +286,7 @@ class Write:
         time of the last write is by the store's clock, so its error is at most `ObjectStore.ahead_by` and the
         resolution. The time when the chain began is when the request was sent that began it.
         """
-        if base is not None and seen.table.continues(base.table, self._store.now()):
+        if base is not None and not self._is_over() and seen.table.continues(base.table, self._store.now()):
             return True
         sent = self._store.now() - self.attempts.seconds_since_effect(self._store.resends)
         written = seen.modified + _RESOLUTION_SECONDS + self._store.ahead_by()

@@ -78,6 +78,13 @@ class ObjectStore(Protocol):
         """The store's clock in POSIX seconds, estimated from its answers."""
         ...
 
+    def clock_was_set(self) -> bool:
+        """Whether this host's clock was set since the last answer, so that `now` may be wrong.
+
+        The same is seen in a process that was restored from an image of its memory.
+        """
+        ...
+
     def ahead_by(self) -> float:
         """The most seconds that `now` may be ahead of the store's clock."""
         ...

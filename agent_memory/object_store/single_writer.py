@@ -38,6 +38,7 @@ class SingleWriterStore:
         self.head = store.head
         self.list = store.list
         self.now = store.now
+        self.clock_was_set = store.clock_was_set
         self.ahead_by = store.ahead_by
         self.aclose = store.aclose
 

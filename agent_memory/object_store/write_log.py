@@ -1,57 +1,74 @@
 """`WriteLog`: the records of recent writes in an object's metadata, by which a writer finds a write without an answer.
 
 A refused precondition proves nothing by itself: the refused request may repeat a request that took effect. So every
-write carries a record ``id:sequence:until``, and every conditional write also carries the records of the state that it
-replaces, the latest of each writer. A writer that finds its record has written. A writer that does not find it, in an
-object that continues the state it wrote to, has not written, because every conditional write carries the records that
-it found. Such states are a **chain**. It begins with a request that creates the object, or that has no condition. A
-network may repeat that request after the object was deleted, and the chain begins again, without the later records.
+write carries a record ``slot:sequence:nonce:until``, and every conditional write also carries the records of the state
+that it replaces. A write that finds its own record, with the nonce, has taken effect. If an object continues the state
+that a write replaces, and does not have the record of the write, the write has not taken effect, because every
+conditional write carries the records that it found. Such states are a **chain**. It begins with a request that creates
+the object, or that has no condition. A network may repeat that request after the object was deleted, and the chain
+begins again, without the later records.
 
-A record is dropped after ``until``, in seconds of the store's clock, when its writer does not look for it any more.
+Processes that were restored from one image of a memory have the same slot and sequence, and they cannot find out. So
+the nonce is new for each write, from the kernel. In its slot a writer replaces only the record of a write that this
+process itself finished. Any other record is dropped after ``until``, in seconds of the store's clock, when no write
+looks for it any more.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-import os
 import re
 import secrets
-from collections.abc import Mapping
+from collections import OrderedDict
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
-from random import Random
 from typing import NamedTuple
 
 from agent_memory.backend import Version
-from agent_memory.runtime.fork import call_in_child
 from agent_memory.runtime.queues import KeyedLocks
 
 MOST_BYTES = 1_900
 """The most bytes of a write log, name included; S3 allows 2,048 for all user metadata of an object."""
+MOST_FINISHED = 4_096
+"""The most finished writes that a writer remembers; the record of a forgotten one stays until its time is over."""
 
 _NAME = "agent-memory-writers"
 _ORIGIN = "agent-memory-origin"
-_TEXT = re.compile(r"(?P<chain>=?[0-9a-f]{14})(?P<entries>(?: [0-9a-f]{8}:[0-9a-f]{1,12}:[0-9a-f]{1,12})*)\Z")
+_RECORD = "[0-9a-f]{8}:[0-9a-f]{1,12}:[0-9a-f]{8}:[0-9a-f]{1,12}"
+_TEXT = re.compile(rf"(?P<chain>=?[0-9a-f]{{14}})(?P<entries>(?: {_RECORD})*)\Z")
 _LATEST = 16**8 - 1
-_chains = Random()  # noqa: S311 - no secret; the system's generator would wait for other threads at each call
-call_in_child(_chains.seed)
+
+
+class WriteId(NamedTuple):
+    """One write: the writer's slot, the write's number in that slot, and a nonce.
+
+    Only the nonce tells the write from those of a restored image of the same process.
+    """
+
+    slot: str
+    sequence: int
+    nonce: str
 
 
 class WriteRecord(NamedTuple):
-    """One write: the writer's id, the write's number among that writer's, and until when the record is kept."""
+    """The record of one write, and until when it is kept."""
 
-    writer: str
-    sequence: int
+    id: WriteId
     until: int
 
     def __str__(self) -> str:
-        return f"{self.writer}:{self.sequence:x}:{self.until:x}"
+        return f"{self.id.slot}:{self.id.sequence:x}:{self.id.nonce}:{self.until:x}"
 
     @classmethod
     def parsed(cls, text: str) -> WriteRecord:
         """The inverse of `str`."""
-        writer, sequence, until = text.split(":")
-        return cls(writer, int(sequence, 16), int(until, 16))
+        slot, sequence, nonce, until = text.split(":")
+        return cls(WriteId(slot, int(sequence, 16), nonce), int(until, 16))
+
+    def is_kept_by(self, other: WriteRecord) -> bool:
+        """Whether a record is this one, or the record of a later write in its slot."""
+        return other.id == self.id or (other.id.slot == self.id.slot and other.id.sequence > self.id.sequence)
 
 
 class WriteLog(NamedTuple):
@@ -67,7 +84,7 @@ class WriteLog(NamedTuple):
     @classmethod
     def new(cls, now: float, entries: tuple[WriteRecord, ...] = ()) -> WriteLog:
         """The log of an object that is created, or written without a condition: it begins a chain."""
-        return cls(f"{int(now):08x}{_chains.getrandbits(24):06x}", entries)
+        return cls(f"{int(now):08x}{secrets.token_hex(3)}", entries)
 
     @classmethod
     def of(cls, metadata: Mapping[str, str], etag: str) -> WriteLog:
@@ -87,17 +104,26 @@ class WriteLog(NamedTuple):
 
     def has(self, entry: WriteRecord) -> bool:
         """Whether a write is in the object, or in an earlier state that it was made from."""
-        return any(entry[:2] == other[:2] for other in self.entries)
+        return any(entry.id == other.id for other in self.entries)
 
     def continues(self, earlier: WriteLog, now: float) -> bool:
         """Whether this is the log of the same state or of a later one of its chain, if the chain began only once."""
-        latest = {entry.writer: entry.sequence for entry in self.entries}
         kept = (entry for entry in earlier.entries if entry.until > now)
-        return self.chain == earlier.chain and all(entry.sequence <= latest.get(entry.writer, -1) for entry in kept)
+        return self.chain == earlier.chain and all(any(map(entry.is_kept_by, self.entries)) for entry in kept)
 
-    def stamped(self, entry: WriteRecord, now: float) -> WriteLog | None:
-        """The log with one more record, which replaces its writer's last; None if the metadata have no room for it."""
-        kept = tuple(other for other in self.entries if other.until > now and other.writer != entry.writer)
+    def stamped(self, entry: WriteRecord, now: float, finished: Container[WriteId] = ()) -> WriteLog | None:
+        """The log with one more record; None if the metadata have no room for it.
+
+        Args:
+            entry: the record. It replaces those in its slot whose writes are ``finished``.
+            now: the store's clock.
+            finished: the writes that this process finished.
+        """
+        kept = tuple(
+            other
+            for other in self.entries
+            if other.until > now and not (other.id.slot == entry.id.slot and other.id in finished)
+        )
         table = WriteLog(self.chain, (*kept, entry), self.origin)
         size = sum(len(name) + len(value) for name, value in table.metadata.items())
         fits = not kept or size <= MOST_BYTES  # a single record always fits
@@ -124,21 +150,38 @@ class TrackedVersion(Version):
 class Writer:
     """The writer of one event loop: it issues records, and locks that allow one write at a time for each object.
 
-    After a fork the child process is another writer.
+    A restored image of this process is another writer with the same slot. A record of an unknown write in the own slot
+    tells of it, and the next write gets a new slot. Nothing is wrong until then, because the nonces differ.
     """
 
     def __init__(self) -> None:
         self.locks = KeyedLocks()
-        self._id = secrets.token_hex(4)
-        self._process = os.getpid()
+        self._finished: OrderedDict[WriteId, None] = OrderedDict()
+        self._begin_slot()
+
+    def _begin_slot(self) -> None:
+        self._slot = secrets.token_hex(4)
         self._sequence = 0
+        self._is_slot_shared = False
 
     def entry(self, until: float) -> WriteRecord:
         """A new record, for one write and all its requests."""
-        if self._process != os.getpid():
-            self._id, self._process = secrets.token_hex(4), os.getpid()
+        if self._is_slot_shared:
+            self._begin_slot()
         self._sequence += 1
-        return WriteRecord(self._id, self._sequence, min(int(until) + 1, _LATEST))
+        return WriteRecord(WriteId(self._slot, self._sequence, secrets.token_hex(4)), min(int(until) + 1, _LATEST))
+
+    def stamp(self, table: WriteLog, entry: WriteRecord, now: float) -> WriteLog | None:
+        """As `WriteLog.stamped`, in the place of the write that this process finished last on the object."""
+        others = (other.id for other in table.entries if other.until > now and other.id.slot == entry.id.slot)
+        self._is_slot_shared |= any(other not in self._finished for other in others)
+        return table.stamped(entry, now, self._finished)
+
+    def finish(self, entry: WriteRecord) -> None:
+        """Note that a write has ended and never looks for its record again, so that a later one may replace it."""
+        self._finished[entry.id] = None
+        if len(self._finished) > MOST_FINISHED:
+            self._finished.popitem(last=False)
 
 
 ON_IO_LOOP = Writer()

@@ -18,6 +18,7 @@ from agent_memory.backend import Uncopied
 from agent_memory.errors import UnsupportedOperationError
 from agent_memory.object_store import (
     NO_OBJECT,
+    HostClock,
     Listed,
     Listing,
     NoResponse,
@@ -44,7 +45,6 @@ _SLOWEST_LINE = 1 << 20
 ANSWER_SECONDS = 15.0
 """Seconds that a request waits for its response."""
 _MISSING = ".agent-memory/no-such-object"
-_STEP_SECONDS = 1.0
 _CLOCKS_DIFFER = 5.0
 """The most seconds that this host's clock is assumed to be ahead of the store's before the first object is read."""
 _started_in: int | None = None
@@ -106,7 +106,8 @@ class ObstoreStore(Uncopied):
         self.most_listed = 1_000 if trusted else WHOLE
         self._contact = Reachability()
         self._ahead = 0.0
-        self._booted = time.time() - time.monotonic()
+        self._host_clock = HostClock()
+        self._clock_was_set = False
         self._ahead_by = _CLOCKS_DIFFER
         self._own = _OwnWrite()
 
@@ -118,12 +119,14 @@ class ObstoreStore(Uncopied):
         return self._trusted
 
     def now(self) -> float:
-        now = time.time()
-        booted = now - time.monotonic()  # by the host's clock; sleep of the machine looks like a set clock
-        if abs(booted - self._booted) > _STEP_SECONDS:  # the host's clock was set: reset the estimate
-            self._booted, self._ahead, self._own = booted, 0.0, _OwnWrite()
+        self.clock_was_set()
+        return time.time() + self._ahead
+
+    def clock_was_set(self) -> bool:
+        if self._host_clock.was_set():
+            self._clock_was_set, self._ahead, self._own = True, 0.0, _OwnWrite()
             self._ahead_by = _CLOCKS_DIFFER
-        return now + self._ahead
+        return self._clock_was_set
 
     def ahead_by(self) -> float:
         return self._ahead_by
@@ -145,8 +148,12 @@ class ObstoreStore(Uncopied):
         return self._object(reply, data)
 
     async def head(self, name: str) -> Object:
-        with self._request(of_object=True, reads=True):
-            reply = await library().get_async(self._store, name, options={"head": True})
+        try:
+            with self._request(of_object=True, reads=True):
+                reply = await library().get_async(self._store, name, options={"head": True})
+        except NotFound:
+            self._clock_was_set = False  # obstore tells no time with this answer, so asking again is useless
+            raise
         return self._object(reply, b"")
 
     async def put(
@@ -281,6 +288,7 @@ class ObstoreStore(Uncopied):
         is between its request and its response.
         """
         self._ahead = max(self.now(), found.modified) - time.time()
+        self._clock_was_set = False
         if self._own.is_in(found, name):
             earliest, latest = found.modified - self._own.answered, found.modified + 1 - self._own.sent
             self._ahead = min(max(self._ahead, earliest), latest)

@@ -20,6 +20,7 @@ from agent_memory.backend import Uncopied
 from agent_memory.errors import UnsupportedOperationError
 from agent_memory.object_store import (
     NO_OBJECT,
+    HostClock,
     InvalidResponse,
     Listed,
     Listing,
@@ -46,7 +47,6 @@ _CONDITIONS = {"PutObject": {"IfMatch", "IfNoneMatch"}, "DeleteObject": {"IfMatc
 _ETAGS = {"IfMatch", "CopySourceIfMatch"}
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 _LEAST_PART = 5 << 20
-_CLOCK_SECONDS = 30.0
 _CLOCKS_DIFFER = 5.0
 """The most seconds that this host's clock is assumed to be ahead of the store's before the first reply."""
 _CLOCK_ERROR = 1.0
@@ -77,7 +77,10 @@ class S3Store(Uncopied):
         _refuse_unknown(storage_options)
         _require_endpoint(storage_options)
         self.resends = not can_send_once()
-        self._clock = (0.0, 0.0)
+        self._host_clock = HostClock()
+        self._clock_was_set = False
+        self._date: object = None
+        self._ahead: float | None = None
         self._connection = Connection(storage_options)
         finalize(self, self._connection.close_dropped)
         self._client: Any = None
@@ -85,10 +88,15 @@ class S3Store(Uncopied):
         self._heads_have_bodies = False
 
     def now(self) -> float:
-        return time.time() + self._clock[1]
+        return time.time() + (self._ahead or 0.0)
+
+    def clock_was_set(self) -> bool:
+        if self._host_clock.was_set():
+            self._clock_was_set, self._date, self._ahead = True, None, None
+        return self._clock_was_set
 
     def ahead_by(self) -> float:
-        return _CLOCKS_DIFFER if not self._clock[0] else _CLOCK_ERROR
+        return _CLOCKS_DIFFER if self._ahead is None else _CLOCK_ERROR
 
     @property
     def identity(self) -> str:
@@ -242,16 +250,14 @@ class S3Store(Uncopied):
         return client
 
     def _hear(self, reply: Any) -> None:
-        """Note that the server replied; every `_CLOCK_SECONDS` also take the store's clock from the reply."""
+        """Note that the server replied, and take the store's clock from each new ``Date`` of a reply."""
         if not isinstance(reply, Mapping) or not reply:
             return
         self._contact.made = True
-        heard, _ = self._clock
-        local = time.time()
-        if not 0 <= local - heard < _CLOCK_SECONDS:
-            date = reply.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
-            if (now := posix_seconds(date)) is not None:
-                self._clock = (local, now - local)
+        self._clock_was_set = False
+        date = reply.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
+        if date != self._date and (now := posix_seconds(date)) is not None:
+            self._date, self._ahead = date, now - time.time()
 
 
 def _host(client: Any) -> str:

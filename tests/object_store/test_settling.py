@@ -20,7 +20,7 @@ from agent_memory.errors import (
 )
 from agent_memory.key import Key
 from agent_memory.object_store import NoResponse, ObjectStoreBackend, PreconditionFailed, Writer
-from agent_memory.object_store.write_log import MOST_BYTES, WriteLog, WriteRecord
+from agent_memory.object_store.write_log import MOST_BYTES, WriteId, WriteLog, WriteRecord
 from agent_memory.testing.simulation import ComposingClient, Faults, SimulatedStore
 from agent_memory.testing.simulation._loop import VirtualLoop
 
@@ -446,11 +446,11 @@ def test_the_metadata_never_exceed_their_byte_limit() -> None:
     table = WriteLog.new(1.7e9)
     stamped: WriteLog | None = table
     count = 0
-    while stamped := table.stamped(WriteRecord(f"{count:08x}", 1, 1_700_000_100), 1.7e9):
+    while stamped := table.stamped(WriteRecord(WriteId(f"{count:08x}", 1, "0" * 8), 1_700_000_100), 1.7e9):
         table, count = stamped, count + 1
         (name, value), *others = table.metadata.items()
         assert not others
         assert len(name) + len(value) <= MOST_BYTES
         assert WriteLog.of(table.metadata, "") == table
-    assert count >= 80
-    assert table.stamped(WriteRecord("ffffffff", 1, 1_700_000_200), 1_700_000_100.5)
+    assert count >= 60
+    assert table.stamped(WriteRecord(WriteId("f" * 8, 1, "0" * 8), 1_700_000_200), 1_700_000_100.5)

@@ -23,8 +23,15 @@ from agent_memory.object_store.conditional_write import Write
 from agent_memory.object_store.multipart import Composer
 from agent_memory.object_store.retry import Attempts
 from agent_memory.object_store.states import BeatenError
-from agent_memory.object_store.write_log import WriteLog, WriteRecord
-from agent_memory.testing.simulation import Failure, failures, keyed_failures, run_schedule, versioned_failures
+from agent_memory.object_store.write_log import WriteLog, Writer, WriteRecord
+from agent_memory.testing.simulation import (
+    Failure,
+    cloned_failures,
+    failures,
+    keyed_failures,
+    run_schedule,
+    versioned_failures,
+)
 from agent_memory.testing.simulation._history import File, HistoryStep, explained
 from tests.support.sizes import long_except
 
@@ -66,15 +73,15 @@ async def nothing_is_compared(self: Any, data: bytes, table: WriteLog, base: Any
     return await self._store.put(self._name, data, table.metadata)
 
 
-def only_the_last_writer_is_kept(self: WriteLog, entry: Any, now: float) -> WriteLog:  # noqa: ARG001
+def only_the_last_writer_is_kept(self: WriteLog, entry: Any, now: float, finished: Any) -> WriteLog:  # noqa: ARG001
     return self._replace(entries=(entry,))
 
 
 _stamped = WriteLog.stamped
 
 
-def entries_are_dropped_early(self: WriteLog, entry: Any, now: float) -> WriteLog | None:
-    return _stamped(self, entry, now + 60)  # twice the deadline of an operation
+def entries_are_dropped_early(self: WriteLog, entry: Any, now: float, finished: Any) -> WriteLog | None:
+    return _stamped(self, entry, now + 60, finished)  # twice the deadline of an operation
 
 
 async def there_is_no_deadline(_: Any, seconds: float, races: bool = False) -> None:  # noqa: ARG001
@@ -135,6 +142,42 @@ DEFECTS: list[Planted] = [
 @long_except(("a_refusal_is_a_conflict", "nothing_is_compared"), "planted", by_name(DEFECTS))
 def test_the_simulation_finds_a_planted_defect(planted: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found_by(failures, planted, monkeypatch)
+
+
+# Processes restored from one image.
+
+
+def test_no_schedule_of_clones_fails(pytestconfig: pytest.Config) -> None:
+    seeds = LONG if pytestconfig.getoption("--long") else SHORT
+    found = list(islice(cloned_failures(range(seeds)), 3))
+    assert not found, "\n".join(map(str, found))
+
+
+def the_nonce_is_drawn_once(self: Writer, until: float) -> WriteRecord:
+    entry = _entry(self, until)
+    return entry._replace(id=entry.id._replace(nonce=self._slot))  # the slot is drawn once, and copied into the clones
+
+
+def any_record_in_the_own_slot_is_replaced(self: Writer, table: WriteLog, entry: Any, now: float) -> WriteLog | None:
+    own = {other.id for other in table.entries if other.id.slot == entry.id.slot}
+    return _stamped(table, entry, now, own | self._finished.keys())
+
+
+def a_record_is_never_over(_: Any) -> bool:
+    return False
+
+
+_entry = Writer.entry
+CLONE_DEFECTS: list[Planted] = [
+    (Writer, "entry", the_nonce_is_drawn_once),
+    (Writer, "stamp", any_record_in_the_own_slot_is_replaced),
+    (Write, "_is_over", a_record_is_never_over),
+]
+
+
+@long_except(("any_record_in_the_own_slot_is_replaced", "the_nonce_is_drawn_once"), "planted", by_name(CLONE_DEFECTS))
+def test_the_simulation_of_clones_finds_a_planted_defect(planted: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert found_by(cloned_failures, planted, monkeypatch)
 
 
 # Calls with idempotency keys.

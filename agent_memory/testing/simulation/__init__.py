@@ -12,12 +12,16 @@ In a schedule of the third kind (`run_versioned_schedule`) the store keeps versi
 up to an hour apart: each state that was replaced or deleted is a version, with the right content and operations, and
 there is no other version.
 
+In a schedule of the fourth kind (`run_cloned_schedule`) the writers are restored from one image of a process, as by
+snapshots of virtual machines: they have the same memory, and none of them can find out.
+
     python -m agent_memory.testing.simulation --schedules 2000
     python -m agent_memory.testing.simulation --seed 1234
 
 prints the schedules that failed; the same seed gives the same schedule again.
 """
 
+from agent_memory.testing.simulation._clones import cloned_failures, run_cloned_schedule
 from agent_memory.testing.simulation._keyed import keyed_failures, run_keyed_schedule
 from agent_memory.testing.simulation._network import ComposingClient, Faults, SimulatedClient, SimulatedStore
 from agent_memory.testing.simulation._schedule import Failure, Schedule, failures, run_schedule
@@ -30,8 +34,10 @@ __all__ = [
     "Schedule",
     "SimulatedClient",
     "SimulatedStore",
+    "cloned_failures",
     "failures",
     "keyed_failures",
+    "run_cloned_schedule",
     "run_keyed_schedule",
     "run_schedule",
     "run_versioned_schedule",

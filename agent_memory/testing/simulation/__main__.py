@@ -6,8 +6,10 @@ import argparse
 import sys
 
 from agent_memory.testing.simulation import (
+    cloned_failures,
     failures,
     keyed_failures,
+    run_cloned_schedule,
     run_keyed_schedule,
     run_schedule,
     run_versioned_schedule,
@@ -25,12 +27,15 @@ def main() -> int:
     kind.add_argument("--keyed", action="store_true", help="schedules of calls with idempotency keys")
     kind.add_argument("--versions", action="store_true", help="schedules of a store that keeps versions")
     parser.add_argument("--seed", type=int, metavar="SEED", help="run and show only the schedule of this seed")
+    kind.add_argument("--clones", action="store_true", help="schedules of processes restored from one image")
     given = parser.parse_args()
     run, find = run_schedule, failures
     if given.keyed:
         run, find = run_keyed_schedule, keyed_failures
     elif given.versions:
         run, find = run_versioned_schedule, versioned_failures
+    elif given.clones:
+        run, find = run_cloned_schedule, cloned_failures
     if given.seed is not None:
         schedule = run(given.seed)
         sys.stdout.write(f"{schedule}\n")

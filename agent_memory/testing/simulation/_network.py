@@ -161,12 +161,26 @@ class SimulatedClient:
         self._random = random
         self._faults = faults
         self._skew = random.uniform(-1, 1)
+        self._behind = 0.0
+        self._is_noticed = False
+
+    def wake(self, after: float, *, is_noticed: bool) -> None:
+        """Restore the client from an image that is ``after`` seconds old; an answer tells it the time.
+
+        Args:
+            after: how far its clock is behind.
+            is_noticed: whether the host's clock was set, and not its monotonic clock.
+        """
+        self._behind, self._is_noticed = after, is_noticed
 
     async def is_trusted(self) -> bool:
         return True
 
     def now(self) -> float:
-        return EPOCH + asyncio.get_running_loop().time() + self._skew
+        return EPOCH + asyncio.get_running_loop().time() + self._skew - self._behind
+
+    def clock_was_set(self) -> bool:
+        return self._is_noticed
 
     def ahead_by(self) -> float:
         return 1.0
@@ -227,7 +241,9 @@ class SimulatedClient:
         finally:
             give_up.cancel()
             if answer.done() and not answer.cancelled():
-                answer.exception()  # retrieve the error, even if the waiting task was cancelled just now
+                error = answer.exception()  # also retrieves it, if the waiting task was cancelled just now
+                if not isinstance(error, NoResponse):
+                    self._behind, self._is_noticed = 0.0, False
 
     def _fault(self, conditional: bool) -> str | None:
         faults, drawn = self._faults, self._random.random()

@@ -35,9 +35,9 @@ SECONDS: Final = 30.0
 
 _KEY = Key.tree().join("log.md")
 _MOST_WRITERS = 6
-_FILLING = "." * 35
+FILLING = "." * 35
 """Makes lines so long that a few lines are a large object."""
-_KINDS: list[Kind] = ["append", "append", "append", "prepend", "prepend", "swap", "swap", "create", "read"]
+KINDS: list[Kind] = ["append", "append", "append", "prepend", "prepend", "swap", "swap", "create", "read"]
 _WIPING: list[Kind] = ["append", "prepend", "swap", "swap", "write", "create"]
 _LATE = 1.1
 _LAST_TRY = 1.0
@@ -88,7 +88,7 @@ def run_schedule(seed: int) -> Schedule:
     faults = mixture(random)
     loop.run(_play(random, schedule, store, faults))
     schedule.requests = store.requests
-    _judge(schedule, store, faults.resent > 0)
+    judge(schedule, store, faults.resent > 0)
     schedule.faults += [f"an error that no task retrieved: {error!r}" for error in loop.errors]
     return schedule
 
@@ -106,9 +106,9 @@ async def _play(random: Random, schedule: Schedule, store: SimulatedStore, fault
     if random.random() < faults.outage:
         begins = random.uniform(0, 2)
         store.dark = begins, begins + random.uniform(1, 3 * SECONDS)
-    lines = (f"{number}{_FILLING}\n" for number in range(1, 1000))
+    lines = (f"{number}{FILLING}\n" for number in range(1, 1000))
     wipes = random.random() < 0.3  # few: a write without a precondition hides faults, and is expensive to check
-    kinds = _WIPING if wipes else _KINDS
+    kinds = _WIPING if wipes else KINDS
     backends: list[Backend] = []
     tasks = []
     for number in range(random.randint(2, 3 if wipes else _MOST_WRITERS)):
@@ -116,7 +116,7 @@ async def _play(random: Random, schedule: Schedule, store: SimulatedStore, fault
             engine = random.choice((ComposingClient, ComposingClient, SimulatedClient))  # both kinds write one file
             client = engine(store, random, faults, resends=faults.resent > 0)
             backends.append(ObjectStoreBackend(client, writer=Writer(), jitter=random.random))
-        writer = _SimulatedWriter(f"w{number}", backends[-1], SimulatedRun(random), schedule.history)
+        writer = SimulatedWriter(f"w{number}", backends[-1], SimulatedRun(random), schedule.history)
         plan: list[tuple[Kind, str]] = [
             (random.choice(kinds), next(lines)) for _ in range(random.randint(1, 3 if wipes else 4))
         ]
@@ -124,18 +124,25 @@ async def _play(random: Random, schedule: Schedule, store: SimulatedStore, fault
         tasks.append(task)
         if random.random() < 0.1:
             asyncio.get_running_loop().call_later(random.uniform(0, 2), task.cancel)
-    ended, endless = await asyncio.wait(tasks, timeout=_PATIENCE)
+    await ended(tasks, schedule)
+
+
+async def ended(tasks: list[asyncio.Task[None]], schedule: Schedule) -> None:
+    """Wait until the writers have ended, and until all requests in the network have arrived."""
+    done, endless = await asyncio.wait(tasks, timeout=_PATIENCE)
     schedule.faults += [f"{len(endless)} writers had not ended after {_PATIENCE:g} s"] * bool(endless)
     for task in endless:
         task.cancel()
-    for task in ended:
+    for task in done:
         if not task.cancelled() and (error := task.exception()):
             schedule.faults.append(f"an error that is no AgentMemoryError: {error!r}")
-    await asyncio.sleep(_AFTERWARDS)  # all requests in the network arrive
+    await asyncio.sleep(_AFTERWARDS)
 
 
 @dataclass
-class _SimulatedWriter:
+class SimulatedWriter:
+    """One writer of the file: it makes its operations one after another, and notes their results."""
+
     name: str
     backend: Backend
     run_: SimulatedRun
@@ -146,10 +153,11 @@ class _SimulatedWriter:
         known: File = None
         for kind, line in plan:
             if kind == "swap":  # a swap replaces the content that was just read
-                known = await self._do("read", "", None)
-            known = await self._do(kind, line, known)
+                known = await self.do("read", "", None)
+            known = await self.do(kind, line, known)
 
-    async def _do(self, kind: Kind, line: str, known: File) -> File:
+    async def do(self, kind: Kind, line: str, known: File) -> File:
+        """Make one operation, and return the content that the writer knows afterwards."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         seen: File = ()
@@ -236,7 +244,8 @@ class SimulatedRun:
         return self._random.random()
 
 
-def _judge(schedule: Schedule, store: SimulatedStore, resends: bool) -> None:
+def judge(schedule: Schedule, store: SimulatedStore, resends: bool) -> None:
+    """Add the faults of a schedule whose writers have ended."""
     found = store.objects.get(_KEY.storage)
     end: File = tuple(found.data.decode().split()) if found else None
     calm = not (store.lost or store.dark[1] or resends)
