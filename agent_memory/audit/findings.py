@@ -34,11 +34,16 @@ class Finding(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """The result of a verification: the findings, and the numbers of records and writers."""
+    """The result of a verification: the findings, and the numbers of records, writers and branches.
+
+    A branch is a chain that begins at a record of another one: processes that were restored from one image of a process
+    are one writer.
+    """
 
     findings: tuple[Finding, ...]
     records: int
     writers: int
+    branches: int = 0
 
     @property
     def is_intact(self) -> bool:

@@ -10,7 +10,7 @@ import re
 import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from operator import itemgetter
 from pathlib import Path, PurePosixPath
@@ -35,7 +35,7 @@ _TAIL = 64 * 1024
 _IDENTITY = re.compile(rb"([0-9a-f]{32})\n?")
 _DAILY = re.compile(r"(?P<base>\d{4}-\d\d-\d\d)(?:\.(?P<number>\d{1,9}))?\.jsonl\Z")
 _BATCH = re.compile(
-    r"(?P<base>\d{4}-\d\d-\d\d)/(?P<batch>\d{6}\.\d{6}-(?P<writer>[0-9a-f]{16})-(?P<seq>\d{12}))\.jsonl\Z"
+    r"(?P<base>\d{4}-\d\d-\d\d)/(?P<batch>\d{6}\.\d{6}-(?P<writer>[0-9a-f]{16})-(?P<seq>\d{12})-[0-9a-f]{8})\.jsonl\Z"
 )
 
 
@@ -44,6 +44,7 @@ class LogBatch:
     """Lines of one writer, to be written together; the first record has the number ``seq``.
 
     ``doubtful``: an earlier attempt may have written them. ``key``: the segment that the log chose for them, or None.
+    ``nonce``: tells the batch from one of a process that was restored from an image of this one.
     """
 
     seconds: float
@@ -52,6 +53,7 @@ class LogBatch:
     data: bytes
     doubtful: bool = False
     key: Key | None = None
+    nonce: str = field(default_factory=lambda: secrets.token_hex(4))
 
 
 class Log(Protocol):
@@ -332,7 +334,7 @@ class BatchedLog(Uncopied):
     def append(self, batch: LogBatch) -> None:
         self._location.permit_write()
         moment = datetime.fromtimestamp(batch.seconds, UTC)
-        name = f"{moment:%Y-%m-%d}/{moment:%H%M%S.%f}-{batch.writer}-{batch.seq:012d}.jsonl"
+        name = f"{moment:%Y-%m-%d}/{moment:%H%M%S.%f}-{batch.writer}-{batch.seq:012d}-{batch.nonce}.jsonl"
         key = self._location.directory.join(name)
         try:
             self._location.store.run(flows.create, key, batch.data)

@@ -1,10 +1,13 @@
 """One record of the audit log: a JSON line in ASCII that contains the hash of its own bytes.
 
-``{"v":1,"alg":...,"bytes":...,"writer":...,"seq":...,"prev":...,"event":...,"time":...,<facts>,"hash":...}``
+``{"v":1,"alg":...,"bytes":...,"writer":...,"seq":...,"prev":...,"nonce":...,"event":...,"time":...,<facts>,
+"hash":...}``
 
 ``bytes`` is the length of the line with its line feed. ``hash`` is the SHA-256 in hexadecimal of all bytes of the line
 before ``,"hash"``, or their HMAC (RFC 2104) if the writer has a key. ``prev`` is the hash of the writer's previous
-record, zeros for the first. The only line feed of a record is its last byte: line feeds in names are escaped.
+record, zeros for the first. ``nonce`` is new for each record, from the kernel, because two processes that were restored
+from one image may write the same facts at the same time. The only line feed of a record is its last byte: line feeds in
+names are escaped.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import hashlib
 import hmac
 import json
 import re
+import secrets
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
@@ -32,6 +36,7 @@ _PARTS = (
     _literal(',"writer":"'), ("([0-9a-f]{16})", "[0-9a-f]*"),
     _literal('","seq":'), ("([1-9][0-9]{0,17})", ""),
     _literal(',"prev":"'), ("([0-9a-f]{64})", "[0-9a-f]*"),
+    _literal('","nonce":"'), ("([0-9a-f]{8})", "[0-9a-f]*"),
     _literal('","event":"'), ("([a-z]{1,16})", ""),
     _literal('","time":"'),
 )  # fmt: skip
@@ -50,6 +55,7 @@ class Head(NamedTuple):
     writer: str
     seq: int
     prev: str
+    nonce: str
     event: str
     hash: str
     keyed: bool
@@ -64,7 +70,7 @@ def encode(writer: str, seq: int, prev: str, event: str, seconds: float, facts: 
     known = {"time": moment, **{name: fact for name, fact in facts.items() if fact is not None}}
     rest = _JSON.encode(known)[1:-1]
     front = f'{{"v":1,"alg":"{"hmac-sha256" if key else "sha256"}","bytes":'
-    back = f',"writer":"{writer}","seq":{seq},"prev":"{prev}","event":"{event}",{rest}'
+    back = f',"writer":"{writer}","seq":{seq},"prev":"{prev}","nonce":"{secrets.token_hex(4)}","event":"{event}",{rest}'
     body = f"{front}{_length(len(front) + len(back) + _TAIL + 1)}{back}".encode("ascii")
     digest = _digest(body, key)
     return b'%b,"hash":"%b"}\n' % (body, digest.encode()), digest
@@ -81,11 +87,12 @@ def head(line: bytes, key: bytes | None = None) -> Head | None:
     match = _HEAD.match(line)
     if match is None or line[-_TAIL : -_TAIL + len(_HASH)] != _HASH or not line.endswith(b'"}'):
         return None
-    alg, size, writer, seq, prev, event = match.groups()
+    alg, size, writer, seq, prev, nonce, event = match.groups()
     stated = line[-66:-2].decode("latin-1")
     keyed = alg != b"sha256"
     whole = int(size) == len(line) + 1 and _digest(line[:-_TAIL], key if keyed else None) == stated
-    return Head(writer.decode(), int(seq), prev.decode(), event.decode(), stated, keyed, whole)
+    names = (prev.decode(), nonce.decode(), event.decode())
+    return Head(writer.decode(), int(seq), *names, stated, keyed, whole)
 
 
 def _digest(body: bytes, key: bytes | None) -> str:

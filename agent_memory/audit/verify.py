@@ -1,65 +1,48 @@
 """Verification of an audit log: every place where it is not as its writers left it.
 
 Each writer's records form a chain: a record contains the hash of the previous one. A change, removal or move inside a
-chain is therefore found. The end of a chain can be cut off unnoticed only after its last checkpoint. An attacker with
-write access to the log can invent records of a writer without any checkpoint, unless the hashes are keyed.
+chain is therefore found. Several records may follow one, if a process was restored several times from one image of its
+memory; such branches are counted. The end of a chain can be cut off unnoticed only after its last checkpoint. An
+attacker with write access to the log can invent records of a writer without any checkpoint, unless they are keyed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple, TypeAlias
 
+from agent_memory.audit.chains import RecordChain, Start, WriterChains
 from agent_memory.audit.findings import Finding, FindingKind, Line, Verdict
 from agent_memory.audit.log import LogLocation
 from agent_memory.audit.record import START, Head, facts_of, head, torn_from
+from agent_memory.audit.recorded_salts import RecordedSalts
 from agent_memory.audit.salts import Salts
 from agent_memory.key.quoting import field
 
 _LINKING = ("begin", "segment")
-_COMMITS, _FORGETS = b',"commitment":"', b',"salt":"destroyed"'
-"""Bytes of a record about a salt; no other record contains them, because quotes in a JSON string are escaped."""
 
 
-class _Chain:
-    """The state of one writer's chain while its records are followed."""
+class _Seen(NamedTuple):
+    """A record that a writer saw when it began: its hash, the line that says so, and the line to blame."""
 
-    __slots__ = ("hash", "line", "missing", "seq", "since")
-
-    def __init__(self) -> None:
-        self.seq = 0
-        self.hash: str | None = START  # None: unknown, because the record was edited
-        self.line: Line | None = None
-        self.missing: list[tuple[int, int, Line]] = []
-        self.since: Line | None = None
-
-    def fill(self, seq: int) -> bool:
-        """Remove a record from the missing ones; False if it was not missing."""
-        for place, (first, last, at) in enumerate(self.missing):
-            if first <= seq <= last:
-                rest = [(first, seq - 1, at), (seq + 1, last, at)]
-                self.missing[place : place + 1] = [each for each in rest if each[0] <= each[1]]
-                return True
-        return False
+    writer: str
+    seq: int
+    hash: str
+    at: Line
+    blamed: Line
 
 
-class _SaltRecords(NamedTuple):
-    """The salts that an agent's records name: the current ones, and those that a forget destroyed."""
-
-    current: dict[str, Line]
-    forgotten: set[str]
-
-
-Anchors: TypeAlias = Mapping[tuple[str, int], str]
+Anchors: TypeAlias = Mapping[tuple[str, int], str | Collection[str]]
 
 
 class Verifier:
     """Follows the records of all writers, line by line in the order of the log.
 
-    ``links`` are records that a writer saw when it began, and that need a second pass over the log (`follow_links`).
+    ``links`` are records that other records refer to, and that need a second pass over the log (`follow_links`): those
+    that a writer saw when it began, and those at which a branch may begin.
 
     Args:
-        anchors: the hashes in the checkpoints, by writer and number.
+        anchors: the hash in the checkpoints, by writer and number; several hashes if the writer has branches.
         key: the key of the hashes; with it, a record without a keyed hash is a forgery.
         identity: the identity of the log; if None, the one that the first writer names.
         logs: the identity of each writer's log, from the checkpoints. If this log is one of them, writers of the
@@ -76,13 +59,18 @@ class Verifier:
         self._key = key
         self._logs = logs or {}
         self._identity = identity
-        self._salts: dict[str | None, _SaltRecords] = {}
-        self._anchors = dict(anchors or {})
-        self._chains: dict[str, _Chain] = {}
+        self._salts = RecordedSalts()
+        self._anchors = {
+            record: {found} if isinstance(found, str) else set(found) for record, found in (anchors or {}).items()
+        }
+        self._unlike: dict[tuple[str, int], Line] = {}
+        self._writers: dict[str, WriterChains] = {}
         self._findings: list[Finding] = []
         self._records = 0
+        self._branches = 0
         self._keyed = 0
-        self.links: dict[tuple[str, int], list[tuple[str, Line]]] = {}
+        self._seen: list[_Seen] = []
+        self.links: dict[tuple[str, int], list[Head]] = {}
 
     def feed(self, part: str, data: bytes, first: int = 1) -> int:
         """Follow whole lines; ``first`` is the number of the first line. Returns the number of the next line."""
@@ -101,12 +89,15 @@ class Verifier:
         """
         if self._keyed and not self._records:
             raise ValueError("the records of the audit log are keyed; verifying them needs their key")
-        for writer, chain in self._chains.items():
-            for first, last, at in chain.missing:
+        for writer, chains in self._writers.items():
+            for start in chains.starts:
+                self._judge_start(writer, chains, start)
+            for first, last, at in chains.gaps:
                 self._report("missing", at, f"{_records(first, last)} of writer {writer}, before this line")
+        self._judge_seen()
         self._judge_anchors()
         self._tell_unanchored()
-        return Verdict(tuple(self._findings), self._records, len(self._chains))
+        return Verdict(tuple(self._findings), self._records, len(self._writers), self._branches)
 
     def _follow(self, line: bytes, at: Line) -> None:
         found = head(line, self._key)
@@ -114,25 +105,26 @@ class Verifier:
             self._fault(line, at, found)
             return
         self._records += 1
-        chain = self._chains.get(found.writer)
-        if chain is None:
-            chain = self._chains[found.writer] = _Chain()
-        if found.seq <= chain.seq:
-            kind: FindingKind = "reordered" if chain.fill(found.seq) else "duplicated"
-            self._report(kind, at, f"record {found.seq} of writer {found.writer} stands after its record {chain.seq}")
+        chains = self._writers.setdefault(found.writer, WriterChains())
+        chain = None
+        if chains.continued(found.seq, found.prev) is None and chains.fill(found.seq):
+            detail = f"record {found.seq} of writer {found.writer} stands after its record {chains.last}"
+            self._report("reordered", at, detail)
         else:
-            if found.seq > chain.seq + 1:
-                chain.missing.append((chain.seq + 1, found.seq - 1, at))
-            elif chain.hash is not None and found.prev != chain.hash:
-                self._report("edited", chain.line or at, f"the next record, {at}, names another hash for it")
-            chain.seq, chain.hash, chain.line = found.seq, found.hash, at
-            chain.since = chain.since or at
+            starts = len(chains.starts)
+            chain = chains.follow(found, at)
+            if len(chains.starts) > starts:
+                self._want(found.writer, found.seq)
+                self._want(found.writer, found.seq - 1)
         if self._anchors:
             self._compare(chain, found, at)
         if found.event in _LINKING:
             self._link(line, at)
-        elif _COMMITS in line or _FORGETS in line:
-            self._note_salt(line, at)
+        else:
+            self._salts.note(line, at)
+
+    def _want(self, writer: str, seq: int) -> None:
+        self.links.setdefault((writer, seq), [])
 
     def _fault(self, line: bytes, at: Line, found: Head | None) -> None:
         if found is None:
@@ -144,9 +136,10 @@ class Verifier:
         else:
             detail = "its hash is not keyed" if self._key and not found.keyed else "its hash does not match its bytes"
         self._report("edited", at, detail)
-        if self._continues(found.writer, found.seq, found.prev):  # then at least its head is unchanged
-            chain = self._chains.setdefault(found.writer, _Chain())
-            chain.seq, chain.hash, chain.line = found.seq, None, at
+        chains = self._writers.get(found.writer) or WriterChains()
+        if chain := chains.continued(found.seq, found.prev):  # then at least its head is unchanged
+            self._writers[found.writer] = chains
+            chains.extend(chain, found.seq, None, at)
 
     def _judge_fragment(self, line: bytes, at: Line) -> None:
         begun = torn_from(line)
@@ -157,16 +150,19 @@ class Verifier:
 
     def _continues(self, writer: str, seq: int, prev: str) -> bool:
         """Whether the writer's next record must have this number and previous hash."""
-        chain = self._chains.get(writer) or _Chain()
-        return (seq, prev) == (chain.seq + 1, chain.hash)
+        return (self._writers.get(writer) or WriterChains()).continued(seq, prev) is not None
 
-    def _compare(self, chain: _Chain, found: Head, at: Line) -> None:
-        anchor = self._anchors.pop((found.writer, found.seq), None)
-        if anchor is None:
+    def _compare(self, chain: RecordChain | None, found: Head, at: Line) -> None:
+        wanted = self._anchors.get((found.writer, found.seq))
+        if wanted is None:
             return
-        if anchor != found.hash:
-            self._report("edited", at, "a checkpoint names another hash for it")
-        elif found.seq == chain.seq:
+        if found.hash not in wanted:
+            self._unlike.setdefault((found.writer, found.seq), at)
+            return
+        wanted.discard(found.hash)
+        if not wanted:
+            del self._anchors[found.writer, found.seq]
+        if chain is not None:
             chain.since = None
 
     def _link(self, line: bytes, at: Line) -> None:
@@ -180,18 +176,16 @@ class Verifier:
             case None:
                 return
             case [str(writer), int(seq), str(digest)]:
-                chain = self._chains.get(writer)
+                chains = self._writers.get(writer)
             case _:
                 self._report("edited", at, "its field 'seen' is not a writer, a number and a hash")
                 return
-        if chain is None or chain.seq < seq:
+        if chains is None or chains.last < seq:
             self._report("missing", at, f"record {seq} of writer {writer}, which this line names as seen")
-        elif chain.seq > seq:
-            self.links.setdefault((writer, seq), []).append((digest, at))
-        elif chain.hash not in (None, digest):
-            self._report(
-                "edited", chain.line or at, f"the record {at}, which names it as seen, has another hash for it"
-            )
+        elif not chains.has_end(seq, digest):
+            ends = chains.ends(seq)
+            self._want(writer, seq)
+            self._seen.append(_Seen(writer, seq, digest, at, (ends and ends[-1].line) or at))
 
     def _bind(self, identity: object, at: Line) -> None:
         """Compare the identity in a writer's first record with the identity of the log."""
@@ -200,55 +194,64 @@ class Verifier:
         elif identity != self._identity:
             self._report("foreign", at, "it names the identity of another log")
 
-    def _note_salt(self, line: bytes, at: Line) -> None:
-        try:
-            facts = facts_of(line)
-        except (ValueError, RecursionError):
-            return
-        agent, commitment = facts.get("agent"), facts.get("commitment")
-        if not isinstance(agent, str | None):
-            return
-        salt = self._salts.setdefault(agent, _SaltRecords({}, set()))
-        if isinstance(commitment, str) and commitment not in salt.forgotten:
-            salt.current.setdefault(commitment, at)
-        if facts.get("salt") == "destroyed":
-            salt.forgotten.update(salt.current)
-            salt.current.clear()
-
     def judge_salts(self, known: Callable[[str | None], str | None]) -> None:
         """Report salts that differ from the recorded ones; ``known`` returns the SHA-256 of an agent's present salt."""
-        for agent, salt in self._salts.items():
-            name = "the operations without an agent" if agent is None else f"agent {field(agent)}"
-            found = known(agent) if salt.current else None
-            for commitment, at in salt.current.items():
-                if found is None:
-                    self._report("salt", at, f"the salt of {name} is missing, and no record says that it was destroyed")
-                elif commitment != found:
-                    self._report("salt", at, f"the salt of {name} was replaced, and no record says why")
+        self._findings += self._salts.judged(known)
 
     def follow_links(self, data: bytes) -> None:
-        """Check the records in `links`; call it, if there are any, after all lines were followed."""
+        """Find the records in `links`; call it, if there are any, after all lines were followed."""
         for line in data.split(b"\n"):
-            if found := head(line, self._key):
-                for digest, at in self.links.pop((found.writer, found.seq), ()):
-                    if found.whole and found.hash != digest:
-                        detail = f"it names another hash for record {found.seq} of writer {found.writer}"
-                        self._report("edited", at, detail)
+            found = head(line, self._key)
+            if found and found.whole and found.keyed == bool(self._key) and (found.writer, found.seq) in self.links:
+                self.links[found.writer, found.seq].append(found)
+
+    def _judge_start(self, writer: str, chains: WriterChains, start: Start) -> None:
+        """Tell a branch from a record that occurs twice, was changed, or has lost the record before it."""
+        found, at = start.found, start.at
+        same = [each for each in self.links[writer, found.seq] if each.prev == found.prev]
+        earlier = self.links[writer, found.seq - 1]
+        copies = sum(each.hash == found.hash for each in same)
+        if start.is_again or copies > chains.started[found.hash]:
+            chains.chains.remove(start.chain)
+            last = start.chain.line if start.chain.line != at else None
+            self._report("duplicated", at, f"record {found.seq} of writer {writer} occurs more than once", last)
+        elif any(each.nonce == found.nonce and each.hash != found.hash for each in same):
+            self._report("edited", at, f"it repeats the nonce of another record {found.seq} of writer {writer}")
+        elif (found.seq, found.prev) == (1, START) or any(each.hash == found.prev for each in earlier):
+            self._branches += 1
+        elif before := start.changed():
+            self._report("edited", before.line or at, f"the next record, {at}, names another hash for it")
+            chains.replace(before, start.chain)
+        else:
+            kind: FindingKind = "edited" if earlier else "missing"
+            self._report(
+                kind, at, f"record {found.seq - 1} of writer {writer}, as this line names it, is not in the log"
+            )
+
+    def _judge_seen(self) -> None:
+        for seen in self._seen:
+            found = self.links[seen.writer, seen.seq]  # empty if it is missing, which its own chain shows
+            if found and not any(each.hash == seen.hash for each in found):
+                detail = f"{seen.at} names another hash for record {seen.seq} of writer {seen.writer}"
+                self._report("edited", seen.blamed, detail)
 
     def _judge_anchors(self) -> None:
         ends: dict[str, int] = {}
         for writer, seq in self._anchors:
-            ends[writer] = max(seq, ends.get(writer, 0))
+            if at := self._unlike.get((writer, seq)):
+                self._report("edited", at, "a checkpoint names another hash for it")
+            else:
+                ends[writer] = max(seq, ends.get(writer, 0))
         for writer, seq in ends.items():
-            chain = self._chains.get(writer)
-            if chain is None:
+            chains = self._writers.get(writer)
+            if chains is None:
                 if not self._is_elsewhere(writer):
                     log = f" of log {field(self._logs[writer])}" if self._logs.get(writer) else ""
                     detail = f"all records of writer {field(writer)}{log}: a checkpoint names record {seq}"
                     self._report("missing", Line("", 0), detail)
-            elif seq > chain.seq and chain.line:
-                detail = f"the last record of writer {writer} is {chain.seq}; a checkpoint names record {seq}"
-                self._report("truncated", chain.line, detail)
+            elif seq > chains.last and (last := chains.ends(chains.last)):
+                detail = f"the last record of writer {writer} is {chains.last}; a checkpoint names record {seq}"
+                self._report("truncated", last[-1].line or Line("", 0), detail)
 
     def _is_elsewhere(self, writer: str) -> bool:
         """Whether the checkpoints are of several logs, including this one, and name another log for the writer."""
@@ -256,10 +259,11 @@ class Verifier:
         return bool(log) and log != self._identity and self._identity in self._logs.values()
 
     def _tell_unanchored(self) -> None:
-        for writer, chain in self._chains.items():
-            if chain.since and chain.line:
-                detail = f"no checkpoint covers these records of writer {writer}"
-                self._report("unanchored", chain.since, detail, chain.line)
+        for writer, chains in self._writers.items():
+            for chain in chains.chains:
+                if chain.since and chain.line:
+                    detail = f"no checkpoint covers these records of writer {writer}"
+                    self._report("unanchored", chain.since, detail, chain.line)
 
     def _report(self, kind: FindingKind, at: Line, detail: str, last: Line | None = None) -> None:
         self._findings.append(Finding(kind, at, detail, last))
@@ -282,7 +286,7 @@ def verify(
 
     Args:
         location: the log.
-        anchors: the hashes in the checkpoints: the keys are ``(writer, seq)``.
+        anchors: the hash in the checkpoints, or the hashes of several branches: the keys are ``(writer, seq)``.
         key: the key of keyed hashes.
         identity: the identity of the log from a checkpoint; if None, the one in the file beside the log.
         logs: the identity of each writer's log, from the checkpoints; needed if they are of several logs.

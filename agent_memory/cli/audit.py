@@ -66,10 +66,12 @@ def verify_(
     Finds records that are edited, missing, reordered, duplicated or from another log, a log that lost records which a
     checkpoint covers, and salts that are missing although no forget destroyed them. Exits with 1 if there are any.
     Ranges that no checkpoint covers are reported as "unanchored", and a line that a crashed writer left incomplete as
-    "torn".
+    "torn". Branches, which processes make that were restored from one image of a process, are counted.
     """
     kept = _checkpoints(checkpoints)  # before the log is read, because writers may add to both
-    anchors = {(found.writer, found.seq): found.hash for found in kept}
+    anchors: dict[tuple[str, int], set[str]] = {}
+    for found in kept:
+        anchors.setdefault((found.writer, found.seq), set()).add(found.hash)
     logs = {found.writer: found.log for found in kept if found.log}
     identities = set(logs.values())
     key = key_file.read_bytes() if key_file else None
@@ -82,14 +84,15 @@ def verify_(
     finally:
         location.store.close()
     if settings.json:
-        found = [finding._asdict() for finding in verdict.findings]
-        show_json({**verdict._asdict(), "findings": found, "intact": verdict.is_intact})
+        findings = [finding._asdict() for finding in verdict.findings]
+        show_json({**verdict._asdict(), "findings": findings, "intact": verdict.is_intact})
     else:
         for line in _lines(verdict.findings, anchored=bool(kept)):
             click.echo(printable(line))
         summary = Counter(finding.kind for finding in verdict.findings)
         kinds = ", ".join(f"{number} {kind}" for kind, number in summary.items()) or "nothing found"
-        click.echo(f"{counted(verdict.records, 'record')} of {counted(verdict.writers, 'writer')}: {kinds}")
+        branches = f" with {counted(verdict.branches, 'branch', 'branches')}" if verdict.branches else ""
+        click.echo(f"{counted(verdict.records, 'record')} of {counted(verdict.writers, 'writer')}{branches}: {kinds}")
     if not verdict.is_intact:
         raise click.exceptions.Exit(Exit.FAILED)
 

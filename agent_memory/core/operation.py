@@ -5,8 +5,7 @@ It parses names, calls guards, applies filters, runs the flow, and calls observe
 
 from __future__ import annotations
 
-import itertools
-import os
+import secrets
 import threading
 import time
 from collections.abc import Awaitable, Callable
@@ -41,23 +40,12 @@ from agent_memory.errors import (
 )
 from agent_memory.hookspecs import READING, Operation, OperationKind, Outcome
 from agent_memory.key import Key
-from agent_memory.runtime.fork import call_in_child
 from agent_memory.runtime.io_loop import AsyncIORun
 from agent_memory.runtime.run import Run
 from agent_memory.runtime.threaded import ThreadedRun
 
 _OF_DIRECTORIES = frozenset({"delete_tree", "forget", "rename", "copy"})
-_sequence = itertools.count(1)
-_process = os.urandom(6).hex()
 T = TypeVar("T")
-
-
-def _new_process() -> None:
-    global _process
-    _process = os.urandom(6).hex()
-
-
-call_in_child(_new_process)
 
 
 @dataclass(slots=True)
@@ -101,7 +89,7 @@ class Call:
         if self._operation is None:
             by = self.scope.by
             self._operation = Operation(
-                id=f"{_process}-{next(_sequence)}",
+                id=secrets.token_hex(8),
                 time=self.time,
                 kind=self.kind,
                 agent=self.scope.agent,

@@ -18,6 +18,7 @@ from agent_memory import (
     Versions,
 )
 from tests.object_store.proxy import FAULTS, Chooser, Fault, Proxy
+from tests.support.cloned_races import RACES
 from tests.support.servers import S3Server
 
 OLD, NEW = "old\n", "new\n"
@@ -28,6 +29,10 @@ CLOSED: Final = "closed"
 """The same, and the memory is closed at once."""
 IN_TWO_STEPS: Final = "in two steps"
 """A fault of the server: it checks a precondition some time before it makes the change."""
+CLONES_OF_AN_IMAGE: Final = "clones"
+"""Several processes restored from one image of a process; see `tests.support.cloned_races`."""
+CLONED_PLACES: Final = (("s3fs", False), ("s3fs", True), ("obstore", False), ("local", False), ("local", True))
+"""The places of their races, and whether the image is warm. The threads of obstore are not in a clone."""
 WRONG = ("hangs", "lost", "twice", "foreign")
 
 
@@ -60,10 +65,10 @@ class Cell:
         return f"{self.result}, {self.requests}, {self.seconds:.1f} s"
 
 
-OtherFault: TypeAlias = Literal["cancelled", "closed", "in two steps"]
+OtherFault: TypeAlias = Literal["cancelled", "closed", "in two steps", "clones"]
 """A fault that is not of the network."""
 Cells: TypeAlias = dict[tuple[str, str, Fault | OtherFault, bool], Cell]
-"""By engine, operation, fault, and whether the fault is permanent."""
+"""By engine, operation, fault, and whether the fault is permanent; of clones, whether their image is warm."""
 Trial: TypeAlias = Callable[[], Cell]
 
 _HAVE = {"d/a.md": OLD}
@@ -278,7 +283,16 @@ def page(cells: Cells) -> str:
         for kind, always in (("once", False), ("always", True))
     }
     others: dict[str, OtherFault] = {"cancelled": CANCELLED, "closed": CLOSED, "in_two_steps": IN_TWO_STEPS}
-    return _PAGE.format(**tables, **{name: by_engine(cells, fault) for name, fault in others.items()})
+    tables.update((name, by_engine(cells, fault)) for name, fault in others.items())
+    return _PAGE.format(**tables, clones="\n".join(_clones(cells)))
+
+
+def _clones(cells: Cells) -> Iterator[str]:
+    heads = (f"{place}, {'warm' if warm else 'cold'}" for place, warm in CLONED_PLACES)
+    yield f"| | {' | '.join(heads)} |\n|---|{'---|' * len(CLONED_PLACES)}"
+    for race in RACES:
+        found = (cells.get((place, race.name, CLONES_OF_AN_IMAGE, warm)) for place, warm in CLONED_PLACES)
+        yield f"| {race.name} | {' | '.join(cell.result if cell else 'not run' for cell in found)} |"
 
 
 def by_engine(cells: Cells, fault: OtherFault) -> str:
@@ -359,4 +373,13 @@ relies on a precondition is refused with `UnsupportedOperationError`, and nothin
 plain `delete` rely on none, unless the store keeps versions or the call has an idempotency key.
 
 {in_two_steps}
+
+## Clones of one image
+
+One image of a process is restored four times, as [snapshots](serverless-and-snapshots.md) do: by a bare `clone` system
+call, each clone with the process id of the image, in a process namespace of its own. The connections of the image are
+dead, and its files are opened again. In a warm image the process has written and read the files before; in a cold one
+it has only opened the service. The clones race; the table shows what the store kept of what they were told.
+
+{clones}
 """
