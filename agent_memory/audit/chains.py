@@ -7,7 +7,7 @@ their nonces.
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
+from bisect import bisect_right
 from collections import Counter
 from typing import NamedTuple
 
@@ -30,20 +30,20 @@ class RecordChain:
 class Start(NamedTuple):
     """A record that continues no chain: it begins a branch, or is out of place.
 
-    ``before`` are the chains that ended at the number before. ``is_again``: whether an earlier start has the same
-    record.
+    ``before`` is the chain that ended last at the number before, if there was one. ``is_again``: whether an earlier
+    start has the same record.
     """
 
     found: Head
     at: Line
     chain: RecordChain
-    before: list[RecordChain]
+    before: RecordChain | None
     is_again: bool
 
     def changed(self) -> RecordChain | None:
-        """The chain that this record may have continued before its end was changed: one that has not gone on since."""
-        ended = [chain for chain in self.before if chain.seq == self.found.seq - 1]
-        return max(ended, key=lambda chain: chain.since is not None, default=None)
+        """The chain that this record may have continued before its end was changed: it has not gone on since."""
+        before = self.before
+        return before if before and before.seq == self.found.seq - 1 else None
 
 
 class Gap(NamedTuple):
@@ -55,27 +55,37 @@ class Gap(NamedTuple):
 
 
 class WriterChains:
-    """All chains of one writer, with the gaps in them and the records that continue none."""
+    """All chains of one writer, with the gaps in them and the records that continue none.
+
+    Attributes:
+        chains: the chains, in the order in which they began.
+        gaps: the gaps, by their first numbers.
+        starts: the records that continue no chain.
+        started: how often each hash is one of a start.
+        last: the greatest number of a record.
+    """
 
     def __init__(self) -> None:
-        self.chains = [RecordChain()]
+        first = RecordChain()
+        self.chains: dict[RecordChain, None] = {first: None}
         self.gaps: list[Gap] = []
         self.starts: list[Start] = []
         self.started: Counter[str] = Counter()
         self.last = 0
-        self._ends: dict[tuple[int, str | None], RecordChain] = {(0, START): self.chains[0]}
+        self._by_end: dict[tuple[int, str | None], RecordChain] = {(0, START): first}
+        self._by_number: dict[int, dict[RecordChain, None]] = {}
 
     def continued(self, seq: int, prev: str) -> RecordChain | None:
         """The chain whose next record has this number and this previous hash."""
-        return self._ends.get((seq - 1, prev))
+        return self._by_end.get((seq - 1, prev))
 
-    def ends(self, seq: int) -> list[RecordChain]:
-        """The chains whose last record has this number."""
-        return [chain for chain in self.chains if chain.seq == seq and chain.line]
+    def ended(self, seq: int) -> RecordChain | None:
+        """The chain that ended last with a record of this number."""
+        return next(reversed(self._by_number.get(seq, {})), None)
 
     def has_end(self, seq: int, digest: str) -> bool:
         """Whether a chain ends with this record, or with a changed one of this number."""
-        return (seq, digest) in self._ends or (seq, None) in self._ends
+        return (seq, digest) in self._by_end or (seq, None) in self._by_end
 
     def fill(self, seq: int) -> bool:
         """Take a record out of the gaps; False if it is in none."""
@@ -89,29 +99,34 @@ class WriterChains:
 
     def follow(self, found: Head, at: Line) -> RecordChain:
         """Place a record that is in no gap, and return the chain that it ends now."""
-        chain = self.continued(found.seq, found.prev) or self._ends.get((found.seq - 1, None))
+        chain = self.continued(found.seq, found.prev) or self._by_end.get((found.seq - 1, None))
         if chain is None and found.seq > self.last + 1:
-            chain = max(self.chains, key=lambda each: each.seq)
-            insort(self.gaps, Gap(self.last + 1, found.seq - 1, at), key=lambda gap: gap.first)
+            chain = self.ended(self.last) or next(iter(self.chains))
+            self.gaps.append(Gap(self.last + 1, found.seq - 1, at))
         if chain is None:
             chain = RecordChain()
-            self.starts.append(Start(found, at, chain, self.ends(found.seq - 1), found.hash in self.started))
+            self.starts.append(Start(found, at, chain, self.ended(found.seq - 1), found.hash in self.started))
             self.started[found.hash] += 1
-            self.chains.append(chain)
+            self.chains[chain] = None
         self.extend(chain, found.seq, found.hash, at)
         chain.since = chain.since or at
         return chain
 
     def extend(self, chain: RecordChain, seq: int, digest: str | None, at: Line) -> None:
         """Let a chain end with a record."""
-        if self._ends.get((chain.seq, chain.hash)) is chain:
-            del self._ends[chain.seq, chain.hash]
+        if self._by_end.get((chain.seq, chain.hash)) is chain:
+            del self._by_end[chain.seq, chain.hash]
+        if ended := self._by_number.get(chain.seq):
+            ended.pop(chain, None)
+            if not ended:
+                del self._by_number[chain.seq]
         chain.seq, chain.hash, chain.line = seq, digest, at
-        self._ends.setdefault((seq, digest), chain)
+        self._by_end.setdefault((seq, digest), chain)
+        self._by_number.setdefault(seq, {})[chain] = None
         self.last = max(self.last, seq)
 
     def replace(self, before: RecordChain, after: RecordChain) -> None:
         """Let a chain, whose last record was changed, go on as another one."""
         if before in self.chains:
-            self.chains.remove(before)
+            del self.chains[before]
             after.since = after.since and (before.since or after.since)

@@ -183,9 +183,9 @@ class Verifier:
         if chains is None or chains.last < seq:
             self._report("missing", at, f"record {seq} of writer {writer}, which this line names as seen")
         elif not chains.has_end(seq, digest):
-            ends = chains.ends(seq)
+            ended = chains.ended(seq)
             self._want(writer, seq)
-            self._seen.append(_Seen(writer, seq, digest, at, (ends and ends[-1].line) or at))
+            self._seen.append(_Seen(writer, seq, digest, at, (ended and ended.line) or at))
 
     def _bind(self, identity: object, at: Line) -> None:
         """Compare the identity in a writer's first record with the identity of the log."""
@@ -212,7 +212,7 @@ class Verifier:
         earlier = self.links[writer, found.seq - 1]
         copies = sum(each.hash == found.hash for each in same)
         if start.is_again or copies > chains.started[found.hash]:
-            chains.chains.remove(start.chain)
+            del chains.chains[start.chain]
             last = start.chain.line if start.chain.line != at else None
             self._report("duplicated", at, f"record {found.seq} of writer {writer} occurs more than once", last)
         elif any(each.nonce == found.nonce and each.hash != found.hash for each in same):
@@ -249,9 +249,9 @@ class Verifier:
                     log = f" of log {field(self._logs[writer])}" if self._logs.get(writer) else ""
                     detail = f"all records of writer {field(writer)}{log}: a checkpoint names record {seq}"
                     self._report("missing", Line("", 0), detail)
-            elif seq > chains.last and (last := chains.ends(chains.last)):
+            elif seq > chains.last and (ended := chains.ended(chains.last)):
                 detail = f"the last record of writer {writer} is {chains.last}; a checkpoint names record {seq}"
-                self._report("truncated", last[-1].line or Line("", 0), detail)
+                self._report("truncated", ended.line or Line("", 0), detail)
 
     def _is_elsewhere(self, writer: str) -> bool:
         """Whether the checkpoints are of several logs, including this one, and name another log for the writer."""

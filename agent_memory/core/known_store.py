@@ -48,8 +48,10 @@ class KnownStore(Uncopied):
             UnsupportedOperationError: this release may not change it.
             ReadError: the record is damaged, or it is not the one of the store that was opened.
         """
+        if self._host_clock.was_set():
+            self._known = None
         known, since = self._known, run.now() - FOLLOW_SECONDS
-        if known is None or self._host_clock.was_set() or known.at <= since:
+        if known is None or known.at <= since:
             known = await self._read(store, run, path)
         return self._permit(known.record)
 

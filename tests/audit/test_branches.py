@@ -82,6 +82,17 @@ def test_clones_of_an_image_without_a_record_begin_twice() -> None:
     assert (verdict.is_intact, verdict.branches, verdict.writers) == (True, 2, 1)
 
 
+def test_branches_of_a_keyed_log_are_intact() -> None:
+    key = b"sixteen bytes or more"
+    first, digest = encode(WRITER, 1, START, "begin", 0.0, {}, key)
+    lines = [first, *(encode(WRITER, 2, digest, "operation", 0.0, {"path": name}, key)[0] for name in "ab")]
+    verifier = Verifier(key=key)
+    verifier.feed("log", b"".join(lines))
+    verifier.follow_links(b"".join(lines))
+    verdict = verifier.verdict()
+    assert (verdict.is_intact, verdict.branches) == (True, 1)
+
+
 def test_the_same_line_twice_is_reported_in_any_branch() -> None:
     ends = anchored(ONE[-1], TWO[-1])
     for place, line in enumerate(WOVEN):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent_memory import AgentMemoryService
-from tests.object_store.matrix import CLONED_PLACES, CLONES_OF_AN_IMAGE, Cell, Cells
+from tests.object_store.matrix import CLONED_PLACES, CLONES_OF_AN_IMAGE, NOT_CLONED_BY_OBSTORE, Cell, Cells
 from tests.support.cloned_races import AGENT, CLONES, RACES, Race, changed, fill, prepared, told
 from tests.support.images import CAN_CLONE, from_image
 from tests.support.servers import Root, S3Server
@@ -16,13 +16,12 @@ from tests.support.servers import Root, S3Server
 pytestmark = pytest.mark.skipif(not CAN_CLONE, reason="needs the system call clone of Linux")
 os.environ.setdefault("AWS_DEFAULT_REGION", "us-east-1")  # the clones are other processes
 QUICK = {("s3fs", "append", True), ("s3fs", "create", False), ("obstore", "create", False), ("local", "append", True)}
-NOT_BY_OBSTORE = ("edit, versions", "rename")
 TRIALS = [
     pytest.param(place, race, warm, id=f"{place}-{race.name}-{'warm' if warm else 'cold'}",
                  marks=() if (place, race.name, warm) in QUICK else pytest.mark.long)
     for place, warm in CLONED_PLACES
     for race in RACES
-    if not (place == "obstore" and race.name in NOT_BY_OBSTORE)
+    if not (place == "obstore" and race.name in NOT_CLONED_BY_OBSTORE)
 ]  # fmt: skip
 
 
