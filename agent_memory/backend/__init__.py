@@ -60,6 +60,7 @@ from agent_memory.backend._optional import (
     MovesTrees,
     NewOrigin,
     Parts,
+    WritesCopies,
     WritesInParts,
 )
 from agent_memory.backend._pages import PageBuilder, by_path
@@ -125,6 +126,7 @@ __all__ = [
     "Version",
     "When",
     "WriteWhen",
+    "WritesCopies",
     "WritesInParts",
     "by_path",
     "content_sha256",

@@ -253,3 +253,28 @@ class KeepsOrigins(Protocol):
     ) -> Parts | Awaitable[Parts]:
         """Begin to write in parts, as `WritesInParts.write_in_parts`."""
         ...
+
+
+@runtime_checkable
+class WritesCopies(Protocol):
+    """Optional verbs: create a file as a copy of another one of this backend.
+
+    For a storage to which a request may arrive late: the copy of a file that comes back to an earlier name may look
+    like the file that was there before, and a late request to delete that one must not delete the copy.
+    """
+
+    def write_copy(
+        self, key: Key, of: Key, snapshot: Snapshot, origin: NewOrigin | None = None
+    ) -> Version | Awaitable[Version]:
+        """Create a file with the content of another one, as `Backend.write` with ``ABSENT``; ``snapshot`` is its read.
+
+        Raises:
+            ConflictError: this content had the name so short a time ago that a late request may still delete it.
+        """
+        ...
+
+    def write_copy_in_parts(
+        self, key: Key, size: int, of: Key, version: Version, origin: NewOrigin | None = None
+    ) -> Parts | Awaitable[Parts]:
+        """Begin to create a file of ``size`` bytes, as `WritesInParts.write_in_parts`; errors as `write_copy`."""
+        ...

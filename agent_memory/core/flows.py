@@ -33,6 +33,7 @@ from agent_memory.backend import (
     ReadWhen,
     Snapshot,
     Version,
+    WritesCopies,
     WritesInParts,
     WriteWhen,
     content_sha256,
@@ -201,6 +202,11 @@ def moves_files(store: Any) -> TypeGuard[MovesFiles]:
 def writes_in_parts(store: Any) -> TypeGuard[WritesInParts]:
     """Whether a backend writes files of any size, in parts."""
     return _supports(cast(Any, type(store)), WritesInParts)
+
+
+def writes_copies(store: Any) -> TypeGuard[WritesCopies]:
+    """Whether a backend creates a file as a copy of another one."""
+    return _supports(cast(Any, type(store)), WritesCopies)
 
 
 def erases(store: Any) -> TypeGuard[Erases]:

@@ -16,7 +16,7 @@ from agent_memory.backend import (
     content_sha256,
     renewed_deadline,
 )
-from agent_memory.core.flows import Effect, raw_bytes, writes_in_parts
+from agent_memory.core.flows import Effect, raw_bytes, writes_copies, writes_in_parts
 from agent_memory.errors import ConflictError, InvalidContentError, UnsupportedOperationError
 from agent_memory.key import Key
 from agent_memory.reading.reader import Reader
@@ -120,7 +120,12 @@ async def copy(
             del data
         return digest.hexdigest() if digest else None
 
-    parts = await begun(store, run, target, size, when)
+    if when is ABSENT and writes_copies(store):
+        begin = cast("Callable[..., Awaitable[Parts]]", store.write_copy_in_parts)
+        with renewed_deadline(run.now()):
+            parts = await run.call(begin, target, size, source, version)
+    else:
+        parts = await begun(store, run, target, size, when)
     return await filled(run, parts, size, fill), lambda: version
 
 

@@ -16,8 +16,9 @@ from agent_memory.key import Key
 
 MOST_COUNT: Final = 10**10 - 1
 """No number of changes and no size is that large; the name of a record has room for ten digits."""
+_FIRST_SECOND: Final = -62_135_596_800
 _LAST_SECOND: Final = 253_402_300_799
-"""The end of the year 9999: later times have no calendar date."""
+"""The years 1 to 9999: other times have no calendar date. A host whose clock is wrong may write any of these."""
 _DIGITS: Final = frozenset("0123456789abcdef")
 T = TypeVar("T")
 
@@ -64,16 +65,19 @@ def count(value: object) -> int:
     return value
 
 
-def seconds(value: object, most: float = sys.float_info.max) -> float:
-    """A time in POSIX seconds, at most ``most``."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
+def seconds(value: object) -> float:
+    """A finite time in POSIX seconds, which may lie before 1970."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
         raise ValueError("not a time")
     return float(value)
 
 
 def moment(value: object) -> float:
     """A time that has a calendar date."""
-    return seconds(value, _LAST_SECOND)
+    found = seconds(value)
+    if not _FIRST_SECOND <= found <= _LAST_SECOND:
+        raise ValueError("not a time with a date")
+    return found
 
 
 def hexadecimal(length: int) -> Callable[[object], str]:

@@ -13,6 +13,7 @@ from agent_memory.backend import (
     DeletedTree,
     Entry,
     Markers,
+    Snapshot,
     Version,
     by_path,
     content_sha256,
@@ -31,6 +32,7 @@ from agent_memory.core.flows import (
     is_directory,
     moves_files,
     moves_trees,
+    writes_copies,
 )
 from agent_memory.errors import (
     AgentMemoryError,
@@ -204,7 +206,11 @@ async def _copied(store: Backend, run: Run, source: Key, target: Key) -> tuple[E
         snapshot = await run.call(store.read, source)
     except FileTooLargeError:
         return await part_flows.copy(store, run, source, target)
-    version = await run.call(store.write, target, snapshot.data, when=ABSENT)
+    if writes_copies(store):
+        write = cast("Callable[[Key, Key, Snapshot], Awaitable[Version]]", store.write_copy)
+        version = await run.call(write, target, source, snapshot)
+    else:
+        version = await run.call(store.write, target, snapshot.data, when=ABSENT)
     digest = content_sha256(snapshot.data, version)
     return Effect(size=snapshot.size, sha256=digest, version=version, files=1), lambda: snapshot.version
 

@@ -17,6 +17,7 @@ module                 content
 ``states``             the states that a write is conditional on, and the errors if the object is in another one
 ``write_log``          the records of recent writers in an object's metadata, which settle a lost answer
 ``recent_writes``      a cache of the versions that this process wrote, so that an append need not read them
+``late_requests``      the ETags that late requests may carry, and that a new object must not get
 ``multipart``          `Composer`: an append to a large object, whose bytes the server copies
 ``upload``             `UploadInParts`: a new file of any size, as a multipart upload
 ``trial``              finds out on scratch objects which preconditions the server keeps

@@ -39,6 +39,12 @@ from agent_memory.object_store.conditional_write import Write
 from agent_memory.object_store.directories import Directories
 from agent_memory.object_store.engine import NotSatisfiable, Object, ObjectStore, SupportsMultipart
 from agent_memory.object_store.erasing import erase, erase_earlier
+from agent_memory.object_store.late_requests import (
+    LATE_SECONDS,
+    FormerName,
+    TooSoonError,
+    with_former_name,
+)
 from agent_memory.object_store.multipart import TAIL_BYTES, Composer
 from agent_memory.object_store.preconditions import Preconditions
 from agent_memory.object_store.recent_writes import RecentWrites
@@ -173,6 +179,29 @@ class ObjectStoreBackend(Backend):
         self._keep(key, write, version, data)
         return version
 
+    async def write_copy(self, key: Key, of: Key, snapshot: Snapshot, origin: NewOrigin | None = None) -> Version:
+        """See `agent_memory.backend.WritesCopies`."""
+
+        async def change(write: Write) -> Version:
+            self._becomes_copy(write, of, snapshot.version, write.attempts.seconds_left)
+            return await self._write(key, snapshot.data, ABSENT, origin, write)
+
+        await self._directories.claim(key)
+        return await self._changing(key, WriteError, change, ("create",))
+
+    def _becomes_copy(self, write: Write, of: Key, version: Version, seconds: float) -> None:
+        """Prepare a write for a copy; a rename deletes the source in less than ``seconds``.
+
+        Raises:
+            TooSoonError: the content had too many names in the last minutes.
+        """
+        if not self._preconditions.may_send_with_delete:
+            return  # a deletion without a condition deletes whatever there is, with any ETag
+        now, table = self._store.now(), version.table if isinstance(version, TrackedVersion) else None
+        earlier = table.former_names if table else ()
+        former = FormerName.of(self._bucket.name(of), version.token, now + seconds + LATE_SECONDS)
+        write.former_names = with_former_name(earlier, former, now)
+
     async def _state_of(self, key: Key, when: Version, write: Write) -> State:
         """The state with the given version; its write log is read if the version has none."""
         table = when.table if isinstance(when, TrackedVersion) else None
@@ -192,6 +221,18 @@ class ObjectStoreBackend(Backend):
         if not isinstance(when, Version):
             await self._directories.claim(key)
         return await self._changing(key, WriteError, partial(self._begin, key, size, when, origin))
+
+    async def write_copy_in_parts(
+        self, key: Key, size: int, of: Key, version: Version, origin: NewOrigin | None = None
+    ) -> UploadInParts:
+        """See `agent_memory.backend.WritesCopies`."""
+
+        async def begin(write: Write) -> UploadInParts:
+            self._becomes_copy(write, of, version, UPLOAD_SECONDS)
+            return await self._begin(key, size, ABSENT, origin, write)
+
+        await self._directories.claim(key)
+        return await self._changing(key, WriteError, begin)
 
     async def _begin(
         self, key: Key, size: int, when: WriteWhen, origin: NewOrigin | None, write: Write
@@ -329,10 +370,13 @@ class ObjectStoreBackend(Backend):
                 if needed:
                     await self._preconditions.require(key, attempts, needed)
                 free = partial(self._directories.free, key)
-                write = Write(self._store, self._composer, name, self._writer, attempts, self.max_bytes, free)
+                keeps = partial(self._preconditions.keeps_upload, key, attempts)
+                write = Write(self._store, self._composer, name, self._writer, attempts, self.max_bytes, free, keeps)
                 write.known = self._recent_writes.begin(name, write)
                 try:
                     return await change(write)
+                except TooSoonError as soon:
+                    raise soon.about(key) from soon
                 finally:
                     if write.record:
                         self._writer.finish(write.record)

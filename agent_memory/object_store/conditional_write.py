@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 
-from agent_memory.backend import ANY, NewOrigin
+from agent_memory.backend import ABSENT, ANY, NewOrigin, Version, WriteWhen
 from agent_memory.object_store.engine import (
     NoResponse,
     NotFound,
@@ -19,13 +20,17 @@ from agent_memory.object_store.engine import (
     TooLarge,
     WriteConflict,
 )
+from agent_memory.object_store.late_requests import (
+    LATE_SECONDS,
+    FormerName,
+    carried_at,
+    needs_upload,
+)
 from agent_memory.object_store.multipart import TAIL_BYTES, Composer
 from agent_memory.object_store.retry import Attempts
 from agent_memory.object_store.states import Base, BeatenError, Content, State, Written
 from agent_memory.object_store.write_log import TrackedVersion, WriteLog, Writer, WriteRecord
 
-_LATE_SECONDS = 300.0
-"""How much later than it says a chain may begin: two writers' clocks differ, and a network may hold a request back."""
 _RESOLUTION_SECONDS = 1.0
 """Resolution of the time when an object was last written."""
 _LINGER_SECONDS = 10.0
@@ -39,17 +44,19 @@ class Write:
     Args:
         store: the engine.
         composer: appends to large objects in parts.
-        name: the object.
+        name: the object; also an attribute.
         writer: makes the record.
         attempts: the requests of the operation.
         most: the most bytes of the object to read.
         free: makes the name free if the server keeps an empty directory there; returns False if there is an object.
+        keeps_uploads: whether the server keeps a condition of the completion of an upload.
 
     Attributes:
         record: the record of the write; None before its first request.
         known: the object's state after this process's last write, if it is remembered.
         origin: makes the origin of the new state, for each request; None if it has none.
         keeps_origin: whether the new state has the origin of the state that it replaces, if there is one.
+        former_names: those of a new object that is a copy; () if it is no copy.
     """
 
     def __init__(
@@ -61,19 +68,24 @@ class Write:
         attempts: Attempts,
         most: int,
         free: Callable[[], Awaitable[bool]],
+        keeps_uploads: Callable[[WriteWhen], Awaitable[bool]],
     ) -> None:
         self._store = store
         self._composer = composer
-        self._name = name
+        self.name = name
         self._writer = writer
         self.attempts = attempts
         self._most = most
         self._free = free
+        self._keeps_uploads = keeps_uploads
+        self._place = (store.identity, name)
+        self._late_requests = writer.late_requests
         self._is_upload = False
         self.record: WriteRecord | None = None
         self.known: State | None = None
         self.origin: NewOrigin | None = None
         self.keeps_origin = False
+        self.former_names: tuple[FormerName, ...] = ()
 
     @property
     def _entry(self) -> WriteRecord:
@@ -93,7 +105,7 @@ class Write:
 
         async def put(_: Base) -> TrackedVersion:
             table = self._with_origin(WriteLog.new(self._store.now(), (self._entry,)))  # begins a chain
-            return await self._sent(partial(self._store.put, self._name, data, table.metadata), table)
+            return await self._put(data, table, ANY)
 
         return await self._until_known(put, ANY)
 
@@ -118,9 +130,9 @@ class Write:
             data = await content(state)
             table = await self.stamped(state, self._entry)
             if state is None or not state.before:
-                return await self._sent(partial(self._put, data, table, state), table)
+                return await self._put(data, table, state)
             new, size = data[len(state.data) :], state.before + len(state.data)
-            parts = self._composer.append(self._name, state.etag, size, new, table.metadata, self.attempts)
+            parts = self._composer.append(self.name, state.etag, size, new, table.metadata, self.attempts)
             return TrackedVersion(await parts, table)
 
         version = await self._until_known(put, base, follow)
@@ -148,7 +160,11 @@ class Write:
         while True:
             try:
                 return await send(base)
-            except NoResponse as failure:
+            except (NoResponse, asyncio.CancelledError) as failure:
+                if isinstance(base, State):
+                    self._note_late(base)
+                if not isinstance(failure, NoResponse):
+                    raise
                 await self.attempts.back_off(failure)
             except (PreconditionFailed, WriteConflict, NotFound) as answer:
                 found = await self._after_refusal(answer, base, follow)
@@ -198,9 +214,11 @@ class Write:
             if etag not in (None, seen.etag):
                 raise BeatenError(seen, not attempts.lost)
             sent = seen
+            if conditional:
+                self._note_late(seen)
             try:
                 await attempts.write_once(
-                    partial(self._store.delete, self._name, if_match=seen.etag if conditional else None)
+                    partial(self._store.delete, self.name, if_match=seen.etag if conditional else None)
                 )
                 return True
             except NoResponse as failure:
@@ -213,7 +231,7 @@ class Write:
     async def look(self, *, whole: bool) -> State | None:
         """The object's state now, with its data if ``whole``; None if there is no object."""
         try:
-            head = partial(self._store.head, self._name)
+            head = partial(self._store.head, self.name)
             found = await (self._content() if whole else self.attempts.until_answered(head))
         except NotFound:
             return None
@@ -225,7 +243,7 @@ class Write:
 
         Reads again if the object's size passed that limit between two requests.
         """
-        get = partial(self._store.get, self._name)
+        get = partial(self._store.get, self.name)
         tail = partial(get, span=f"bytes=-{TAIL_BYTES}", most=max(TAIL_BYTES, self._most))
         while True:
             try:
@@ -233,7 +251,7 @@ class Write:
             except TooLarge as large:
                 if large.most == self._most:
                     raise
-            if await self._composer.is_safe(self._name, self.attempts):
+            if await self._composer.is_safe(self.name, self.attempts):
                 with suppress(NotSatisfiable):  # the object is empty by now
                     found = await self.attempts.until_answered(tail)
                     if found.size >= (self._composer.least or 0):
@@ -242,13 +260,35 @@ class Write:
     async def _sent(self, request: Callable[[], Awaitable[str]], table: WriteLog) -> TrackedVersion:
         return TrackedVersion(await self.attempts.write_once(request), table)
 
-    async def _put(self, data: bytes, table: WriteLog, base: State | None) -> str:
-        etag = base.etag if base else None
-        return await self._store.put(self._name, data, table.metadata, if_match=etag, absent=base is None)
+    async def _put(self, data: bytes, table: WriteLog, base: Base) -> TrackedVersion:
+        etag = base.etag if isinstance(base, State) else None
+        if (avoided := self.avoided(table)) and await self._goes_in_a_part(data, avoided, base):
+            table = table.with_former_names(FormerName.all_of(self.name, avoided))
+            written = self._composer.write(
+                self.name, data, table.metadata, self.attempts, if_match=etag, absent=base is None
+            )
+            return TrackedVersion(await written, table)
+        put = partial(self._store.put, self.name, data, table.metadata, if_match=etag, absent=base is None)
+        return await self._sent(put, table)
+
+    def avoided(self, table: WriteLog) -> dict[str, float]:
+        """The digests of the ETags that late requests may carry, and until when."""
+        now = self._store.now()
+        return carried_at(table.former_names, self.name, now) | self._late_requests.carried(self._place, now)
+
+    def _goes_in_a_part(self, data: bytes, avoided: dict[str, float], base: Base) -> Awaitable[bool]:
+        when: WriteWhen = ABSENT if base is None else ANY
+        if isinstance(base, State):
+            when = Version(base.etag)
+        keeps = partial(self._keeps_uploads, when)
+        return needs_upload(data, avoided, self._store.now(), keeps, is_copy=bool(self.former_names))
+
+    def _note_late(self, state: State) -> None:
+        self._late_requests.note(self._place, state.etag, self._store.now())
 
     async def stamped(self, base: State | None, entry: WriteRecord) -> WriteLog:
         """The write log of a state with one more record; waits until the metadata have room for it."""
-        table = base.table if base else WriteLog.new(self._store.now())
+        table = base.table if base else WriteLog.new(self._store.now())._replace(former_names=self.former_names)
         if base is None or not self.keeps_origin:
             table = self._with_origin(table)
         while (stamped := self._writer.stamp(table, entry, self._store.now())) is None:
@@ -290,7 +330,7 @@ class Write:
             return True
         sent = self._store.now() - self.attempts.seconds_since_effect(self._store.resends)
         written = seen.modified + _RESOLUTION_SECONDS + self._store.ahead_by()
-        return written <= sent or seen.table.began + _LATE_SECONDS < sent
+        return written <= sent or seen.table.began + LATE_SECONDS < sent
 
 
 def _same(seen: State | None, base: State | None) -> bool:

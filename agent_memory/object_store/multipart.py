@@ -71,6 +71,23 @@ class Composer(Uncopied):
             parts.append(await attempts.until_answered(new))
             return await attempts.write_once(partial(store.complete_upload, name, upload, parts, if_match=etag))
 
+    async def write(
+        self,
+        name: str,
+        data: bytes,
+        metadata: Mapping[str, str],
+        attempts: Attempts,
+        *,
+        if_match: str | None = None,
+        absent: bool = False,
+    ) -> str:
+        """Write an object as an upload of one part, whose ETag is not that of a PUT; return it. Raises as `append`."""
+        store = cast(SupportsMultipart, self._store)
+        async with self._upload(store, name, metadata, attempts) as upload:
+            part = await attempts.until_answered(partial(store.put_part, name, upload, 1, data))
+            complete = partial(store.complete_upload, name, upload, [part], if_match=if_match, absent=absent)
+            return await attempts.write_once(complete)
+
     @asynccontextmanager
     async def _upload(
         self, store: SupportsMultipart, name: str, metadata: Mapping[str, str], attempts: Attempts

@@ -94,6 +94,20 @@ class Preconditions(Uncopied):
             if isinstance(self._bucket.store, SupportsMultipart):
                 self._refuse_unkept(key, found, (f"{kind}_upload",))
 
+    async def keeps_upload(self, key: Key, attempts: Attempts, when: WriteWhen) -> bool:
+        """Whether an upload can be completed on a condition."""
+        try:
+            await self.require_for_upload(key, when, attempts)
+        except UnsupportedOperationError:
+            return False
+        return isinstance(self._bucket.store, SupportsMultipart)
+
+    @property
+    def may_send_with_delete(self) -> bool:
+        """Whether deletions send a precondition that the server decides; true if this was not tried yet."""
+        kept = self._trial.known.delete in (Condition.KEPT, Condition.NOT_TRIED)
+        return kept and self._bucket.store.conditional_delete and not self._has_single_writer
+
     async def sends_with_delete(self, key: Key, attempts: Attempts) -> bool:
         """Whether a deletion sends a precondition."""
         return (await self.find_out(key, attempts)).delete is Condition.KEPT or self._has_single_writer

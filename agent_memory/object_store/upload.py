@@ -19,6 +19,7 @@ from agent_memory.object_store.engine import (
     SupportsMultipart,
     WriteConflict,
 )
+from agent_memory.object_store.late_requests import etag_of_parts, require_another_etag
 from agent_memory.object_store.multipart import Composer
 from agent_memory.object_store.states import Base, BeatenError, State, refused
 from agent_memory.object_store.write_log import TrackedVersion, WriteLog, WriteRecord
@@ -118,6 +119,8 @@ class UploadInParts(Uncopied):
         begun = self._begun
         if self._store.now() + write.attempts.seconds_left > begun.entry.until:
             raise PermanentError("the multipart upload took more than a day")
+        if begun.when is ABSENT and begun.table.former_names:  # a copy
+            require_another_etag(etag_of_parts(self._etags), write.avoided(begun.table), self._store.now())
         complete = partial(self._store.complete_upload, self._name, begun.id, self._etags)
         base: Base = begun.base
         if begun.when is ANY:

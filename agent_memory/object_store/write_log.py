@@ -21,11 +21,12 @@ import math
 import re
 import secrets
 from collections import OrderedDict
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from agent_memory.backend import Version
+from agent_memory.object_store.late_requests import FormerName, LateRequests
 from agent_memory.runtime.queues import KeyedLocks
 
 MOST_BYTES = 1_900
@@ -35,6 +36,7 @@ MOST_FINISHED = 4_096
 
 _NAME = "agent-memory-writers"
 _ORIGIN = "agent-memory-origin"
+_FORMER_NAMES = "agent-memory-former-names"
 _RECORD = "[0-9a-f]{8}:[0-9a-f]{1,12}:[0-9a-f]{8}:[0-9a-f]{1,12}"
 _TEXT = re.compile(rf"(?P<chain>=?[0-9a-f]{{14}})(?P<entries>(?: {_RECORD})*)\Z")
 _LATEST = 16**8 - 1
@@ -74,12 +76,13 @@ class WriteRecord(NamedTuple):
 class WriteLog(NamedTuple):
     """The records in one object, oldest first, and the chain that they belong to; and the origin of the object's state.
 
-    The origin (`agent_memory.backend.KeepsOrigins`) is "" if there is none.
+    The origin (`agent_memory.backend.KeepsOrigins`) is "" if there is none. Only a copy has former names.
     """
 
     chain: str
     entries: tuple[WriteRecord, ...] = ()
     origin: str = ""
+    former_names: tuple[FormerName, ...] = ()
 
     @classmethod
     def new(cls, now: float, entries: tuple[WriteRecord, ...] = ()) -> WriteLog:
@@ -89,10 +92,10 @@ class WriteLog(NamedTuple):
     @classmethod
     def of(cls, metadata: Mapping[str, str], etag: str) -> WriteLog:
         """The log of an object that was read. An object of another program has its own chain, made from its ETag."""
-        origin = metadata.get(_ORIGIN, "")
+        origin, former = metadata.get(_ORIGIN, ""), FormerName.parse(metadata.get(_FORMER_NAMES, ""))
         if (match := _TEXT.match(metadata.get(_NAME, ""))) is None:
-            return cls("=" + hashlib.sha256(etag.encode()).hexdigest()[:14], origin=origin)
-        return cls(match["chain"], tuple(WriteRecord.parsed(text) for text in match["entries"].split()), origin)
+            return cls("=" + hashlib.sha256(etag.encode()).hexdigest()[:14], (), origin, former)
+        return cls(match["chain"], tuple(WriteRecord.parsed(text) for text in match["entries"].split()), origin, former)
 
     @property
     def began(self) -> float:
@@ -124,10 +127,20 @@ class WriteLog(NamedTuple):
             for other in self.entries
             if other.until > now and not (other.id.slot == entry.id.slot and other.id in finished)
         )
-        table = WriteLog(self.chain, (*kept, entry), self.origin)
-        size = sum(len(name) + len(value) for name, value in table.metadata.items())
-        fits = not kept or size <= MOST_BYTES  # a single record always fits
+        former = tuple(name for name in self.former_names if name.until > now)
+        table = WriteLog(self.chain, (*kept, entry), self.origin, former)
+        fits = not kept or table.size <= MOST_BYTES  # a single record always fits
         return table if fits else None
+
+    def with_former_names(self, names: Iterable[FormerName]) -> WriteLog:
+        """The log with more former names, if the metadata have room for them."""
+        table = self._replace(former_names=tuple({name[:2]: name for name in (*self.former_names, *names)}.values()))
+        return table if table.size <= MOST_BYTES else self
+
+    @property
+    def size(self) -> int:
+        """The bytes of the metadata."""
+        return sum(len(name) + len(value) for name, value in self.metadata.items())
 
     @property
     def text(self) -> str:
@@ -137,7 +150,8 @@ class WriteLog(NamedTuple):
     @property
     def metadata(self) -> dict[str, str]:
         """The metadata to write with the data."""
-        return {_NAME: self.text, **({_ORIGIN: self.origin} if self.origin else {})}
+        optional = {_ORIGIN: self.origin, _FORMER_NAMES: FormerName.to_text(self.former_names)}
+        return {_NAME: self.text, **{name: text for name, text in optional.items() if text}}
 
 
 @dataclass(frozen=True)
@@ -152,10 +166,13 @@ class Writer:
 
     A restored image of this process is another writer with the same slot. A record of an unknown write in the own slot
     tells of it, and the next write gets a new slot. Nothing is wrong until then, because the nonces differ.
+
+    It also remembers the requests that may still arrive late (`LateRequests`).
     """
 
     def __init__(self) -> None:
         self.locks = KeyedLocks()
+        self.late_requests = LateRequests()
         self._finished: OrderedDict[WriteId, None] = OrderedDict()
         self._begin_slot()
 

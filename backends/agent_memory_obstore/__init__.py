@@ -66,6 +66,10 @@ class ObstoreBackend(ObjectStoreBackend):
             path=key.path,
         )
 
+    async def write_copy_in_parts(self, key: Key, size: int, *_: object) -> NoReturn:
+        """See `agent_memory.backend.WritesCopies`; always raises, as `write_in_parts`."""
+        await self.write_in_parts(key, size)
+
 
 def _open(open_store: Open, url: str, options: Mapping[str, object]) -> ObstoreBackend:
     bucket, prefix = bucket_and_prefix(url)

@@ -19,7 +19,9 @@ from agent_memory.core.versions.origin import Origin
 from agent_memory.core.versions.record import Record
 from agent_memory.core.versions.store import VersionedStore
 from agent_memory.errors import AgentMemoryError
+from agent_memory.object_store import conditional_write
 from agent_memory.object_store.conditional_write import Write
+from agent_memory.object_store.late_requests import FormerName, LateRequests
 from agent_memory.object_store.multipart import Composer
 from agent_memory.object_store.retry import Attempts
 from agent_memory.object_store.states import BeatenError
@@ -29,6 +31,7 @@ from agent_memory.testing.simulation import (
     cloned_failures,
     failures,
     keyed_failures,
+    rename_failures,
     run_schedule,
     versioned_failures,
 )
@@ -70,7 +73,7 @@ async def a_refusal_is_a_conflict(self: Any, answer: Any, base: Any, follow: boo
 
 
 async def nothing_is_compared(self: Any, data: bytes, table: WriteLog, base: Any) -> Any:  # noqa: ARG001
-    return await self._store.put(self._name, data, table.metadata)
+    return await self._sent(lambda: self._store.put(self.name, data, table.metadata), table)
 
 
 def only_the_last_writer_is_kept(self: WriteLog, entry: Any, now: float, finished: Any) -> WriteLog:  # noqa: ARG001
@@ -318,6 +321,50 @@ VERSION_DEFECTS: list[Planted] = [
 @pytest.mark.parametrize("planted", VERSION_DEFECTS, ids=by_name(VERSION_DEFECTS))
 def test_the_simulation_of_versions_finds_a_planted_defect(planted: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found_by(versioned_failures, planted, monkeypatch)
+
+
+# Renames.
+
+
+def test_no_schedule_of_renames_fails(pytestconfig: pytest.Config) -> None:
+    seeds = 20_000 if pytestconfig.getoption("--long") else 150
+    found = list(islice(rename_failures(range(seeds)), 3))
+    assert not found, "\n".join(map(str, found))
+
+
+async def a_file_gets_the_etag_that_it_had(*_: Any, **__: Any) -> bool:
+    return False
+
+
+def a_process_forgets_its_requests(*_: Any) -> dict[str, float]:
+    return {}
+
+
+def a_copy_does_not_tell_its_former_names(_: str) -> tuple[FormerName, ...]:
+    return ()
+
+
+def a_copy_is_made_whatever_its_etag_is(self: Write, data: bytes, avoided: Any, base: Any) -> Any:
+    former, self.former_names = self.former_names, ()
+    try:
+        return _goes_in_a_part(self, data, avoided, base)
+    finally:
+        self.former_names = former
+
+
+_goes_in_a_part = Write._goes_in_a_part
+
+RENAME_DEFECTS: list[Planted] = [
+    (conditional_write, "needs_upload", a_file_gets_the_etag_that_it_had),
+    (LateRequests, "carried", a_process_forgets_its_requests),
+    (FormerName, "parse", staticmethod(a_copy_does_not_tell_its_former_names)),
+    (Write, "_goes_in_a_part", a_copy_is_made_whatever_its_etag_is),
+]
+
+
+@pytest.mark.parametrize("planted", RENAME_DEFECTS, ids=by_name(RENAME_DEFECTS))
+def test_the_simulation_of_renames_finds_a_planted_defect(planted: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert found_by(rename_failures, planted, monkeypatch)
 
 
 def step(kind: Any, line: str, began: float, ended: float, result: Any = "done", seen: File = ()) -> HistoryStep:

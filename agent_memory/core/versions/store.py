@@ -42,6 +42,7 @@ from agent_memory.core.flows import (
     read_if_present,
     until_won,
     write_in_place,
+    writes_copies,
 )
 from agent_memory.core.own_trees import about_callers_file
 from agent_memory.core.versions.flowing import Flowing, VersionedRun
@@ -134,6 +135,14 @@ class VersionedStore(Flowing, Backend):
 
         return cast(Version, (await until_won(self._inner, self._run, key, attempt)).version)
 
+    async def write_copy(self, key: Key, of: Key, snapshot: Snapshot, origin: NewOrigin | None = None) -> Version:
+        new = origin or self._origin_of_new(key, snapshot.data)
+        if not writes_copies(self._inner):
+            return await self._written(key, snapshot.data, ABSENT, new)
+        write = cast("Callable[..., Awaitable[Version]]", self._inner.write_copy)
+        with self.links.moving(key):
+            return await self._call(write, key, of, snapshot, new)
+
     async def append(self, key: Key, data: bytes, *, separator: bytes = b"", when: AppendWhen = ANY) -> Appended:
         append = cast("Callable[..., Awaitable[Appended]]", self._origins.append_with_origin)
         appended = await self._call(append, key, data, separator, when, self._first(data))
@@ -165,6 +174,17 @@ class VersionedStore(Flowing, Backend):
         begin = cast("Callable[..., Awaitable[Parts]]", self._origins.write_in_parts_with_origin)
         parts = await self._call(begin, key, size, live.snapshot.version if live else ABSENT, origin)
         return _VersionedParts(parts, self, key, live, new)
+
+    async def write_copy_in_parts(
+        self, key: Key, size: int, of: Key, version: Version, origin: NewOrigin | None = None
+    ) -> Parts:
+        if not writes_copies(self._inner):
+            return await self.write_in_parts(key, size, ABSENT)
+        new = Origin.first(self._by, size, None)
+        begin = cast("Callable[..., Awaitable[Parts]]", self._inner.write_copy_in_parts)
+        text = origin or self._copied.get(key, new).to_text
+        parts = await self._call(begin, key, size, of, version, text)
+        return _VersionedParts(parts, self, key, None, new)
 
     async def move_file(self, source: Key, target: Key) -> int | None:
         if moves_files(cast(Any, self._inner)):
@@ -235,8 +255,11 @@ class VersionedStore(Flowing, Backend):
             raise ConflictError("the file is gone", path=key.path) from error
 
     async def _create(self, key: Key, data: bytes) -> Version:
+        return await self._written(key, data, ABSENT, self._origin_of_new(key, data))
+
+    def _origin_of_new(self, key: Key, data: bytes) -> NewOrigin:
         copied = self._copied.get(key)
-        return await self._written(key, data, ABSENT, copied.to_text if copied else self._first(data))
+        return copied.to_text if copied else self._first(data)
 
     def _first(self, data: bytes) -> NewOrigin:
         """The origin of a file that is created: another one each time, because each request may create another file."""

@@ -15,6 +15,9 @@ there is no other version.
 In a schedule of the fourth kind (`run_cloned_schedule`) the writers are restored from one image of a process, as by
 snapshots of virtual machines: they have the same memory, and none of them can find out.
 
+In a schedule of the fifth kind (`run_rename_schedule`) files get other names and their old names again, in stores with
+and without versions, and many conditional requests arrive late or twice: no content is lost.
+
     python -m agent_memory.testing.simulation --schedules 2000
     python -m agent_memory.testing.simulation --seed 1234
 
@@ -24,6 +27,7 @@ prints the schedules that failed; the same seed gives the same schedule again.
 from agent_memory.testing.simulation._clones import cloned_failures, run_cloned_schedule
 from agent_memory.testing.simulation._keyed import keyed_failures, run_keyed_schedule
 from agent_memory.testing.simulation._network import ComposingClient, Faults, SimulatedClient, SimulatedStore
+from agent_memory.testing.simulation._renames import rename_failures, run_rename_schedule
 from agent_memory.testing.simulation._schedule import Failure, Schedule, failures, run_schedule
 from agent_memory.testing.simulation._versioned import run_versioned_schedule, versioned_failures
 
@@ -37,8 +41,10 @@ __all__ = [
     "cloned_failures",
     "failures",
     "keyed_failures",
+    "rename_failures",
     "run_cloned_schedule",
     "run_keyed_schedule",
+    "run_rename_schedule",
     "run_schedule",
     "run_versioned_schedule",
     "versioned_failures",

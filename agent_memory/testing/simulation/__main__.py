@@ -9,8 +9,10 @@ from agent_memory.testing.simulation import (
     cloned_failures,
     failures,
     keyed_failures,
+    rename_failures,
     run_cloned_schedule,
     run_keyed_schedule,
+    run_rename_schedule,
     run_schedule,
     run_versioned_schedule,
     versioned_failures,
@@ -26,6 +28,7 @@ def main() -> int:
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument("--keyed", action="store_true", help="schedules of calls with idempotency keys")
     kind.add_argument("--versions", action="store_true", help="schedules of a store that keeps versions")
+    kind.add_argument("--renames", action="store_true", help="schedules of files that get other names")
     parser.add_argument("--seed", type=int, metavar="SEED", help="run and show only the schedule of this seed")
     kind.add_argument("--clones", action="store_true", help="schedules of processes restored from one image")
     given = parser.parse_args()
@@ -36,6 +39,8 @@ def main() -> int:
         run, find = run_versioned_schedule, versioned_failures
     elif given.clones:
         run, find = run_cloned_schedule, cloned_failures
+    elif given.renames:
+        run, find = run_rename_schedule, rename_failures
     if given.seed is not None:
         schedule = run(given.seed)
         sys.stdout.write(f"{schedule}\n")

@@ -68,7 +68,9 @@ class Upload:
 
 @dataclass
 class SimulatedStore:
-    """The server: objects by name, ETags that depend only on the content, times in whole seconds, all preconditions.
+    """The server: objects by name, ETags that depend only on the content and its parts, times in whole seconds.
+
+    It keeps all preconditions.
 
     Attributes:
         dark: begin and end of the time in which it does not answer.
@@ -87,7 +89,15 @@ class SimulatedStore:
     states: list[tuple[str, Object | None]] = field(default_factory=list)
     _begun: int = 0
 
-    def put(self, name: str, data: bytes, metadata: Mapping[str, str], if_match: str | None, absent: bool) -> str:
+    def put(
+        self,
+        name: str,
+        data: bytes,
+        metadata: Mapping[str, str],
+        if_match: str | None,
+        absent: bool,
+        etag: str | None = None,
+    ) -> str:
         there = self.objects.get(name)
         if absent and there:
             raise PreconditionFailed
@@ -95,7 +105,7 @@ class SimulatedStore:
             raise PreconditionFailed if there else NotFound
         size = sum(len(key) + len(value) for key, value in metadata.items())
         assert size <= 2048, f"{size} bytes of metadata: S3 would refuse them"
-        etag = _etag(data)
+        etag = etag or _etag(data)
         self.ever.update(data.splitlines())
         modified = float(int(EPOCH + asyncio.get_running_loop().time()))
         self.objects[name] = Object(etag, len(data), modified, dict(metadata), data)
@@ -130,7 +140,9 @@ class SimulatedStore:
         ordered = [whole.parts[number] for number in range(1, len(parts) + 1)]
         assert [_etag(part) for part in ordered] == list(parts)
         assert all(len(part) >= LEAST_PART for part in ordered[:-1]), "S3 would refuse such a small part"
-        etag = self.put(whole.name, b"".join(ordered), whole.metadata, if_match, absent)
+        of_parts = _etag(b"".join(hashlib.md5(part, usedforsecurity=False).digest() for part in ordered))
+        etag = f'{of_parts[:-1]}-{len(parts)}"'
+        self.put(whole.name, b"".join(ordered), whole.metadata, if_match, absent, etag)
         del self.uploads[upload]
         return etag
 
