@@ -15,7 +15,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
-from typing import Final, Protocol, TypeVar
+from typing import Final, ParamSpec, Protocol, TypeVar
 
 from agent_memory.backend import (
     ABSENT,
@@ -29,7 +29,7 @@ from agent_memory.backend import (
 )
 from agent_memory.core import tree_flows
 from agent_memory.core.flows import Effect, read_if_present
-from agent_memory.core.receipts import IdempotencyKey, Receipt, receipt_key, receipts_of
+from agent_memory.core.receipts import SKEW_SECONDS, IdempotencyKey, Receipt, receipt_key, receipts_of
 from agent_memory.core.sweeping import Sweep
 from agent_memory.errors import (
     AgentMemoryError,
@@ -43,16 +43,16 @@ from agent_memory.errors import (
 )
 from agent_memory.hookspecs import OperationKind
 from agent_memory.key import Key, is_at_or_below
-from agent_memory.runtime.run import Run
+from agent_memory.runtime.run import Run, RunAround
 from agent_memory.runtime.threaded import ThreadedRun
 
 _log = logging.getLogger("agent_memory")
 RECEIPT_SECONDS: Final = 24 * 60 * 60.0
 """How long an idempotency key stays used."""
-_SKEW_SECONDS: Final = 5.0
-"""How far the clocks of two processes may differ; a larger difference only changes how long a call waits."""
 _FIRST_DELAY: Final = 0.01
 _LONGEST_DELAY: Final = 0.5
+_SWEPT_LATER: Final = 300.0
+"""How long an expired receipt is kept for calls that began before it expired, in seconds."""
 _RESERVE: Final = 0.1
 _RESERVE_SECONDS: Final = 5.0
 """The time of a call that is kept for its receipt: a tenth, at most 5 seconds."""
@@ -75,6 +75,8 @@ class IdempotentCall(Protocol):
 
 
 C = TypeVar("C", bound=IdempotentCall)
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 async def apply_once(call: C, flow: Callable[[C], Awaitable[Effect]], given: IdempotencyKey, window: Window) -> Effect:
@@ -89,14 +91,18 @@ async def apply_once(call: C, flow: Callable[[C], Awaitable[Effect]], given: Ide
     found = await claim.take()
     if found:
         return found.effect(given)
+    run = call.run
     try:
+        call.run = claim.run_while_valid()
         with claim.time_for_the_change():
             effect = await flow(call)
     except BaseException as error:
+        call.run = run
         if _changed_nothing(call, error):
             await claim.store(claim.mine.released())
         raise
-    await claim.store(claim.mine.finished(given, effect))
+    call.run = run
+    await claim.store(claim.finished(effect))
     return effect
 
 
@@ -116,6 +122,7 @@ class _Claim:
         self._given = given
         self._key = receipt_key(call.agent, given)
         self._facts = (call.kind, call.key.path, call.content)
+        self._seconds = seconds
         self._deadline = deadline_or_default(call.run.now())
         until = self._now() + self._deadline.at - call.run.now()
         self.mine = Receipt.begun(given, *self._facts, until, self._now() + seconds)
@@ -128,13 +135,13 @@ class _Claim:
         delay, waited_for = _FIRST_DELAY, ""
         while True:
             snapshot = await self._read(is_again=delay > _FIRST_DELAY)
-            if snapshot is None:  # swept or forgotten
-                if await self._create(ABSENT):
+            if snapshot is None:
+                if await self._create_after(waited_for):
                     return None
                 await self._call.run.sleep(delay)
                 continue
             found = Receipt.parse(self._key, snapshot.data)
-            if found.salt != waited_for and self._is_expired(found):
+            if found.is_over(self._call.time):
                 if await self._create(snapshot.version):
                     return None
             elif found.salt == self.mine.salt:  # the answer to the claim was lost
@@ -149,10 +156,11 @@ class _Claim:
                 waited_for = found.salt
                 delay = min(2 * delay, _LONGEST_DELAY)
 
-    def _is_expired(self, found: Receipt) -> bool:
-        """Whether the key may be used again; not while a call is under way that takes longer than the window."""
-        now = self._now()
-        return found.expires <= now and (found.done or found.until + _SKEW_SECONDS <= now)
+    async def _create_after(self, waited_for: str) -> bool:
+        """Claim a key whose receipt was swept or forgotten; not if this call waited for the result in it."""
+        if waited_for:
+            raise _undecided()
+        return await self._create(ABSENT)
 
     async def _read(self, is_again: bool) -> Snapshot | None:
         try:
@@ -176,10 +184,19 @@ class _Claim:
 
     async def _wait(self, found: Receipt, delay: float) -> None:
         run = self._call.run
-        left = min(found.until + _SKEW_SECONDS - self._now(), self._deadline.at - run.now())
+        left = min(found.until + SKEW_SECONDS - self._now(), self._deadline.at - run.now())
         if left <= 0:
             raise _undecided()
         await run.sleep(min(delay * (0.5 + run.random() / 2), left))
+
+    def run_while_valid(self) -> Run:
+        """The call's run, which refuses to begin anything when the receipt may be gone."""
+        run = self._call.run
+        return _RunWhileValid(run, run.now() + self.mine.expires - self._now() - SKEW_SECONDS)
+
+    def finished(self, effect: Effect) -> Receipt:
+        """The receipt with the call's result."""
+        return self.mine.finished(self._given, effect, self._now() + self._seconds)
 
     def time_for_the_change(self) -> AbstractContextManager[None]:
         """The call's deadline, without the time to store the result."""
@@ -198,6 +215,22 @@ class _Claim:
 
     def _now(self) -> float:
         return self._call.time + self._call.run.now() - self._call.started
+
+
+class _RunWhileValid(RunAround):
+    """A run for the change of a claim, until the claim ends, in seconds of the run's clock.
+
+    The caller's function and plugins may take any time, and a change after the end could be a second one.
+    """
+
+    def __init__(self, run: Run, end: float) -> None:
+        super().__init__(run)
+        self._end = end
+
+    async def call(self, primitive: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        if self.now() >= self._end:
+            raise WriteError("the call took longer than its idempotency key is kept; nothing more was changed")
+        return await super().call(primitive, *args, **kwargs)
 
 
 async def receipt_of_edit(call: IdempotentCall, given: IdempotencyKey) -> Receipt | None:
@@ -256,7 +289,7 @@ async def _sweep(call: IdempotentCall, window: Window) -> None:
 
     async def delete(key: Key) -> None:
         snapshot = await read_if_present(call.store, call.run, key)
-        if snapshot and Receipt.parse(key, snapshot.data).expires <= call.time:
+        if snapshot and Receipt.parse(key, snapshot.data).is_over(call.time - _SWEPT_LATER):  # a damaged one stays
             with suppress(UnsupportedOperationError):
                 await call.run.call(call.store.delete, key, when=snapshot.version)
 

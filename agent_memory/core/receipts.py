@@ -24,6 +24,10 @@ from agent_memory.key import Key
 DIRECTORY: Final = "receipts"
 _MOST_CHARACTERS: Final = 128
 _MOST_FINGERPRINT: Final = 4096
+SKEW_SECONDS: Final = 5.0
+"""How far the clocks of two processes may differ; a larger difference only changes how long a call waits."""
+_LATE_SECONDS: Final = 300.0
+"""How long after the end of its call a request may still arrive, because a network or a proxy holds it back."""
 
 
 class IdempotencyKey(NamedTuple):
@@ -60,7 +64,7 @@ class Receipt:
         salt: random, new for every receipt.
         fingerprint: the digest of the kind, the path, and the content or the caller's fingerprint.
         until: when the call that wrote the receipt gives up.
-        expires: when the idempotency key may be used for another call.
+        expires: when the idempotency key may be used for another call; minutes after ``until`` unless it is done.
         done: whether the call is done; the other attributes are its result.
         existed: whether an edit found its file; None for other calls.
     """
@@ -79,19 +83,25 @@ class Receipt:
 
     @staticmethod
     def begun(given: IdempotencyKey, kind: str, path: str, content: bytes, until: float, expires: float) -> Receipt:
-        """Return the receipt of a call that begins."""
+        """Return the receipt of a call that begins; it expires no sooner than a request of the call may arrive."""
         salt = secrets.token_hex(16)
-        return Receipt(kind, path, salt, _fingerprint(given, salt, kind, path, content), until, expires)
+        fingerprint = _fingerprint(given, salt, kind, path, content)
+        return Receipt(kind, path, salt, fingerprint, until, max(expires, until + _LATE_SECONDS))
 
     def is_of(self, given: IdempotencyKey, kind: str, path: str, content: bytes) -> bool:
         """Whether the receipt is of the same call."""
         return hmac.compare_digest(self.fingerprint, _fingerprint(given, self.salt, kind, path, content))
 
-    def finished(self, given: IdempotencyKey, effect: Effect) -> Receipt:
+    def is_over(self, now: float) -> bool:
+        """Whether the key may be used by a call that begins ``now``; never while a call is under way."""
+        return self.expires <= now and (self.done or self.until + SKEW_SECONDS <= now)
+
+    def finished(self, given: IdempotencyKey, effect: Effect, expires: float) -> Receipt:
         """Return the receipt with the call's result."""
         digest = self._masked(given, effect.sha256) if effect.sha256 else None
         existed = effect.before_sha256 is not None if self.kind == "edit" else None
-        return replace(self, done=True, size=effect.size, digest=digest, files=effect.files, existed=existed)
+        result = replace(self, done=True, size=effect.size, digest=digest, files=effect.files, existed=existed)
+        return replace(result, expires=expires)
 
     def released(self) -> Receipt:
         """Return the receipt of a call that changed nothing: expired, so that the key may be used again."""
@@ -124,7 +134,11 @@ class Receipt:
                 raise ValueError
             return Receipt(**{name: check(facts.pop(name)) for name, check in _CHECKS.items()}, **facts)
         except (ValueError, TypeError, KeyError):
-            raise ReadError("the receipt of an idempotency key is damaged", path=key.path) from None
+            raise ReadError(
+                "the receipt of this idempotency key is damaged, so it cannot be found out whether a call with the key "
+                "took effect; nothing was changed; look at the file, and use another key",
+                path=key.path,
+            ) from None
 
 
 _CHECKS: Final[dict[str, Callable[[Any], Any]]] = {

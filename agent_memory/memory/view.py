@@ -103,8 +103,8 @@ class View(Uncopied):
     def with_idempotency_window(self, seconds: float) -> Self:
         """Return a view whose calls with an ``idempotency_key`` keep that key used for ``seconds``; one day by default.
 
-        The time is measured by the clocks of the processes. After it the key may be used again, and a repeated call is
-        made again.
+        The time begins when the call ends, and is measured by the clocks of the processes. Then the key may be used
+        again, and a repeated call is made again. A call under way keeps its key however short the time is.
 
         Raises:
             ValueError: ``seconds`` is not a positive number.

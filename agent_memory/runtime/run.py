@@ -53,6 +53,34 @@ class Run(Protocol):
         ...
 
 
+class RunAround(Run):
+    """A run that passes everything to another one; a subclass changes some of it."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    async def call(self, primitive: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._run.call(primitive, *args, **kwargs)
+
+    async def offload(self, function: Callable[[], T]) -> T:
+        return await self._run.offload(function)
+
+    async def sleep(self, seconds: float) -> None:
+        await self._run.sleep(seconds)
+
+    async def map(self, function: Callable[[T], Coroutine[Any, Any, U]], items: Iterable[T], limit: int) -> list[U]:
+        return await self._run.map(function, items, limit)
+
+    def file_lock(self, store: Backend, key: Key) -> AbstractAsyncContextManager[None]:
+        return self._run.file_lock(store, key)
+
+    def now(self) -> float:
+        return self._run.now()
+
+    def random(self) -> float:
+        return self._run.random()
+
+
 class SystemClock:
     """The real clock and random numbers; only a simulated run has others."""
 

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -37,7 +37,8 @@ from agent_memory import (
 )
 from agent_memory.backend import ANY, ReadWhen, Snapshot, Version, WriteWhen
 from agent_memory.core import idempotency
-from agent_memory.core.receipts import IdempotencyKey, Receipt, receipt_key
+from agent_memory.core import receipts as receipts_module
+from agent_memory.core.receipts import SKEW_SECONDS, IdempotencyKey, Receipt, receipt_key
 from agent_memory.key import Key
 from agent_memory.plugins.limits import LimitsPlugin
 from agent_memory.plugins.redaction import RedactionPlugin
@@ -423,6 +424,115 @@ def test_without_a_key_nothing_is_stored(tmp_path: Path) -> None:
         memory.append("file", "x")
         memory.delete("file")
     assert not (tmp_path / ".agent-memory").exists()
+
+
+def sweeping(number: int, barrier: Any, root: Root) -> object:
+    """Edit for longer than the window; in other processes sweep meanwhile, and repeat the edit."""
+
+    def slowly(text: str) -> str:
+        barrier.wait(60)  # the key is claimed
+        barrier.wait(60)  # the other processes have swept
+        return text + "+\n"
+
+    with AgentMemory.open(root.url, storage_options=root.options) as memory:
+        short = memory.with_idempotency_window(1e-6)
+        edit = partial(short.edit, "file", idempotency_key="k", fingerprint="plus")
+        if number == 0:
+            return facts(edit(slowly))
+        barrier.wait(60)
+        with ThreadPoolExecutor(1) as threads:
+            repeated = threads.submit(edit, plus)
+            time.sleep(1.1)  # a listing of S3 tells times in seconds
+            for turn in range(3):
+                short.append(f"other {number}", "x", idempotency_key=f"{number} {turn}")
+            barrier.wait(60)
+            return facts(repeated.result())
+
+
+@pytest.mark.parametrize("root", ATOMIC, indirect=True)
+def test_a_sweep_leaves_the_receipt_of_a_call_that_takes_longer_than_the_window(root: Root) -> None:
+    if root.url.startswith("memory:"):
+        pytest.skip("processes do not share it")
+    with AgentMemory.open(root.url, storage_options=root.options) as memory:
+        memory.write("file", OLD)
+        results = in_processes(3, sweeping, root)
+        assert results == [results[0]] * 3
+        assert memory.read("file").count("+") == 1
+
+
+def test_a_sweep_leaves_damaged_receipts_and_those_that_a_waiting_call_may_look_for() -> None:
+    memory = AgentMemory.open("memory://").with_idempotency_window(1e-6)
+    backend, now = memory._tree.backend, time.time()
+    assert isinstance(backend, MemoryBackend)
+    begun = Receipt.begun(IdempotencyKey("k"), "write", "file", b"x", 1.0, 1.0)
+    left = {
+        "damaged": begun.to_bytes()[:-9],
+        "of an earlier release, under way": replace(begun, until=now + 50, expires=now - 900).to_bytes(),
+        "late": replace(begun, until=now - 200, expires=now - 200).to_bytes(),
+        "just over": replace(begun, done=True, expires=now - 1).to_bytes(),
+    }
+    for name, data in {**left, "long over": begun.to_bytes()}.items():
+        backend.write(receipt_key(None, IdempotencyKey(name)), data)
+    for number in range(5):
+        memory.append("other", "x", idempotency_key=f"{number}")
+    for name in left:
+        assert backend.stat(receipt_key(None, IdempotencyKey(name))), name
+    with pytest.raises(AgentMemoryFileNotFoundError):
+        backend.stat(receipt_key(None, IdempotencyKey("long over")))
+    with pytest.raises(ReadError, match="use another key"):
+        memory.append("file", "x", idempotency_key="damaged")
+    assert not memory.exists("file")
+
+
+def test_a_receipt_of_a_call_under_way_states_that_it_outlives_the_call(tmp_path: Path) -> None:
+    found: list[Receipt] = []
+
+    def look(text: str) -> str:
+        (path,) = (tmp_path / ".agent-memory" / "receipts" / "-").iterdir()
+        found.append(Receipt.parse(Key.tree().join("x"), path.read_bytes()))
+        return text + "x"
+
+    with AgentMemory.open(tmp_path) as memory:
+        memory.with_idempotency_window(1e-6).edit("file", look, missing="", idempotency_key="k")
+        assert found[0].expires > found[0].until + 60 > time.time() + 60
+        assert found[0].is_over(found[0].expires)
+        assert not found[0].is_over(found[0].until + 60)
+
+
+def test_a_change_that_would_come_after_its_receipt_is_refused(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(receipts_module, "_LATE_SECONDS", SKEW_SECONDS)
+
+    def slowly(text: str) -> str:
+        time.sleep(1.2)
+        return text + "x"
+
+    with ready(root, CALLS["edit"]) as memory:
+        short = memory.with_timeout(1).with_idempotency_window(1e-6)
+        with pytest.raises(WriteError):
+            short.edit("file", slowly, idempotency_key="k")
+        assert memory.read("file") == OLD
+        memory.edit("file", plus, idempotency_key="k")
+        assert memory.read("file") == "old\n+\n"
+
+
+def test_a_call_whose_awaited_receipt_is_gone_is_not_made() -> None:
+    looked = threading.Event()
+
+    class Watched(MemoryBackend):
+        def read(self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY) -> Snapshot:
+            snapshot = super().read(key, start, end, when)
+            looked.set()
+            return snapshot
+
+    memory = AgentMemory.open(Watched())
+    left_behind(memory, until=1e12)
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(memory.append, "file", "x", idempotency_key="k")
+        assert looked.wait(30)
+        memory._tree.backend.delete(receipt_key(None, IdempotencyKey("k")))
+        with pytest.raises(OutcomeUnknownError):
+            waiting.result(60)
+    assert not memory.exists("file")
 
 
 # Hooks.

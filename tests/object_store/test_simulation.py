@@ -6,13 +6,14 @@ import asyncio
 import dataclasses
 import re
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from itertools import islice
 from typing import Any, TypeAlias
 
 import pytest
 
 from agent_memory.backend import ANY
-from agent_memory.core import flows, idempotency, receipts, tree
+from agent_memory.core import flows, idempotency, receipts, tree, tree_flows
 from agent_memory.core.flows import Effect
 from agent_memory.core.versions import history, states
 from agent_memory.core.versions.origin import Origin
@@ -197,7 +198,7 @@ async def the_receipt_is_finished_before_the_change(call: Any, flow: Any, given:
     found = await claim.take()
     if found:
         return found.effect(given)
-    await claim.store(claim.mine.finished(given, Effect(size=1)))
+    await claim.store(claim.finished(Effect(size=1)))
     return await flow(call)
 
 
@@ -207,7 +208,7 @@ async def the_change_comes_before_the_receipt(call: Any, flow: Any, given: Any, 
     found = await claim.take()
     if found:
         return found.effect(given)
-    await claim.store(claim.mine.finished(given, effect))
+    await claim.store(claim.finished(effect))
     return effect
 
 
@@ -237,6 +238,22 @@ def a_lost_answer_is_a_refusal(_: Any, error: BaseException) -> bool:
     return isinstance(error, AgentMemoryError)
 
 
+def a_call_that_takes_longer_than_the_window_is_over(self: receipts.Receipt, now: float) -> bool:
+    return (self.expires if self.done else self.until - 29) <= now
+
+
+def a_key_is_free_before_it_expires(self: receipts.Receipt, now: float) -> bool:
+    return self.done and self.expires <= now + 30
+
+
+async def whatever_is_not_done_is_swept(call: Any, _: Any) -> None:
+    for entry in (await tree_flows.list_all(call.store, call.run, receipts.receipts_of(call.agent))).entries:
+        snapshot = await flows.read_if_present(call.store, call.run, entry.key)
+        if snapshot and not receipts.Receipt.parse(entry.key, snapshot.data).done:
+            with suppress(AgentMemoryError):
+                await call.run.call(call.store.delete, entry.key, when=snapshot.version)
+
+
 KEYED_DEFECTS: list[Planted] = [
     (tree, "apply_once", the_receipt_is_finished_before_the_change),
     (tree, "apply_once", the_change_comes_before_the_receipt),
@@ -244,10 +261,15 @@ KEYED_DEFECTS: list[Planted] = [
     (idempotency._Claim, "_wait", a_call_that_ended_without_a_word_is_made_again),
     (receipts.Receipt, "is_of", every_call_is_the_same),
     (idempotency, "_changed_nothing", a_lost_answer_is_a_refusal),
+    (receipts.Receipt, "is_over", a_call_that_takes_longer_than_the_window_is_over),
+    (receipts.Receipt, "is_over", a_key_is_free_before_it_expires),
+    (idempotency, "_sweep", whatever_is_not_done_is_swept),
 ]
 
 
-@long_except(("the_change_comes_before_the_receipt",), "planted", by_name(KEYED_DEFECTS))
+@long_except(
+    ("the_change_comes_before_the_receipt", "whatever_is_not_done_is_swept"), "planted", by_name(KEYED_DEFECTS)
+)
 def test_the_simulation_of_keys_finds_a_planted_defect(planted: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found_by(keyed_failures, planted, monkeypatch)
 

@@ -9,6 +9,7 @@ resolves none and therefore denies; see the last test).
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -19,7 +20,9 @@ from click.testing import CliRunner
 
 from agent_memory import AgentMemory, AgentMemoryFileNotFoundError, AgentMemoryService, FileOperationError
 from agent_memory.cli.app import app
+from agent_memory.core.receipts import IdempotencyKey, Receipt, receipt_key
 from agent_memory.plugins.audit import AuditPlugin
+from agent_memory.runtime.run import step
 from tests.support.servers import S3Server
 from tests.support.sizes import also
 
@@ -73,6 +76,19 @@ def world(seaweedfs: S3Server) -> Iterator[World]:
         yield World(seaweedfs, url, as_ann, bare, everything)
 
 
+EXPIRED = receipt_key("ann", IdempotencyKey("expired"))
+
+
+def backend_of(memory: AgentMemory) -> Any:
+    return memory._tree.backend
+
+
+def leave_expired_receipt(memory: AgentMemory) -> None:
+    receipt = Receipt.begun(IdempotencyKey("expired"), "write", "file", b"x", 1.0, 1.0)
+    step(memory._run.call(backend_of(memory).write, EXPIRED, receipt.to_bytes()))
+    time.sleep(1.1)  # a listing of S3 tells times in seconds
+
+
 def use_every_operation(memory: AgentMemory) -> None:
     memory.write("a.md", "one")
     memory.write("a.md", "two", expected_sha256=memory.write("a.md", "one").sha256)
@@ -95,9 +111,10 @@ def use_every_operation(memory: AgentMemory) -> None:
     memory.delete_tree("moved")
     memory.create("moved", "SeaweedFS keeps an emptied directory, which the backend removes first")
     memory.delete("moved")
-    keyed = memory.with_idempotency_window(1e-6)
-    for number in range(2):
-        keyed.append("keyed.md", "x", idempotency_key=f"{number}")  # the second call deletes the receipt of the first
+    leave_expired_receipt(memory)
+    memory.with_idempotency_window(1e-6).append("keyed.md", "x", idempotency_key="0")  # deletes that receipt
+    with pytest.raises(AgentMemoryFileNotFoundError):
+        step(memory._run.call(backend_of(memory).stat, EXPIRED))
     memory.delete("keyed.md", idempotency_key="delete")
     memory.delete("keyed.md", idempotency_key="delete")
 
