@@ -89,14 +89,15 @@ class MovesTrees(Protocol):
 class MovesFiles(Protocol):
     """An optional verb: rename a file of any size in one step."""
 
-    def move_file(self, source: Key, target: Key) -> int | Awaitable[int | None] | None:
-        """Move a file to a free name, and return the file's size in bytes.
+    def move_file(self, source: Key, target: Key, when: ReadWhen = ANY) -> int | Awaitable[int | None] | None:
+        """Move a file to a free name, if it is in the given state, and return the file's size in bytes.
 
         None means that nothing was done, because one step is not possible here. The caller then copies the file and
         deletes the source.
 
         Raises:
             AgentMemoryFileNotFoundError: no file has this name (it may be a directory).
+            ConflictError: the file is in another state.
             FileAlreadyExistsError: the new name is taken, or lies below a file.
             WriteError: the storage failed; nothing was done.
         """

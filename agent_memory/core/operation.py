@@ -30,6 +30,7 @@ from agent_memory.core.hooks import Hooks, Report
 from agent_memory.core.idempotency import Window
 from agent_memory.core.protected_names import ProtectedNames
 from agent_memory.core.versions.following import Following
+from agent_memory.core.versions.live import require_state
 from agent_memory.errors import (
     AgentMemoryError,
     FileOperationError,
@@ -161,6 +162,7 @@ class Scope(Uncopied):
         timeout: seconds for each operation; None for no limit.
         window: how long idempotency keys stay used.
         versions: whether the store keeps earlier versions.
+        required_state: the id of the state that a file must have, for the steps of an undo; None for any state.
     """
 
     backend: AnyBackend
@@ -174,6 +176,7 @@ class Scope(Uncopied):
     timeout: float | None = None
     window: Window = field(default_factory=Window)
     versions: Following = field(default_factory=Following)
+    required_state: str | None = None
 
     @property
     def by(self) -> Actor:
@@ -271,6 +274,7 @@ class Scope(Uncopied):
         call.at_work = True
         before = current_deadline()
         try:
+            flow = flow if self.required_state is None else _in_state(self.required_state, flow)
             call.effect = await (flow(call) if self.timeout is None else self._in_time(self.timeout, flow, call))
         except GeneratorExit:
             raise  # the coroutine was abandoned, and this may be another context
@@ -330,6 +334,16 @@ class Scope(Uncopied):
             await call.offload(partial(call.tell, call.report))
         finally:
             call.told = not call.report.untold
+
+
+def _in_state(state: str, flow: Flow) -> Flow:
+    """A flow that raises `ConflictError` if its file has another state; equal content may be another writer's."""
+
+    async def checked(call: Call) -> Effect:
+        await require_state(call.store, call.run, call.key, state)
+        return await flow(call)
+
+    return checked
 
 
 def _given(content: Content | None, unseen: int | None) -> tuple[int | None, bytes, InvalidContentError | None]:

@@ -8,8 +8,10 @@ from typing import Final, cast
 
 from agent_memory.backend import (
     ABSENT,
+    ANY,
     Backend,
     Parts,
+    ReadWhen,
     Version,
     WritesInParts,
     WriteWhen,
@@ -94,16 +96,25 @@ async def write(store: Backend, run: Run, key: Key, blocks: Blocks, when: WriteW
 
 
 async def copy(
-    store: Backend, run: Run, source: Key, target: Key, size: int | None = None, when: WriteWhen = ABSENT
+    store: Backend,
+    run: Run,
+    source: Key,
+    target: Key,
+    size: int | None = None,
+    when: WriteWhen = ABSENT,
+    of: ReadWhen = ANY,
 ) -> tuple[Effect, Callable[[], Version]]:
     """Copy a file in parts, or its first ``size`` bytes; also return a function for the source's version.
 
-    A concurrent append to the source is allowed: the copy has the bytes from before it.
+    ``when`` is the state of the target, ``of`` that of the source. A concurrent append to the source is allowed: the
+    copy has the bytes from before it.
     """
     _supporting(store, source)  # raises before anything is read
     reader = Reader(store, run, source)
     await reader.read(0, 0)
     version = cast(Version, reader.version)
+    if of not in (ANY, version):
+        raise ConflictError("the file changed since it was read; nothing was written", path=source.path)
     size = reader.size if size is None else size
 
     async def fill(parts: Parts) -> str | None:

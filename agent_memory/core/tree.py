@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar, cast
 
-from agent_memory.backend import ABSENT, ANY, PRESENT, AnyBackend, AppendWhen, Entry, WriteWhen
+from agent_memory.backend import ABSENT, ANY, PRESENT, AnyBackend, AppendWhen, Entry, ReadWhen, WriteWhen
 from agent_memory.core import editing, flows, part_flows, tree_flows
 from agent_memory.core.flows import Effect
 from agent_memory.core.idempotency import apply_once, forget_receipts, receipt_of_edit
@@ -350,6 +350,9 @@ class Tree(VersionedTree):
 
     async def rename(self, run: Run, path: str, new_path: str) -> TreeResult:
         return await self._transfer(run, "rename", path, new_path, tree_flows.rename)
+
+    async def rename_file(self, run: Run, path: str, new_path: str, when: ReadWhen) -> TreeResult:
+        return await self._transfer(run, "rename", path, new_path, partial(tree_flows.rename_file, when=when))
 
     async def copy(self, run: Run, path: str, new_path: str) -> TreeResult:
         return await self._transfer(run, "copy", path, new_path, tree_flows.copy)

@@ -9,10 +9,12 @@ from typing import Any, Final, cast
 
 from agent_memory.backend import (
     ABSENT,
+    ANY,
     Backend,
     DeletedTree,
     Entry,
     Markers,
+    ReadWhen,
     Snapshot,
     Version,
     by_path,
@@ -81,6 +83,12 @@ async def copy(store: Backend, run: Run, source: Key, target: Key) -> Effect:
         return await _copy_file(store, run, source, target)
     except AgentMemoryFileNotFoundError:
         return await _transfer_tree(store, run, source, target, _copy_file)
+
+
+async def rename_file(store: Backend, run: Run, source: Key, target: Key, when: ReadWhen) -> Effect:
+    """Move a file to a free name, as `rename`, if it is in the given state."""
+    _refuse_into_itself(source, target)
+    return await _rename_file(store, run, source, target, when)
 
 
 async def rename(store: Backend, run: Run, source: Key, target: Key) -> Effect:
@@ -200,12 +208,14 @@ async def _copy_file(store: Backend, run: Run, source: Key, target: Key) -> Effe
     return (await _copied(store, run, source, target))[0]
 
 
-async def _copied(store: Backend, run: Run, source: Key, target: Key) -> tuple[Effect, Callable[[], Version]]:
+async def _copied(
+    store: Backend, run: Run, source: Key, target: Key, when: ReadWhen = ANY
+) -> tuple[Effect, Callable[[], Version]]:
     """Copy a file, in parts if it is too large for one call; also return a function for the copied version."""
     try:
-        snapshot = await run.call(store.read, source)
+        snapshot = await run.call(store.read, source, when=when)
     except FileTooLargeError:
-        return await part_flows.copy(store, run, source, target)
+        return await part_flows.copy(store, run, source, target, of=when)
     if writes_copies(store):
         write = cast("Callable[[Key, Key, Snapshot], Awaitable[Version]]", store.write_copy)
         version = await run.call(write, target, source, snapshot)
@@ -215,12 +225,12 @@ async def _copied(store: Backend, run: Run, source: Key, target: Key) -> tuple[E
     return Effect(size=snapshot.size, sha256=digest, version=version, files=1), lambda: snapshot.version
 
 
-async def _rename_file(store: Backend, run: Run, source: Key, target: Key) -> Effect:
-    size = await _file_moved_in_one_step(store, run, source, target)
+async def _rename_file(store: Backend, run: Run, source: Key, target: Key, when: ReadWhen = ANY) -> Effect:
+    size = await _file_moved_in_one_step(store, run, source, target, when)
     if size is not None:
         return Effect(size=size, files=1)
     await _refuse_without_conditional_delete(store, run, source)
-    effect, copied = await _copied(store, run, source, target)
+    effect, copied = await _copied(store, run, source, target, when)
     version = cast(Version, effect.version)
     try:
         with renewed_deadline(run.now()) if cast(int, effect.size) > store.max_bytes else nullcontext():
@@ -235,10 +245,11 @@ async def _rename_file(store: Backend, run: Run, source: Key, target: Key) -> Ef
     return effect
 
 
-async def _file_moved_in_one_step(store: Backend, run: Run, source: Key, target: Key) -> int | None:
+async def _file_moved_in_one_step(store: Backend, run: Run, source: Key, target: Key, when: ReadWhen) -> int | None:
     if not moves_files(store):
         return None
-    return await run.call(cast("Callable[[Key, Key], Awaitable[int | None]]", store.move_file), source, target)
+    move = cast("Callable[..., Awaitable[int | None]]", store.move_file)
+    return await run.call(move, source, target, *(() if when is ANY else (when,)))
 
 
 async def _refuse_without_conditional_delete(store: Backend, run: Run, source: Key) -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from agent_memory.backend import ABSENT
-from agent_memory.core.precondition import ANY_STATE, Precondition
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import cast
+
+from agent_memory.backend import ABSENT, Version
+from agent_memory.core.precondition import Precondition
 from agent_memory.core.tree import Tree
 from agent_memory.core.versions.attribution import without
 from agent_memory.core.versions.undo import Left, RecordedAppends, Selection, Step, Undone, UndoResult
@@ -29,10 +33,11 @@ async def undo(
     done: list[Undone] = []
     left = [Left(without_top(path, tree.top.path), reason) for path, reason in plan.left]
     stopped = set[str]()
+    made: dict[str, Version | None] = {}
     for step in plan.steps:
-        step = step.below(tree.top.path)
+        step = _after(step.below(tree.top.path), made)
         path = step.undone.path
-        reason = None if dry_run or path in stopped else await _reason_to_leave(tree, run, step)
+        reason = None if dry_run or path in stopped else await _reason_to_leave(tree, run, step, made)
         if reason:
             stopped.add(path)
             left.append(Left(path, reason))
@@ -41,10 +46,16 @@ async def undo(
     return UndoResult(tuple(done), tuple(left))
 
 
-async def _reason_to_leave(tree: Tree, run: Run, step: Step) -> str | None:
-    """Make a step; return why it was not made."""
+def _after(step: Step, made: Mapping[str, Version | None]) -> Step:
+    """A step after those that this undo has made: for the version that an earlier one gave the file."""
+    path = step.undone.path
+    return step._replace(expected=made[path], state=None) if path in made else step
+
+
+async def _reason_to_leave(tree: Tree, run: Run, step: Step, made: dict[str, Version | None]) -> str | None:
+    """Make a step, and note the version that the file has then; return why it was not made."""
     try:
-        await _make(tree, run, step)
+        made[step.undone.path] = await _make(replace(tree, required_state=step.state), run, step)
     except (ConflictError, AgentMemoryFileNotFoundError):
         return CHANGED_MEANWHILE
     except FileAlreadyExistsError:
@@ -56,14 +67,19 @@ async def _reason_to_leave(tree: Tree, run: Run, step: Step) -> str | None:
     return None
 
 
-async def _make(tree: Tree, run: Run, step: Step) -> None:
+async def _make(tree: Tree, run: Run, step: Step) -> Version | None:
     path, action, version, new_path, _ = step.undone
-    expected = ANY_STATE if step.expected is None else Precondition(version=step.expected)
     if action == "restore":
-        await tree.restore(run, new_path or path, version or "", step.expected or ABSENT, step.cut, path)
-    elif action == "rename":
-        await tree.rename(run, path, new_path or "")
-    elif action == "delete":
-        await tree.delete(run, path, expected)
-    else:
-        await tree.edit(run, path, lambda _key, data: without(data, step.cut), expected=expected)
+        result = await tree.restore(run, new_path or path, version or "", step.expected or ABSENT, step.cut, path)
+        return None if new_path else result.version
+    expected = cast(Version, step.expected)  # the other steps are those of a present file
+    if action == "rename":
+        await tree.rename_file(run, path, new_path or "", expected)
+        return None
+    if action == "delete":
+        await tree.delete(run, path, Precondition(version=expected))
+        return None
+    edited = await tree.edit(
+        run, path, lambda _key, data: without(data, step.cut), expected=Precondition(version=expected)
+    )
+    return edited.version

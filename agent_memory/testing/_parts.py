@@ -214,7 +214,7 @@ class MovingFilesContract(ContractBase):
         backend: object = store.backend
         if not moves_files(backend):
             pytest.skip("the backend copies and deletes")
-        return lambda source, target: store.blocking.call(backend.move_file, key(source), key(target))
+        return lambda source, target, *when: store.blocking.call(backend.move_file, key(source), key(target), *when)
 
     def test_a_file_moves_to_a_free_name(self, store: ContractStore, move: Callable[[str, str], int | None]) -> None:
         store.write("old/a", b"content")
@@ -243,6 +243,19 @@ class MovingFilesContract(ContractBase):
             move(missing, "new/name")
         assert store.names() == ("a", "d/file")
         assert store.level() == (["a"], ["d"])
+
+    def test_a_file_moves_only_in_the_given_state(self, store: ContractStore, move: Callable[..., int | None]) -> None:
+        """A state is that of a whole read, or that of a read of no bytes."""
+        for number, end in enumerate((None, 0)):
+            store.write(f"{number}/a", b"one")
+            old = store.blocking.call(store.backend.read, key(f"{number}/a"), None, end).version
+            store.write(f"{number}/a", b"more")
+            with pytest.raises(ConflictError):
+                move(f"{number}/a", f"{number}/b", old)
+            assert (store.holds(f"{number}/a"), store.holds(f"{number}/b")) == (b"more", None)
+            new = store.blocking.call(store.backend.read, key(f"{number}/a"), None, end).version
+            assert move(f"{number}/a", f"{number}/b", new) == len(b"more")
+            assert store.names(f"{number}") == (f"{number}/b",)
 
     def test_an_append_to_a_file_that_moves_lands_where_it_says(
         self, store: ContractStore, move: Callable[[str, str], int | None]

@@ -193,12 +193,16 @@ class LocalBackend(BlockingBackend):
         staged = self._written(key, when, lambda: self._staged(key, size, when, origin))
         return LocalParts(key, staged, self.part_bytes, partial(self._complete, key, when), partial(self._tidy, key))
 
-    def move_file(self, source: Key, target: Key) -> int | None:
+    def move_file(self, source: Key, target: Key, when: ReadWhen = ANY) -> int | None:
+        def require_state(file: int) -> None:
+            end = 0 if os.fstat(file).st_size > self.max_bytes else None
+            self._snapshot(source, file, None, end, when)
+
+        check = None if when is ANY else require_state
+        move = partial(_trees.move_file, self._walker, source, target, self._sync, check)
         with translating(source, WriteError, OSError):
             self._walker.confirm_root(source)
-            return retry_while_locked(
-                source, WriteError, partial(_trees.move_file, self._walker, source, target, self._sync)
-            )
+            return retry_while_locked(source, WriteError, move)
 
     def move_tree(self, source: Key, target: Key) -> int | None:
         with translating(source, WriteError, OSError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from itertools import groupby
 from typing import Self
@@ -101,8 +101,13 @@ class DirectoryTree(Uncopied):
         self._directory.close()
 
 
-def move_file(walker: Walker, source: Key, target: Key, sync: bool) -> int | None:
-    """See `agent_memory.backend.MovesFiles`; the lock of the whole tree excludes a writer that has the file open."""
+def move_file(
+    walker: Walker, source: Key, target: Key, sync: bool, require_state: Callable[[int], None] | None
+) -> int | None:
+    """See `agent_memory.backend.MovesFiles`; the lock of the whole tree excludes a writer that has the file open.
+
+    ``require_state`` gets a descriptor of the file, and raises if the file must not move.
+    """
     try:
         locked = DirectoryTree(walker, source)
     except OSError as error:
@@ -115,6 +120,12 @@ def move_file(walker: Walker, source: Key, target: Key, sync: bool) -> int | Non
             found = _file(walker, old, source)
             if found.st_nlink > 1:
                 return None  # a file with a second hard link is not moved; the caller may copy it
+            if require_state:
+                file = walker.file(old, source)
+                try:
+                    require_state(file)
+                finally:
+                    close(file)
             try:
                 if not _move_file(walker, tree, old, source, target, sync):
                     return None

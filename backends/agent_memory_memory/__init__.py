@@ -217,11 +217,14 @@ class MemoryBackend(BlockingBackend):
             require(key, self._state(key), when)
         return _StagedParts(self, key, when, origin)
 
-    def move_file(self, source: Key, target: Key) -> int:
-        return self._changes.run(source, lambda: self._move_file(source, target))
+    def move_file(self, source: Key, target: Key, when: ReadWhen = ANY) -> int:
+        return self._changes.run(source, lambda: self._move_file(source, target, when))
 
-    def _move_file(self, source: Key, target: Key) -> int:
+    def _move_file(self, source: Key, target: Key, when: ReadWhen) -> int:
         file = self._file(source)
+        if when is not ANY:
+            is_partial = when.token.startswith(_PARTIAL)
+            require(source, _partial_version(file) if is_partial else self._state(source), when)
         require(target, self._state(target), ABSENT)
         self._refuse_taken(target)
         self._move([(self._path(source), self._path(target))])

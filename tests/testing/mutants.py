@@ -494,9 +494,16 @@ class PartsThatAreKept(_Mutant):
 class MoveOverAFile(_Mutant):
     caught_by = "test_a_file_moves_over_nothing"
 
-    def move_file(self, source: Key, target: Key) -> int:
+    def move_file(self, source: Key, target: Key, when: ReadWhen = ANY) -> int:
         if self.content(target) is not None and source != target:
             self.delete(target)
+        return super().move_file(source, target, when)
+
+
+class MoveInAnyState(_Mutant):
+    caught_by = "test_a_file_moves_only_in_the_given_state"
+
+    def move_file(self, source: Key, target: Key, when: ReadWhen = ANY) -> int:  # noqa: ARG002 - the defect
         return super().move_file(source, target)
 
 

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import cast
 
 from agent_memory.backend import ANY, KeepsOrigins, ReadWhen, Snapshot, refuse_larger_read
+from agent_memory.core.flows import keeps_origins
 from agent_memory.core.versions.origin import Origin
+from agent_memory.errors import ConflictError
 from agent_memory.key import Key
 from agent_memory.runtime.run import Run
 
@@ -18,6 +20,16 @@ async def read_with_origin(
     """Read a file, or a range of it, with the origin of its state."""
     read = cast("Callable[..., Awaitable[tuple[Snapshot, str | None]]]", store.read_with_origin)
     return await run.call(read, key, start, end, when)
+
+
+async def require_state(store: object, run: Run, key: Key, state: str) -> None:
+    """Raise `ConflictError` unless a file has the state with an id; "" is a state without an origin."""
+    if not keeps_origins(store):
+        return
+    _, text = await read_with_origin(store, run, key, 0, 0)
+    found = Origin.parse(text)
+    if (found.id if found else "") != state:
+        raise ConflictError("the file changed since it was read; nothing was written", path=key.path)
 
 
 @dataclass(frozen=True)

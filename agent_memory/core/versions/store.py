@@ -186,14 +186,15 @@ class VersionedStore(Flowing, Backend):
         parts = await self._call(begin, key, size, of, version, text)
         return _VersionedParts(parts, self, key, None, new)
 
-    async def move_file(self, source: Key, target: Key) -> int | None:
+    async def move_file(self, source: Key, target: Key, when: ReadWhen = ANY) -> int | None:
         if moves_files(cast(Any, self._inner)):
             _, text = await read_with_origin(self._origins, self._run, source, 0, 0)
             origin = Origin.parse(text)
             await self.links.write(source, target, origin.history if origin else "")
-            if (moved := await self._moved(cast(Any, self._inner).move_file, source, target)) is not None:
+            move = cast(Any, self._inner).move_file
+            if (moved := await self._moved(move, source, target, *(() if when is ANY else (when,)))) is not None:
                 return moved
-        live = self._read_for_move[source] = await self._live(source)
+        live = self._read_for_move[source] = await self._live(source, when)
         self._copied[target] = copied = live.origin.copied()
         await self.links.write(source, target, copied.history, live.origin, copied)
         self._moving[source] = target  # the flow copies the file and deletes the source
@@ -205,9 +206,11 @@ class VersionedStore(Flowing, Backend):
         await self.links.write(source, target, None)
         return await self._moved(cast(Any, self._inner).move_tree, source, target)
 
-    async def _moved(self, move: Callable[[Key, Key], Awaitable[int | None]], source: Key, target: Key) -> int | None:
+    async def _moved(
+        self, move: Callable[..., Awaitable[int | None]], source: Key, target: Key, *when: ReadWhen
+    ) -> int | None:
         with self.links.moving(target):
-            moved = await self._call(move, source, target)
+            moved = await self._call(move, source, target, *when)
         if moved is None:
             self.links.is_withdrawn(target)
         return moved

@@ -124,11 +124,13 @@ class Step(NamedTuple):
     Attributes:
         undone: what it does.
         expected: the version of the present file; None if it is deleted.
+        state: the id of its state, "" if it has none; None if it is deleted.
         cut: the ranges of bytes to take out, in order.
     """
 
     undone: Undone
     expected: Version | None
+    state: str | None
     cut: tuple[Range, ...] = ()
 
     def below(self, top: str) -> Step:

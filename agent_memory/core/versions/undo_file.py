@@ -232,7 +232,7 @@ class FileUndo:
         if state is None:
             if present:
                 self._refuse_renamed()
-                self.steps.append(Step(Undone(path, "delete"), self._version))
+                self._add(Undone(path, "delete"))
         elif not outcome.taken:
             await self._plan_step(Undone(path, "cut"), state, outcome)
         else:
@@ -248,7 +248,12 @@ class FileUndo:
         if outcome.ranges:
             data = await self._content(state) or b""
             undone = undone._replace(cut_bytes=len(data) - len(without(data, outcome.ranges)))
-        self.steps.append(Step(undone, self._version, outcome.ranges))
+        self._add(undone, outcome.ranges)
+
+    def _add(self, undone: Undone, cut: tuple[Range, ...] = ()) -> None:
+        present = self._timeline.present
+        state = None if present is None else present.origin.id if present.origin else ""
+        self.steps.append(Step(undone, self._version, state, cut))
 
     def _plan_name(self, taken: int) -> str | None:
         """Plan to give the file its earlier name; return why renames that are to be undone stay."""
@@ -257,7 +262,7 @@ class FileUndo:
         if name != path:
             if not self._is_below_top(name):
                 return _OUTSIDE
-            self.steps.append(Step(Undone(path, "rename", new_path=name), self._version))
+            self._add(Undone(path, "rename", new_path=name))
         if not any(each.link.by in self._selection for each in rest):
             return None
         last = rest[0].link

@@ -405,7 +405,7 @@ def test_a_file_is_renamed_on_a_filesystem_that_cannot_lock_directories(
 
 def test_a_rename_whose_delete_fails_removes_its_copy(root: Path) -> None:
     class Undeletable(LocalBackend):
-        def move_file(self, source: Key, target: Key) -> int | None:  # noqa: ARG002 - as across two disks
+        def move_file(self, source: Key, target: Key, when: ReadWhen = ANY) -> int | None:  # noqa: ARG002 - as across two disks
             return None
 
         def delete(self, key: Key, when: ReadWhen = ANY) -> None:

@@ -517,6 +517,118 @@ def test_a_file_that_changes_during_the_undo_is_left(
     assert files(memory) == {"f": "3", "g": "new+"}
 
 
+CHANGES: dict[str, Callable[[AgentMemory, str], object]] = {
+    "other content": lambda m, path: m.write(path, "carl's"),
+    "the same content": lambda m, path: m.write(path, m.read(path)),
+    "other content and back": lambda m, path: several(
+        lambda: m.edit(path, lambda text: f"carl's {text}"),
+        lambda: m.edit(path, lambda text: text.removeprefix("carl's ")),
+    ),
+    "an edit": lambda m, path: m.edit(path, lambda text: text + "carl's"),
+    "an append": lambda m, path: m.append(path, "carl's"),
+    "a deletion": lambda m, path: m.delete(path),
+    "a deletion and a new file with the same content": lambda m, path: again(m, path, m.read(path)),
+    "a rename": lambda m, path: m.rename(path, "elsewhere"),
+    "a rename and a new file": lambda m, path: several(
+        lambda: m.rename(path, "elsewhere"), lambda: m.write(path, "carl's")
+    ),
+}
+"""What another writer does with a file between the plan of an undo and its step."""
+
+
+def again(memory: AgentMemory, path: str, text: str) -> None:
+    memory.delete(path)
+    memory.create(path, text)
+
+
+STEPS: dict[str, tuple[Setup, str, str]] = {
+    "restore": (lambda a, b: several(lambda: a.write("f", "1"), lambda: b.write("f", "2")), "restore", "f"),
+    "delete": (lambda a, b: several(lambda: a.write("x", "1"), lambda: b.write("f", "2")), "delete", "f"),
+    "rename": (lambda a, b: several(lambda: a.write("g", "1"), lambda: b.rename("g", "f")), "rename", "f"),
+    "cut": (
+        lambda a, b: several(lambda: a.append("f", "1\n"), lambda: b.append("f", "2\n"), lambda: a.append("f", "3\n")),
+        "cut", "f",
+    ),
+}  # fmt: skip
+"""Changes of a and b, and the step that takes back what b did."""
+
+
+def undone_late(memory: AgentMemory, patch: pytest.MonkeyPatch, log: Path, change: Callable[[], object]) -> UndoResult:
+    """Undo what bob did, and make a change between the plan and its first step."""
+    planned = type(memory._tree).plan_undo
+
+    async def late(*args: Any) -> Any:
+        plan = await planned(*args)
+        change()
+        return plan
+
+    with patch.context() as patched:
+        patched.setattr(type(memory._tree), "plan_undo", late)
+        return memory.undo(actor="bob", audit=log)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("step", STEPS)
+def test_a_step_is_made_only_in_the_state_that_it_was_planned_for(
+    audited: Audited, step: str, change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory, audit, log = audited
+    setup, action, path = STEPS[step]
+    setup(memory.acting_as("ann"), memory.acting_as("bob"))
+    audit.flush()
+    assert steps(memory.undo(actor="bob", audit=log, dry_run=True)) == [(action, path)]
+    after: dict[str, str] = {}
+
+    def by_carl() -> None:
+        CHANGES[change](memory.acting_as("carl"), path)
+        after.update(files(memory))
+
+    result = undone_late(memory, monkeypatch, log, by_carl)
+    assert result == UndoResult((), (Left(path, "changed during the undo"),))
+    assert files(memory) == after
+
+
+@pytest.mark.parametrize("text", ["1", "carl's"], ids=["the same content", "other content"])
+@pytest.mark.parametrize("rename", [False, True], ids=["", "after a rename"])
+def test_a_deleted_file_is_not_restored_over_a_new_one(
+    audited: Audited, text: str, rename: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory, audit, log = audited
+    memory.acting_as("ann").write("f", "1")
+    bob = memory.acting_as("bob")
+    if rename:
+        bob.rename("f", "g")
+    bob.delete("g" if rename else "f")
+    audit.flush()
+    result = undone_late(memory, monkeypatch, log, lambda: memory.acting_as("carl").write("f", text))
+    reason = "'f' is taken" if rename else "changed during the undo"
+    assert result == UndoResult((), (Left("g" if rename else "f", reason),))
+    assert files(memory) == {"f": text}
+
+
+def test_a_step_after_another_one_is_for_the_version_that_that_one_made(
+    audited: Audited, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory, audit, log = audited
+    memory.acting_as("ann").write("f", "1")
+    memory.acting_as("bob").rename("f", "g")
+    memory.acting_as("bob").write("g", "2")
+    audit.flush()
+    restore = type(memory._tree).restore
+
+    async def and_changed(*args: Any) -> Any:
+        result = await restore(*args)
+        memory.acting_as("carl").append("g", "+")
+        return result
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(memory._tree), "restore", and_changed)
+        result = memory.undo(actor="bob", audit=log)
+    assert steps(result) == [("restore", "g")]
+    assert result.left == (Left("g", "changed during the undo"),)
+    assert files(memory) == {"g": "1+"}
+
+
 class opened_again:  # noqa: N801 - a context manager
     """Another actor on the same store; the store stays open."""
 
