@@ -262,8 +262,9 @@ class Write:
 
     async def _put(self, data: bytes, table: WriteLog, base: Base) -> TrackedVersion:
         etag = base.etag if isinstance(base, State) else None
-        if (avoided := self.avoided(table)) and await self._goes_in_a_part(data, avoided, base):
-            table = table.with_former_names(FormerName.all_of(self.name, avoided))
+        avoided = self.avoided(table)
+        table = table.with_former_names(FormerName.all_of(self.name, avoided))
+        if avoided and await self._goes_in_a_part(data, avoided, base):
             written = self._composer.write(
                 self.name, data, table.metadata, self.attempts, if_match=etag, absent=base is None
             )

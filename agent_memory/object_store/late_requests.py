@@ -23,6 +23,7 @@ LATE_SECONDS: Final = 300.0
 """How long after it was sent a request may still arrive, because a network or a proxy holds it back."""
 MOST_FORMER_NAMES: Final = 16
 _MOST_PLACES: Final = 10_000
+_MOST_ETAGS: Final = 64
 _NAME_DIGITS: Final = 8
 _ETAG_DIGITS: Final = 12
 _TEXT = re.compile(r"[0-9a-f]{8}:[0-9a-f]{12}:[0-9a-f]{1,9}(?: [0-9a-f]{8}:[0-9a-f]{12}:[0-9a-f]{1,9})*\Z")
@@ -85,7 +86,7 @@ class TooSoonError(Exception):
 class LateRequests:
     """The ETags of the conditional requests that this process sent in the last minutes, by place.
 
-    At most 10,000 places; the place whose last request is the oldest is dropped first.
+    At most 10,000 places with at most 64 ETags each; the oldest are dropped first.
     """
 
     def __init__(self) -> None:
@@ -93,9 +94,9 @@ class LateRequests:
 
     def note(self, place: tuple[str, str], etag: str, now: float) -> None:
         """Remember that a request with this condition was sent; ``now`` is the store's clock."""
-        carried = self.carried(place, now)
+        carried = list(self.carried(place, now).items())[1 - _MOST_ETAGS :]
         self._until.pop(place, None)  # the place is the youngest now
-        self._until[place] = {**carried, etag_digest(etag): now + LATE_SECONDS}
+        self._until[place] = {**dict(carried), etag_digest(etag): now + LATE_SECONDS}
         if len(self._until) > _MOST_PLACES:
             self._until.pop(next(iter(self._until)))
 

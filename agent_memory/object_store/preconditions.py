@@ -95,7 +95,9 @@ class Preconditions(Uncopied):
                 self._refuse_unkept(key, found, (f"{kind}_upload",))
 
     async def keeps_upload(self, key: Key, attempts: Attempts, when: WriteWhen) -> bool:
-        """Whether an upload can be completed on a condition."""
+        """Whether the server keeps a condition of a completed upload; False for a single writer, who checks it."""
+        if self._has_single_writer:
+            return False
         try:
             await self.require_for_upload(key, when, attempts)
         except UnsupportedOperationError:

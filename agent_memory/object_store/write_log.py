@@ -21,7 +21,7 @@ import math
 import re
 import secrets
 from collections import OrderedDict
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -132,8 +132,10 @@ class WriteLog(NamedTuple):
         fits = not kept or table.size <= MOST_BYTES  # a single record always fits
         return table if fits else None
 
-    def with_former_names(self, names: Iterable[FormerName]) -> WriteLog:
+    def with_former_names(self, names: Sequence[FormerName]) -> WriteLog:
         """The log with more former names, if the metadata have room for them."""
+        if not names:
+            return self
         table = self._replace(former_names=tuple({name[:2]: name for name in (*self.former_names, *names)}.values()))
         return table if table.size <= MOST_BYTES else self
 

@@ -131,6 +131,12 @@ def edited_after_a_rename(first: AgentMemory, second: AgentMemory) -> None:
     second.rename("b", "a")
 
 
+def created_otherwise_and_edited(first: AgentMemory, second: AgentMemory) -> None:
+    first.delete("a")
+    first.create("a", "other")
+    second.edit("a", lambda _: TEXT)
+
+
 WAYS: list[Callable[[AgentMemory, AgentMemory], None]] = [
     there_and_back,
     by_a_third_name,
@@ -140,6 +146,7 @@ WAYS: list[Callable[[AgentMemory, AgentMemory], None]] = [
     deleted_and_appended,
     deleted_and_written,
     edited_after_a_rename,
+    created_otherwise_and_edited,
 ]
 
 
@@ -331,7 +338,7 @@ def test_a_content_with_too_many_names_gets_no_other_one_for_now() -> None:
     assert len(with_former_name(names, FormerName.of("new", "etag", 200), 110)) < MOST_FORMER_NAMES
     log = WriteLog("0" * 14, (WriteRecord(WriteId("0" * 8, 1, "0" * 8), 1000),), "x" * 800, names)
     assert log.size <= MOST_BYTES
-    assert log.with_former_names(FormerName.of(f"{n}", "e", 9) for n in range(99)) == log, "no room"
+    assert log.with_former_names([FormerName.of(f"{n}", "e", 9) for n in range(99)]) == log, "no room"
 
 
 def test_late_requests_are_remembered_for_a_time_and_in_a_number_of_places(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -345,6 +352,9 @@ def test_late_requests_are_remembered_for_a_time_and_in_a_number_of_places(monke
         late.note(("bucket", f"{number}"), '"etag"', 300)
     assert late.carried(place, 300) == {}
     assert late.carried(("bucket", "2"), 300)
+    for number in range(99):
+        late.note(place, f"{number}", 300)
+    assert [*late.carried(place, 300)] == [etag_digest(f"{number}") for number in range(99 - 64, 99)]
 
 
 def test_an_engine_without_conditional_deletes_copies_back_and_forth(ministack: S3Server) -> None:
@@ -355,6 +365,18 @@ def test_an_engine_without_conditional_deletes_copies_back_and_forth(ministack: 
             for source, target in ("ab", "ba"):
                 memory.copy(source, target)
                 memory.delete(source)
+        assert memory.read("a") == TEXT
+
+
+def test_a_single_writer_writes_the_same_bytes_again_and_renames_back(rclone: S3Server) -> None:
+    server = rclone.for_one_writer()
+    with AgentMemory.open(server.new_url(), storage_options=server.options) as memory:
+        for _ in range(3):
+            memory.write("a", TEXT)
+            memory.rename("a", "b")
+            memory.rename("b", "a")
+            memory.delete("a")
+        memory.create("a", TEXT)
         assert memory.read("a") == TEXT
 
 
