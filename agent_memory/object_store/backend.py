@@ -39,12 +39,7 @@ from agent_memory.object_store.conditional_write import Write
 from agent_memory.object_store.directories import Directories
 from agent_memory.object_store.engine import NotSatisfiable, Object, ObjectStore, SupportsMultipart
 from agent_memory.object_store.erasing import erase, erase_earlier
-from agent_memory.object_store.late_requests import (
-    LATE_SECONDS,
-    FormerName,
-    TooSoonError,
-    with_former_name,
-)
+from agent_memory.object_store.late_requests import LATE_SECONDS, FormerName, TooSoonError, with_former_name
 from agent_memory.object_store.multipart import TAIL_BYTES, Composer
 from agent_memory.object_store.preconditions import Preconditions
 from agent_memory.object_store.recent_writes import RecentWrites

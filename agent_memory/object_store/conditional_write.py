@@ -20,12 +20,7 @@ from agent_memory.object_store.engine import (
     TooLarge,
     WriteConflict,
 )
-from agent_memory.object_store.late_requests import (
-    LATE_SECONDS,
-    FormerName,
-    carried_at,
-    needs_upload,
-)
+from agent_memory.object_store.late_requests import LATE_SECONDS, FormerName, carried_at, needs_upload
 from agent_memory.object_store.multipart import TAIL_BYTES, Composer
 from agent_memory.object_store.retry import Attempts
 from agent_memory.object_store.states import Base, BeatenError, Content, State, Written

@@ -22,6 +22,7 @@ from agent_memory.key import Key
 LATE_SECONDS: Final = 300.0
 """How long after it was sent a request may still arrive, because a network or a proxy holds it back."""
 MOST_FORMER_NAMES: Final = 16
+_MOST_OF_OWN_NAME: Final = 8
 _MOST_PLACES: Final = 10_000
 _MOST_ETAGS: Final = 64
 _NAME_DIGITS: Final = 8
@@ -50,8 +51,9 @@ class FormerName(NamedTuple):
 
     @staticmethod
     def all_of(name: str, carried: Mapping[str, float]) -> tuple[FormerName, ...]:
-        """Return the former names of an object whose name itself has late requests."""
-        return tuple(FormerName(_digest(name, _NAME_DIGITS), etag, int(until) + 1) for etag, until in carried.items())
+        """Return the former names of an object whose name itself has late requests: of the latest eight."""
+        latest = list(carried.items())[-_MOST_OF_OWN_NAME:]
+        return tuple(FormerName(_digest(name, _NAME_DIGITS), etag, int(until) + 1) for etag, until in latest)
 
     @staticmethod
     def to_text(names: Iterable[FormerName]) -> str:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NoReturn, TypeAlias
 
-from agent_memory.backend import ANY, BackendFactory, WriteWhen, hookimpl
+from agent_memory.backend import ANY, BackendFactory, NewOrigin, Version, WriteWhen, hookimpl
 from agent_memory.errors import BackendNotAvailableError, UnsupportedOperationError, install_hint
 from agent_memory.key import Key
 from agent_memory.object_store import ObjectStoreBackend, bucket_and_prefix, take_single_writer
@@ -66,7 +66,14 @@ class ObstoreBackend(ObjectStoreBackend):
             path=key.path,
         )
 
-    async def write_copy_in_parts(self, key: Key, size: int, *_: object) -> NoReturn:
+    async def write_copy_in_parts(
+        self,
+        key: Key,
+        size: int,
+        of: Key,  # noqa: ARG002 - refused
+        version: Version,  # noqa: ARG002
+        origin: NewOrigin | None = None,  # noqa: ARG002
+    ) -> NoReturn:
         """See `agent_memory.backend.WritesCopies`; always raises, as `write_in_parts`."""
         await self.write_in_parts(key, size)
 

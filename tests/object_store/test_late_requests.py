@@ -380,6 +380,17 @@ def test_a_single_writer_writes_the_same_bytes_again_and_renames_back(rclone: S3
         assert memory.read("a") == TEXT
 
 
+def test_a_name_with_many_late_requests_leaves_room_for_other_names(network: LateNetwork) -> None:
+    memory = network.memory()
+    for number in range(20):
+        memory.create("a", f"{number}")
+        memory.delete("a")
+    memory.create("a", TEXT)
+    memory.rename("a", "b")
+    memory.rename("b", "c")
+    assert memory.read("c") == TEXT
+
+
 def test_a_copy_to_a_taken_name_is_refused(network: LateNetwork) -> None:
     memory = network.memory()
     memory.write("a", TEXT)
