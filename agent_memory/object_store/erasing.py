@@ -20,9 +20,9 @@ from agent_memory.object_store.retry import Attempts
 _AT_ONCE = 16
 _MOST_ROUNDS = 5
 _PAGE = 1000
-_STILL_THERE = "the server still lists a version or an upload that it said it had deleted"
-_FILE_STILL_THERE = (
-    "the server still lists a file that it said it had deleted, unless another process has just written it"
+_STILL_THERE = (
+    "the server still lists a file, a version or an upload that it said it had deleted, unless another process has just"
+    " written it"
 )
 _NO_VERSIONS = "the server lists no version of an existing file, unless another process has just written it"
 _OURS = Key.internal("x").parent
@@ -42,6 +42,7 @@ async def erase(bucket: Bucket, prefix: Key) -> DeletedTree:
     store = _versions_of(bucket, prefix)
     erasing = _Erasing(bucket, store, prefix)
     searched = True
+    files: list[RetainedVersion] = []
     for _ in range(_MOST_ROUNDS):
         try:
             await erasing.drop_all(erasing.uploads, store.abort_upload)
@@ -149,7 +150,7 @@ class _Erasing:
     def leave(self, files: Iterable[RetainedVersion]) -> None:
         """Note that these files are still there, unless another error of theirs is known."""
         for file in files:
-            still_there = _NO_VERSIONS if file.name not in self._found else _FILE_STILL_THERE
+            still_there = _NO_VERSIONS if file.name not in self._found else _STILL_THERE
             self._left.setdefault(file.name, WriteError(f"{named(self._prefix)}: {still_there}"))
             self._found.add(file.name)
 
