@@ -221,7 +221,7 @@ class S3Store(Uncopied):
 
     async def _requested(self, method: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
         """Send a request; again, once, if its credentials were refused and others can be read."""
-        used = self._connection.credentials
+        used = await self._connection.keys()
         try:
             return await self._sent(method, options)
         except OSError as cause:

@@ -74,13 +74,12 @@ class Connection(Uncopied):
         """Send each body as it is, unless the user has set otherwise; for a client of a server other than AWS."""
         vars(client.meta.config).update(self._plain_bodies)
 
-    @property
-    def credentials(self) -> object:
-        """The credentials of the next request; None if the options have them, or a session that was given."""
-        return self._credentials.current if self._credentials else None
+    async def keys(self) -> object:
+        """The keys of the next request; None if the options have them, or a session that was given."""
+        return await self._credentials.get_frozen_credentials() if self._credentials else None
 
     async def renew(self, refused: object) -> bool:
-        """Read credentials that the server refused anew; see `RenewableCredentials.renew`."""
+        """Read the credentials anew after the server refused these keys; see `RenewableCredentials.renew`."""
         return self._credentials is not None and await self._credentials.renew(refused)
 
     async def call(self, method: str, **options: Any) -> Mapping[str, Any]:

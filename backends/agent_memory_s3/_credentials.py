@@ -33,38 +33,39 @@ class RenewableCredentials:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._current, name)
 
-    @property
-    def current(self) -> object:
-        """The credentials of the next request; None if the session uses none of its own."""
-        return self._current
-
     async def load_credentials(self) -> RenewableCredentials | None:
         """Return these credentials, as a credential resolver of botocore does; None if there are none."""
         self._current = await _obtained(self._load())
         return None if self._current is None else self
 
     async def get_frozen_credentials(self) -> Any:
-        return await _obtained(self._current.get_frozen_credentials())
-
-    async def renew(self, refused: object) -> bool:
-        """Read the credentials anew if ``refused`` are the current ones; return whether there are others now.
+        """The keys of the next request; None if the session uses none of its own.
 
         Raises:
             CredentialsError: they could not be obtained.
         """
+        return await _frozen(self._current)
+
+    async def renew(self, refused: object) -> bool:
+        """Return whether the keys are others than the ``refused`` ones now; if not, read the credentials anew first.
+
+        Raises:
+            CredentialsError: they could not be obtained.
+        """
+        if refused is None:
+            return False
         async with self._renewing:
-            if refused is None or refused is not self._current:
-                return refused is not None
+            if await self.get_frozen_credentials() != refused:
+                return True
             found = await _obtained(self._load_anew())
-            if found is None or await _obtained(_are_equal(found, self._current)):
+            if await _frozen(found) in (None, refused):
                 return False
             self._current = found
             return True
 
 
-async def _are_equal(one: Any, other: Any) -> bool:
-    found: bool = await one.get_frozen_credentials() == await other.get_frozen_credentials()
-    return found
+async def _frozen(credentials: Any) -> Any:
+    return None if credentials is None else await _obtained(credentials.get_frozen_credentials())
 
 
 async def _obtained(credentials: Awaitable[T]) -> T:

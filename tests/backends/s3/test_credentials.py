@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ import pytest
 from aiohttp import web
 
 from agent_memory import AgentMemory, FileOperationError, OutcomeUnknownError
+from agent_memory_s3._credentials import RenewableCredentials
 from tests.backends.s3.test_s3 import EVERY_CALL
 from tests.object_store.listeners import listening, page
 from tests.object_store.proxy import Fault, Proxy
@@ -179,6 +181,41 @@ def test_credentials_in_the_options_are_not_replaced(ministack: S3Server, guard:
         guard.accepted = "new"
         with pytest.raises(FileOperationError, match="ExpiredToken"):
             memory.write("a.md", "y")
+
+
+class Keys:
+    """Credentials that renew themselves."""
+
+    def __init__(self, keys: str) -> None:
+        self.keys = keys
+
+    async def get_frozen_credentials(self) -> str:
+        return self.keys
+
+
+def test_keys_that_were_renewed_since_the_request_are_used_without_being_read_anew() -> None:
+    """Credentials of a role, a login or a machine renew themselves shortly before they expire."""
+    own, reads = Keys("old"), 0
+
+    async def load() -> Keys:
+        return own
+
+    async def load_anew() -> Keys:
+        nonlocal reads
+        reads += 1
+        return Keys("new")
+
+    async def play() -> None:
+        credentials = RenewableCredentials(load, load_anew)
+        assert not await credentials.renew(await credentials.get_frozen_credentials())
+        await credentials.load_credentials()
+        own.keys = "new"
+        assert await credentials.renew("old")
+        assert reads == 0
+        assert not await credentials.renew("new")
+        assert reads == 1
+
+    asyncio.run(play())
 
 
 ROLE = "arn:aws:iam::123456789012:role/reader"
