@@ -31,12 +31,12 @@ from agent_memory.object_store.scratch import ScratchObject, scratch_upload
 from agent_memory.runtime.tasks import gather_or_cancel
 
 RACERS: Final = 4
-LANES: Final = 3
+OBJECTS: Final = 3
 """How many scratch objects are raced at once: with more, the requests for one object are less close to each other."""
-HEATS: Final = 2
-"""How often; once, if the server turns racers away, because it limits the writes of an object."""
+PASSES: Final = 2
+"""How often; only once if the server limits the writes of an object so that one racer alone is answered."""
 _SECONDS: Final = 5.0
-"""After this time no other heat starts, unless a condition is not decided yet."""
+"""After this time no other pass starts, unless a condition is not decided yet."""
 _log = logging.getLogger("agent_memory.object_store")
 Change = Callable[[], Awaitable[str | None]]
 
@@ -58,8 +58,8 @@ class _Racer(NamedTuple):
     failure: NoResponse | None = None
 
 
-class Contest(NamedTuple):
-    """The changes to race.
+class RacedChanges(NamedTuple):
+    """One kind of changes to race.
 
     Attributes:
         changes: prepares them for a scratch object; the stack removes what they need.
@@ -72,7 +72,7 @@ class Contest(NamedTuple):
 
 @dataclass
 class _Tally:
-    """The rounds of one contest: ``fair`` had one winner, ``limited`` one answer, beside racers turned away."""
+    """The rounds of one kind: ``fair`` had several answers, ``limited`` one, beside racers that were turned away."""
 
     fair: int = 0
     limited: int = 0
@@ -80,7 +80,7 @@ class _Tally:
 
     @property
     def is_decided(self) -> bool:
-        return self.is_broken or self.fair > 0 or self.limited >= LANES
+        return self.is_broken or self.fair > 0 or self.limited >= OBJECTS
 
     @property
     def condition(self) -> Condition:
@@ -100,7 +100,7 @@ class _Tally:
 
 
 class Races:
-    """Races contests: `HEATS` times on `LANES` scratch objects at once.
+    """Races kinds of changes: `PASSES` times on `OBJECTS` scratch objects at once.
 
     Args:
         scratch: makes a scratch object, and removes it afterwards.
@@ -110,21 +110,22 @@ class Races:
     def __init__(self, scratch: Callable[[], AbstractAsyncContextManager[ScratchObject]], attempts: Attempts) -> None:
         self._scratch = scratch
         self._attempts = attempts.briefly(attempts.seconds_left)  # with a back-off of its own
-        self._is_limited = False
 
-    async def run(self, contests: Mapping[str, Contest]) -> dict[str, Condition]:
-        """`Condition.KEPT` or `Condition.NOT_ATOMIC` for each contest; they share their objects, in this order.
+    async def run(self, kinds: Mapping[str, RacedChanges]) -> dict[str, Condition]:
+        """`Condition.KEPT` or `Condition.NOT_ATOMIC` for each kind; they share their objects, in this order.
 
         Raises:
             UnsupportedOperationError, PermanentError: as `ObjectStore`.
-            OutOfTimeError: as `Attempts`; some contest is not decided.
+            OutOfTimeError: as `Attempts`; some kind is not decided.
         """
-        tallies = {name: _Tally() for name in contests}
-        loop, heats = asyncio.get_running_loop(), 0
+        tallies = {name: _Tally() for name in kinds}
+        loop, passes = asyncio.get_running_loop(), 0
         ends = loop.time() + _SECONDS
-        while not all(tally.is_decided for tally in tallies.values()) or self._goes_on(heats, ends - loop.time()):
-            await gather_or_cancel(self._heat(contests, tallies) for _ in range(LANES))
-            heats += 1
+        while not all(tally.is_decided for tally in tallies.values()) or (
+            0 < passes < PASSES and loop.time() < ends and not any(tally.limited for tally in tallies.values())
+        ):
+            await gather_or_cancel(self._pass(kinds, tallies) for _ in range(OBJECTS))
+            passes += 1
         if limited := [name for name, tally in tallies.items() if not (tally.is_broken or tally.fair)]:
             _log.warning(
                 "the server answers one of several writes of an object, and turns the others away; so its preconditions"
@@ -133,20 +134,17 @@ class Races:
             )
         return {name: tally.condition for name, tally in tallies.items()}
 
-    def _goes_on(self, heats: int, seconds_left: float) -> bool:
-        return 0 < heats < HEATS and seconds_left > 0 and not self._is_limited
-
-    async def _heat(self, contests: Mapping[str, Contest], tallies: Mapping[str, _Tally]) -> None:
+    async def _pass(self, kinds: Mapping[str, RacedChanges], tallies: Mapping[str, _Tally]) -> None:
         async with self._scratch() as scratch:
-            for name, contest in contests.items():
+            for name, kind in kinds.items():
                 if not tallies[name].is_broken:
-                    await self._round(contest, scratch, tallies[name])
+                    await self._round(kind, scratch, tallies[name])
 
-    async def _round(self, contest: Contest, scratch: ScratchObject, tally: _Tally) -> None:
-        if contest.needs_object and scratch.etag is None:
+    async def _round(self, kind: RacedChanges, scratch: ScratchObject, tally: _Tally) -> None:
+        if kind.needs_object and scratch.etag is None:
             await scratch.takes(lambda: scratch.put(b"1"))
         async with AsyncExitStack() as stack:
-            changes = await contest.changes(scratch, stack)
+            changes = await kind.changes(scratch, stack)
             scratch.may_exist = True
             racers = await self._raced(changes)
         failures = [racer.failure for racer in racers if racer.failure]
@@ -159,7 +157,6 @@ class Races:
         while True:
             racers = await gather_or_cancel(self._racer(change) for change in changes)
             away = [racer.failure for racer in racers if racer.end is _End.TURNED_AWAY and racer.failure]
-            self._is_limited |= bool(away)
             if len(away) < len(racers):
                 return racers
             await self._attempts.back_off(away[0])
@@ -183,34 +180,34 @@ async def _follow(scratch: ScratchObject, racers: Sequence[_Racer]) -> None:
         await scratch.look()
 
 
-def creates() -> Contest:
+def creates() -> RacedChanges:
     """PUTs with ``If-None-Match: *``."""
 
     async def changes(scratch: ScratchObject, _: AsyncExitStack) -> Sequence[Change]:
         return [partial(scratch.put, secrets.token_bytes(8), absent=True) for _ in range(RACERS)]
 
-    return Contest(changes, needs_object=False)
+    return RacedChanges(changes, needs_object=False)
 
 
-def swaps() -> Contest:
+def swaps() -> RacedChanges:
     """PUTs with ``If-Match``."""
 
     async def changes(scratch: ScratchObject, _: AsyncExitStack) -> Sequence[Change]:
         return _swaps(scratch, RACERS)
 
-    return Contest(changes)
+    return RacedChanges(changes)
 
 
-def deletes() -> Contest:
+def deletes() -> RacedChanges:
     """A DELETE with ``If-Match`` after PUTs with the same one: Ceph RGW lets both through most often in this order."""
 
     async def changes(scratch: ScratchObject, _: AsyncExitStack) -> Sequence[Change]:
         return [*_swaps(scratch, RACERS - 1), partial(scratch.delete, scratch.etag)]
 
-    return Contest(changes)
+    return RacedChanges(changes)
 
 
-def completions(store: SupportsMultipart, cleanup: Cleanup, attempts: Attempts, *, absent: bool) -> Contest:
+def completions(store: SupportsMultipart, cleanup: Cleanup, attempts: Attempts, *, absent: bool) -> RacedChanges:
     """Completed uploads with ``If-None-Match: *`` if ``absent``, else with ``If-Match``."""
 
     async def changes(scratch: ScratchObject, stack: AsyncExitStack) -> Sequence[Change]:
@@ -219,7 +216,7 @@ def completions(store: SupportsMultipart, cleanup: Cleanup, attempts: Attempts, 
         if_match = None if absent else scratch.etag
         return [partial(each.complete, if_match=if_match, absent=absent) for each in uploads]
 
-    return Contest(changes, needs_object=not absent)
+    return RacedChanges(changes, needs_object=not absent)
 
 
 def _swaps(scratch: ScratchObject, count: int) -> list[Change]:

@@ -25,7 +25,7 @@ from agent_memory.object_store.engine import (
     SupportsMultipart,
     UnknownOutcome,
 )
-from agent_memory.object_store.race import Contest, Races, completions, creates, deletes, swaps
+from agent_memory.object_store.race import RacedChanges, Races, completions, creates, deletes, swaps
 from agent_memory.object_store.retry import Attempts
 from agent_memory.object_store.scratch import ScratchObject, scratch_object
 from agent_memory.object_store.upload_trial import UploadTrial
@@ -128,8 +128,8 @@ class Trial(Uncopied):
     ) -> Condition:
         """The result of a race of completed uploads; each of the two conditions is raced once."""
         if absent not in self._uploads:
-            contest = completions(store, self._cleanup, attempts, absent=absent)
-            self._uploads[absent] = (await self._races(name, attempts).run({"uploads": contest}))["uploads"]
+            kind = completions(store, self._cleanup, attempts, absent=absent)
+            self._uploads[absent] = (await self._races(name, attempts).run({"uploads": kind}))["uploads"]
         return self._uploads[absent]
 
     def _races(self, name: str, attempts: Attempts) -> Races:
@@ -144,11 +144,11 @@ class Trial(Uncopied):
         return await self._raced(name, attempts, alone, {"create": creates(), "swap": swaps(), "delete": deletes()})
 
     async def _raced(
-        self, name: str, attempts: Attempts, alone: Conditions, contests: Mapping[str, Contest]
+        self, name: str, attempts: Attempts, alone: Conditions, kinds: Mapping[str, RacedChanges]
     ) -> Conditions:
         """The conditions that are kept alone and in a race; a DELETE is raced against PUTs with ``If-Match``."""
         kept = Condition.KEPT
-        raced = {field: contest for field, contest in contests.items() if getattr(alone, field) is kept}
+        raced = {field: kind for field, kind in kinds.items() if getattr(alone, field) is kept}
         if alone.swap is not kept:
             raced.pop("delete", None)
         found = replace(alone, **await self._races(name, attempts).run(raced))
