@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -334,6 +335,48 @@ unmount(volume)
     assert [line.partition(":")[0] for line in told[1:3]] == ["ReadError", "AppendError"]
     assert "Input/output error" in told[1]
     assert told[3:] == ["kept 4", "5"]
+
+
+def test_a_root_whose_daemon_died_is_opened_again_when_it_is_mounted_again(tmp_path: Path) -> None:
+    """A filesystem in user space: its directories fail with ENOTCONN after its daemon was killed."""
+    rclone, fusermount = Path(sysconfig.get_path("scripts"), "rclone"), shutil.which("fusermount")
+    if os.geteuid() or not (Path("/dev/fuse").exists() and fusermount and rclone.exists()):
+        pytest.skip("it takes root, /dev/fuse, fusermount and rclone")
+    for name in ("source", "volume", "programs"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "programs" / "fusermount3").symlink_to(fusermount)
+    memory_with_id(tmp_path / "source" / "store").close()
+    told = Mounts(tmp_path / "volume", "store").run(f"""
+import time
+os.environ["PATH"] = {str(tmp_path / "programs")!r} + ":" + os.environ["PATH"]
+
+def daemon():
+    options = ["--vfs-cache-mode", "writes", "--config", "/dev/null", "--cache-dir", {str(tmp_path / "cache")!r}]
+    command = [{str(rclone)!r}, "mount", ":local:{tmp_path}/source", volume, *options]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    while not os.path.ismount(volume):
+        time.sleep(0.05)
+    return process
+
+process = daemon()
+memory = AgentMemory.open(root)
+print(memory.read("kept.md"))
+process.kill()
+process.wait()
+print(tried(lambda: memory.read("kept.md")))
+unmount("-l", volume)
+print(tried(lambda: memory.append("kept.md", "lost")))
+process = daemon()
+print(tried(lambda: memory.read("kept.md")), tried(lambda: memory.append("kept.md", "!").size))
+memory.close()
+unmount("-l", volume)
+process.wait()
+""")
+    assert told[0] == "kept"
+    assert "ReadError" in told[1]
+    assert "AppendError" in told[2]
+    assert told[3] == "kept 5"
+    assert not list((tmp_path / "volume").iterdir())
 
 
 def test_a_process_that_gave_up_its_rights_still_changes_the_root_that_it_opened(tmp_path: Path) -> None:
