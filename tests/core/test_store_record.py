@@ -138,6 +138,13 @@ def test_fields_that_this_release_does_not_know_are_kept() -> None:
     found = facts(backend)
     assert (found["servers"], found["a"]) == ({"b": {"kept": [1, None]}}, "ü")
     assert "versions" in found["features"]
+    found["versions"]["newer"] = found["versions"]["limits"]["newer"] = 5
+    backend.write(STORE_RECORD, json.dumps(found).encode())
+    memory = AgentMemory.open(backend)
+    assert memory.version_limits() == Versions()
+    memory.write("a.md", "two", idempotency_key="k2")
+    memory.keep_versions(None)
+    assert facts(backend)["versions"] == {"secret": found["versions"]["secret"], "limits": None, "newer": 5}
 
 
 # The release before
@@ -336,7 +343,8 @@ WRONG: list[dict[str, object]] = [
     {"versions": 1}, {"versions": []}, {"versions": {}}, {"versions": {"secret": "ab", "limits": None}},
     {"versions": {"secret": "0" * 64, "limits": {"keep": 0}}}, {"versions": {"secret": 1, "limits": None}},
     {"versions": {"secret": "0" * 64, "limits": {"keep": "1"}}},
-    {"versions": {"secret": "0" * 64, "limits": [1]}}, {"padding": "x" * (64 << 10)},
+    {"versions": {"secret": "0" * 64, "limits": [1]}}, {"versions": {"secret": "0" * 64, "limits": {"keep": 1}}},
+    {"features": ["versions"]}, {"versions": {"secret": "0" * 62, "limits": None}}, {"padding": "x" * (64 << 10)},
 ]  # fmt: skip
 DAMAGED = [
     b"", b"null", b"[]", b"{}", b"7", b"\xff", b"[" * 100_000, b'{"format": 1}', GOOD[:-9],

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 import secrets
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Final, cast
 
 from agent_memory.core.store_record import Feature, StoreRecord, damaged_record
 
 _FEATURE: Final[Feature] = "versions"
 _SECRET_BYTES: Final = 32
-_FIELDS: Final = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,21 +62,23 @@ class VersionSettings:
             ReadError: a field of the settings is wrong.
             UnsupportedOperationError: a newer release wrote them in another form.
         """
-        if record is None or (fields := record.others.get(_FEATURE)) is None:
+        if record is None or not (_FEATURE in record.features or _FEATURE in record.others):
             return None
         try:
-            return _parsed(cast(Any, fields))
+            return _parsed(cast(Any, record.others[_FEATURE]))
         except (ValueError, TypeError, KeyError):
             record.require_known()
             raise damaged_record() from None
 
     def stored_in(self, record: StoreRecord) -> StoreRecord:
-        """Return a record with these settings."""
-        return record.using(_FEATURE, asdict(self))
+        """Return a record with these settings; fields of a newer release stay."""
+        before = cast("dict[str, object]", record.others.get(_FEATURE, {}))
+        return record.using(_FEATURE, {**before, **asdict(self)})
 
 
-def _parsed(fields: dict[str, Any]) -> VersionSettings:
-    secret, limits = fields["secret"], fields["limits"]
-    if len(bytes.fromhex(secret)) != _SECRET_BYTES or len(fields) != _FIELDS:
+def _parsed(found: dict[str, Any]) -> VersionSettings:
+    secret, limits = found["secret"], found["limits"]
+    if len(bytes.fromhex(secret)) != _SECRET_BYTES:
         raise ValueError
-    return VersionSettings(secret, None if limits is None else Versions(**limits))
+    known = None if limits is None else {each.name: limits[each.name] for each in fields(Versions)}
+    return VersionSettings(secret, None if known is None else Versions(**known))
