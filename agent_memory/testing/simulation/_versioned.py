@@ -24,7 +24,7 @@ from agent_memory.key import Key
 from agent_memory.object_store import Object, ObjectStoreBackend, Writer
 from agent_memory.object_store.write_log import WriteLog
 from agent_memory.testing.simulation._loop import VirtualLoop
-from agent_memory.testing.simulation._network import ComposingClient, Faults, SimulatedStore
+from agent_memory.testing.simulation._network import EPOCH, ComposingClient, Faults, SimulatedStore
 from agent_memory.testing.simulation._schedule import HOOKS, SECONDS, Failure, Schedule, SimulatedRun, mixture
 
 _KEY: Final = Key.tree().join("log.md")
@@ -115,7 +115,7 @@ class _VersionedWriter:
         for kind, line in plan:
             await asyncio.sleep(random.expovariate(2))
             now = asyncio.get_running_loop().time()
-            by = MadeBy(kind, self.name, line.decode().strip(), now + self.ahead)
+            by = MadeBy(kind, self.name, line.decode().strip(), EPOCH + now + self.ahead)
             store = VersionedStore(self.backend, self.run_, None, _SECRET, by)
             try:
                 with deadline_scope(Deadline(SECONDS, now + SECONDS)):
