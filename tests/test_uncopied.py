@@ -62,7 +62,7 @@ OF_ONE_CALL = set(
     key.patterns._Example
     agent_memory_obstore._answers.ObstoreRequest agent_memory_s3._answers.S3Request
     agent_memory_s3._connection._NoRedirects agent_memory_memory._StagedParts audit.verify.Verifier
-    audit.chains.RecordChain audit.chains.WriterChains audit.recorded_salts.RecordedSalts
+    audit.chains.RecordChain audit.chains.WriterChains audit.chains.Numbered audit.recorded_salts.RecordedSalts
     conversation.search.HistorySearch conversation.stream.Batch filesystem._confined._OneTransaction
     filesystem._files._Unclosed mcp_server._http._Guarded mcp_server._stdio._Writer mcp_server._stdio._Client
     mcp_server._stdio._ClientLine mcp_server._connections.HttpConnection mcp_server._sessions.Sessions

@@ -54,6 +54,24 @@ class Gap(NamedTuple):
     at: Line
 
 
+class Numbered:
+    """The records of one writer with one number, in the whole log.
+
+    Attributes:
+        hashes: how often each hash occurs.
+        nonces: how many hashes there are with a previous hash and a nonce.
+    """
+
+    def __init__(self) -> None:
+        self.hashes: Counter[str] = Counter()
+        self.nonces: Counter[tuple[str, str]] = Counter()
+
+    def add(self, found: Head) -> None:
+        """Count a record."""
+        self.nonces[found.prev, found.nonce] += found.hash not in self.hashes
+        self.hashes[found.hash] += 1
+
+
 class WriterChains:
     """All chains of one writer, with the gaps in them and the records that continue none.
 

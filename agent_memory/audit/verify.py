@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple, TypeAlias
 
-from agent_memory.audit.chains import RecordChain, Start, WriterChains
+from agent_memory.audit.chains import Numbered, RecordChain, Start, WriterChains
 from agent_memory.audit.findings import Finding, FindingKind, Line, Verdict
 from agent_memory.audit.log import LogLocation
 from agent_memory.audit.record import START, Head, facts_of, head, torn_from
@@ -70,7 +70,7 @@ class Verifier:
         self._branches = 0
         self._keyed = 0
         self._seen: list[_Seen] = []
-        self.links: dict[tuple[str, int], list[Head]] = {}
+        self.links: dict[tuple[str, int], Numbered] = {}
 
     def feed(self, part: str, data: bytes, first: int = 1) -> int:
         """Follow whole lines; ``first`` is the number of the first line. Returns the number of the next line."""
@@ -82,7 +82,7 @@ class Verifier:
         return first + len(lines)
 
     def verdict(self) -> Verdict:
-        """All findings: first those of single lines in the order of the log, then those of whole chains.
+        """All findings: first those of single lines in the order of the log, then those that need the whole log.
 
         Raises:
             ValueError: the records are keyed, and no key was given.
@@ -124,7 +124,7 @@ class Verifier:
             self._salts.note(line, at)
 
     def _want(self, writer: str, seq: int) -> None:
-        self.links.setdefault((writer, seq), [])
+        self.links.setdefault((writer, seq), Numbered())
 
     def _fault(self, line: bytes, at: Line, found: Head | None) -> None:
         if found is None:
@@ -203,21 +203,19 @@ class Verifier:
         for line in data.split(b"\n"):
             found = head(line, self._key)
             if found and found.whole and found.keyed == bool(self._key) and (found.writer, found.seq) in self.links:
-                self.links[found.writer, found.seq].append(found)
+                self.links[found.writer, found.seq].add(found)
 
     def _judge_start(self, writer: str, chains: WriterChains, start: Start) -> None:
         """Tell a branch from a record that occurs twice, was changed, or has lost the record before it."""
         found, at = start.found, start.at
-        same = [each for each in self.links[writer, found.seq] if each.prev == found.prev]
-        earlier = self.links[writer, found.seq - 1]
-        copies = sum(each.hash == found.hash for each in same)
-        if start.is_again or copies > chains.started[found.hash]:
+        same, earlier = self.links[writer, found.seq], self.links[writer, found.seq - 1].hashes
+        if start.is_again or same.hashes[found.hash] > chains.started[found.hash]:
             del chains.chains[start.chain]
             last = start.chain.line if start.chain.line != at else None
             self._report("duplicated", at, f"record {found.seq} of writer {writer} occurs more than once", last)
-        elif any(each.nonce == found.nonce and each.hash != found.hash for each in same):
+        elif same.nonces[found.prev, found.nonce] > 1:
             self._report("edited", at, f"it repeats the nonce of another record {found.seq} of writer {writer}")
-        elif (found.seq, found.prev) == (1, START) or any(each.hash == found.prev for each in earlier):
+        elif (found.seq, found.prev) == (1, START) or found.prev in earlier:
             self._branches += 1
         elif before := start.changed():
             self._report("edited", before.line or at, f"the next record, {at}, names another hash for it")
@@ -230,8 +228,8 @@ class Verifier:
 
     def _judge_seen(self) -> None:
         for seen in self._seen:
-            found = self.links[seen.writer, seen.seq]  # empty if it is missing, which its own chain shows
-            if found and not any(each.hash == seen.hash for each in found):
+            hashes = self.links[seen.writer, seen.seq].hashes  # empty if it is missing, which its own chain shows
+            if hashes and seen.hash not in hashes:
                 detail = f"{seen.at} names another hash for record {seen.seq} of writer {seen.writer}"
                 self._report("edited", seen.blamed, detail)
 

@@ -104,7 +104,7 @@ def _lines(findings: Sequence[Finding], *, anchored: bool) -> Iterator[str]:
     yield from (str(finding) for finding in findings if not folded or finding.kind != "unanchored")
     if folded:
         yield (
-            f"unanchored: no checkpoint covers the last records of {len(unanchored):,} writers;"
+            f"unanchored: no checkpoint covers the last records of {len(unanchored):,} chains;"
             " without --checkpoints a truncated end cannot be detected"
         )
 

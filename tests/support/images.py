@@ -19,6 +19,7 @@ import signal
 import stat
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
@@ -45,8 +46,7 @@ def from_image(directory: Path, count: int, prepare: Prepare, work: Work, *args:
     """
     holder = _context.Process(target=_hold, args=(directory, count, prepare, work, args))
     holder.start()
-    holder.join(_SECONDS)
-    holder.kill()
+    holder.join()
     answers = [json.loads((directory / f"{number}.json").read_text()) for number in range(count)]
     failures = [failure for _, failure in answers if failure]
     assert not failures, failures[0]
@@ -56,7 +56,11 @@ def from_image(directory: Path, count: int, prepare: Prepare, work: Work, *args:
 def _hold(directory: Path, count: int, prepare: Prepare, work: Work, args: tuple[object, ...]) -> None:
     if (image := _cloned()) == 0:
         _finish(lambda: _image(directory, count, prepare, work, args))
-    os.waitpid(image, 0)
+    ends = time.monotonic() + _SECONDS
+    while os.waitpid(image, os.WNOHANG)[0] == 0:
+        if time.monotonic() > ends:
+            os.kill(image, signal.SIGKILL)  # the kernel ends the clones with it: it is process 1 of their namespaces
+        time.sleep(0.02)
 
 
 def _image(directory: Path, count: int, prepare: Prepare, work: Work, args: tuple[object, ...]) -> None:
@@ -108,10 +112,10 @@ def _cloned() -> int:
 
 def _end_io_loop() -> None:
     """End the threads of fsspec's I/O loop, which would not be in a clone."""
-    if (loop := fsspec.asyn.loop[0]) is not None:
+    if (loop := fsspec.asyn.loop[0]) is not None and (thread := fsspec.asyn.iothread[0]) is not None:
         asyncio.run_coroutine_threadsafe(loop.shutdown_default_executor(), loop).result()
         loop.call_soon_threadsafe(loop.stop)
-        fsspec.asyn.iothread[0].join()
+        thread.join()
 
 
 def _wake() -> None:

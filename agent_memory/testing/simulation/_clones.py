@@ -12,6 +12,7 @@ from typing import Final
 from agent_memory.object_store import ObjectStoreBackend, Writer
 from agent_memory.object_store.recent_writes import RecentWrites
 from agent_memory.runtime.queues import KeyedLocks
+from agent_memory.testing.simulation._history import Kind
 from agent_memory.testing.simulation._loop import VirtualLoop
 from agent_memory.testing.simulation._network import ComposingClient, Faults, SimulatedClient, SimulatedStore
 from agent_memory.testing.simulation._schedule import (
@@ -70,7 +71,7 @@ async def _play(random: Random, schedule: Schedule, store: SimulatedStore, fault
         client.wake(slept, is_noticed=is_noticed)
         clone = restored(image, client)
         writer = SimulatedWriter(f"clone{number}", clone, SimulatedRun(random), schedule.history)
-        plan = [(random.choice(KINDS), next(lines)) for _ in range(random.randint(1, 4))]
+        plan: list[tuple[Kind, str]] = [(random.choice(KINDS), next(lines)) for _ in range(random.randint(1, 4))]
         tasks.append(asyncio.create_task(writer.run(plan, random.expovariate(2))))
     await ended(tasks, schedule)
 
