@@ -76,7 +76,7 @@ class AgentMemoryPath(UPath):
 def _place(path: AgentMemoryPath) -> str:
     """Where a file is stored: the root, as an absolute path without links or as a URL with its server, and the name."""
     options = path.storage_options
-    root, agent = os.fspath(options["root"]), options.get("agent")
+    root, agent = os.fspath(options.get("root", "")), options.get("agent")
     scheme, is_url, _ = root.partition("://")
     if not is_url or scheme in ("file", "local"):
         root = os.path.realpath(os.path.expanduser(unquote(urlsplit(root).path) if is_url else root))  # noqa: PTH111

@@ -12,6 +12,7 @@ lock of this process, which does not protect against other writers.
 from __future__ import annotations
 
 import threading
+import unicodedata
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
@@ -122,12 +123,10 @@ class FsspecBackend(BlockingBackend):
 
     def list(self, prefix: Key, *, recursive: bool = True, after: str | None = None, limit: int = 1000) -> Page:
         builder = PageBuilder(prefix, recursive)
-        top = self._path(prefix)
         with self._operation(prefix, ReadError):
             self._fs.invalidate_cache()
-            files = self._files(prefix)
-        for path, info in files.items():
-            builder.file(path[len(top) :].lstrip("/"), info["size"], _seconds(info))
+            for path, info in self._files(prefix).items():
+                builder.file(self._as_key(prefix, path), info["size"], _seconds(info))
         return builder.page(after, limit)
 
     def _make_ignore_file(self) -> None:
@@ -136,6 +135,19 @@ class FsspecBackend(BlockingBackend):
             self._directories.put(_IGNORE_FILE, b"*\n")
             self._names.learn(_IGNORE_FILE.storage)
         self._has_ignore_file = True
+
+    def _as_key(self, prefix: Key, path: str) -> str:
+        """The name of a listed path below a prefix, in the form of keys (NFC) if it is found by that.
+
+        Some filesystems decompose names, also those of the prefix.
+        """
+        top = self._path(prefix)
+        if path.isascii() or unicodedata.is_normalized("NFC", path):
+            return path[len(top) :].lstrip("/")
+        nfc = unicodedata.normalize("NFC", path)[len(unicodedata.normalize("NFC", top)) :].lstrip("/")
+        if self._names.info(f"{prefix.storage}/{nfc}".lstrip("/")) is None:
+            return path[len(top) :].lstrip("/")
+        return nfc
 
     def _files(self, prefix: Key) -> dict[str, Any]:
         if (there := self._names.info(prefix.storage)) is None or not self._is_exact(prefix):

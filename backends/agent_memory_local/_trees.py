@@ -260,6 +260,7 @@ def _move(walker: Walker, tree: DirectoryTree, source: Key, target: Key, sync: b
             if error.errno in _ACROSS:
                 return False
             raise
+        walker.spelling.forget()  # other directories have the names below the two now
         _require_exact(walker, old, source, new, target)
         sync_written(new, sync)
         sync_written(old, sync)

@@ -56,6 +56,7 @@ class Histories:
         self._agent = agent
         self._secret = secret
         self._left_out: set[Key] = set()
+        self._told = False
 
     async def versions(self, key: Key, limit: int | None, after: str | None) -> tuple[FileVersion, ...]:
         """Return the versions of a file, newest first: the present one, and at most ``limit`` in all.
@@ -190,25 +191,29 @@ class Histories:
             try:
                 return Link.parse(name, snapshot.data)
             except ReadError:
-                self._leave_out(name)
+                self._left_out.add(name)
                 return None
 
         found = filter(None, await self._run.map(read, list(names), tree_flows.AT_ONCE))
+        self._tell()
         return sorted(found, key=lambda link: link.by.time, reverse=True)
 
     async def read(self, names: Iterable[Key]) -> list[Kept]:
         """Read records; those that are deleted at this moment or damaged are left out, and leftovers are not."""
         found = await self._run.map(self._facts, list(names), tree_flows.AT_ONCE)
+        self._tell()
         return [each for each in found if each]
 
     def is_left_out(self, key: Key, path: str) -> bool:
         """Whether a record of a file with this path was damaged, and so left out: its directory names its file."""
         return key in self._left_out and key.is_below(records_of_file(self._agent, self._secret, path))
 
-    def _leave_out(self, name: Key) -> None:
-        if not self._left_out:
-            _log.warning("records of earlier versions are damaged, and left out; the first of them is %a", name.name)
-        self._left_out.add(name)
+    def _tell(self) -> None:
+        """Log once in each operation how many records were left out."""
+        if self._left_out and not self._told:
+            self._told = True
+            first = min(self._left_out).name
+            _log.warning("%d records of versions are damaged, and left out; one is %a", len(self._left_out), first)
 
     async def live_ids(self, paths: Iterable[str]) -> set[str]:
         """The ids of the present states of some files."""
@@ -228,7 +233,7 @@ class Histories:
         try:
             record = Record.parse(name, snapshot.data, snapshot.size)
         except ReadError:
-            self._leave_out(name)
+            self._left_out.add(name)
             return None
         whole = len(snapshot.data) == snapshot.size
         return Kept(record, name, snapshot.data[: record.size] if whole else None)

@@ -231,3 +231,11 @@ def test_git_ignores_the_packages_own_data(root: Path, theirs: str | None) -> No
         memory.append("a.md", "x", idempotency_key=f"{number}")
     assert (root / ".agent-memory" / ".gitignore").read_text() == (theirs or "*\n")
     assert (root / ".agent-memory" / "store.json").exists()
+
+
+def test_names_that_a_filesystem_decomposes_are_listed_as_they_were_given(root: Path) -> None:
+    memory = AgentMemory.open(FsspecBackend(DecomposingFileSystem(), str(root)))
+    memory.write("caf\u00e9/r\u00e9sum\u00e9.md", "x")
+    assert [entry.path for entry in memory.list()] == ["caf\u00e9/r\u00e9sum\u00e9.md"]
+    assert [entry.path for entry in memory.list("caf\u00e9")] == ["caf\u00e9/r\u00e9sum\u00e9.md"]
+    assert memory.delete_tree("").files == 1

@@ -228,6 +228,21 @@ with AgentMemory.open(root) as memory:
 """
 
 
+MOVED = """
+with AgentMemory.open(root) as memory:
+    memory.write("d/A.md", "1")
+    memory.write("d/a.md", "2")
+    memory.delete_tree("d")
+    memory.write("e/A.md", "3")
+    memory.rename("e", "d")
+    assert not memory._tree.backend._walker.spelling.is_known_exact("d")
+"""
+
+
+def test_a_directory_that_was_moved_is_looked_at_again(tmp_path: Path) -> None:
+    run(MOVED, tmp_path, {})
+
+
 @pytest.mark.parametrize("folds", ["", "/volume"])
 def test_names_that_a_volume_decomposes_are_listed_as_they_were_given(tmp_path: Path, shim: Path, folds: str) -> None:
     environment = {"LD_PRELOAD": str(shim), "DECOMPOSES": "/volume", "FOLDS": folds}
