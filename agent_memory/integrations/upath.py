@@ -26,6 +26,12 @@ class AgentMemoryPath(UPath):
 
     __slots__ = ()
 
+    def __init__(self, *args: Any, **options: Any) -> None:
+        parts = [part for part in args if isinstance(part, UPath)]
+        for part in parts[1:]:
+            _require_one_memory(parts[0], part)
+        super().__init__(*args, **options)
+
     def with_segments(self, *pathsegments: Any) -> Self:
         """As `UPath.with_segments`, and so for joined paths.
 
@@ -33,12 +39,8 @@ class AgentMemoryPath(UPath):
             ValueError: a part is a path of another memory or of another filesystem.
         """
         for part in pathsegments:
-            if isinstance(part, UPath) and not self._has_memory_of(part):
-                raise ValueError("a part of the path is in another memory: join names that are given as text")
+            _require_one_memory(self, part)
         return super().with_segments(*pathsegments)
-
-    def _has_memory_of(self, other: Any) -> bool:
-        return isinstance(other, AgentMemoryPath) and other.storage_options == self.storage_options
 
     def rename(self, target: Any, **options: Any) -> Self:
         """Rename this file or directory in its memory; a text is a name from the root of the memory.
@@ -52,7 +54,7 @@ class AgentMemoryPath(UPath):
             scheme, is_url, _ = str(target).partition("://")
             is_here = not hasattr(target, "is_file") and (not is_url or scheme == self.protocol)
             target = self.with_segments(str(target)) if is_here else None
-        if not self._has_memory_of(target):
+        if not (isinstance(target, AgentMemoryPath) and target.storage_options == self.storage_options):
             raise ValueError("rename() works in one memory: give a name in it, or use move() or copy()")
         return super().rename(target, **options)
 
@@ -71,6 +73,11 @@ class AgentMemoryPath(UPath):
         """Whether another path is the same file of the same store, also under another root, agent or option."""
         other = other_path if isinstance(other_path, UPath) else self.with_segments(other_path)
         return isinstance(other, AgentMemoryPath) and _place(other) == _place(self)
+
+
+def _require_one_memory(path: UPath, part: object) -> None:
+    if isinstance(part, UPath) and (part.protocol, part.storage_options) != (path.protocol, path.storage_options):
+        raise ValueError("a part of the path is in another memory: join names that are given as text")
 
 
 def _place(path: AgentMemoryPath) -> str:

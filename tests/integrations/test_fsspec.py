@@ -142,7 +142,7 @@ def test_zarr_keeps_arrays(options: Options, seen: Callable[[], set[tuple[str, s
 
 
 def test_a_upath_is_a_path_in_the_memory(options: Options, seen: Callable[[], set[tuple[str, str]]]) -> None:
-    notes = UPath("agentmemory://notes", **options)
+    notes: Any = UPath("agentmemory://notes", **options)
     assert type(notes) is AgentMemoryPath
     (notes / "today.md").write_text("learnt\n")
     assert (notes / "today.md").read_text() == "learnt\n"

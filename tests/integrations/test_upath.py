@@ -92,6 +92,8 @@ def test_a_second_path_of_another_memory_is_written_there(
         lambda two: two.ann().rename(two.root.parent / "new.md"),
         lambda two: two.ann("d").joinpath(two.bob("x")),
         lambda two: two.ann("d") / two.bob("x"),
+        lambda two: UPath(two.ann("d"), two.bob("x")),
+        lambda two: UPath(two.ann("d"), "e", two.bob("x")),
         lambda two: two.ann("d") / UPath("memory://x"),
         *(
             lambda two, name=name, make=make: getattr(two.fs, name)("a.md", make(two))
