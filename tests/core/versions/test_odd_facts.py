@@ -139,10 +139,11 @@ def test_an_odd_record_of_a_rename(store: Path) -> None:
 
 def test_an_odd_receipt_of_a_repeated_call(store: Path) -> None:
     old = time.time() - 2 * 86_400
-    for name in (store / ".agent-memory/receipts/-").iterdir():
+    receipts = list((store / ".agent-memory/receipts/-").iterdir())
+    for name in receipts:
         os.utime(name, (old, old))  # a sweep reads it
-        if json.loads(name.read_bytes())["path"] == "odd.md":
-            file = name.relative_to(store).as_posix()
+    odd = next(name for name in receipts if json.loads(name.read_bytes())["path"] == "odd.md")
+    file = odd.relative_to(store).as_posix()
     assert failing(store, written(file, odd_objects(json.loads((store / file).read_bytes())), bytes)) == []
     assert failing(store, whole_files(file)) == []
 
