@@ -6,10 +6,11 @@ import errno
 import itertools
 import os
 import secrets
-import stat
 from contextlib import suppress
 from pathlib import Path
 
+from agent_memory.backend._attributes import keep_attributes
+from agent_memory.backend._reasons import with_reason
 from agent_memory.errors import ConflictError
 
 
@@ -20,7 +21,7 @@ def replace_file(path: Path, old: bytes | None, new: bytes, *, private: bool) ->
         path: the file.
         old: its content when it was read; None if it did not exist.
         new: its new content.
-        private: whether a new file is readable only by its owner; an old file keeps its mode.
+        private: whether a new file is readable only by its owner; an old file keeps its owner and its permissions.
 
     Returns:
         The copy of the old file; None if there was none.
@@ -36,13 +37,15 @@ def replace_file(path: Path, old: bytes | None, new: bytes, *, private: bool) ->
         raise PermissionError(errno.EACCES, "it is read-only", str(path))
     temporary = real.with_name(f".{real.name}.{secrets.token_hex(8)}.tmp")
     try:
-        _write_new(temporary, new, state, 0o600 if private else 0o666)
-        backup = None if old is None else _backed_up(real, old, state)
+        like = real if state else None
+        _write_new(temporary, new, like, 0o600 if private else 0o666)
+        backup = None if old is None else _backed_up(real, old, like)
         if content(real) != old:
             if backup:
                 backup.unlink()
             raise ConflictError(f"{str(path)!r} was changed by another program at this moment; nothing was written")
-        temporary.replace(real)
+        with with_reason(str(real)):
+            temporary.replace(real)
     finally:
         temporary.unlink(missing_ok=True)
     return backup
@@ -56,20 +59,19 @@ def content(path: Path) -> bytes | None:
         return None
 
 
-def _write_new(path: Path, data: bytes, like: os.stat_result | None, mode: int = 0o600) -> None:
-    """Write a file that does not exist, with the mode and if possible the owner of another."""
+def _write_new(path: Path, data: bytes, like: Path | None, mode: int = 0o600) -> None:
+    """Write a file that does not exist, with the owner and the permissions of another."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode if like is None else 0o600)
     with os.fdopen(descriptor, "wb") as file:
         if like is not None:
-            os.fchmod(descriptor, stat.S_IMODE(like.st_mode))
-            with suppress(OSError):
-                os.fchown(descriptor, like.st_uid, like.st_gid)
+            with like.open("rb") as old:
+                keep_attributes(old.fileno(), descriptor)
         file.write(data)
         file.flush()
         os.fsync(descriptor)
 
 
-def _backed_up(path: Path, data: bytes, like: os.stat_result | None) -> Path:
+def _backed_up(path: Path, data: bytes, like: Path | None) -> Path:
     for number in itertools.count(1):
         backup = path.with_name(f"{path.name}.agent-memory-backup{'' if number == 1 else number}")
         with suppress(FileExistsError):

@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Self, TypeAlias
 
 from agent_memory.backend import Uncopied
+from agent_memory.backend._attributes import keep_attributes
+from agent_memory.backend._reasons import with_reason
 from agent_memory.errors import FileAlreadyExistsError, InvalidPathError, UnsupportedOperationError
 from agent_memory.key import MAX_SEGMENTS, RESERVED, RULES, TEMPORARY_SUFFIX
 
@@ -131,7 +133,7 @@ class Folder(Uncopied):
                 return False
             if same is not None and not overwrite:
                 raise _differs(path)
-            _place(directory, path, blocks, overwrite)
+            _place(directory, path, blocks, overwrite, exists=same is not None)
             return True
 
     def folds_case(self) -> bool:
@@ -281,20 +283,36 @@ def _blocks(descriptor: int, size: int) -> Iterator[bytes]:
         at += len(block)
 
 
-def _place(directory: int, path: str, blocks: Blocks, overwrite: bool) -> None:
+def _place(directory: int, path: str, blocks: Blocks, overwrite: bool, *, exists: bool) -> None:
     temporary = f".{secrets.token_hex(8)}{TEMPORARY_SUFFIX}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        with os.fdopen(os.open(temporary, flags, 0o666, dir_fd=directory), "wb") as file:
+        with os.fdopen(os.open(temporary, flags, 0o600 if exists else 0o666, dir_fd=directory), "wb") as file:
+            if exists:
+                _keep_attributes(directory, path, file.fileno())
             file.writelines(blocks())
         if overwrite or not _linked(directory, temporary, path):
-            os.replace(temporary, _name(path), src_dir_fd=directory, dst_dir_fd=directory)
+            with with_reason(_name(path), directory):
+                os.replace(temporary, _name(path), src_dir_fd=directory, dst_dir_fd=directory)
             return
     except BaseException:
         with suppress(FileNotFoundError):
             os.unlink(temporary, dir_fd=directory)
         raise
     os.unlink(temporary, dir_fd=directory)
+
+
+def _keep_attributes(directory: int, path: str, new: int) -> None:
+    """Give a new file the attributes of the existing one, unless that is gone by now."""
+    try:
+        old = _open_to_read(directory, _name(path))
+    except FileNotFoundError:
+        return
+    try:
+        _regular(path, os.fstat(old))
+        keep_attributes(old, new)
+    finally:
+        os.close(old)
 
 
 def _linked(directory: int, temporary: str, path: str) -> bool:

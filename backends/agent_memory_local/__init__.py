@@ -1,8 +1,8 @@
 """The local-disk backend: a path or ``file:///path``, on Linux and macOS.
 
-Options: ``durability``, ``allow_hard_links``, ``within``; see `LocalBackend`. Changes of a file exclude each other
-across threads and processes, without lock files; readers never wait. No symbolic link below the root is followed, not
-even one that replaces a directory during an operation.
+Options: ``durability``, ``allow_hard_links``, ``within``, ``mode``; see `LocalBackend`. Changes of a file exclude each
+other across threads and processes, without lock files; readers never wait. No symbolic link below the root is followed,
+not even one that replaces a directory during an operation.
 
 - ``_backend``: `LocalBackend`, the five verbs, append in place, and moves and deletes of directories
 - ``_walk``: open a key's directories one by one below the root; ``_openat2``: the same in one system call
@@ -10,6 +10,7 @@ even one that replaces a directory during an operation.
 - ``_locked_path``: a key's directory and file, opened and locked for a change
 - ``_locks``: the locks of trees and files, and retries while they are taken; ``_tree_locks``: shared locks of trees
 - ``_files``: stage, name, append to, sync and sweep files; ``_parts``: a file that is written in parts
+- ``_modes``: permission bits of new files and directories
 - ``_trees``: move and delete directories under an exclusive lock; ``_rename``: rename without replacing a file
 - ``_scan``: list files; ``_empty_directories``: remove directories without files
 - ``_links``: refuse files with hard links; ``_descriptor``: a descriptor that closes itself
@@ -32,7 +33,7 @@ if sys.platform != "win32":
 __all__ = ["LocalBackend", "agent_memory_register_backends"]
 
 
-_OPTIONS = ("allow_hard_links", "durability", "within")
+_OPTIONS = ("allow_hard_links", "durability", "mode", "within")
 _TRUTH = {"true": True, "false": False}
 
 

@@ -35,6 +35,7 @@ from agent_memory.backend import (
     translating,
     trying_later,
 )
+from agent_memory.backend._reasons import with_reason
 from agent_memory.errors import (
     AgentMemoryError,
     AgentMemoryFileNotFoundError,
@@ -51,6 +52,7 @@ from agent_memory_local._files import StagedFile
 from agent_memory_local._links import refuse_other_names
 from agent_memory_local._locked_path import STATE, LockedPath, state_version
 from agent_memory_local._locks import StalePath, close, retry_while_locked, settled_size
+from agent_memory_local._modes import NewModes
 from agent_memory_local._parts import LocalParts
 from agent_memory_local._scan import scan
 from agent_memory_local._tree_locks import TreeLocks
@@ -64,13 +66,16 @@ class LocalBackend(BlockingBackend):
     """Files below one directory of a local disk.
 
     Args:
-        root: the directory; the first write creates it with mode 0700.
+        root: the directory; the first write creates it.
         durability: "full" survives a crash of the machine (``fsync``); "process" survives only a crash of this process,
             for tests and temporary data.
         allow_hard_links: read files with further hard links, which may be outside the root; for backups made of
             links. Such a file is never changed in place.
         within: a directory above the root that the operator chose, if the rest of the root's path comes from another
             source, such as a cloned repository. No symbolic link below it is followed, also not on the way to the root.
+        mode: the permission bits of new files, as a number or as octal digits ("0640"), whatever the umask is. New
+            directories also get search permission for each reader. The default is 0600, and 0700 for directories, less
+            the umask. A file that is replaced keeps its own bits.
 
     Raises:
         ValueError: the path of the root is not inside ``within``; or another option has a value that is not allowed.
@@ -84,12 +89,14 @@ class LocalBackend(BlockingBackend):
         durability: Literal["full", "process"] = "full",
         allow_hard_links: bool = False,
         within: str | os.PathLike[str] | None = None,
+        mode: int | str | None = None,
     ) -> None:
         if durability not in ("full", "process"):
             raise ValueError(f"durability must be 'full' or 'process', not {durability!r}")
         if not isinstance(allow_hard_links, bool):
             raise TypeError(f"allow_hard_links must be true or false, not {allow_hard_links!r}")
-        self._walker = Walker(os.fspath(root), None if within is None else os.fspath(within))
+        above = None if within is None else os.fspath(within)
+        self._walker = Walker(os.fspath(root), above, NewModes.of(mode))
         self._locks = TreeLocks(self._walker)
         self._sync = durability == "full"
         self._allow_hard_links = allow_hard_links
@@ -382,7 +389,8 @@ class LocalBackend(BlockingBackend):
             place.open_file(WriteError, must_exist=True)
             if when is not ANY:
                 require(key, lambda: self._version(place), when)
-            os.unlink(place.name, dir_fd=place.directory)
+            with with_reason(place.name, place.directory):
+                os.unlink(place.name, dir_fd=place.directory)
             place.release()
             _files.sync_written(place.directory, self._sync)
 

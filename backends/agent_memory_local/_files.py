@@ -17,10 +17,12 @@ from contextlib import suppress
 from typing import Final
 
 from agent_memory.backend import Uncopied
+from agent_memory.backend._attributes import ORIGIN_ATTRIBUTE, keep_attributes
 from agent_memory.errors import OutcomeUnknownError, UnsupportedOperationError
 from agent_memory.key import TEMPORARY_SUFFIX
 from agent_memory_local._descriptor import Descriptor, LockedDescriptor
 from agent_memory_local._locks import Busy, StalePath, close, leave_file, take_file, take_new_file
+from agent_memory_local._modes import set_bits
 
 FILE_MODE = 0o600
 _EXISTING = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -28,7 +30,6 @@ _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _NO_TMPFILE = {errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL, errno.EPERM, errno.ENOSYS}
 _OWN_FILES = "/proc/self/fd"
 """The directory through which an unnamed file gets a name; some containers do not have it."""
-_ORIGIN = "user.agent_memory.origin"
 _NO_ATTRIBUTES = {errno.ENOTSUP, errno.ENOSYS}
 _NO_ATTRIBUTE = {errno.ENODATA}
 _IGNORE_FILE: Final = ".gitignore"
@@ -88,8 +89,13 @@ class StagedFile(Uncopied):
         """Sync the content to disk."""
         sync_file(self._file.number)
 
-    def create(self, name: str, directory: int) -> None:
-        """Give the file a free name, or raise `FileExistsError`."""
+    def create(self, name: str, directory: int, bits: int | None) -> None:
+        """Give the file a free name, or raise `FileExistsError`; ``bits``: its permissions, if not the default."""
+        if bits is not None:
+            set_bits(self._file.number, bits)
+        self._link(name, directory)
+
+    def _link(self, name: str, directory: int) -> None:
         if self._temporary is None:
             os.link(f"{_OWN_FILES}/{self._file.number}", name, dst_dir_fd=directory, follow_symlinks=True)
         else:
@@ -97,8 +103,9 @@ class StagedFile(Uncopied):
             os.link(self._temporary, name, src_dir_fd=here, dst_dir_fd=directory, follow_symlinks=False)
             self._remove_temporary()
 
-    def replace(self, name: str, directory: int) -> None:
-        """Give the file its name, replacing the file that has it."""
+    def replace(self, name: str, directory: int, old: int) -> None:
+        """Give the file its name and the attributes of the open file ``old``, which has the name now."""
+        keep_attributes(old, self._file.number)
         if self._temporary is None:
             self._replace_nameless(name, directory)
         else:
@@ -107,7 +114,7 @@ class StagedFile(Uncopied):
 
     def _replace_nameless(self, name: str, directory: int) -> None:
         temporary = _temporary_name()  # `link` cannot replace a file, so link first and then rename
-        self.create(temporary, directory)
+        self._link(temporary, directory)
         try:
             os.replace(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
         except BaseException:
@@ -206,7 +213,7 @@ def set_origin(file: int, origin: str) -> None:
         UnsupportedOperationError: the system or this filesystem has no extended attributes.
     """
     try:
-        os.setxattr(file, _ORIGIN, origin.encode("ascii"))
+        os.setxattr(file, ORIGIN_ATTRIBUTE, origin.encode("ascii"))
     except AttributeError:
         raise UnsupportedOperationError("Python has no extended attributes on this system") from None
     except OSError as error:
@@ -218,7 +225,7 @@ def set_origin(file: int, origin: str) -> None:
 def origin_of(file: int) -> str | None:
     """The origin of an open file; None if it has none."""
     try:
-        return os.getxattr(file, _ORIGIN).decode("ascii", errors="replace")
+        return os.getxattr(file, ORIGIN_ATTRIBUTE).decode("ascii", errors="replace")
     except AttributeError:
         return None
     except OSError as error:

@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Self
 
 from agent_memory.backend import Uncopied, Version, content_version, not_found, taken_name
+from agent_memory.backend._reasons import with_reason
 from agent_memory.errors import FileAlreadyExistsError, FileOperationError
 from agent_memory.key import Key
 from agent_memory_local._descriptor import Descriptor, LockedDescriptor
@@ -140,9 +141,10 @@ class LockedPath(Uncopied):
         directory = self.directory
         try:
             if self.found is None:
-                new.create(self.name, directory)
+                new.create(self.name, directory, self.walker.new_modes.file)
             else:
-                new.replace(self.name, directory)
+                with with_reason(self.name, directory):
+                    new.replace(self.name, directory, self.file)
         except (FileNotFoundError, FileExistsError, IsADirectoryError):
             raise StalePath from None
         if self.found is None:

@@ -22,6 +22,7 @@ from agent_memory.backend import (
     storage_failure,
     taken_name,
 )
+from agent_memory.backend._reasons import with_reason
 from agent_memory.errors import (
     AgentMemoryError,
     AgentMemoryFileNotFoundError,
@@ -39,6 +40,7 @@ from agent_memory_local._spelling import on_disk
 from agent_memory_local._walk import Walker, require_regular, segments_of, symlink
 
 _ACROSS = {errno.EXDEV, errno.EBUSY}
+"""The errors of a directory that is a mount or lies on another one, or on a lower layer of an overlay filesystem."""
 
 
 class DirectoryTree(Uncopied):
@@ -167,13 +169,14 @@ def _move_file(walker: Walker, tree: DirectoryTree, old: int, source: Key, targe
 
 def _renamed(old: int, source: Key, new: int, target: Key) -> bool:
     try:
-        rename_to_free(on_disk(source.name), on_disk(target.name), source_directory=old, target_directory=new)
+        with with_reason(on_disk(source.name), old):
+            rename_to_free(on_disk(source.name), on_disk(target.name), source_directory=old, target_directory=new)
     except FileNotFoundError:
         raise StalePath from None  # another program removed or moved the file
     except FileExistsError:
         raise taken_name(target, "file") from None
     except OSError as error:
-        if error.errno in _ACROSS:
+        if error.errno == errno.EXDEV:
             return False
         raise
     return True
@@ -305,7 +308,8 @@ def _delete_in_one_directory(
 
 def _delete(directory: int, key: Key, failures: dict[str, AgentMemoryError]) -> None:
     try:
-        os.unlink(on_disk(key.name), dir_fd=directory)
+        with with_reason(on_disk(key.name), directory):
+            os.unlink(on_disk(key.name), dir_fd=directory)
     except FileNotFoundError:
         return  # another program deleted the file
     except OSError as error:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from agent_memory.backend import Uncopied, not_found, taken_name
+from agent_memory.backend._reasons import with_reason
 from agent_memory.errors import (
     AgentMemoryError,
     AgentMemoryFileNotFoundError,
@@ -25,6 +26,7 @@ from agent_memory_local import _openat2
 from agent_memory_local._descriptor import Descriptor
 from agent_memory_local._files import make_ignore_file
 from agent_memory_local._locks import StalePath, close
+from agent_memory_local._modes import NewModes, set_bits
 from agent_memory_local._openat2 import HOW_SIZE, OpenBelow
 from agent_memory_local._root import Root
 from agent_memory_local._spelling import Spelling, on_disk
@@ -54,7 +56,8 @@ class Walker(Uncopied):
     A name leads only to the entry of exactly that name, also on a volume that ignores case; see `_spelling`.
     """
 
-    def __init__(self, root: str, within: str | None = None) -> None:
+    def __init__(self, root: str, within: str | None = None, new_modes: NewModes | None = None) -> None:
+        self.new_modes = new_modes or NewModes()
         self._base = os.path.realpath(root if within is None else within)
         self._names = [] if within is None else _names_between(within, root)
         self._root = Root(os.path.join(self._base, *self._names))
@@ -145,7 +148,7 @@ class Walker(Uncopied):
         return root
 
     def _made_root(self, key: Key, sync: bool) -> Descriptor:
-        _make_base(self._base, sync)
+        _make_base(self._base, sync, self.new_modes.directory)
         try:
             root = self._root.opened(
                 lambda: self._walked(key, lambda base: self._made_stepped(base, _ABOVE_ROOT, self._names, key, sync))
@@ -168,7 +171,7 @@ class Walker(Uncopied):
     def _make_ignore_file(self, root: Descriptor, key: Key, sync: bool) -> None:
         """Let git ignore this package's own data before the first file of them is written; no file is replaced."""
         directory = Descriptor(self.made_below(root.number, "", [RESERVED], key, sync))
-        make_ignore_file(directory, sync)
+        make_ignore_file(directory, sync, self.new_modes.file)
         self._has_ignore_file = True
 
     def _walked(self, key: Key, walk: Callable[[int], int]) -> Descriptor:
@@ -212,7 +215,8 @@ class Walker(Uncopied):
             FileOperationError: of the type ``error``: the name is a special file that cannot be opened.
         """
         try:
-            file = os.open(on_disk(key.name), os.O_RDWR | os.O_APPEND | _FILE, dir_fd=directory)
+            with with_reason(on_disk(key.name), directory):
+                file = os.open(on_disk(key.name), os.O_RDWR | os.O_APPEND | _FILE, dir_fd=directory)
         except FileNotFoundError:
             return None
         except IsADirectoryError:
@@ -274,7 +278,7 @@ class Walker(Uncopied):
             try:
                 found = os.open(segment, _DIRECTORY, dir_fd=above)
             except FileNotFoundError:
-                made = _make(above, segment, sync)
+                made = _make(above, segment, sync, self.new_modes.directory)
                 self.spelling.forget(f"{path}/{segment}" if path else segment)
                 found = os.open(segment, _DIRECTORY, dir_fd=above)
         except NotADirectoryError:
@@ -342,28 +346,35 @@ def _names_between(above: str, below: str) -> list[str]:
     return [] if names == [os.curdir] else names
 
 
-def _make_base(path: str, sync: bool) -> None:
+def _make_base(path: str, sync: bool, bits: int | None) -> None:
     if os.path.isdir(path):
         return
-    _make_base(os.path.dirname(path), sync)
+    _make_base(os.path.dirname(path), sync, bits)
     try:
         os.mkdir(path, DIRECTORY_MODE)
     except FileExistsError:
         return
+    if bits is not None:
+        _done(os.open(path, _DIRECTORY), lambda made: set_bits(made, bits))
     if sync:
-        parent = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(parent)
-        finally:
-            close(parent)
+        _done(os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), os.fsync)
 
 
-def _make(directory: int, segment: str, sync: bool) -> bool:
+def _done(directory: int, action: Callable[[int], None]) -> None:
+    try:
+        action(directory)
+    finally:
+        close(directory)
+
+
+def _make(directory: int, segment: str, sync: bool, bits: int | None) -> bool:
     """Create a directory; False if it exists."""
     try:
         os.mkdir(segment, DIRECTORY_MODE, dir_fd=directory)
     except FileExistsError:
         return False
+    if bits is not None:
+        _done(os.open(segment, _DIRECTORY, dir_fd=directory), lambda made: set_bits(made, bits))
     if sync:
         os.fsync(directory)
     return True

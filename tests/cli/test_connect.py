@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import shlex
+import subprocess
 import sys
 import sysconfig
 import tomllib
@@ -427,18 +428,23 @@ def test_any_text_is_a_value_in_both_formats(text: str) -> None:
     assert json.loads(with_json_entry("{}", JSON, entry, is_ours).text) == {"mcpServers": {"agent-memory": entry}}
 
 
-def test_the_mode_and_a_symbolic_link_stay(run: Run, home: Path) -> None:
+def test_the_owner_the_mode_and_a_symbolic_link_stay(run: Run, home: Path) -> None:
     real = home / "dotfiles/cursor.json"
     real.parent.mkdir()
     real.write_text("{}")
-    real.chmod(0o640)
+    real.chmod(0o4640)
+    if os.getuid() == 0:
+        os.chown(real, 1234, 2345)
+    owner = real.stat()
     link = home / USER["cursor"]
     link.parent.mkdir()
     link.symlink_to(real)
     assert run("connect", "cursor", "--write").exit_code == 0
     assert (link.is_symlink(), entry_in(real)["command"]) == (True, SCRIPT)
     backup = home / "dotfiles/cursor.json.agent-memory-backup"
-    assert [file.stat().st_mode & 0o777 for file in (real, backup)] == [0o640, 0o640]
+    for file in (real, backup):
+        found = file.stat()
+        assert (found.st_mode & 0o7777, found.st_uid, found.st_gid) == (0o640, owner.st_uid, owner.st_gid)
     assert files_below(home) == {link, real, backup}
 
 
@@ -489,6 +495,20 @@ def test_a_read_only_file_is_not_replaced(run: Run, home: Path) -> None:
     result = run("connect", "cursor", "--write")
     assert (result.exit_code, "it is read-only" in result.stderr) == (1, True), result.stderr
     assert (file.read_text(), files_below(home)) == ("{}", {file})
+
+
+def test_a_file_that_is_a_mount_of_its_own_is_named_as_such(run: Run, home: Path) -> None:
+    file = home / USER["cursor"]
+    file.parent.mkdir()
+    file.write_text("{}")
+    if os.getuid() != 0 or subprocess.run(["mount", "--bind", file, file], check=False).returncode:
+        pytest.skip("mounting takes root")
+    try:
+        result = run("connect", "cursor", "--write")
+    finally:
+        subprocess.run(["umount", file], check=True)
+    assert (result.exit_code, "this file is a mount of its own: mount its directory" in result.stderr) == (1, True)
+    assert file.read_text() == "{}"
 
 
 @pytest.mark.parametrize("link", [".cursor", ".cursor/mcp.json"])

@@ -108,6 +108,23 @@ def test_files_with_other_content_are_replaced_only_with_overwrite(run: Run, sou
     assert stored() == on_disk(tmp_path / "target") == TREE
 
 
+@pytest.mark.parametrize("mode", [0o600, 0o660])
+def test_a_file_that_an_export_replaces_keeps_its_owner_and_its_permissions(
+    run: Run, tmp_path: Path, mode: int
+) -> None:
+    run("write", "a.md", "new")
+    target = tmp_path / "target/a.md"
+    target.parent.mkdir()
+    target.write_text("old")
+    theirs = (1234, 2345) if os.getuid() == 0 else (os.getuid(), os.getgid())
+    os.chown(target, *theirs)
+    target.chmod(mode)
+    assert run("export", "target", "--overwrite").exit_code == 0
+    found = target.stat()
+    assert target.read_text() == "new"
+    assert (found.st_mode & 0o7777, found.st_uid, found.st_gid) == (mode, *theirs)
+
+
 def test_refused_names_are_reported_with_a_suggestion_but_never_renamed(run: Run, source: Path) -> None:
     (source / "12:30 meeting.md").write_text("x")
     (source / "docs/aux").write_text("x")

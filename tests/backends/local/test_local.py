@@ -300,7 +300,7 @@ def test_a_file_without_read_or_write_permission_raises_a_clear_error(
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("file:///tmp/x?durabillity=full", "takes the options allow_hard_links, durability, within"),
+        ("file:///tmp/x?durabillity=full", "takes the options allow_hard_links, durability, mode, within"),
         ("file:///tmp/x?durability=maybe", "'full' or 'process'"),
         ("file:///tmp/x?allow_hard_links=maybe", "true or false"),
         ("file://host/x", "file:///absolute/path"),
