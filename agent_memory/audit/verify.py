@@ -58,6 +58,7 @@ class Verifier:
     ) -> None:
         self._key = key
         self._logs = logs or {}
+        self._identities = set(self._logs.values())
         self._identity = identity
         self._salts = RecordedSalts()
         self._anchors = {
@@ -254,7 +255,7 @@ class Verifier:
     def _is_elsewhere(self, writer: str) -> bool:
         """Whether the checkpoints are of several logs, including this one, and name another log for the writer."""
         log = self._logs.get(writer)
-        return bool(log) and log != self._identity and self._identity in self._logs.values()
+        return bool(log) and log != self._identity and self._identity in self._identities
 
     def _tell_unanchored(self) -> None:
         for writer, chains in self._writers.items():

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import random
+import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -107,6 +111,89 @@ def test_swapped_lines_of_one_writer_are_reported(log: tuple[list[bytes], Anchor
         swapped = list(lines)
         swapped[first], swapped[second] = swapped[second], swapped[first]
         assert ("reordered", second + 1) in told(findings(swapped, anchors))
+
+
+def test_the_records_that_stay_missing_are_reported_as_ranges() -> None:
+    lines = chained(10)
+    order = [1, 9, 4, 6, 5, 4]
+    found = findings([lines[seq - 1] for seq in order], {})
+    assert [each.detail for each in found if each.kind == "missing"] == [
+        f"{missing} of writer {WRITER}, before this line" for missing in ("records 2 to 3", "records 7 to 8")
+    ]
+    assert told(found)[-4:] == [("reordered", 3), ("reordered", 4), ("reordered", 5), ("unanchored", 1)]
+    assert ("duplicated", 6) in told(found)
+
+
+WRITER = "a" * 16
+
+
+def chained(number: int) -> list[bytes]:
+    """The records of one writer."""
+    lines, prev = [], "0" * 64
+    for seq in range(1, number + 1):
+        line, prev = encode(WRITER, seq, prev, "begin" if seq == 1 else "operation", 0, {})
+        lines.append(line)
+    return lines
+
+
+def steps(action: Callable[[], object]) -> int:
+    """The number of lines of Python that an action runs."""
+    count = 0
+
+    def traced(frame: FrameType, event: str, argument: object) -> Callable[..., Any]:  # noqa: ARG001 - a trace function
+        nonlocal count
+        count += event == "line"
+        return traced
+
+    before = sys.gettrace()
+    sys.settrace(traced)
+    try:
+        action()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+class Compared(str):
+    """A text whose comparisons are lines of Python, so that `steps` counts them."""
+
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return str(self) == other
+
+
+def filled_from_the_end(number: int) -> Callable[[], object]:
+    """Every second record stands after the others, the last one first, so that each fills a gap."""
+    lines = chained(number)
+    return partial(findings, lines[0::2] + lines[1::2][::-1], {})
+
+
+def duplicated_after_gaps(number: int) -> Callable[[], object]:
+    """Every second record is missing, and each of the others stands twice."""
+    lines = chained(number)[0::2]
+    return partial(findings, lines + lines, {})
+
+
+def without_writers(number: int) -> Callable[[], object]:
+    """According to the checkpoints of many logs, all other writers are missing."""
+    writers = [f"{writer:016x}" for writer in range(number)]
+    logs = {writer: Compared(f"log {writer}") for writer in writers}
+
+    def verified() -> None:
+        verifier = Verifier({(writer, 1): "0" * 64 for writer in writers}, logs=logs, identity="this log")
+        verifier.feed("log", b"".join(chained(1)))
+        verifier.verdict()
+
+    return verified
+
+
+@pytest.mark.parametrize("damaged", [filled_from_the_end, duplicated_after_gaps, without_writers])
+def test_the_steps_of_a_verification_grow_linearly_with_the_damage(
+    damaged: Callable[[int], Callable[[], object]],
+) -> None:
+    small, large = (steps(damaged(number)) for number in (100, 800))
+    assert large < 1.5 * 8 * small
 
 
 def test_a_duplicated_line_is_reported(log: tuple[list[bytes], Anchors]) -> None:
