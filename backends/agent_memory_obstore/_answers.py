@@ -76,8 +76,8 @@ class ObstoreRequest(AbstractContextManager[None]):
     def __exit__(self, kind: type[BaseException] | None, cause: BaseException | None, _: TracebackType | None) -> None:
         if cause is None:
             self._contact.made = True
-        elif kind and kind.__name__ == "PanicException":
-            raise RuntimeError("obstore panicked") from None  # a panic is not an `Exception`; callers expect one
+        elif is_panic(cause):
+            raise RuntimeError("obstore panicked") from None
         elif isinstance(cause, Exception) and not isinstance(cause, TooLarge | UnsupportedOperationError):
             text = _description(cause)
             if _STATUS.search(text) and not (_METADATA_SERVICE.search(text) or _FOR_CREDENTIALS.search(text)):
@@ -85,6 +85,11 @@ class ObstoreRequest(AbstractContextManager[None]):
                 self._contact.of_store |= bool(_CODE.search(text))
             if (answer := self._translated(cause)) is not None:
                 raise self._contact.judged(answer) from None  # the cause contains hosts and texts of the server
+
+
+def is_panic(error: BaseException) -> bool:
+    """Whether an error is a panic in Rust, which is not an `Exception`; the class cannot be imported."""
+    return type(error).__name__ == "PanicException"
 
 
 def translated(

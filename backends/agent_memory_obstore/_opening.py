@@ -8,8 +8,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from agent_memory.object_store import is_aws_s3, require_endpoint, require_general_purpose
+from agent_memory_obstore._answers import is_panic
 from agent_memory_obstore._azure import AzureStore
 from agent_memory_obstore._client import ANSWER_SECONDS, ObstoreStore
+from agent_memory_obstore._values import options_with, require_bucket, require_options, require_variables
 
 _CLIENT = {"connect_timeout": "5s", "read_timeout": f"{ANSWER_SECONDS:g}s", "timeout": "1h",
            "user_agent": "agent-memory", "allow_http": True}  # fmt: skip
@@ -28,7 +30,8 @@ def s3_store(bucket: str, options: Mapping[str, Any]) -> ObstoreStore:
 
     Raises:
         ImportError: obstore is not installed.
-        TypeError: ``S3Store`` does not accept an option, or callers may not set it.
+        TypeError: ``S3Store`` has no such option, or not with this type of value, or callers may not set it.
+        ValueError: an option or a variable of the environment has a value that is not allowed.
         UnsupportedOperationError: the bucket is none of the general purpose buckets of S3.
     """
     import obstore.store
@@ -57,18 +60,29 @@ def azure_store(container: str, options: Mapping[str, Any]) -> ObstoreStore:
 
 
 def _opened(kind: Any, bucket: str, options: Mapping[str, Any], fixed: Mapping[str, Any]) -> Any:
-    from obstore.exceptions import BaseError
+    from obstore.exceptions import BaseError, GenericError
 
     if ours := sorted(name for name in options if name.lower() in _OURS):
         raise TypeError(f"the URL or this package sets these options: {', '.join(ours)}")
     client = options.get("client_options", {})
     if not isinstance(client, Mapping):
         raise TypeError("client_options must be a mapping")
+    refused = f"obstore's {kind.__name__} does not take these options"
+    require_bucket(bucket)
     try:
-        return kind(bucket, **{**options, **fixed, "client_options": {**_CLIENT, **client}, "retry_config": _ONE_TRY})
+        require_options(options)
+        given = {**options, **fixed, "client_options": {**_CLIENT, **client}, "retry_config": _ONE_TRY}
+        store = kind(bucket, **given)
+        require_variables(store.config)
     except (BaseError, TypeError, ValueError) as error:
         said = str(error).splitlines()[0]
-        raise TypeError(f"obstore's {kind.__name__} does not take these options: {said}") from None
+        is_value = isinstance(error, GenericError) or (isinstance(error, ValueError) and "Invalid key" not in said)
+        raise (ValueError if is_value else TypeError)(f"{refused}: {said}{options_with(options, said)}") from None
+    except BaseException as error:
+        if not is_panic(error):
+            raise
+        raise ValueError(f"{refused}: it panicked") from None
+    return store
 
 
 def _is_patient(options: Mapping[str, Any]) -> bool:
@@ -84,6 +98,6 @@ def _named_hosts(variables: set[str], config: Mapping[str, str]) -> list[str]:
     named = {f"option {name}": each for name, each in config.items() if "endpoint" in name or "emulator" in name}
     named |= {f"variable {name}": each for name, each in os.environ.items() if name.upper() in variables}
     for name, each in named.items():
-        if each.lower() not in ("true", "false"):  # a switch for an emulator
+        if "use_" not in name.lower():  # a switch
             require_endpoint(name, each)  # an invalid URL would cause a panic in Rust
     return [urlsplit(each).hostname or "" for each in named.values()]

@@ -85,6 +85,72 @@ def test_an_invalid_obstore_option_is_refused(options: dict[str, object], said: 
         AgentMemory.open("s3://memories", storage_options={"engine": "obstore", **options})
 
 
+TIMES = ["connect_timeout", "read_timeout", "timeout", "pool_idle_timeout", "http2_keep_alive_interval"]
+TEXTS = ["region", "access_key_id", "session_token"]
+BAD_VALUES: list[tuple[dict[str, object], str]] = [
+    ({"access_key_id": "\0"}, "option access_key_id: only printable"),
+    ({"client_options": {"default_content_type": "text/\n"}}, "option client_options.default_content_type: only"),
+    ({"client_options": {"default_headers": {"x-a": "é"}}}, "option client_options.default_headers.x-a: only"),
+    ({"client_options": {"http2_max_frame_size": "5"}}, "http2_max_frame_size: a number from 16384 to 16777215"),
+    ({"client_options": {"pool_max_idle_per_host": "-1"}}, "pool_max_idle_per_host"),
+    ({"client_options": {"proxy_url": "http://[::1"}}, "builder error"),
+    ({"client_options": {"proxy_url": "http://p", "user_agent": "a\n"}}, "option client_options.user_agent: only"),
+    ({"skip_signature": "perhaps"}, r"\(option skip_signature\)"),
+]
+BAD_VALUES += [({"client_options": {name: "5x"}}, rf"\(option client_options.{name}\)") for name in TIMES]
+BAD_VALUES += [({"client_options": {name: f"{1 << 64}s"}}, f"{name}: a number in a time") for name in TIMES]
+BAD_VALUES += [({name: "text\n"}, f"option {name}: only printable") for name in TEXTS]
+
+
+@pytest.mark.parametrize(("options", "said"), BAD_VALUES)
+def test_a_bad_value_of_an_option_is_refused_when_the_store_is_opened(options: dict[str, object], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        AgentMemory.open("s3://memories", storage_options={"engine": "obstore", **options})
+
+
+@pytest.mark.parametrize("value", [5, 5.5, -1, 10**30, None, b"x", [], object()])
+@pytest.mark.parametrize("name", ["region", "client_options.timeout", "client_options.proxy_url"])
+def test_a_value_of_another_type_is_refused_with_the_name_of_the_option(name: str, value: object) -> None:
+    above, _, below = name.partition(".")
+    options = {above: {below: value} if below else value}
+    with pytest.raises(TypeError, match=f"option {name}: a text, or true or false"):
+        AgentMemory.open("s3://memories", storage_options={"engine": "obstore", **options})
+
+
+@pytest.mark.parametrize("bucket", ["a b", "a%zz", "[", "é"])
+def test_a_name_of_a_bucket_that_no_url_can_have_is_refused(bucket: str) -> None:
+    with pytest.raises(ValueError, match="cannot send this name of a bucket"):
+        ObstoreBackend(bucket)
+
+
+@pytest.mark.parametrize("endpoint", [True, False, "true", "", "http://:0", "//", "http://[::1"])
+def test_an_endpoint_that_is_no_url_is_refused(endpoint: object) -> None:
+    with pytest.raises(TypeError, match="an endpoint begins with http"):
+        AgentMemory.open("s3://memories", storage_options={"engine": "obstore", "endpoint": endpoint})
+
+
+@pytest.mark.parametrize(("variable", "option"), [("AWS_REGION", "region"), ("AWS_SESSION_TOKEN", "session_token")])
+def test_a_variable_with_a_line_end_is_refused_unless_an_option_replaces_it(
+    monkeypatch: pytest.MonkeyPatch, variable: str, option: str
+) -> None:
+    monkeypatch.setenv(variable, "text\n")
+    keys = {"access_key_id": "k", "secret_access_key": "s"}
+    with pytest.raises(ValueError, match=f"variable {variable}: only printable ASCII"):
+        ObstoreBackend("bucket", "", keys)
+    ObstoreBackend("bucket", "", {**keys, option: "text"})
+
+
+def test_a_panic_in_a_request_is_an_error_of_this_package() -> None:
+    """The name of a bucket with a colon makes obstore panic if the name is a part of the host."""
+    keys = {"access_key_id": "k", "secret_access_key": "s", "region": "us-east-1"}
+    backend = ObstoreBackend("a:b", "", {**keys, "virtual_hosted_style_request": True})
+    with AgentMemory.open(backend) as memory:
+        with pytest.raises(ReadError, match="the storage client failed"):
+            memory.read("a.md")
+        with pytest.raises(FileOperationError, match="the storage client failed"):
+            memory.write("a.md", "x")
+
+
 @pytest.mark.parametrize("url", ["s3://", "s3:///prefix", "s3://bucket/x?versionId=1", "s3://bucket/x#y"])
 def test_an_invalid_s3_url_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match="an S3 URL"):
