@@ -40,6 +40,7 @@ from agent_memory.backend import (
     refuse_larger_read,
     require,
 )
+from agent_memory.backend._patched import refuse_patched_modules
 from agent_memory.errors import (
     AgentMemoryError,
     BackendNotAvailableError,
@@ -225,10 +226,12 @@ def _open(url: str, options: Mapping[str, object]) -> FsspecBackend:
         raise TypeError("allow_single_writer must be True or False")
     scheme = url.partition("://")[0]
     try:
+        if fsspec.get_filesystem_class(scheme).async_impl:
+            refuse_patched_modules()
         filesystem, root = fsspec.core.url_to_fs(url, skip_instance_cache=True, **given)
     except (ImportError, ValueError) as error:
         raise BackendNotAvailableError(f"fsspec cannot open {scheme}:// here: {_first_line(error)}") from error
-    except TypeError:
+    except (AgentMemoryError, TypeError):
         raise
     except Exception as error:  # the constructors of some filesystems connect or open a file
         raise BackendNotAvailableError(f"fsspec cannot open {scheme}:// here: {type(error).__name__}") from error

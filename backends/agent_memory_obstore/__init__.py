@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any, NoReturn, TypeAlias
 
 from agent_memory.backend import ANY, BackendFactory, NewOrigin, Version, WriteWhen, hookimpl
+from agent_memory.backend._patched import refuse_patched_modules
 from agent_memory.errors import BackendNotAvailableError, UnsupportedOperationError, install_hint
 from agent_memory.key import Key
 from agent_memory.object_store import ObjectStoreBackend, bucket_and_prefix, take_single_writer
@@ -50,6 +51,7 @@ class ObstoreBackend(ObjectStoreBackend):
         storage_options: Mapping[str, object] | None = None,
         open_store: Open = s3_store,
     ) -> None:
+        refuse_patched_modules()
         options = dict(storage_options or {})
         allow = take_single_writer(options)
         if not _PREFIX.match(prefix.strip("/")):

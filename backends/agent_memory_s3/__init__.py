@@ -18,7 +18,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from agent_memory.backend import BackendFactory, hookimpl
-from agent_memory.errors import BackendNotAvailableError, UnsupportedOperationError, install_hint
+from agent_memory.backend._patched import refuse_patched_modules
+from agent_memory.errors import AgentMemoryError, BackendNotAvailableError, install_hint
 from agent_memory.object_store import ObjectStoreBackend, bucket_and_prefix, take_single_writer
 from agent_memory_s3._answers import no_profile
 from agent_memory_s3._client import S3Store
@@ -37,6 +38,7 @@ class S3Backend(ObjectStoreBackend):
     """
 
     def __init__(self, bucket: str, prefix: str = "", storage_options: Mapping[str, object] | None = None) -> None:
+        refuse_patched_modules()
         options = dict(storage_options or {})
         allow = take_single_writer(options)
         super().__init__(S3Store(bucket, options), prefix, allow_single_writer=allow)
@@ -46,7 +48,7 @@ def _open(url: str, options: Mapping[str, object]) -> S3Backend:
     bucket, prefix = bucket_and_prefix(url)
     try:
         return S3Backend(bucket, prefix, options)
-    except (BackendNotAvailableError, UnsupportedOperationError):
+    except AgentMemoryError:
         raise
     except ImportError as error:
         raise BackendNotAvailableError(f"s3:// needs {error.name or 's3fs'}: {install_hint('s3')}") from error
