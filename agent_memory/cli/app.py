@@ -51,6 +51,7 @@ class App(click.Group):
 
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any) -> NoReturn:  # type: ignore[override]  # always in standalone mode
         """Run a command line (by default the process's) and exit."""
+        _fill_closed_descriptors()
         given = list(sys.argv[1:] if args is None else args)
         extra["standalone_mode"] = False
         # Without a handler, `logging` prints the warnings of all libraries on stderr, some with a traceback.
@@ -71,6 +72,9 @@ class App(click.Group):
     def _ended(self, args: list[str], prog_name: str, extra: dict[str, Any]) -> int:
         as_json = "--json" in args[: args.index("--") if "--" in args else None]
         settings = Settings()
+        if sys.stdout is None and next((arg for arg in args if arg in self.commands), None) != "mcp":  # it has a check
+            text = "stdout is closed, so nothing was done: redirect it, for example to /dev/null"
+            return report(click.ClickException(text), as_json)
         _print_any_name()
         try:
             code = super().main(args, prog_name, obj=settings, **extra) or Exit.OK
@@ -80,6 +84,15 @@ class App(click.Group):
         except Exception as error:  # noqa: BLE001 - every error becomes a line instead of a traceback
             code = report(error, as_json, verbose=settings.verbose)
         return _flushed(int(code), as_json)
+
+
+def _fill_closed_descriptors() -> None:
+    """Open the null device as each closed standard stream, so that no file of a store gets the stream's number."""
+    for stream in range(3):
+        try:
+            os.fstat(stream)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # gets the lowest number that is free
 
 
 def _print_any_name() -> None:

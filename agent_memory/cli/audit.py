@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -19,16 +20,17 @@ from agent_memory.cli.output import Exit, counted, note, printable, show_json
 from agent_memory.cli.paths import memory_path
 from agent_memory.cli.presence import require_store
 from agent_memory.cli.settings import Group, Settings, pass_settings
-from agent_memory.core import flows
 from agent_memory.hookspecs import READING, AuditCheckpoint, OperationKind
 from agent_memory.key import Key
 from agent_memory.key.quoting import field
 from agent_memory.plugins.checkpoints import checkpoints_in
+from agent_memory.plugins.host_files import open_host_file, read_host_file
 
 _NO_LOG: Final = (
     "there is no audit log in this store: a command that changes something creates it, unless --no-audit is given or "
     "--config enables a log elsewhere (--log shows that one); a program creates it with plugins=[AuditPlugin(url)]"
 )
+_MOST_CHECKPOINT_BYTES: Final = 500_000_000
 _EDITED: Final = "edited"
 _OF_THE_LOG: Final = ("begin", "segment")
 _CHANGING: Final = frozenset(get_args(OperationKind)) - READING
@@ -74,7 +76,7 @@ def verify_(
         anchors.setdefault((found.writer, found.seq), set()).add(found.hash)
     logs = {found.writer: found.log for found in kept if found.log}
     identities = set(logs.values())
-    key = key_file.read_bytes() if key_file else None
+    key = read_host_file(key_file) if key_file else None
     location = _existing_location(settings, target)
     try:
         identity = identities.pop() if len(identities) == 1 else None
@@ -181,7 +183,7 @@ def _checkpoints(files: tuple[Path, ...]) -> list[AuditCheckpoint]:
     found: list[AuditCheckpoint] = []
     for file in files:
         try:
-            found.extend(checkpoints_in(file.read_bytes()))
+            found.extend(checkpoints_in(read_host_file(file, _MOST_CHECKPOINT_BYTES)))
         except ValueError as error:
             raise click.UsageError(f"{file.name}: {error}") from None
     return found
@@ -218,7 +220,8 @@ def _digest(settings: Settings, target: str | None, content: Path) -> str:
         location.store.close()
     if digest_of is None:
         raise click.ClickException("the log has no salt of this agent, so no content can be compared with its records")
-    return digest_of(flows.sha256(content.read_bytes()))
+    with open_host_file(content) as file:
+        return digest_of(hashlib.file_digest(file, "sha256").hexdigest())
 
 
 def _records(settings: Settings, target: str | None) -> Iterator[Record]:

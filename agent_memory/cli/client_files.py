@@ -12,6 +12,7 @@ from pathlib import Path
 from agent_memory.backend._attributes import keep_attributes
 from agent_memory.backend._reasons import with_reason
 from agent_memory.errors import ConflictError
+from agent_memory.plugins.host_files import read_host_file
 
 
 def replace_file(path: Path, old: bytes | None, new: bytes, *, private: bool) -> Path | None:
@@ -52,9 +53,13 @@ def replace_file(path: Path, old: bytes | None, new: bytes, *, private: bool) ->
 
 
 def content(path: Path) -> bytes | None:
-    """The content of a file; None if it does not exist."""
+    """The content of a file; None if it does not exist.
+
+    Raises:
+        OSError: it is not a regular file, or is too large for a configuration.
+    """
     try:
-        return path.read_bytes()
+        return read_host_file(path)
     except FileNotFoundError:
         return None
 

@@ -16,6 +16,7 @@ from agent_memory.cli.presence import require_store
 from agent_memory.cli.settings import OpenStore, Settings, open_store
 from agent_memory.errors import AgentMemoryError
 from agent_memory.plugins.audit import AuditPlugin
+from agent_memory.plugins.host_files import read_host_file
 
 
 @contextmanager
@@ -81,7 +82,7 @@ def _audits(
 
 
 def _opened(location: LogLocation, key_file: Path | None) -> AuditPlugin:
-    key = key_file.read_bytes() if key_file else None
+    key = read_host_file(key_file) if key_file else None
     try:
         if (is_keyed := location.is_keyed()) is not None and is_keyed != (key is not None):
             raise click.UsageError(f"the log's records are {'keyed: give the --key-file' if is_keyed else 'not keyed'}")

@@ -8,14 +8,15 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import click
 
+from agent_memory.backend import DEFAULT_MAX_BYTES
 from agent_memory.cli.output import counted, show_json
 from agent_memory.cli.paths import memory_path
 from agent_memory.cli.settings import Access, Command, Settings, pass_settings
-from agent_memory.errors import AgentMemoryFileNotFoundError, InvalidContentError
+from agent_memory.errors import AgentMemoryFileNotFoundError, FileTooLargeError, InvalidContentError
 from agent_memory.memory import AgentMemory, TreeResult, WriteResult
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -199,15 +200,25 @@ def given_text(content: str | None, file: str | None) -> str:
 def _stdin() -> bytes:
     if sys.stdin is None:
         raise click.UsageError("stdin is closed, and there is no CONTENT")
-    return sys.stdin.buffer.read()
+    return _bounded(sys.stdin.buffer, "stdin")
 
 
 def _host_file(name: str) -> bytes:
     try:
-        return Path(name).read_bytes()
+        with Path(name).open("rb") as file:  # may be a pipe: --file <(command)
+            return _bounded(file, repr(name))
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise click.ClickException(f"{name!r} cannot be read: {reason}") from error
+
+
+def _bounded(file: BinaryIO, source: str) -> bytes:
+    data = file.read(DEFAULT_MAX_BYTES + 1)
+    if len(data) > DEFAULT_MAX_BYTES:
+        raise FileTooLargeError(
+            f"{source}: more than {DEFAULT_MAX_BYTES:,} bytes; nothing was written; import can copy larger files"
+        )
+    return data
 
 
 def decoded(data: bytes, source: str) -> str:

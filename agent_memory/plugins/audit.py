@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar, copy_context
 from multiprocessing.util import Finalize, register_after_fork
-from pathlib import Path
 from typing import Final
 
 from agent_memory.audit import Journal, JournalEntry, LogLocation, Position, Salts, log_at, open_log
@@ -24,6 +23,7 @@ from agent_memory.backend import Uncopied
 from agent_memory.errors import AppendError, OperationDenied
 from agent_memory.hookspecs import AuditCheckpoint, Operation, Outcome, Plugin, hookimpl
 from agent_memory.plugins._checking import require_whole
+from agent_memory.plugins.host_files import read_host_file
 from agent_memory.runtime.fork import renewed_in_child
 
 FLUSH_SECONDS: Final = 2.0
@@ -233,7 +233,7 @@ def from_configuration(
         ValueError: the file cannot be read, or as `AuditPlugin`.
     """
     try:
-        key = None if key_file is None else Path(key_file).read_bytes()
+        key = None if key_file is None else read_host_file(key_file)
     except OSError as error:
         raise ValueError(f"key_file cannot be read: {error.strerror}") from None
     return AuditPlugin(

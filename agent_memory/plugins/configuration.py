@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple
 from agent_memory.core.hooks import attempt
 from agent_memory.core.registration import manager_with
 from agent_memory.errors import AgentMemoryError
+from agent_memory.plugins.host_files import read_host_file
 
 GROUP: Final = "agent_memory.plugins"
 CONFIG_VARIABLE: Final = "AGENT_MEMORY_CONFIG"
@@ -45,7 +46,8 @@ def configuration(file: str | os.PathLike[str] | None = None) -> dict[str, dict[
     """The enabled plugins with their options, from a file (by default the one in the environment) and the environment.
 
     Raises:
-        ValueError: a source cannot be read, is not TOML or JSON, or has another structure; the message names it.
+        ValueError: a source is not a regular file of at most 5 MB, is not TOML or JSON, or has another structure; the
+            message names it.
     """
     source = file if file is not None else os.environ.get(CONFIG_VARIABLE) or None
     tables = {} if source is None else _of_file(Path(source))
@@ -133,7 +135,7 @@ def _check_names(factory: Callable[..., object], options: Mapping[str, Any]) -> 
 
 def _of_file(file: Path) -> dict[str, dict[str, Any]]:
     try:
-        document = tomllib.loads(file.read_text(encoding="utf-8"))
+        document = tomllib.loads(read_host_file(file).decode())
     except OSError as error:
         raise ValueError(f"{file.name}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:

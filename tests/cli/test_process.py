@@ -39,6 +39,47 @@ def test_a_closed_output_pipe_ends_the_command_silently(
     assert (done.returncode, done.stderr) == (141, b"")
 
 
+COMMANDS = [
+    ["--help"], ["--version"], ["ls", "--help"], ["read", "a.md"], ["ls", "--json"], ["tree"], ["view", "a.md"],
+    ["search", "x"], ["doctor"], ["plugins"], ["agents"], ["write", "b.md", "x"], ["append", "a.md", "x"],
+    ["rm", "a.md"],    ["audit", "verify"], ["export", "target"], ["connect", "cursor"], ["nonsense"],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_a_command_with_a_closed_output_does_nothing_and_fails(
+    spawn: Spawn, script: str, tmp_path: Path, command: list[str]
+) -> None:
+    spawn("write", "a.md", "x")
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
+    done = subprocess.run(
+        ["sh", "-c", 'exec "$@" >&-', "sh", script, *command], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        cwd=tmp_path, check=False, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert b"stdout is closed, so nothing was done" in done.stderr
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_no_file_of_a_store_gets_the_number_of_a_closed_stream(tmp_path: Path) -> None:
+    """Text that a library writes to the number of stderr would otherwise land in a file of the store."""
+    program = (
+        "import os, agent_memory.cli.app as app, agent_memory.cli.files as files\n"
+        "real = files.given_text\n"
+        "def noisy(*args):\n"
+        "    for stream in (1, 2): os.write(stream, b'noise')\n"
+        "    return real(*args)\n"
+        "files.given_text = noisy\n"
+        "app.app.main(['write', 'a.md', 'x'])"
+    )
+    for closed in ("2>&-", "<&- 2>&-"):
+        command = f'exec "$0" -c "$1" {closed}'
+        done = subprocess.run(["sh", "-c", command, sys.executable, program], cwd=tmp_path, check=False, timeout=60)
+        assert done.returncode == 0
+        files = [path for path in tmp_path.rglob("*") if path.is_file()]
+        assert not [path for path in files if b"noise" in path.read_bytes()]
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
 @pytest.mark.parametrize("command", [["read", "a.md"], ["ls"]])
 def test_output_that_cannot_be_written_is_an_error(
