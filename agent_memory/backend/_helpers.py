@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,6 +20,10 @@ from agent_memory.errors import (
 )
 from agent_memory.key import Key
 
+_WAY_OUT = (
+    "; to free space, delete files that are not needed; if the store keeps versions, first turn them off "
+    "('agent-memory versions off' needs no space), because a delete keeps a copy"
+)
 _CONTENT = "sha256:"
 _TAKEN: dict[TakenBy, str] = {
     "file": "the file exists",
@@ -64,9 +69,15 @@ def storage_failure(key: Key, error: type[FileOperationError], cause: Exception)
     """Return the error for a storage's exception; the caller raises it from that exception.
 
     Its message has only the ``strerror`` of an `OSError`, or the type of the cause: other text may contain host paths.
+    For a full disk or quota it also says how to free space.
     """
     detail = getattr(cause, "strerror", None) or type(cause).__name__
-    return error(f"the storage failed: {detail}", path=key.path)
+    return error(f"the storage failed: {detail}{_WAY_OUT if is_full(cause) else ''}", path=key.path)
+
+
+def is_full(cause: BaseException | None) -> bool:
+    """Whether an error says that a disk, or a quota, is full."""
+    return isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def raise_failures(entries: Sequence[Entry], errors: Sequence[AgentMemoryError | None]) -> None:
