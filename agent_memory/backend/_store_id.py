@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Final
+from contextlib import suppress
+from typing import Any, Final
 
 from agent_memory.key import Key
 
@@ -16,7 +17,26 @@ _ID: Final = re.compile(r"[0-9a-f]{24}")
 def store_id(record: bytes) -> str | None:
     """Return the id in the record of a store: 24 hexadecimal digits; None if the record has none or is damaged."""
     try:
-        found = json.loads(record)["id"]
+        found = record_fields(record)["id"]
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
     return found if isinstance(found, str) and _ID.fullmatch(found) else None
+
+
+def record_fields(record: bytes) -> dict[str, Any]:
+    """Return the fields in the record of a store, with the changes in later lines, which are written on a full disk.
+
+    A change that was cut off while it was written is left out.
+
+    Raises:
+        ValueError, RecursionError: the first line is no JSON object.
+    """
+    try:
+        return dict(json.loads(record))
+    except (ValueError, TypeError):
+        first, *changes = record.split(b"\n")
+    fields = dict(json.loads(first))
+    for change in changes[:-1]:  # after the last line end is nothing, or a change that was cut off
+        with suppress(ValueError, TypeError):
+            fields.update(json.loads(change))
+    return fields

@@ -6,8 +6,9 @@ from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from typing import Final, NamedTuple, cast
 
-from agent_memory.backend import ABSENT, STORE_RECORD, Backend, KeepsOrigins, Uncopied, Version, WriteWhen
-from agent_memory.core.flows import Effect, read_if_present, until_won
+from agent_memory.backend import ABSENT, PRESENT, STORE_RECORD, Backend, KeepsOrigins, Uncopied, Version, WriteWhen
+from agent_memory.backend._helpers import is_full
+from agent_memory.core.flows import Effect, appends, read_if_present, until_won
 from agent_memory.core.own_trees import about_callers_file
 from agent_memory.core.store_record import Feature, StoreRecord
 from agent_memory.errors import ConflictError, FileAlreadyExistsError, OutcomeUnknownError, ReadError, WriteError
@@ -132,7 +133,7 @@ class KnownStore(Uncopied):
 
     async def _written(
         self, store: Backend, run: Run, record: StoreRecord, before: Version | None, tries_origins: bool
-    ) -> Version:
+    ) -> Version | None:
         """Write the record in the place of the state that was read.
 
         Raises:
@@ -144,8 +145,22 @@ class KnownStore(Uncopied):
                 return await run.call(store.write, STORE_RECORD, record.to_bytes(), when)
             write = cast("Callable[..., Awaitable[Version]]", cast(KeepsOrigins, store).write_with_origin)
             return await run.call(write, STORE_RECORD, record.to_bytes(), when, lambda: "settings")
+        except WriteError as error:
+            if not (is_full(error.__cause__) and await self._appended(store, run, record)):
+                raise
+            return None
         except (ConflictError, FileAlreadyExistsError, OutcomeUnknownError) as error:
             self._known = None
             if isinstance(error, FileAlreadyExistsError) and error.taken_by != "file":
                 raise WriteError("its name is taken by a directory, or lies below a file") from error
             raise ConflictError("another writer changed it") from error
+
+    async def _appended(self, store: Backend, run: Run, record: StoreRecord) -> bool:
+        """On a full disk: append the change, which needs no new file and mostly no new block; False if it cannot be."""
+        before = self._known.record if self._known else None
+        change = record.change_of(before) if before else None
+        if change is None or not appends(store):
+            return False
+        append = cast("Callable[..., Awaitable[object]]", store.append)
+        await run.call(append, STORE_RECORD, change, separator=b"\n", when=PRESENT)
+        return True

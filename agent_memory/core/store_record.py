@@ -16,6 +16,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final, Literal, TypeAlias
 
 from agent_memory.backend import store_id
+from agent_memory.backend._store_id import record_fields
 from agent_memory.errors import DISTRIBUTION, ReadError, UnsupportedOperationError
 
 Feature: TypeAlias = Literal["audit", "receipts", "versions"]
@@ -66,6 +67,13 @@ class StoreRecord:
         known = {"format": self.format, "id": self.id, "features": sorted(self.features)}
         return json.dumps({**known, "least_release": self.least_release, **self.others}).encode() + b"\n"
 
+    def change_of(self, before: StoreRecord) -> bytes | None:
+        """The fields that differ from an earlier record, as a line to append to it; None if a feature does."""
+        if replace(self, others=before.others) != before:
+            return None
+        changed = {name: value for name, value in self.others.items() if before.others.get(name) != value}
+        return json.dumps(changed).encode() + b"\n"
+
     def require_known(self) -> None:
         """Raise unless this release may change the store.
 
@@ -89,7 +97,7 @@ class StoreRecord:
             ReadError: it is no record of a store.
         """
         try:
-            return _parsed(data, dict(json.loads(data[: _MOST_BYTES + 1])))
+            return _parsed(data, record_fields(data[: _MOST_BYTES + 1]))
         except (ValueError, TypeError, KeyError, RecursionError):
             raise damaged_record() from None
 
