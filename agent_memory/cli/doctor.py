@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from agent_memory.backend import AnyBackend, Capabilities, default_seconds
 from agent_memory.cli.contract import report_contract
+from agent_memory.cli.filesystems import filesystem_warning
 from agent_memory.cli.inspection import Agents, AgentTree, LogSize, agents_of, log_size, tree_of
 from agent_memory.cli.limits import limits
 from agent_memory.cli.output import Exit, counted, draw, show_json
@@ -19,6 +20,7 @@ from agent_memory.cli.probes import PROBES, ScratchTree, Sight, look
 from agent_memory.cli.settings import Access, Command, Settings, pass_settings
 from agent_memory.cli.steps import reported
 from agent_memory.cli.store_facts import StoreFacts, store_facts, tracked_by_git
+from agent_memory.cli.two_processes import tried_in_two_processes
 from agent_memory.errors import AgentMemoryError, FileOperationError
 from agent_memory.key import RESERVED
 from agent_memory.registry import broken_plugins, installed_backends
@@ -65,6 +67,7 @@ class Diagnosis:
     keeps_earlier_states: bool | None = None
     large_files: str | None = None
     limits: list[str] = field(default_factory=list)
+    filesystem: str | None = None
     audit: LogSize = field(default_factory=LogSize)
     unlisted: str | None = None
     store: StoreFacts | None = None
@@ -74,6 +77,21 @@ class Diagnosis:
     def problem(self) -> str | None:
         """Why this release may not change the store; nothing was probed then."""
         return self.store.problem if self.store else None
+
+    def add_sight(self, promise: str, sight: Sight) -> None:
+        """Add a further observation of a promise that was kept so far."""
+        self.findings = [
+            replace(
+                found,
+                seen=sight.seen,
+                detail=f"{found.detail}; {sight.detail}" if sight.seen == "yes" else sight.detail,
+                broken=found.stated is True and sight.seen == "no",
+                failed=sight.seen == "failed",
+            )
+            if found.promise == promise and found.seen == "yes"
+            else found
+            for found in self.findings
+        ]
 
     @property
     def single_writer(self) -> bool:
@@ -124,7 +142,13 @@ def doctor(settings: Settings, rounds: int, contract: str | None) -> None:
         _print_plugins()
     with settings.store(Access.MAKE) as store, default_seconds(_OPERATION_SECONDS):
         diagnosis = diagnosed(store.backend, rounds)
-        diagnosis.tracked = tracked_by_git(local_root(settings.url))
+        root = local_root(settings.url)
+        diagnosis.tracked = tracked_by_git(root)
+        diagnosis.filesystem = filesystem_warning(root)
+        if root is not None:
+            diagnosis.add_sight(
+                "compare_and_swap", tried_in_two_processes(store.backend, settings.url, settings.storage_options())
+            )
     if settings.json:
         show_json(_document(diagnosis))
     else:
@@ -213,6 +237,7 @@ def _document(diagnosis: Diagnosis) -> dict[str, Any]:
         "audit": asdict(diagnosis.audit),
         "keeps_earlier_states": diagnosis.keeps_earlier_states,
         "large_files": diagnosis.large_files,
+        "filesystem": diagnosis.filesystem,
         "limits": diagnosis.limits,
         "faults": diagnosis.faults,
         "healthy": not diagnosis.faults,
@@ -232,21 +257,27 @@ def _print(diagnosis: Diagnosis) -> None:
     _print_trees(diagnosis)
     if diagnosis.keeps_earlier_states:
         click.echo(_BUCKET_VERSIONING)
+    if diagnosis.filesystem:
+        click.echo(f"Warning: {diagnosis.filesystem}.")
     for limit in (diagnosis.large_files, *diagnosis.limits):
         if limit:
             click.echo(f"Limit: {limit}")
     for fault in diagnosis.faults:
         click.echo(f"{'Not kept' if diagnosis.broken else 'Not tested'}: {fault}")
+    click.echo(f"Verdict: {_verdict(diagnosis)}")
+
+
+def _verdict(diagnosis: Diagnosis) -> str:
     if diagnosis.problem:
-        click.echo("Verdict: none. Nothing was tried, because this release may not change the store.")
-    elif not diagnosis.broken and diagnosis.faults:
-        click.echo("Verdict: none. The storage failed, so its promises could not be tested.")
-    elif diagnosis.broken:
-        click.echo("Verdict: this store does not keep the promises that its backend states.")
-    elif diagnosis.single_writer:
-        click.echo("Verdict: this store is for a single writer; operations that need more are refused.")
-    else:
-        click.echo("Verdict: as far as it was tested, the store keeps the promises that its backend states.")
+        return "none. Nothing was tried, because this release may not change the store."
+    if not diagnosis.broken and diagnosis.faults:
+        return "none. The storage failed, so its promises could not be tested."
+    if diagnosis.broken:
+        return "this store does not keep the promises that its backend states."
+    if diagnosis.single_writer:
+        return "this store is for a single writer; operations that need more are refused."
+    where = " on this mount" if diagnosis.filesystem else ""
+    return f"as far as it was tested{where}, the store keeps the promises that its backend states."
 
 
 def _table(findings: Sequence[Observation]) -> Table:

@@ -68,6 +68,17 @@ class ScratchTree:
         except AgentMemoryFileNotFoundError:
             return None
 
+    def add_one(self, name: str) -> None:
+        """Count up the number in a file, by compare-and-swap."""
+        key = self.top.join(name)
+        while True:
+            found = self._store.read(key)
+            try:
+                self._store.write(key, str(int(found.data) + 1).encode(), found.version)
+            except ConflictError:
+                continue
+            return
+
     def delete(self, name: str, when: ReadWhen = ANY) -> None:
         self._store.delete(self.top.join(name), when)
 

@@ -226,7 +226,7 @@ def _open(url: str, options: Mapping[str, object]) -> FsspecBackend:
         raise TypeError("allow_single_writer must be True or False")
     scheme = url.partition("://")[0]
     try:
-        if fsspec.get_filesystem_class(scheme).async_impl:
+        if any(fsspec.get_filesystem_class(name).async_impl for name in scheme.split("::")):
             refuse_patched_modules()
         filesystem, root = fsspec.core.url_to_fs(url, skip_instance_cache=True, **given)
     except (ImportError, ValueError) as error:
