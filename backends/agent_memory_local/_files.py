@@ -154,25 +154,25 @@ def _nameless(directory: int) -> int | None:
         return None
 
 
-def make_ignore_file(directory: Descriptor, sync: bool) -> None:
+def make_ignore_file(directory: Descriptor, sync: bool, bits: int | None) -> None:
     """Let git ignore everything in a directory; a file that git reads already stays as it is."""
     if os.access(_IGNORE_FILE, os.F_OK, dir_fd=directory.number):
         return
     try:
-        _create_ignore_file(directory, sync)
+        _create_ignore_file(directory, sync, bits)
     except OSError as error:
         if error.errno not in _NOT_PERMITTED:  # else the write of the caller's file decides what that means
             raise
 
 
-def _create_ignore_file(directory: Descriptor, sync: bool) -> None:
+def _create_ignore_file(directory: Descriptor, sync: bool, bits: int | None) -> None:
     new = StagedFile(directory, len(_IGNORE_ALL), nameless=True)
     try:
         new.write(_IGNORE_ALL)
         if sync:
             new.sync()
         with suppress(FileExistsError):  # another process was faster
-            new.create(_IGNORE_FILE, directory.number)
+            new.create(_IGNORE_FILE, directory.number, bits)
         if sync:
             sync_file(directory.number)
     finally:
