@@ -19,7 +19,7 @@ from agent_memory.plugins.audit import AuditPlugin
 from agent_memory.plugins.checkpoints import checkpoints_in
 from tests.support.odd_facts import SIXTY_MB, WHOLE_FILES, odd_objects
 
-_HEAD = ["v", "alg", "bytes", "writer", "seq", "prev", "event"]
+_HEAD = ["v", "alg", "bytes", "writer", "seq", "prev", "nonce", "event"]
 
 
 @pytest.fixture
