@@ -12,6 +12,7 @@ from agent_memory.backend import Uncopied
 from agent_memory.conversation.memory import MEMORY, AsyncConversationMemory, Conversation, ConversationMemory
 from agent_memory.conversation.search import HistorySearch, Match, formatted
 from agent_memory.core.sync_facade import step
+from agent_memory.tools._model_text import overwriting
 from agent_memory.tools.arguments import Arguments, Parameter, as_mapping, object_schema
 from agent_memory.tools.results import MAX_CHARACTERS, Malformed, ToolRefusal, ToolResult, answered
 
@@ -77,7 +78,8 @@ async def _write(conversation: Conversation, arguments: Arguments) -> ToolResult
         content = as_mapping(arguments).get("content")
         if not isinstance(content, str):
             raise ToolRefusal("Error: content is required")
-        await conversation.memory.write(MEMORY, content)
+        memory = conversation.memory
+        await memory.write(MEMORY, await overwriting(memory, MEMORY, content))
         return ToolResult("Memory updated successfully.")
 
     return await answered(call)

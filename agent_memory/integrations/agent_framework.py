@@ -10,6 +10,7 @@ from typing import Final
 
 from agent_memory.errors import AgentMemoryError, AgentMemoryFileNotFoundError, FileAlreadyExistsError
 from agent_memory.integrations._toolkit import AnyMemory, async_view, checked_id, mapped_errors, unusable
+from agent_memory.tools._model_text import ModelText, overwriting
 
 try:
     from agent_framework import AgentFileStore, FileSearchResult, FileStoreEntry
@@ -40,7 +41,10 @@ class AgentMemoryFileStore(AgentFileStore):
         """See `AgentFileStore.write`; one of several writers that do not overwrite creates the file."""
         name = _stored(path)
         with mapped_errors({FileAlreadyExistsError: _taken}):
-            await (self._memory.write(name, content) if overwrite else self._memory.create(name, content))
+            if overwrite:
+                await self._memory.write(name, await overwriting(self._memory, name, content))
+            else:
+                await self._memory.create(name, content)
 
     async def read(self, path: str) -> str | None:
         """See `AgentFileStore.read`.
@@ -49,7 +53,7 @@ class AgentMemoryFileStore(AgentFileStore):
             ValueError: the name is refused, or the file is not UTF-8.
         """
         try:
-            return (await self._memory.read_bytes(_stored(path))).decode()
+            return ModelText((await self._memory.read_bytes(_stored(path))).decode()).text
         except AgentMemoryFileNotFoundError:
             return None
         except UnicodeDecodeError:

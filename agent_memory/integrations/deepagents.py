@@ -15,6 +15,7 @@ from agent_memory.errors import AgentMemoryError, AgentMemoryFileNotFoundError, 
 from agent_memory.integrations._toolkit import AnyMemory, async_view, step, sync_view, unusable
 from agent_memory.key import RULES
 from agent_memory.memory import AsyncAgentMemory
+from agent_memory.tools._model_text import ModelText, overwriting
 from agent_memory.tools.results import ToolRefusal
 
 try:
@@ -87,7 +88,8 @@ class _AsyncBackend(Uncopied, protocol.BackendProtocol):
         name = _name(file_path)
         try:
             if _get_backend_read_file_type(name) == "text":
-                data = protocol.FileData(content=await self._memory.read(name), encoding="utf-8")
+                text = ModelText(await self._memory.read(name)).text
+                data = protocol.FileData(content=text, encoding="utf-8")
                 return slice_read_response(data, offset, limit)
             content = base64.b64encode(await self._memory.read_bytes(name)).decode()
             return protocol.ReadResult(file_data=protocol.FileData(content=content, encoding="base64"))
@@ -97,7 +99,8 @@ class _AsyncBackend(Uncopied, protocol.BackendProtocol):
     @_answers(protocol.WriteResult, "Error writing file")
     async def awrite(self, file_path: str, content: str) -> protocol.WriteResult:
         """See `BackendProtocol.write`."""
-        await self._memory.write(_name(file_path), content)
+        name = _name(file_path)
+        await self._memory.write(name, await overwriting(self._memory, name, content))
         return protocol.WriteResult(path=file_path)
 
     @_answers(protocol.EditResult, "Error editing file")
@@ -172,7 +175,7 @@ class _AsyncBackend(Uncopied, protocol.BackendProtocol):
             return None
         for path, data in contents.items():
             with suppress(UnicodeDecodeError):
-                texts[f"/{path}"] = protocol.FileData(content=data.decode(), encoding="utf-8")
+                texts[f"/{path}"] = protocol.FileData(content=ModelText(data.decode()).text, encoding="utf-8")
         return texts
 
     async def aupload_files(self, files: list[tuple[str, bytes]]) -> list[protocol.FileUploadResponse]:
@@ -274,13 +277,12 @@ def _info(entry: Entry) -> protocol.FileInfo:
 
 
 def _replaced(text: str, old: str, new: str, replace_all: bool) -> tuple[str, int]:
-    """The edited text and the number of replacements; a text with CRLF only is edited as it is read, with LF."""
-    crlf = 0 < text.count("\n") == text.count("\r\n")
-    text, old, new = (each.replace("\r\n", "\n") if crlf else each for each in (text, old, new))
-    result = perform_string_replacement(text, old, new, replace_all)
+    """The edited text and the number of replacements."""
+    file = ModelText(text)
+    result = perform_string_replacement(file.text, file.given(old), file.given(new), replace_all)
     if isinstance(result, str):
         raise ToolRefusal(result)
-    return result[0].replace("\n", "\r\n") if crlf else result[0], result[1]
+    return file.stored(result[0]), result[1]
 
 
 def _batches(entries: Iterable[Entry]) -> Iterator[list[str]]:

@@ -21,6 +21,7 @@ from agent_memory.errors import (
 from agent_memory.integrations._toolkit import AnyMemory, async_view, checked_id, mapped_errors, unusable
 from agent_memory.integrations.pydantic_ai import DIRECTORY_FILE
 from agent_memory.key import RULES
+from agent_memory.tools._model_text import ModelText
 
 try:
     from pydantic_ai.exceptions import ModelRetry
@@ -94,7 +95,8 @@ class AgentMemoryMemoryStore(Uncopied, MemoryStore, SearchableMemoryStore):
                 text = await self._memory.read(path)
         except AgentMemoryFileNotFoundError:
             return None
-        return MemoryFile(text[:max_chars], _sha256(text), operation_id=None, truncated=len(text) > max_chars)
+        shown = ModelText(text).text
+        return MemoryFile(shown[:max_chars], _sha256(text), operation_id=None, truncated=len(shown) > max_chars)
 
     async def get_operation(self, operation: MemoryOperation) -> MemoryMutation | None:
         """See `MemoryStore.get_operation`."""
@@ -130,7 +132,10 @@ class AgentMemoryMemoryStore(Uncopied, MemoryStore, SearchableMemoryStore):
             existed.append(text != absent)
             if (_sha256(text) if existed[-1] else None) != expected:
                 raise refused
-            return content
+            if content is None or not existed[-1]:
+                return content
+            file = ModelText(text)
+            return file.stored(file.given(content))
 
         key = _sha256(operation.id) if operation else None
         fingerprint = _sha256(operation.fingerprint) if operation else ""
@@ -163,7 +168,9 @@ class AgentMemoryMemoryStore(Uncopied, MemoryStore, SearchableMemoryStore):
         for start in range(0, min(len(paths), max_files), _READ_AT_ONCE):
             some = paths[start : min(start + _READ_AT_ONCE, max_files)]
             read = await self._memory.read_many_bytes(some, missing_ok=True)
-            files |= {path: data.decode(errors="replace")[: max_file_chars + 1] for path, data in read.items()}
+            files |= {
+                path: ModelText(data.decode(errors="replace")).text[: max_file_chars + 1] for path, data in read.items()
+            }
         result = await InMemoryStore(files).search(
             prefix, query, limit=limit, max_files=max_files, max_chars=max_chars, max_file_chars=max_file_chars
         )

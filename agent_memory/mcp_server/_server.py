@@ -33,6 +33,7 @@ from agent_memory.backend import Uncopied
 from agent_memory.errors import DISTRIBUTION, AgentMemoryError, AgentMemoryFileNotFoundError, InvalidPathError
 from agent_memory.mcp_server._definitions import INSTRUCTIONS, definitions
 from agent_memory.memory import AsyncAgentMemory
+from agent_memory.reading.lines import MARK
 from agent_memory.reading.reader import Reader
 from agent_memory.tools._paths import ROOT
 from agent_memory.tools._protected import for_tools
@@ -223,14 +224,16 @@ async def _with_bounded_errors(ctx: ServerRequestContext[Any, Any], call_next: C
 
 
 def _decoded(data: bytes, start: int, size: int) -> tuple[str | bytes, int]:
-    """Decode a part of a file to text, or to bytes if it is not UTF-8; the returned end never splits a character."""
+    """Decode a part of a file to text for a model, or to bytes if it is not UTF-8; its end splits no character."""
     is_cut = start + len(data) < size
     try:
         text, used = codecs.utf_8_decode(data, "strict", not is_cut)
     except UnicodeDecodeError:
         data = data[:MAX_READ_BYTES]  # base64 is longer
         return data, start + len(data)
-    return text, start + used
+    if is_cut and text.endswith("\r"):
+        text, used = text[:-1], used - 1  # the next part begins with it, and may have the other half of a line end
+    return (text if start else text.removeprefix(MARK.decode())).replace("\r\n", "\n"), start + used
 
 
 def _told(error: Exception) -> str:

@@ -11,6 +11,8 @@ from typing import Final, NamedTuple
 from agent_memory.errors import FileTooLargeError
 from agent_memory.reading.reader import Reader
 
+MARK: Final = b"\xef\xbb\xbf"
+"""The byte order mark that some editors put at the beginning of a file; it is part of no line."""
 MAX_LINE: Final = 16 * 1024 * 1024
 """The most bytes of a line that are held in memory."""
 BLOCK: Final = 1024 * 1024

@@ -10,7 +10,7 @@ from math import inf
 from typing import Final
 
 from agent_memory.backend import Uncopied
-from agent_memory.reading.lines import Lines, forwards
+from agent_memory.reading.lines import MARK, Lines, forwards
 from agent_memory.reading.reader import Reader
 from agent_memory.tools._line_queries import LineQuery
 
@@ -76,6 +76,7 @@ class FileSearch(Uncopied):
         self._query = query
         self._context = context
         self._shown = _whole if whole else _shown
+        self._end = "" if whole else "\r"
         self._limit = limit
         self._room = room
         self._passed = line
@@ -85,7 +86,7 @@ class FileSearch(Uncopied):
 
     async def run(self, reader: Reader) -> list[LineMatch]:
         async for lines in forwards(reader):
-            self._search(lines)
+            self._search(lines if lines.start else _without_mark(lines))
             if self._is_enough() and len(self.matches[-1].after) == self._context:
                 break
         return self.matches
@@ -105,7 +106,7 @@ class FileSearch(Uncopied):
             end = data.find(b"\n", found) + 1 or len(data)
             self._line, counted = self._line + data.count(b"\n", counted, start), start
             text = _decoded(data[start:end])
-            if self._line > self._passed and (at := self._query.place(text)) >= 0:
+            if self._line > self._passed and (at := self._query.place(text.removesuffix(self._end))) >= 0:
                 before = self._before(data, start)
                 match = LineMatch(self._path, self._line, self._shown(text, at), before)
                 self._take_after(match, data, end)
@@ -129,6 +130,14 @@ class FileSearch(Uncopied):
             end = data.find(b"\n", at) + 1 or len(data)
             after.append(self._shown(_decoded(data[at:end])))
             at = end
+
+
+def _without_mark(lines: Lines) -> Lines:
+    return lines._replace(
+        start=min(len(MARK), lines.end) if lines.raw.startswith(MARK) else lines.start,
+        raw=lines.raw.removeprefix(MARK),
+        too_long=lines.too_long.removeprefix(MARK),
+    )
 
 
 def _decoded(line: bytes) -> str:

@@ -9,6 +9,7 @@ from typing import Any, Final
 from agent_memory.backend import Uncopied
 from agent_memory.errors import FileAlreadyExistsError, InvalidPathError
 from agent_memory.memory import AsyncAgentMemory
+from agent_memory.tools._model_text import appending
 from agent_memory.tools._paths import ROOT, Paths
 from agent_memory.tools._protected import for_tools
 from agent_memory.tools._schema import COMMANDS, CommandSchema
@@ -68,7 +69,8 @@ class Toolset(Uncopied):
         if not name:
             raise ToolRefusal(f"Error: {path}: the name is a directory")
         try:
-            await self._memory.append(name, str(values["text"]), separator="\n")
+            text, separator = await appending(self._memory, name, str(values["text"]), "\n")
+            await self._memory.append(name, text, separator=separator)
         except FileAlreadyExistsError as error:
             raise ToolRefusal(f"Error: {path}: {error.args[0]}") from None
         return ToolResult(f"The text was added to {path}.")

@@ -11,6 +11,7 @@ from agent_memory.core.versions.origin import MadeBy
 from agent_memory.core.versions.states import FileVersion
 from agent_memory.errors import FileAlreadyExistsError, InvalidPathError
 from agent_memory.memory import AsyncAgentMemory
+from agent_memory.tools._model_text import ModelText
 from agent_memory.tools._paths import ROOT, Paths
 from agent_memory.tools._protected import for_tools
 from agent_memory.tools._schema import CommandSchema
@@ -77,7 +78,7 @@ class VersionTools(Uncopied):
         return ToolResult("\n".join(lines) or f"No versions of {path} are kept.")
 
     async def _show(self, path: str, file: str, version: str) -> ToolResult:
-        text = await self._memory.read_version(file, version)
+        text = ModelText(await self._memory.read_version(file, version)).text
         return ToolResult(cut(text, MAX_CHARACTERS) or f"Version {version} of {path} is empty.")
 
     async def _restore(self, path: str, file: str, version: str) -> ToolResult:

@@ -12,6 +12,7 @@ from agent_memory.core.sync_facade import step, sync_facade
 from agent_memory.errors import AgentMemoryFileNotFoundError
 from agent_memory.memory import AgentMemory, AsyncAgentMemory
 from agent_memory.reading.reader import Reader
+from agent_memory.tools._model_text import appending, overwriting, shown_part
 from agent_memory.tools._protected import for_tools
 from agent_memory.tools.arguments import Arguments, Parameter, Parameters, Values, as_mapping, checked, object_schema
 from agent_memory.tools.results import MAX_CHARACTERS, Malformed, ToolResult, answered
@@ -74,31 +75,33 @@ class _Tools(Uncopied):
         path = str(values["file_path"])
         offset, limit = _range(values)
 
-        async def part(reader: Reader) -> tuple[bytes, int]:
-            return await reader.read(offset, offset + limit), reader.size
+        async def part(reader: Reader) -> tuple[bytes, int, int]:
+            return *shown_part(await reader.read(offset, offset + limit + 1), offset, limit), reader.size
 
         try:
-            (content, size), exists = await self._memory.scan(path, part), True
+            (content, used, size), exists = await self._memory.scan(path, part), True
         except AgentMemoryFileNotFoundError:
-            content, size, exists = b"", 0, False
+            content, used, size, exists = b"", 0, 0, False
         return {
             "file_path_read": path,
             "content_base64": base64.b64encode(content).decode(),
             "file_exists": exists,
             "file_type_hint": _HINTS.get(PurePosixPath(path).suffix.lower(), "UNKNOWN"),
-            **_rest(offset, offset + len(content), size),
+            **_rest(offset, offset + used, size),
         }
 
     async def write_agent_memory_file(self, values: Values) -> dict[str, object]:
         if values.get("file_type_hint", "UNKNOWN") not in _ALL_HINTS:
             raise Malformed(f"the parameter `file_type_hint` must be one of {', '.join(_ALL_HINTS)}")
-        written = await self._memory.write(str(values["file_path"]), _text(values, "content_base64"))
+        path, text = str(values["file_path"]), _text(values, "content_base64")
+        written = await self._memory.write(path, await overwriting(self._memory, path, text))
         return {"file_path_written": written.path, "status_message": "File saved successfully."}
 
     async def append_to_agent_memory_file(self, values: Values) -> dict[str, object]:
-        content = _text(values, "content_to_append_base64")
+        path, content = str(values["file_path"]), _text(values, "content_to_append_base64")
         separator = "\n" if values.get("ensure_newline_before_append", True) else ""
-        written = await self._memory.append(str(values["file_path"]), content, separator=separator)
+        content, separator = await appending(self._memory, path, content, separator)
+        written = await self._memory.append(path, content, separator=separator)
         return {"file_path_appended": written.path, "status_message": "Content appended successfully."}
 
 

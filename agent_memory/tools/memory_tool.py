@@ -20,6 +20,7 @@ from agent_memory.errors import (
 )
 from agent_memory.memory import AgentMemory, AsyncAgentMemory, TreeResult
 from agent_memory.tools import _edits, _views
+from agent_memory.tools._model_text import ModelText, overwriting
 from agent_memory.tools._paths import ROOT as ROOT
 from agent_memory.tools._paths import Paths
 from agent_memory.tools._project import Worktrees, project_memories
@@ -70,7 +71,7 @@ class _Tool(Uncopied):
     async def view(self, values: Values) -> str:
         path, name = await self._paths.named(values["path"])
         try:
-            text = await self._memory.read(name) if name else None
+            text = ModelText(await self._memory.read(name)).text if name else None
         except AgentMemoryFileNotFoundError:
             text = None
         except ReadError as error:
@@ -98,9 +99,12 @@ class _Tool(Uncopied):
         exists = ToolRefusal(self._strings.exists.format(path=path))
         if not name:
             raise exists
-        write = self._memory.write if self._overwrite else self._memory.create
+        text = str(values["file_text"])
         try:
-            await write(name, str(values["file_text"]))
+            if self._overwrite:
+                await self._memory.write(name, await overwriting(self._memory, name, text))
+            else:
+                await self._memory.create(name, text)
         except FileAlreadyExistsError as error:
             raise self._taken(path, error, exists) from None
         return self._strings.created.format(path=path)
@@ -110,9 +114,9 @@ class _Tool(Uncopied):
         old, new = str(values["old_str"]), str(values.get("new_str", ""))
         done = ("", 0)
 
-        def change(text: str) -> str:
+        def change(file: ModelText) -> str:
             nonlocal done
-            done = _edits.replaced(text, old, new, path, self._strings)
+            done = _edits.replaced(file.text, file.given(old), file.given(new), path, self._strings)
             return done[0]
 
         try:
@@ -125,8 +129,12 @@ class _Tool(Uncopied):
     async def insert(self, values: Values) -> str:
         path, name = await self._paths.named(values["path"])
         line, addition = cast(int, values["insert_line"]), str(values["insert_text"])
+
+        def change(file: ModelText) -> str:
+            return _edits.inserted(file.text, line, file.given(addition), self._strings)
+
         try:
-            await self._edit(path, name, lambda text: _edits.inserted(text, line, addition, self._strings))
+            await self._edit(path, name, change)
         except AgentMemoryFileNotFoundError:
             missing, directory = self._strings.insert_missing, self._strings.insert_directory
             raise await self._no_file(path, name, missing, directory) from None
@@ -162,11 +170,16 @@ class _Tool(Uncopied):
             raise self._taken(new_path, error, taken) from None
         return self._strings.renamed.format(path=path, new_path=new_path) + _left(result)
 
-    async def _edit(self, path: str, name: str, change: Callable[[str], str]) -> None:
+    async def _edit(self, path: str, name: str, change: Callable[[ModelText], str]) -> None:
         if not name:
             raise AgentMemoryFileNotFoundError("the root is a directory")
+
+        def changed(text: str) -> str:
+            file = ModelText(text)
+            return file.stored(change(file))
+
         try:
-            await self._memory.edit(name, change)
+            await self._memory.edit(name, changed)
         except ReadError as error:
             self._refuse_bytes(path, error)
             raise

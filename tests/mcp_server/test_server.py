@@ -194,7 +194,7 @@ async def test_the_hooks_receive_the_client_as_the_actor(mode: str) -> None:
     async with connected(watcher, mode=mode) as (client, _):
         await client.call_tool("append", {"path": "/memories/a.md", "text": "x"})
         await client.read_resource("memory://a.md")
-    assert watcher.done == [("append", "mcp:tester"), ("read", "mcp:tester")]
+    assert watcher.done == [("read", "mcp:tester"), ("append", "mcp:tester"), ("read", "mcp:tester")]
 
 
 async def test_the_hooks_receive_the_given_actor() -> None:
@@ -203,7 +203,7 @@ async def test_the_hooks_receive_the_given_actor() -> None:
         async with Client(mcp_server(memory, actor="nightly-job"), client_info=TESTER) as client:
             await client.call_tool("append", {"path": "/memories/a.md", "text": "x"})
             await client.list_resources()
-    assert watcher.done == [("append", "nightly-job"), ("list", "nightly-job")]
+    assert watcher.done == [("read", "nightly-job"), ("append", "nightly-job"), ("list", "nightly-job")]
 
 
 async def test_a_program_can_call_the_server_without_a_client() -> None:
@@ -213,7 +213,7 @@ async def test_a_program_can_call_the_server_without_a_client() -> None:
         assert await server.call_tool("append", {"path": "/memories/a.md", "text": "x"})
         (content,) = cast("list[ReadResourceContents]", await server.read_resource("memory://a.md"))
     assert (content.content, content.mime_type) == ("x", "text/plain")
-    assert watcher.done == [("append", "me"), ("read", "me")]
+    assert watcher.done == [("read", "me"), ("append", "me"), ("read", "me")]
 
 
 class Broken(MemoryBackend):

@@ -52,10 +52,10 @@ def call(request: pytest.FixtureRequest, memory: AgentMemory, root: Root) -> Ite
 
 
 def test_read_returns_a_files_content_in_base64(memory: AgentMemory, call: AnyCall) -> None:
-    memory.write("notes/today.md", "# Grüße\r\n")
+    memory.write("notes/today.md", "# Grüße\n")
     assert payload(call(READ, file_path="notes/today.md")) == {
         "file_path_read": "notes/today.md",
-        "content_base64": encoded("# Grüße\r\n"),
+        "content_base64": encoded("# Grüße\n"),
         "file_exists": True,
         "file_type_hint": "MARKDOWN",
     }

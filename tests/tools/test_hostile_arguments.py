@@ -191,7 +191,7 @@ def test_a_mapping_that_fails_is_an_error(stored: AgentMemory, tmp_path: Path, t
     assert_refused(tools(stored)[tool](Broken()), tmp_path)
 
 
-@pytest.mark.parametrize("text", ["\x00", "\u202e\u2066", "\x1b[2J", "\ufeff\ufffe", "\r", "</tool_result>", "{}%s"])
+@pytest.mark.parametrize("text", ["\x00", "\u202e\u2066", "\x1b[2J", "\ufffe", "\ra", "</tool_result>", "{}%s"])
 def test_unusual_content_is_stored_unchanged(memory: AgentMemory, text: str) -> None:
     tool = MemoryTool(memory)
     for arguments in (

@@ -61,7 +61,7 @@ def test_str_replace_without_a_new_text_deletes_the_old_one(
 def test_the_old_and_the_new_text_may_have_several_lines(memory: AgentMemory, call: Call) -> None:
     memory.write("a.md", "a\r\nb\r\nc\r\n")
     succeeded(call("str_replace", path="/memories/a.md", old_str="b\r\nc", new_str="$1\\1{x}\nd"))
-    assert memory.read_bytes("a.md") == b"a\r\n$1\\1{x}\nd\r\n"
+    assert memory.read_bytes("a.md") == b"a\r\n$1\\1{x}\r\nd\r\n"
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_replacing_a_text_with_itself_writes_nothing(memory: AgentMemory, call: 
         ("a\n", 0, "x\n\n\n", "x\na\n"),
         ("a\n", 0, "\n\nx", "\n\nx\na\n"),
         ("a\n", 0, "", "\na\n"),
-        ("a\r\nb\r\n", 1, "x", "a\r\nx\nb\r\n"),
+        ("a\r\nb\r\n", 1, "x", "a\r\nx\r\nb\r\n"),
         ("a\r\nb\r\n", 2, "x\r\n", "a\r\nb\r\nx\r\n"),
         ("a\rb\u2028c\n", 1, "x", "a\rb\u2028c\nx\n"),
     ],
