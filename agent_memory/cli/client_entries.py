@@ -114,8 +114,6 @@ class _Member(NamedTuple):
 
 
 def _parsed_json(text: str) -> Any:
-    if text.startswith("\ufeff"):
-        raise Unchangeable("it begins with a byte order mark")
     try:
         return json.loads(text, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:

@@ -33,6 +33,7 @@ from agent_memory.cli.settings import (
 )
 from agent_memory.errors import BackendNotAvailableError, UnsupportedOperationError, install_hint
 from agent_memory.plugins.configuration import PLUGINS_VARIABLE
+from agent_memory.reading.lines import MARK
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _VARIABLE: Final = re.compile(r"\$[\w{]")
@@ -195,8 +196,9 @@ def _merge(file: Path, place: Place, entry: Mapping[str, Any], *, private: bool)
     old = content(file)
     with_entry = with_toml_entry if file.suffix == ".toml" else with_json_entry
     try:
-        change = with_entry((old or b"").decode(), place, entry, _is_ours)
-        new = change.text.encode()
+        mark = MARK if (old or b"").startswith(MARK) else b""
+        change = with_entry((old or b"").removeprefix(MARK).decode(), place, entry, _is_ours)
+        new = mark + change.text.encode()
     except (Unchangeable, UnicodeError) as error:
         reason = str(error) if isinstance(error, Unchangeable) else "it is not UTF-8"
         raise click.ClickException(f"{str(file)!r} is unchanged: {reason}; add the entry by hand") from error

@@ -148,9 +148,11 @@ def search(settings: Settings, query: str, days: int, max_results: int, director
     with _conversation(settings, Access.READ, directory) as conversation:
         matches = conversation.search(query, since=since(days), max_results=max_results)
     if settings.json:
-        show_json({"matches": [_document(match) for match in matches]})
+        show_json({"matches": [_document(match) for match in matches], "skipped": matches.skipped})
     else:
         click.echo(printable(formatted(matches) or f"No matches found for '{query}'."))
+        if matches.skipped:
+            note(f"{HISTORY}: {counted(matches.skipped, 'line')} without a message skipped")
     click.get_current_context().exit(Exit.OK if matches else Exit.FAILED)
 
 

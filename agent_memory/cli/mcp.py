@@ -22,6 +22,7 @@ from agent_memory.cli.presence import require_store
 from agent_memory.cli.settings import Access, Command, Settings, open_store, pass_settings
 from agent_memory.key import Key
 from agent_memory.memory import AsyncAgentMemory
+from agent_memory.reading.lines import MARK
 from agent_memory.service import AsyncAgentMemoryService
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ def _token(variable: str | None, file: str | None) -> str | None:
     if variable is not None and file is not None:
         raise click.UsageError("--token-env and --token-file exclude each other")
     if file is not None:
-        return given_text(None, file).strip()
+        return given_text(None, file).removeprefix(MARK.decode()).strip()
     if variable is not None and not os.environ.get(variable):
         raise click.UsageError(f"the environment variable {variable!r} holds no token")
     return variable and os.environ[variable]

@@ -1,10 +1,10 @@
 """Memory for an agent loop: history, memory document and schedule in one tree of files."""
 
 from agent_memory.conversation.context import AsyncMemoryContext, ContextMessages, MemoryContext
-from agent_memory.conversation.jobs import CronJob
+from agent_memory.conversation.jobs import CronJob, CronJobs
 from agent_memory.conversation.memory import AsyncConversationMemory, ConversationMemory
 from agent_memory.conversation.messages import History, Message, Skipped
-from agent_memory.conversation.search import Match
+from agent_memory.conversation.search import Match, Matches
 from agent_memory.conversation.tools import (
     AsyncMemoryWriteTool,
     AsyncSearchHistoryTool,
@@ -20,8 +20,10 @@ __all__ = [
     "ContextMessages",
     "ConversationMemory",
     "CronJob",
+    "CronJobs",
     "History",
     "Match",
+    "Matches",
     "MemoryContext",
     "MemoryWriteTool",
     "Message",

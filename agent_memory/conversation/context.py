@@ -15,6 +15,7 @@ from agent_memory.conversation.messages import Message
 from agent_memory.core.sync_facade import step
 from agent_memory.errors import AgentMemoryError
 from agent_memory.key.quoting import field
+from agent_memory.tools._model_text import ModelText
 
 _log = logging.getLogger("agent_memory")
 _LAST_N = 80
@@ -34,11 +35,13 @@ class ContextMessages(list[Message]):
     Attributes:
         degraded: whether memory could not be read; then the messages are only the system prompt and the user's message.
         cause: the exception that prevented the read; None if memory was read.
+        skipped: the number of damaged lines among the lines of the history that were read.
     """
 
-    def __init__(self, messages: Sequence[Message] = (), cause: Exception | None = None) -> None:
+    def __init__(self, messages: Sequence[Message] = (), cause: Exception | None = None, skipped: int = 0) -> None:
         super().__init__(messages)
         self.cause = cause
+        self.skipped = skipped
 
     @property
     def degraded(self) -> bool:
@@ -57,14 +60,14 @@ class _Context(Uncopied):
     async def build(self, system_prompt: str, user_message: str) -> ContextMessages:
         user = Message("user", user_message)
         try:
-            document = await self._conversation.load_global_memory()
+            document = ModelText(await self._conversation.load_global_memory()).text
             history = await self._conversation.load_history(self._last_n)
             shown = [self._labelled(message) for message in history]
         except Exception as error:  # noqa: BLE001 - no failure of memory may stop the model call
             _tell(_UNREAD, error)
             return ContextMessages([Message("system", system_prompt), user], error)
         system = f"{system_prompt}\n\n## Your Memory\n\n{document}" if document.strip() else system_prompt
-        return ContextMessages([Message("system", system), *shown, user])
+        return ContextMessages([Message("system", system), *shown, user], skipped=history.skipped)
 
     async def persist(self, messages: Sequence[Message]) -> bool:
         try:

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Iterable, Iterator
-from contextlib import suppress
 from typing import Final
 
 from agent_memory.backend import Uncopied
-from agent_memory.conversation.jobs import CronJob, dump_jobs, load_jobs
+from agent_memory.conversation.jobs import CronJob, CronJobs, job_values, load_jobs, saved_jobs
 from agent_memory.conversation.messages import History, Message, Skipped
-from agent_memory.conversation.search import HistorySearch, Match
+from agent_memory.conversation.search import HistorySearch, Matches
 from agent_memory.conversation.stream import Batch, next_batch
 from agent_memory.core.sync_facade import step, sync_facade
-from agent_memory.errors import AgentMemoryFileNotFoundError, FileAlreadyExistsError
+from agent_memory.errors import AgentMemoryFileNotFoundError, ReadError
 from agent_memory.memory import AgentMemory, AsyncAgentMemory, WriteResult
 from agent_memory.reading.lines import backwards, forwards
 from agent_memory.reading.reader import Reader
@@ -58,12 +57,12 @@ class Conversation(Uncopied):
         _warn(skipped)
         return History(messages, skipped.count, skipped.preview, skipped.withheld)
 
-    async def search(self, search: HistorySearch) -> list[Match]:
+    async def search(self, search: HistorySearch) -> Matches:
         """See `ConversationMemory.search`."""
         try:
             return await self.memory.scan(HISTORY, search.run)
         except AgentMemoryFileNotFoundError:
-            return []
+            return Matches()
 
     async def batches(self, skipped: Skipped | None) -> AsyncIterator[Batch]:
         """See `ConversationMemory.iter_history`."""
@@ -81,36 +80,31 @@ class Conversation(Uncopied):
         except AgentMemoryFileNotFoundError:
             return ""
 
-    async def load_cron_jobs(self) -> list[CronJob]:
+    async def load_cron_jobs(self) -> CronJobs:
         """See `ConversationMemory.load_cron_jobs`."""
         try:
-            return load_jobs(await self.memory.read_bytes(JOBS))
+            jobs = load_jobs(await self.memory.read_bytes(JOBS))
         except AgentMemoryFileNotFoundError:
-            return []
+            return CronJobs()
         except ValueError as error:
             _log.warning("%s: %s; no jobs were loaded", JOBS, error)
-            return []
+            return CronJobs()
+        if jobs.skipped:
+            _log.warning("%s: %d malformed jobs were left out", JOBS, jobs.skipped)
+        return jobs
 
     async def save_cron_jobs(self, jobs: Iterable[CronJob]) -> WriteResult:
         """See `ConversationMemory.save_cron_jobs`."""
-        text = dump_jobs(jobs)
-        with suppress(AgentMemoryFileNotFoundError):  # no old file, or it was just deleted
-            await self._keep_if_damaged()
-        return await self.memory.write(JOBS, text)
+        values = job_values(jobs)
 
-    async def _keep_if_damaged(self) -> None:
-        try:
-            load_jobs(await self.memory.read_bytes(JOBS))
-        except ValueError as error:
-            _log.warning("%s: %s; a copy is kept as %s", JOBS, error, await self._keep_damaged())
-
-    async def _keep_damaged(self) -> str:
-        number = 1
-        while True:
+        def change(old: bytes) -> bytes:
             try:
-                return (await self.memory.copy(JOBS, f"{JOBS}.damaged-{number}")).path
-            except FileAlreadyExistsError:
-                number += 1
+                return saved_jobs(values, old)
+            except ValueError as error:
+                advice = "nothing was written: repair the file, or move it to another name, and save again"
+                raise ReadError(f"{error}; {advice}", path=JOBS) from None
+
+        return await self.memory.edit_bytes(JOBS, change, missing=b"[]")
 
 
 async def _all(reader: Reader, skipped: Skipped, system: bool) -> list[Message]:
@@ -194,10 +188,10 @@ class ConversationMemory(Uncopied):
         while batch := step(_next(batches)):
             yield from batch.messages
 
-    def search(self, query: str, *, since: float | None = None, max_results: int = 10) -> list[Match]:
+    def search(self, query: str, *, since: float | None = None, max_results: int = 10) -> Matches:
         """Find the earliest messages of users and assistants that contain a text, ignoring case.
 
-        Each match includes its neighbours of any role.
+        Each match includes its neighbours of any role. The result counts the damaged lines.
 
         Args:
             query: the text, not empty.
@@ -214,14 +208,20 @@ class ConversationMemory(Uncopied):
         """Replace the memory document in one atomic step."""
         return step(self.logic.memory.write(MEMORY, content))
 
-    def load_cron_jobs(self) -> list[CronJob]:
-        """Load the scheduled jobs; none, with a warning, if the file is not a list of jobs."""
+    def load_cron_jobs(self) -> CronJobs:
+        """Load the scheduled jobs.
+
+        Malformed jobs are left out, counted in the result, and logged in one warning. If the file is not a JSON list,
+        there are no jobs, with a warning.
+        """
         return step(self.logic.load_cron_jobs())
 
     def save_cron_jobs(self, jobs: Iterable[CronJob]) -> WriteResult:
-        """Replace the scheduled jobs in one atomic step.
+        """Replace the scheduled jobs in one atomic step; malformed jobs of the old file stay in it.
 
-        An old file that is not a list of jobs is kept as ``.damaged-N``.
+        Raises:
+            InvalidContentError: a job cannot be encoded as JSON, or a field has the wrong type; nothing was written.
+            ReadError: the old file is not a JSON list, so a person has to look at it first; nothing was written.
         """
         return step(self.logic.save_cron_jobs(jobs))
 
@@ -250,7 +250,7 @@ class AsyncConversationMemory(Uncopied):
             for message in batch.messages:
                 yield message
 
-    async def search(self, query: str, *, since: float | None = None, max_results: int = 10) -> list[Match]:
+    async def search(self, query: str, *, since: float | None = None, max_results: int = 10) -> Matches:
         """See `ConversationMemory.search`."""
         return await self.logic.search(HistorySearch(query, since=since, max_results=max_results))
 
@@ -262,7 +262,7 @@ class AsyncConversationMemory(Uncopied):
         """See `ConversationMemory.save_global_memory`."""
         return await self.logic.memory.write(MEMORY, content)
 
-    async def load_cron_jobs(self) -> list[CronJob]:
+    async def load_cron_jobs(self) -> CronJobs:
         """See `ConversationMemory.load_cron_jobs`."""
         return await self.logic.load_cron_jobs()
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, NoReturn
 
 from agent_memory.errors import InvalidContentError
-from agent_memory.reading.lines import MAX_LINE
+from agent_memory.reading.lines import MARK, MAX_LINE
 
 _OPTIONAL: Final = ("tool_calls", "tool_call_id", "reasoning_content", "channel", "sender_id")
 _FIELDS: Final = ("role", "content", "timestamp", *_OPTIONAL)
@@ -87,7 +87,7 @@ class Message:
 def parse(line: bytes) -> Message | None:
     """Parse the message of a line; None if the line is not UTF-8, not JSON, or does not have a message's fields."""
     try:
-        values = json.loads(line.decode(), parse_constant=refuse_constant)
+        values = json.loads(line.removeprefix(MARK).decode(), parse_constant=refuse_constant)
         return _message(values) if isinstance(values, dict) else None
     except (ValueError, RecursionError, TypeError, KeyError):
         return None
@@ -150,7 +150,7 @@ class Skipped:
 
     def parse(self, line: bytes, *, system: bool = True) -> Message | None:
         """Parse a line; None, uncounted, for a blank line; None, counted, for a system message without ``system``."""
-        if not line.strip():
+        if not line.removeprefix(MARK).strip():
             return None
         message = parse(line)
         if message is None:

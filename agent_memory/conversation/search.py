@@ -6,11 +6,12 @@ and after each match added; only lines that cannot change this result are not pa
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from agent_memory.conversation.messages import Message, parse
+from agent_memory.conversation.damage import count_damaged
+from agent_memory.conversation.messages import Message, Skipped, parse
 from agent_memory.reading.lines import BLOCK, Lines, backwards, forwards
 from agent_memory.reading.prefilter import SearchPrefilter
 from agent_memory.reading.reader import Reader
@@ -27,6 +28,18 @@ class Match:
     before: Message | None
     hit: Message
     after: Message | None = None
+
+
+class Matches(list[Match]):
+    """Matches, the earliest first.
+
+    Attributes:
+        skipped: the number of damaged lines, which hold no message, among the lines that the search read.
+    """
+
+    def __init__(self, matches: Sequence[Match] = (), skipped: int = 0) -> None:
+        super().__init__(matches)
+        self.skipped = skipped
 
 
 class HistorySearch:
@@ -62,14 +75,18 @@ class HistorySearch:
         self._matches: list[Match] = []
         self._awaits_after = False
 
-    async def run(self, reader: Reader) -> list[Match]:
-        """The matches, earliest first; pass this method to `agent_memory.AgentMemory.scan`."""
+    async def run(self, reader: Reader) -> Matches:
+        """The matches; pass this method to `agent_memory.AgentMemory.scan`."""
         self._matches, self._awaits_after, self._to_skip = [], False, self._skip
+        skipped = Skipped()
         async for lines in forwards(reader, block=self._block):
+            if lines.too_long:
+                skipped.add(lines.too_long)
+            count_damaged(lines.raw, lines.size, skipped)
             await self._search(reader, lines)
             if len(self._matches) == self._max_results and not self._awaits_after:
                 break
-        return self._matches
+        return Matches(self._matches, skipped.count)
 
     async def _search(self, reader: Reader, lines: Lines) -> None:
         data, size = lines.raw, lines.size  # raw may be longer than the lines; lines.data would then copy it

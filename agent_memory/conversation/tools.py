@@ -55,9 +55,8 @@ async def _search(conversation: Conversation, arguments: Arguments) -> ToolResul
             is_cut=True,
         )
         matches = await conversation.search(search)
-        if not matches:
-            return ToolResult(f"No matches found for '{query if len(query) <= _SHOWN else query[:_SHOWN] + '...'}'.")
-        return ToolResult(_fitting(matches, offset))
+        none = f"No matches found for '{query if len(query) <= _SHOWN else query[:_SHOWN] + '...'}'."
+        return ToolResult((_fitting(matches, offset) if matches else none) + _left_out(matches.skipped))
 
     return await answered(call)
 
@@ -71,6 +70,11 @@ def _fitting(matches: list[Match], offset: int) -> str:
         return "\n".join(blocks)
     hint = f"{shown} of {len(blocks)} matches are shown; go on with offset {offset + shown}, or narrow the query"
     return "\n".join([*blocks[:shown], f"[Cut at {MAX_CHARACTERS:,} characters: {hint}]"])
+
+
+def _left_out(skipped: int) -> str:
+    lines = "1 damaged line" if skipped == 1 else f"{skipped:,} damaged lines"
+    return f"\n[{lines} of the history left out]" if skipped else ""
 
 
 async def _write(conversation: Conversation, arguments: Arguments) -> ToolResult:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import metadata
 from typing import Any, NoReturn, TypeAlias, TypeVar
@@ -18,12 +18,12 @@ from agent_memory.errors import (
     install_hint,
 )
 from agent_memory.memory import AgentMemory, AsyncAgentMemory, WriteResult
-from agent_memory.reading.lines import MAX_LINE, backwards, forwards
+from agent_memory.reading.lines import MARK, MAX_LINE, backwards, forwards
 from agent_memory.reading.reader import Reader
 
 __all__ = [
-    "AnyMemory", "append_records", "async_view", "checked_id", "from_json", "last_records", "mapped_errors", "records",
-    "step", "sync_view", "to_json", "unusable",
+    "AnyMemory", "Records", "append_records", "async_view", "checked_id", "from_json", "last_records", "mapped_errors",
+    "records", "step", "sync_view", "to_json", "unusable",
 ]  # fmt: skip
 
 AnyMemory: TypeAlias = AgentMemory | AsyncAgentMemory
@@ -106,9 +106,10 @@ def to_json(value: object) -> str:
 
 
 def from_json(data: str | bytes) -> Any:
-    """Return the value of a JSON text; None if it is damaged."""
+    """Return the value of a JSON text, which may begin with a byte order mark; None if it is damaged."""
     try:
-        return json.loads(data, parse_constant=_refuse)
+        text = data if isinstance(data, str) else data.removeprefix(MARK).decode()
+        return json.loads(text, parse_constant=_refuse)
     except (ValueError, RecursionError):  # UnicodeDecodeError is a ValueError
         return None
 
@@ -134,48 +135,64 @@ def _line(value: object) -> str:
     return line
 
 
-async def records(memory: AsyncAgentMemory, path: str, parse: Parse[T]) -> list[T] | None:
-    """Return all records of a file of JSON lines, in order; lines without a record are skipped; None without a file."""
+class Records(list[T]):
+    """Records of a file, in order.
 
-    async def work(reader: Reader) -> list[T]:
-        return [record async for lines in forwards(reader) for record in _parsed(lines.data.split(b"\n"), parse)]
+    Attributes:
+        damaged: the number of lines without a record that were read; blank lines do not count.
+    """
+
+    damaged = 0
+
+    def add(self, line: bytes, parse: Parse[T]) -> None:
+        """Add the record of a line."""
+        record = parse(from_json(line)) if line.removeprefix(MARK).strip() else None
+        if record is not None:
+            self.append(record)
+        elif line.removeprefix(MARK).strip():
+            self.damaged += 1
+
+
+async def records(memory: AsyncAgentMemory, path: str, parse: Parse[T]) -> Records[T] | None:
+    """Return all records of a file of JSON lines; lines without a record are left out; None without a file."""
+
+    async def work(reader: Reader) -> Records[T]:
+        found = Records[T]()
+        async for lines in forwards(reader):
+            found.damaged += bool(lines.too_long)
+            for line in lines.data.split(b"\n"):
+                found.add(line, parse)
+        return found
 
     return await _scanned(memory, path, work)
 
 
-async def last_records(memory: AsyncAgentMemory, path: str, parse: Parse[T], count: int) -> list[T] | None:
-    """Return the last ``count`` records of a file of JSON lines, in order; otherwise as `records`.
+async def last_records(memory: AsyncAgentMemory, path: str, parse: Parse[T], count: int) -> Records[T] | None:
+    """Return the last ``count`` records of a file of JSON lines; otherwise as `records`.
 
     Only the end of the file is read.
     """
     if count <= 0:
-        return []
+        return Records[T]()
 
-    async def work(reader: Reader) -> list[T]:
-        found: list[T] = []
-        async for record in _backwards(reader, parse):
-            found.append(record)
-            if len(found) == count:
-                break
-        return found[::-1]
+    async def work(reader: Reader) -> Records[T]:
+        found = Records[T]()
+        async for lines in backwards(reader):
+            found.damaged += bool(lines.too_long)
+            for line in reversed(lines.data.split(b"\n")):
+                found.add(line, parse)
+                if len(found) == count:
+                    found.reverse()
+                    return found
+        found.reverse()
+        return found
 
     return await _scanned(memory, path, work)
 
 
-async def _backwards(reader: Reader, parse: Parse[T]) -> AsyncIterator[T]:
-    async for lines in backwards(reader):
-        for record in _parsed(reversed(lines.data.split(b"\n")), parse):
-            yield record
-
-
-def _parsed(lines: Iterable[bytes], parse: Parse[T]) -> Iterator[T]:
-    for line in lines:
-        record = parse(from_json(line)) if line.strip() else None
-        if record is not None:
-            yield record
-
-
-async def _scanned(memory: AsyncAgentMemory, path: str, work: Callable[[Reader], Awaitable[list[T]]]) -> list[T] | None:
+async def _scanned(
+    memory: AsyncAgentMemory, path: str, work: Callable[[Reader], Awaitable[Records[T]]]
+) -> Records[T] | None:
     try:
         return await memory.scan(path, work)
     except AgentMemoryFileNotFoundError:

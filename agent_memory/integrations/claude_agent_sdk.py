@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final, cast
+from typing import Any, Final, Literal, cast
 
 from agent_memory.backend import Entry, Uncopied
 from agent_memory.errors import (
@@ -35,6 +36,7 @@ except ImportError as error:
 
 __all__ = ["AgentMemorySessionStore"]
 
+_log = logging.getLogger("agent_memory")
 _TRANSCRIPT: Final = ".jsonl"
 _SUBPATHS: Final = ".subpaths"
 _SUMMARY: Final = ".summary.json"
@@ -51,7 +53,8 @@ class AgentMemorySessionStore(Uncopied, SessionStore):
 
     `append` sends only the new lines. To leave out the entries that are there already, it would have to read and write
     the whole transcript, which grows to many megabytes. `load` leaves them out instead: it returns the first entry of
-    each uuid, so an append that is repeated, also in part or by two processes at once, adds nothing.
+    each uuid, so an append that is repeated, also in part or by two processes at once, adds nothing. Damaged lines are
+    left out, and counted in one logged warning.
 
     Args:
         memory: the tree of the transcripts, without other files.
@@ -72,7 +75,13 @@ class AgentMemorySessionStore(Uncopied, SessionStore):
 
     async def load(self, key: SessionKey) -> list[SessionStoreEntry] | None:
         """See `SessionStore.load`."""
-        return await records(self._memory, _path(key), _distinct())
+        path = _path(key)
+        found = await records(self._memory, path, _entry)
+        if found is None:
+            return None
+        _warn(path, found.damaged)
+        distinct = _distinct()
+        return [entry for entry in found if distinct(entry)]
 
     async def list_sessions(self, project_key: str) -> list[SessionStoreListEntry]:
         """See `SessionStore.list_sessions`."""
@@ -104,34 +113,45 @@ class AgentMemorySessionStore(Uncopied, SessionStore):
         return [subpath for subpath, _ in await _transcripts(self._memory, _beside(key, _SUBPATHS))]
 
 
-def _distinct() -> Callable[[Any], SessionStoreEntry | None]:
-    """A parser of the lines of one transcript, without entries whose uuid it has seen before."""
+def _entry(value: Any) -> SessionStoreEntry | None:
+    return cast(SessionStoreEntry, value) if isinstance(value, dict) else None
+
+
+def _distinct() -> Callable[[SessionStoreEntry], bool]:
+    """A function that tells whether it has not seen the uuid of an entry before."""
     seen: set[str] = set()
 
-    def entry(value: Any) -> SessionStoreEntry | None:
-        if not isinstance(value, dict):
-            return None
-        if isinstance(uuid := value.get("uuid"), str):
-            if uuid in seen:
-                return None
-            seen.add(uuid)
-        return cast(SessionStoreEntry, value)
+    def is_new(entry: SessionStoreEntry) -> bool:
+        uuid = entry.get("uuid")
+        if not isinstance(uuid, str):
+            return True
+        is_known = uuid in seen
+        seen.add(uuid)
+        return not is_known
 
-    return entry
+    return is_new
+
+
+def _warn(path: str, damaged: int) -> None:
+    if damaged:
+        _log.warning("%s: %d lines hold no entry of a session", path, damaged)
 
 
 async def _summary(memory: AsyncAgentMemory, key: SessionKey, entry: Entry) -> dict[str, Any]:
     """The SDK's summary of a transcript: kept, or made again."""
-    path, distinct = _beside(key, _SUMMARY), _distinct()
+    path, is_new = _beside(key, _SUMMARY), _distinct()
     kept = from_json((await memory.read_many_bytes([path], missing_ok=True)).get(path, b""))
     if isinstance(kept, dict) and kept.get("of") == _state(entry) and isinstance(data := kept.get("data"), dict):
         return cast("dict[str, Any]", data)
     summary = fold_session_summary(None, key, [])
 
-    def fold(value: Any) -> None:
+    def fold(value: Any) -> Literal[True] | None:
         nonlocal summary
-        if (found := distinct(value)) is not None:
+        if (found := _entry(value)) is None:
+            return None
+        if is_new(found):
             summary = fold_session_summary(summary, key, [found])
+        return True
 
     with suppress(AgentMemoryFileNotFoundError):  # another caller deleted the session
         entry = await memory.stat(_path(key))  # entries that are added from now on will be summarised again

@@ -5,6 +5,7 @@ Needs ``pip install 'agent-memory-files[google-adk]'``.
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -12,6 +13,7 @@ from typing import Any, Final
 
 from agent_memory.integrations import _toolkit as kit
 from agent_memory.key import encode_segment
+from agent_memory.reading.lines import MARK
 
 try:
     from google.adk.events import Event
@@ -26,6 +28,7 @@ except ImportError as error:
 
 __all__ = ["AgentMemoryMemoryService"]
 
+_log = logging.getLogger("agent_memory")
 _END: Final = ".jsonl"
 _DELETED: Final = ".deleted.jsonl"
 _NO_SESSION: Final = ".no-session.jsonl"  # the file of a session never begins with a dot
@@ -61,7 +64,7 @@ class AgentMemoryMemoryService(BaseMemoryService):
     ``.deleted.jsonl``. Adding merges by the ids of the events, so a repeated call changes nothing, and the events of
     other processes stay. Events without text are not stored. A search reads all files of the user.
 
-    Damaged lines are skipped by a search and kept by a change.
+    Damaged lines are left out of a search, which counts them in one logged warning, and are kept by a change.
     """
 
     def __init__(self, memory: kit.AnyMemory) -> None:
@@ -117,6 +120,8 @@ class AgentMemoryMemoryService(BaseMemoryService):
         files = await self._files(_directory(app_name, user_id))
         deleted = _deleted(files)
         sessions = sorted(map(_records, files.values()), key=lambda session: session[0].time() if session else 0.0)
+        if damaged := sum(_damaged(data) for path, data in files.items() if not path.endswith(f"/{_DELETED}")):
+            _log.warning("%s: %d lines hold no memory", _directory(app_name, user_id), damaged)
         records = [record for session in sessions for record in session if record.id not in deleted]
         matcher = InMemoryMemoryService()
         events = [
@@ -165,13 +170,17 @@ def _records_of(events: Sequence[Event], metadata: Mapping[str, object] | None =
 
 def _record(line: bytes) -> _EventRecord | None:
     try:
-        return _EventRecord.model_validate_json(line)
+        return _EventRecord.model_validate_json(line.removeprefix(MARK))
     except ValueError:  # pydantic's ValidationError
         return None
 
 
 def _records(data: bytes) -> list[_EventRecord]:
     return [record for line in data.split(b"\n") if (record := _record(line))]
+
+
+def _damaged(data: bytes) -> int:
+    return sum(bool(line.strip()) and _record(line) is None for line in data.split(b"\n"))
 
 
 def _deleted(files: Mapping[str, bytes]) -> set[str]:

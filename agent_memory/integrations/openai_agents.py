@@ -9,6 +9,7 @@ from agent_memory.backend import Uncopied
 from agent_memory.errors import AgentMemoryFileNotFoundError, ConflictError
 from agent_memory.integrations._toolkit import (
     AnyMemory,
+    Records,
     append_records,
     async_view,
     checked_id,
@@ -61,14 +62,12 @@ class AgentMemorySession(Uncopied, Session):
             limit: the most items; 0 or less is none. None is the limit of the settings; if that is None too, all.
         """
         limit = SessionSettings().resolve(self.session_settings).limit if limit is None else limit
-        lines = _Lines()
         try:
-            items = await self._scanned(lines, limit)
+            items = await self._scanned(limit)
         except ConflictError:  # another caller removed items during the scan: read one state of the file in one step
-            lines = _Lines()
-            items = await self._read(lines, limit)
-        if lines.skipped:
-            _log.warning("%s: %d lines hold no item of a session", self._path, lines.skipped)
+            items = await self._read(limit)
+        if items.damaged:
+            _log.warning("%s: %d lines hold no item of a session", self._path, items.damaged)
         return items
 
     async def add_items(self, items: list[TResponseInputItem]) -> None:
@@ -107,28 +106,21 @@ class AgentMemorySession(Uncopied, Session):
         """Remove all items, and lines without an item, in one step; the file stays, empty."""
         await self._memory.write(self._path, "")
 
-    async def _scanned(self, lines: _Lines, limit: int | None) -> list[TResponseInputItem]:
+    async def _scanned(self, limit: int | None) -> Records[TResponseInputItem]:
         if limit is None:
-            return await records(self._memory, self._path, lines.parse) or []
-        return await last_records(self._memory, self._path, lines.parse, limit) or []
+            found = await records(self._memory, self._path, _item)
+        else:
+            found = await last_records(self._memory, self._path, _item, limit)
+        return Records() if found is None else found
 
-    async def _read(self, lines: _Lines, limit: int | None) -> list[TResponseInputItem]:
+    async def _read(self, limit: int | None) -> Records[TResponseInputItem]:
         files = await self._memory.read_many_bytes([self._path], missing_ok=True)
-        values = (from_json(line) for data in files.values() for line in data.split(b"\n") if line.strip())
-        items = [item for item in map(lines.parse, values) if item is not None]
-        return items[-limit:] if limit else items
-
-
-class _Lines:
-    """Parses the lines of a history, and counts the lines that hold no item."""
-
-    def __init__(self) -> None:
-        self.skipped = 0
-
-    def parse(self, value: Any) -> TResponseInputItem | None:
-        item = _item(value)
-        self.skipped += item is None
-        return item
+        items = Records[TResponseInputItem]()
+        for line in (line for data in files.values() for line in data.split(b"\n")):
+            items.add(line, _item)
+        if limit is not None:
+            del items[: max(0, len(items) - limit)]
+        return items
 
 
 def _item(value: Any) -> TResponseInputItem | None:

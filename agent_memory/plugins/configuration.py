@@ -135,7 +135,7 @@ def _check_names(factory: Callable[..., object], options: Mapping[str, Any]) -> 
 
 def _of_file(file: Path) -> dict[str, dict[str, Any]]:
     try:
-        document = tomllib.loads(read_host_file(file).decode())
+        document = tomllib.loads(read_host_file(file).decode("utf-8-sig"))
     except OSError as error:
         raise ValueError(f"{file.name}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:

@@ -274,7 +274,6 @@ def test_an_entry_of_another_environment_is_ours(run: Run, home: Path, command: 
         ("cursor", b'{"mcpServers": {"agent-memory": []}}', "no object in the place"),
         ("cursor", b'{"a": "\xff"}', "not UTF-8"),
         ("cursor", b"[" * 100_000, "not plain JSON"),
-        ("cursor", b"\xef\xbb\xbf{}", "begins with a byte order mark"),
         ("cursor", b'{"a": NaN}', "not plain JSON"),
         ("cursor", b'{"mcpServers": {"agent-memory": {"command": "agent-memory", "args": ["mcp"], "timeout": 1e400}}}',
          "a number that JSON does not have"),
@@ -316,6 +315,18 @@ VALUES = st.recursive(
     max_leaves=10,
 )
 OBJECTS = st.dictionaries(st.text(max_size=5), VALUES, min_size=1, max_size=4)
+
+
+@pytest.mark.parametrize(("client", "text"), [("cursor", b'{"a": 1}\r\n'), ("codex", b"a = 1\r\n")])
+def test_a_byte_order_mark_stays_in_the_file(run: Run, home: Path, client: str, text: bytes) -> None:
+    file = home / USER[client]
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"\xef\xbb\xbf" + text)
+    assert run("connect", client, "--write").exit_code == 0
+    marked = file.read_bytes()
+    file.write_bytes(text)
+    assert run("connect", client, "--write").exit_code == 0
+    assert marked == b"\xef\xbb\xbf" + file.read_bytes()
 
 
 @given(OBJECTS, st.none() | OBJECTS, st.sampled_from([None, 0, 1, 2, 4, "\t"]), st.booleans(), st.booleans())

@@ -165,12 +165,13 @@ def test_search_prints_json(run: Run, history: History) -> None:
     result = run("history", "search", "CAF\u00c9", "--json")
     before = json.loads(line("before", "system"))
     assert json.loads(result.stdout) == {
-        "matches": [{"before": before, "hit": EVERY_FIELD, "after": json.loads(line("other"))}]
+        "matches": [{"before": before, "hit": EVERY_FIELD, "after": json.loads(line("other"))}],
+        "skipped": 0,
     }
     result = run("history", "search", "other", "--json", "--max-results", "1")
     assert json.loads(result.stdout)["matches"][0]["after"] is None
     result = run("history", "search", "coffee", "--json")
-    assert (result.exit_code, json.loads(result.stdout), result.stderr) == (1, {"matches": []}, "")
+    assert (result.exit_code, json.loads(result.stdout), result.stderr) == (1, {"matches": [], "skipped": 0}, "")
 
 
 def test_search_can_be_limited_by_days_and_by_results(run: Run, history: History) -> None:
@@ -229,3 +230,10 @@ def test_a_store_that_cannot_be_opened_prints_one_line(run: Run, args: list[str]
     result = run("history", *command, *args)
     assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (run("ls", *args).exit_code, "", 1)
     assert result.stderr.startswith("Error: ")
+
+
+def test_a_search_counts_the_damaged_lines(run: Run, history: History) -> None:
+    history(line("tea") + b"{\n")
+    result = run("history", "search", "tea")
+    assert (result.exit_code, result.stderr) == (0, "Note: history.jsonl: 1 line without a message skipped\n")
+    assert json.loads(run("history", "search", "none", "--json").stdout) == {"matches": [], "skipped": 1}

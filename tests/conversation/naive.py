@@ -19,7 +19,7 @@ KNOWN = ("role", "content", "timestamp", "tool_calls", *OPTIONAL_TEXTS)
 def message_in(line: bytes) -> Message | None:
     """The message of a line, or None."""
     try:
-        values: Any = json.loads(line.decode("utf-8"))
+        values: Any = json.loads(without_mark(line).decode("utf-8"))
     except (ValueError, RecursionError):
         return None
     if not isinstance(values, dict) or not has_the_shape_of_a_message(values):
@@ -71,7 +71,12 @@ def last_messages(data: bytes, last_n: int | None) -> list[Message]:
 
 def bad_lines(data: bytes) -> int:
     """The number of lines that are neither blank nor a message."""
-    return sum(1 for line in data.split(b"\n") if line.strip() and message_in(line) is None)
+    return sum(1 for line in data.split(b"\n") if without_mark(line).strip() and message_in(line) is None)
+
+
+def without_mark(line: bytes) -> bytes:
+    """A line without a byte order mark at its beginning."""
+    return line.removeprefix("\ufeff".encode())
 
 
 def search(data: bytes, query: str, since: float | None = None, max_results: int = 10) -> list[Match]:
@@ -90,11 +95,12 @@ def is_shown(message: Message) -> bool:
     return message.role in {"user", "assistant"} and message.content != ""
 
 
-def answer(query: str, matches: list[Match]) -> str:
-    """The tool's output for these matches."""
-    if not matches:
-        return as_unicode(f"No matches found for '{query if len(query) <= 300 else query[:300] + '...'}'.")
-    return as_unicode("\n".join(block(number, match) for number, match in enumerate(matches, 1)))
+def answer(query: str, matches: list[Match], bad: int = 0) -> str:
+    """The tool's output for these matches, in a history with a number of bad lines."""
+    text = "\n".join(block(number, match) for number, match in enumerate(matches, 1))
+    text = text or f"No matches found for '{query if len(query) <= 300 else query[:300] + '...'}'."
+    left_out = f"\n[{bad:,} damaged line{'s' * (bad > 1)} of the history left out]" if bad else ""
+    return as_unicode(text + left_out)
 
 
 def as_unicode(text: str) -> str:

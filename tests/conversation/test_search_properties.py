@@ -6,7 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agent_memory import AgentMemory
-from agent_memory.conversation import ConversationMemory, Match, SearchHistoryTool
+from agent_memory.conversation import ConversationMemory, Matches, SearchHistoryTool
 from agent_memory.conversation.search import HistorySearch
 from agent_memory.tools import ToolResult
 from agent_memory_memory import MemoryBackend
@@ -19,7 +19,7 @@ blocks = st.sampled_from([1, 7, 64, 200, 1024 * 1024])
 sinces = st.sampled_from([None, None, BETWEEN])
 
 
-def found(data: bytes, search: HistorySearch) -> list[Match]:
+def found(data: bytes, search: HistorySearch) -> Matches:
     with AgentMemory.open(MemoryBackend()) as memory:
         memory.write_bytes(HISTORY, data)
         return memory.scan(HISTORY, search.run)
@@ -48,7 +48,10 @@ def test_search_gives_the_same_as_parsing_every_line(
 ) -> None:
     data, query = case
     search = HistorySearch(query, since=since, max_results=most, block=block)
-    assert found(data, search) == naive.search(data, query, since, most)
+    matches = found(data, search)
+    assert matches == naive.search(data, query, since, most)
+    if len(matches) < most:  # else the search did not read the whole history
+        assert matches.skipped == naive.bad_lines(data)
 
 
 @examples(120)
@@ -60,7 +63,7 @@ def test_the_tools_output_is_the_same_as_after_parsing_every_line(
     given = {"query": query, "days": days, "max_results": most}
     if stripped := query.strip():
         matches = naive.search(data, stripped, BETWEEN if days else None, most)
-        assert answered(data, given) == ToolResult(naive.answer(stripped, matches))
+        assert answered(data, given) == ToolResult(naive.answer(stripped, matches, naive.bad_lines(data)))
     else:
         assert answered(data, given) == ToolResult("Error: query is required", is_error=True)
 

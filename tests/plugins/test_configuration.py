@@ -213,3 +213,9 @@ def test_a_broken_plugin_package_raises_a_clear_error_only_when_it_is_used(monke
         plugins_from(written("[plugins.gone]"))
     with pytest.raises(ValueError, match="several packages"):
         plugins_from(written("[plugins.twice]"))
+
+
+def test_a_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    file = tmp_path / "agent-memory.toml"
+    file.write_bytes(b"\xef\xbb\xbf[plugins.logging]\r\n")
+    assert configuration(file) == {"logging": {}}

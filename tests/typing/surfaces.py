@@ -12,9 +12,9 @@ from agent_memory.conversation import (
     AsyncSearchHistoryTool,
     ContextMessages,
     ConversationMemory,
-    CronJob,
+    CronJobs,
     History,
-    Match,
+    Matches,
     MemoryContext,
     Message,
     SearchHistoryTool,
@@ -49,8 +49,8 @@ def sync_surfaces(memory: AgentMemory) -> None:
     conversation = ConversationMemory(memory)
     assert_type(conversation.load_history(3), History)
     assert_type(conversation.iter_history(), Iterator[Message])
-    assert_type(conversation.search("a"), list[Match])
-    assert_type(conversation.load_cron_jobs(), list[CronJob])
+    assert_type(conversation.search("a"), Matches)
+    assert_type(conversation.load_cron_jobs(), CronJobs)
     assert_type(MemoryContext(conversation).build_messages("a", "b"), ContextMessages)
     assert_type(SearchHistoryTool(conversation).call({"query": "a"}), ToolResult)
     MemoryTool(memory, on_existing="maybe")  # type: ignore[arg-type]
