@@ -3,7 +3,7 @@
 The character classes are written out instead of taken from `unicodedata`, so that every Python accepts and refuses
 the same names, whatever its Unicode version (a test compares them with `unicodedata`). Sources:
 Unicode 16 `DerivedCoreProperties.txt` (default-ignorable), `PropList.txt` (noncharacters, white space),
-UAX #31 (joiners), the Windows naming rules, Python's `ntpath.isreserved`.
+`emoji-variation-sequences.txt`, UAX #31 (joiners), the Windows naming rules, Python's `ntpath.isreserved`.
 
 No pattern has a possessive quantifier: before Python 3.11.5, such a quantifier over a group gives wrong matches
 (CPython issue 106052). No pattern needs one: each text can match in only one way, because no character of a segment
@@ -36,7 +36,7 @@ RULES = {
     "punctuation": 'a path must not contain any of : * ? " < > |',
     "control": "a path must not contain control characters",
     "format": "a path must not contain format or bidirectional characters",
-    "invisible": "a path must not contain invisible (default-ignorable) characters",
+    "invisible": "a path must not contain invisible (default-ignorable) characters, except U+FE0F after an emoji",
     "noncharacter": "a path must not contain Unicode noncharacters",
     "line-separator": "a path must not contain line or paragraph separators",
     "blank": "a path must not contain blanks other than the plain space",
@@ -82,12 +82,20 @@ PUNCTUATION = re.compile(f"[{_CLASSES['punctuation']}]+")
 _REFUSED = re.compile("|".join(f"(?P<c{i}>[{c}])" for i, c in enumerate(_CLASSES.values())))
 _REFUSED_NAMES = tuple(_CLASSES)
 JOINER = re.compile("[\u200c\u200d]")
+_EMOJI = (
+    r"\xa9\xae\u203c\u2049\u2122\u2139\u2194-\u2199\u21a9\u21aa\u231a\u231b\u2328\u23cf\u23e9-\u23fa\u24c2\u25aa\u25ab"
+    r"\u25b6\u25c0\u25fb-\u25fe\u2600-\u2767\u2794-\u27bf\u2934\u2935\u2b05-\u2b07\u2b1b\u2b1c\u2b50\u2b55\u3030\u303d"
+    r"\u3297\u3299\U0001f000-\U0001faff"
+)
+EMOJI_SELECTOR = re.compile(rf"(?<=[{_EMOJI}])\ufe0f|(?<=[0-9#])\ufe0f(?=\u20e3)")
+"""The variation selector of an emoji or keycap: keyboards write it, and it decides how the character looks."""
 
 # A named reference is refused if it decodes to a dot, a separator, or a part of another encoding (%, &, #, ;).
 ENCODED = re.compile(
     r"%[0-9A-Fa-f]{2}|%[uU]|&#[0-9xX]|&(?:amp|AMP)|&(?:period|sol|bsol|percnt|num|semi|nldr|mldr|hellip|incare);"
 )
-DRIVE = re.compile(r"[A-Za-z]:")
+DRIVE = re.compile(r"[A-Za-z]:(?:\.\.?)?(?:[/\\]|\Z)")
+"""A drive, with a path below it, or with one relative to its current directory."""
 _DEVICE = r"(?i:con|prn|aux|nul|clock\$|conin\$|conout\$|(?:com|lpt)[1-9\xb9\xb2\xb3])"
 DEVICE = re.compile(_DEVICE + r"(?:[. ]|\Z)")
 
@@ -132,7 +140,7 @@ def character_rule(text: str) -> str | None:
     """Return the rule that refuses a character of the text, or its encoding, or None."""
     if "\\" in text:
         return "backslash"
-    if found := _REFUSED.search(text):
+    if found := _REFUSED.search(EMOJI_SELECTOR.sub("", text)):
         return _REFUSED_NAMES[int((found.lastgroup or "c0")[1:])]
     if stray_joiners(text):
         return "joiner"

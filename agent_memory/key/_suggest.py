@@ -48,13 +48,18 @@ def suggestion(text: str, most_bytes: int, most_segments: int) -> str:
     """Return a name that is similar to a refused path; it may be invalid too, so the caller checks it.
 
     If the path names a file of the tree in another form, with ``..`` or as a model's memory tool does
-    (``/memories/a.md``), the suggestion is the name of that file.
+    (``/memories/a.md``), the suggestion is the name of that file. A part of it begins with a dot, as hidden files do,
+    only if that part of the path does.
     """
-    plain = re.sub(r"^[A-Za-z]:(?=/)", "", _decoded(text).replace("\\", "/"))
+    plain = re.sub(r"^([A-Za-z]):(?!/)", r"\1-", _decoded(text).replace("\\", "/"))
+    plain = re.sub(r"^[A-Za-z]:(?=/)", "", plain)
     named = _resolved(plain.lstrip("/~ ").split("/"))
     if plain.startswith("/") and named[:1] == [_TOOL_ROOT]:
         named = named[1:]
-    segments = [mended for segment in named if (mended := _mended(segment))]
+    hidden = {_decoded(part) for part in re.split(r"[/\\]", text[:_LOOKED_AT]) if part.startswith(".")}
+    segments = [mended for segment in named if (mended := _mended(segment, is_hidden=segment in hidden))]
+    if segments and segments[0].startswith("~"):
+        segments[0] = segments[0].lstrip("~ .") or "_"
     if segments and segments[0].lower() == _grammar.RESERVED:
         segments[0] = _grammar.RESERVED.lstrip(".")
     segments = segments[-most_segments:] if most_segments > 0 else []
@@ -85,18 +90,26 @@ def _decoded(text: str) -> str:
     return text
 
 
-def _mended(segment: str) -> str:
+def _mended(segment: str, *, is_hidden: bool) -> str:
     segment = unicodedata.normalize("NFC", _grammar.BLANK.sub(" ", re.sub(r"[\t\n\r]+", " ", segment)))
     if _grammar.is_lookalike(segment):
         segment = unicodedata.normalize("NFKC", segment).replace("/", "-").replace("\\", "-")
-    segment = _without_stray_joiners(_grammar.INVISIBLE.sub("", segment))
-    segment = _grammar.PUNCTUATION.sub("", _BETWEEN_WORDS.sub("-", segment))
+    segment = _without_stray_joiners(_without_invisible(segment))
+    segment = _without_invisible(_grammar.PUNCTUATION.sub("", _BETWEEN_WORDS.sub("-", segment)))
     if _grammar.ENCODED.search(segment):
         segment = segment.replace("%", "-").replace("&", "-")
     segment = segment.strip(" ").rstrip(". ").removesuffix(_grammar.TEMPORARY_SUFFIX)
+    if segment.startswith(".") and not is_hidden:
+        segment = f"_.{visible}" if (visible := segment.lstrip(". ")) else ""
     if _grammar.DEVICE.match(segment):
         segment = "_" + segment
     return unicodedata.normalize("NFC", _shortened(segment)).strip(" ").rstrip(". ")
+
+
+def _without_invisible(segment: str) -> str:
+    """Remove invisible characters, but not the selectors of emoji."""
+    kept = {found.start() for found in _grammar.EMOJI_SELECTOR.finditer(segment)}
+    return _grammar.INVISIBLE.sub(lambda found: found[0] if found.start() in kept else "", segment)
 
 
 def _without_stray_joiners(segment: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from agent_memory.key._grammar import BLANK, INVISIBLE
+from agent_memory.key._grammar import BLANK, EMOJI_SELECTOR, INVISIBLE
 
 _BARE: Final = re.compile(r"[^\W_][^\s'\"\\=]*|[._/@+~][^\s'\"\\=]*")
 
@@ -16,7 +16,7 @@ def field(text: str) -> str:
     A bare field begins with a letter, a digit or one of ``._/@+~``, and contains no space, quote, backslash, ``=`` or
     invisible character. So a line of fields, separated by spaces, can be parsed back into exactly those fields.
     """
-    if BLANK.search(text) or INVISIBLE.search(text):
+    if BLANK.search(text) or INVISIBLE.search(EMOJI_SELECTOR.sub("", text)):
         return ascii(text)
     return text if _BARE.fullmatch(text) and text.isprintable() else repr(text)
 

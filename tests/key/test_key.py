@@ -63,7 +63,7 @@ ROWS: dict[str, Row] = {
         ("a" * 240, "é" * 120, "会" * 80, "b/" + "a" * 240),
     ),
     "absolute": Row((), ("/", "/a.md", "//a.md", "///a", "/./a", "/etc/passwd", "/../a"), ("a.md", "etc/passwd")),
-    "drive": Row((), ("C:", "C:a.md", "c:/a", "C:\\a", "z:../a", "Q: what"), ("C/a", "C", "C.md", "C-a", "Cc")),
+    "drive": Row((), ("C:", "c:/a", "C:\\a", "z:../a", "z:./a", "z:.."), ("C/a", "C", "C.md", "C-a", "Cc")),
     "home": Row((), ("~", "~/a", "~root/a", "~a.md", "~~", "./~/a", ".//~a"), ("a~", "a/~", "a/~b/c", "a~1.md")),
     "parent": Row(
         (),
@@ -77,7 +77,15 @@ ROWS: dict[str, Row] = {
     ),
     "directory": Row(("a/", "a//", "a/.", "a/./", "a/b/", "a/b/./."), (), ("a", "a/b", "a/.b")),
     "punctuation": Row(
-        (*(f"ab{mark}c.md" for mark in ':*?"<>|'), *(f"a/b{mark}" for mark in ':*?"<>|'), "CC:/a", "a/c:/b"),
+        (
+            *(f"ab{mark}c.md" for mark in ':*?"<>|'),
+            *(f"a/b{mark}" for mark in ':*?"<>|'),
+            "CC:/a",
+            "a/c:/b",
+            "Q: what",
+            "C:a.md",
+            "z:.a",
+        ),
         ("../a?.md", "ab:/../c", '../"a"'),
         (*(f"a{mark}b.md" for mark in "+&@=,;'()[]{}!#$%^`~-_ "), "a\uff1ab.md", "a\ua789b.md", "“a”.md"),
     ),
@@ -92,9 +100,12 @@ ROWS: dict[str, Row] = {
         ("a\u2010b", "a\u2027b", "a\u20dbb"),
     ),
     "invisible": Row(
-        tuple(f"a{mark}b" for mark in "\u034f\u115f\u1160\u17b4\u180b\u2065\u3164\ufe00\ufe0f\uffa0\U000e0100"),
+        (
+            *(f"a{mark}b" for mark in "\u034f\u115f\u1160\u17b4\u180b\u2065\u3164\ufe00\ufe0f\uffa0\U000e0100"),
+            *("\ufe0fa", "1\ufe0f", "\u2764\ufe0f\ufe0f", "\u2764\ufe0e", "a/\ufe0f\u20e3"),
+        ),
         (".\ufe0f./a", "..\u034f/a", "\u3164../a", "a/.\U000e01ef./b"),
-        ("a\u3163b", "a\u17b6b", "a\ufffdb"),
+        ("a\u3163b", "a\u17b6b", "a\ufffdb", "\u2764\ufe0f", "a\U0001f600\ufe0fb", "1\ufe0f\u20e3", "#\ufe0f\u20e3/a"),
     ),
     "noncharacter": Row(
         tuple(f"a{mark}b" for mark in "\ufdd0\ufdef\ufffe\uffff\U0001fffe\U0010ffff"),

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from agent_memory import AgentMemory, InvalidPathError
 from agent_memory.key import RULES, Key
 from tests.support.names import NAMES, PASSES
+from tests.support.sizes import examples
 
 PASSING = [name for name, expected in NAMES if expected == PASSES]
 REFUSED = [(name, expected) for name, expected in NAMES if expected != PASSES]
@@ -61,7 +66,19 @@ def test_a_refusal_has_its_rule_and_a_suggestion_that_is_a_key(name: str, rule: 
         ("notes.md ", "notes.md"),
         ("etc.", "etc"),
         ("con.md", "_con.md"),
-        ("\u26a0\ufe0f warning.md", "\u26a0 warning.md"),
+        ("\u26a0\ufe0f why?.md", "\u26a0\ufe0f why.md"),
+        ("a\ufe0f?.md", "a.md"),
+        ("1\ufe0f\u20e3: a.md", "1\ufe0f\u20e3 a.md"),
+        ("*\ufe0f\u20e3 a.md", "\u20e3 a.md"),
+        ("Q: why", "Q- why"),
+        ("C:a.md", "C-a.md"),
+        ("C:", "C-"),
+        ("?.env", "_.env"),
+        ("a/%2eb", "a/_.b"),
+        (" .a", "_.a"),
+        ("~.a", "_.a"),
+        ("~/.ssh/a", ".ssh/a"),
+        ("/memories/.a?", ".a"),
         ("notes/", "notes"),
     ],
     ids=_id,
@@ -92,3 +109,28 @@ def test_every_passing_name_is_stored_and_listed_unchanged() -> None:
         written.add(f"{number}/{place.write(name, name).path}")
         assert place.read(name) == name
     assert {str(entry) for entry in memory.list()} == written
+
+
+PIECES = st.sampled_from(
+    [
+        *("a", "B", ".", "..", "/", " ", "~", ":", "?", "*", "Q:", "\\", "con", "1", "%2e", "&#46;", "/memories/"),
+        *("\u2764", "\ufe0f", "\u200d", "\u20e3", "\n", "\ufeff", "e\u0301", "\uff0e", "\ud800", "x" * 250),
+        *(".agent-memory", ".agent-memory-tmp"),
+    ]
+)
+
+
+@examples(600)
+@given(st.lists(PIECES, min_size=1, max_size=8).map("".join))
+@example("?.env")
+@example("a/\u200b.b/:.c")
+def test_a_suggestion_is_a_name_and_hides_no_file_that_the_text_does_not_hide(text: str) -> None:
+    try:
+        Key.tree().join(text)
+    except InvalidPathError as error:
+        suggestion = error.suggestion
+    else:
+        return
+    assert Key.tree().join(suggestion).path == suggestion
+    as_written = [part for part in re.split(r"[/\\]", text) if part.startswith(".")]
+    assert as_written or not any(part.startswith(".") for part in suggestion.split("/"))
