@@ -1,11 +1,13 @@
-"""Select the files that `import` leaves out: a repository and credentials, unless `export` wrote them."""
+"""Select the files that `import` leaves out: a repository, credentials, files of desktops; not what `export` wrote."""
 
 from __future__ import annotations
 
 import json
 import os
 import subprocess
+import unicodedata
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,7 +19,10 @@ from agent_memory.cli.folder import Folder
 from agent_memory.errors import AgentMemoryError
 from agent_memory.key import RESERVED
 
-_NAMES: Final = (".git", ".env", ".env.*")
+_NAMES: Final = (".git", ".env", ".env.*", ".ds_store", "._*", "icon\r", "thumbs.db", "desktop.ini")
+"""Patterns of names in lower case: a repository, credentials, and what macOS and Windows put into folders."""
+_SAMPLES: Final = (".env.example", ".env.sample", ".env.template", ".env.dist")
+"""Files without credentials, by convention."""
 _MANIFEST: Final = f"{RESERVED}/exported.json"
 _MOST_BYTES: Final = 50_000_000
 _GIT_SECONDS: Final = 60
@@ -28,7 +33,7 @@ class Sieve:
 
     Args:
         folder: the folder; its manifest of `export` is read.
-        everything: whether a repository and credentials are imported too.
+        everything: whether a repository, credentials and files of desktops are imported too.
         patterns: more to leave out, with everything below. Without a ``/`` a pattern matches names at any depth, else
             whole paths.
         ignored: paths to leave out because git ignores them.
@@ -42,7 +47,7 @@ class Sieve:
     ) -> None:
         self._folder = folder
         self._names = () if everything else _NAMES
-        self._patterns = {pattern: pattern.strip("/") for pattern in patterns}
+        self._patterns = {pattern: in_form_c(pattern.strip("/")) for pattern in patterns}
         self._ignored = ignored
         self._exported = exported(folder)
         self._unmatched = set(self._patterns)
@@ -72,7 +77,7 @@ class Sieve:
 
     def _left_out_by(self, above: str, name: str, path: str) -> str | None:
         for pattern, plain in self._patterns.items():
-            if fnmatchcase(above if "/" in plain else name, plain):
+            if fnmatchcase(in_form_c(above if "/" in plain else name), plain):
                 self._unmatched.discard(pattern)
                 return "--exclude"
         if _is_special(name, self._names) and not self._is_exported(path):
@@ -81,13 +86,20 @@ class Sieve:
 
     def _is_exported(self, path: str) -> bool:
         try:
-            return path in self._exported and self._folder.sha256(path) == self._exported[path]
+            digest = self._exported.get(in_form_c(path))  # macOS may have stored the name in form D
+            return digest is not None and self._folder.sha256(path) == digest
         except (AgentMemoryError, OSError):
             return False
 
 
 def _is_special(name: str, names: Iterable[str] = _NAMES) -> bool:
-    return any(fnmatchcase(name, pattern) for pattern in names)
+    low = name.lower()
+    return low not in _SAMPLES and any(fnmatchcase(low, pattern) for pattern in names)
+
+
+def in_form_c(path: str) -> str:
+    """A path of the host in Unicode's normal form C, as names of a memory are; macOS can store names in form D."""
+    return unicodedata.normalize("NFC", path)
 
 
 def exported(folder: Folder) -> Mapping[str, str]:
@@ -107,7 +119,11 @@ def note_exported(folder: Folder, paths: Iterable[str]) -> None:
     """Record in the folder which of these files `import` would otherwise leave out; write nothing if there are none."""
     special = [path for path in paths if any(map(_is_special, path.split("/")))]
     if special:
-        files = {**exported(folder), **{path: folder.sha256(path) for path in special}}
+        digests: dict[str, str] = {}
+        for path in special:
+            with suppress(AgentMemoryError, OSError):  # another program removed it
+                digests[path] = folder.sha256(path)
+        files = {**exported(folder), **digests}
         data = json.dumps({"files": files}).encode("ascii")
         folder.put(_MANIFEST, len(data), lambda: [data], overwrite=True)
 

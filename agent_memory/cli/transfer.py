@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import click
 
 from agent_memory.cli.folder import BLOCK, Blocks, Folder, FolderContents, link_refused
-from agent_memory.cli.leaving_out import Sieve, ignored_by_git, note_exported
+from agent_memory.cli.leaving_out import Sieve, ignored_by_git, in_form_c, note_exported
 from agent_memory.cli.moving import Target, TransferResult, Untransferred, failure, line_of, move_all
 from agent_memory.cli.output import Exit, counted, note, printable, show_json
 from agent_memory.cli.presence import local_root
@@ -39,7 +39,7 @@ def with_dry_run(command: F) -> F:
 @click.command("import", cls=Command)
 @click.argument("directory")
 @with_overwrite
-@click.option("--all", "everything", is_flag=True, help="Import .git, .env and .env.* too.")
+@click.option("--all", "everything", is_flag=True, help="Import .git, .env, .env.*, .DS_Store and the like too.")
 @click.option(
     "--exclude",
     "patterns",
@@ -62,8 +62,9 @@ def import_(
     """Copy a folder of this host into the memory.
 
     Files that exist with the same content are not written again. A file with an invalid name is left out and reported
-    with a suggestion. Symbolic links are not followed. A repository (.git) and credentials (.env, .env.*) are left out
-    and printed, unless export wrote them to this folder.
+    with a suggestion; a name in Unicode form D, as macOS writes it, is stored in form C. Symbolic links are not
+    followed. A repository (.git), credentials (.env, .env.*, but not .env.example) and the files of desktops
+    (.DS_Store, ._*, Thumbs.db, desktop.ini) are left out and printed, unless export wrote them to this folder.
     """
     settings.no_audit |= dry_run
     with settings.store(Access.MAKE) as store, _folder(directory, make=False) as folder:
@@ -73,13 +74,18 @@ def import_(
         found = found.where(sieve.takes)
         memory = store.service.agent(settings.agent)
         target = Target(memory, overwrite=overwrite, dry_run=dry_run)
+        files, twins = _named_once(found.files)
 
         def put(path: str) -> bool:
             with folder.reading(path) as (size, blocks):
-                return target.put(path, size, blocks)
+                return target.put(in_form_c(path), size, blocks)
 
-        moved = move_all("Importing", found.files, put, str)
-    moved.left += _not_imported(found)
+        moved = move_all("Importing", files, put, str)
+    composed = sum(path != in_form_c(path) for path in moved.written)
+    moved.written = [in_form_c(path) for path in moved.written]
+    moved.left += [*twins, *_not_imported(found)]
+    if composed:
+        moved.notes.append(f"{counted(composed, 'name')} in Unicode form D, as macOS writes it, stored in form C")
     moved.notes += _notes(found, sieve)
     moved.left_out = sieve.left_out
     finish(settings, "would import" if dry_run else "imported", moved, dry_run=dry_run)
@@ -162,6 +168,20 @@ def _folder(path: str, *, make: bool) -> Iterator[Folder]:
         raise click.ClickException(f"the folder {path!r} cannot be opened: {reason}") from error
     with folder:
         yield folder
+
+
+def _named_once(paths: Sequence[str]) -> tuple[list[str], list[Untransferred]]:
+    """The paths with different names in form C; of paths with the same name, that in form C or else the first."""
+    files: dict[str, str] = {}
+    twins = []
+    for path in sorted(paths, key=lambda each: each != in_form_c(each)):
+        name = in_form_c(path)
+        if name in files:
+            text = f"the folder has another file with this name in Unicode form C, {files[name]!a}"
+            twins.append(Untransferred(path, FileAlreadyExistsError(text, path=ascii(path))))
+        else:
+            files[name] = path
+    return sorted(files.values()), twins
 
 
 def _not_imported(found: FolderContents) -> list[Untransferred]:

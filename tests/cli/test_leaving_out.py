@@ -147,3 +147,18 @@ def test_shells_complete_commands_and_options(
     ):
         asked = {"COMP_WORDS": words, "COMP_CWORD": words.split()[-1] if shell == "fish" else number}
         assert wanted in spawn(env={"_AGENT_MEMORY_COMPLETE": f"{shell}_complete", **asked}).stdout
+
+
+def test_import_omits_what_desktops_put_into_folders(run: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    wanted = [".env.example", ".env.sample", ".hidden", "Icon", "_.md", "thumbs.md"]
+    unwanted = [".DS_Store", "._a.md", "Desktop.ini", "Icon\r", "THUMBS.DB"]
+    for name in (*wanted, *unwanted):
+        (folder / "d" / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "d" / name).write_text(name)
+    result = run("--json", "import", str(folder))
+    assert (result.exit_code, stored()) == (0, [f"d/{name}" for name in wanted])
+    assert left_out(result) == dict.fromkeys((f"d/{name}" for name in unwanted), "no --all")
+    result = run("--json", "import", "--all", str(folder))
+    assert [each["rule"] for each in json.loads(result.stdout)["left"]] == ["control"]
+    assert "d/.DS_Store" in stored()

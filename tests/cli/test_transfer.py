@@ -405,3 +405,41 @@ def test_an_export_into_the_store_itself_is_refused(run: Run, tmp_path: Path, fo
     assert "inside the store itself" in refused.stderr
     assert stored("bob", "store") == {"a.md": b"bob"}
     assert run("--url", "store", "--agent", "ann", "export", "store/elsewhere").exit_code == 0
+
+
+COMPOSED, DECOMPOSED = "caf\u00e9/\u00fc.md", "cafe\u0301/u\u0308.md"
+
+
+def test_a_name_in_form_d_is_stored_in_form_c_and_counted(run: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    for name in (DECOMPOSED, "cafe\u0301/a.md", "b.md"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(name)
+    result = run("import", str(folder))
+    assert (result.exit_code, result.stderr) == (
+        0, "Note: 2 names in Unicode form D, as macOS writes it, stored in form C\n",
+    )  # fmt: skip
+    with AgentMemoryService(".agent-memory") as service:
+        memory = service.agent("default")
+        assert [entry.path for entry in memory.list()] == ["b.md", "caf\u00e9/a.md", COMPOSED]
+        assert memory.read(COMPOSED) == DECOMPOSED
+    assert run("import", str(folder)).stdout == "imported 0 files, 3 were there already\n"
+    result = run("--json", "import", str(folder), "--exclude", "caf\u00e9")
+    assert json.loads(result.stdout)["left_out"] == {"cafe\u0301/": "--exclude"}
+
+
+@pytest.mark.parametrize("option", [[], ["--overwrite"], ["--dry-run"]])
+def test_of_two_files_that_become_one_name_the_other_one_is_reported(
+    run: Run, tmp_path: Path, option: list[str]
+) -> None:
+    folder = tmp_path / "folder"
+    for name in (COMPOSED, DECOMPOSED):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(name)
+    result = run("import", str(folder), *option)
+    assert result.exit_code == 4
+    assert "has another file with this name in Unicode form C" in result.stderr
+    if "--dry-run" not in option:
+        with AgentMemoryService(".agent-memory") as service:
+            assert service.agent("default").read(COMPOSED) == COMPOSED
+    assert (folder / DECOMPOSED).read_text() == DECOMPOSED
