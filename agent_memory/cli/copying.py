@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 
@@ -22,8 +22,9 @@ from agent_memory.cli.settings import (
     pass_settings,
 )
 from agent_memory.cli.transfer import copied_file, finish, unnameable, with_dry_run, with_overwrite
-from agent_memory.errors import InvalidAgentIdError
+from agent_memory.errors import AgentMemoryError, InvalidAgentIdError
 from agent_memory.service import AgentMemoryService
+from agent_memory.tools._each_file import fails_alone
 
 
 @click.command(cls=Command)
@@ -71,8 +72,9 @@ def copy(
     ):
         require_store(here.backend, source, settings.chosen_agent)
         agents = here.service.agent_ids() if settings.chosen_agent is None else (settings.chosen_agent,)
-        targets = {agent: Target(there.service.agent(agent), overwrite=overwrite, dry_run=dry_run) for agent in agents}
-        moved = _copied(here.service, targets)
+        moved = _copied(
+            here.service, agents, lambda agent: Target(there.service.agent(agent), overwrite=overwrite, dry_run=dry_run)
+        )
         if settings.chosen_agent is None:
             moved.left += _no_agents(here)
             if moved == TransferResult() and not settings.skipped.count:
@@ -82,15 +84,27 @@ def copy(
     finish(settings, "would copy" if dry_run else "copied", moved, dry_run=dry_run)
 
 
-def _copied(source: AgentMemoryService, targets: Mapping[str, Target]) -> TransferResult:
-    """Copy all files of these agents."""
-    files = [(agent, entry.path) for agent in targets for entry in source.agent(agent).list()]
+def _copied(source: AgentMemoryService, agents: Iterable[str], target_of: Callable[[str], Target]) -> TransferResult:
+    """Copy all files of these agents; an agent whose files cannot be listed is left out."""
+    files: list[tuple[str, str]] = []
+    targets: dict[str, Target] = {}
+    left: list[Untransferred] = []
+    for agent in agents:
+        try:
+            targets[agent] = target_of(agent)
+            files += [(agent, entry.path) for entry in source.agent(agent).list()]
+        except AgentMemoryError as error:
+            if not fails_alone(error):
+                raise
+            left.append(Untransferred(agent, error))
 
     def put(file: tuple[str, str]) -> bool:
         agent, path = file
         return copied_file(source.agent(agent), path, partial(targets[agent].put, path))
 
-    return move_all("Copying", files, put, "/".join)
+    moved = move_all("Copying", files, put, "/".join)
+    moved.left += left
+    return moved
 
 
 def _no_agents(store: OpenStore) -> list[Untransferred]:

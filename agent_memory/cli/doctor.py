@@ -24,6 +24,7 @@ from agent_memory.cli.two_processes import tried_in_two_processes
 from agent_memory.errors import AgentMemoryError, FileOperationError
 from agent_memory.key import RESERVED
 from agent_memory.registry import broken_plugins, installed_backends
+from agent_memory.tools._each_file import fails_alone
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -164,9 +165,15 @@ def diagnosed(backend: AnyBackend, rounds: int) -> Diagnosis:
     try:
         diagnosis.agents = agents_of(backend)
         diagnosis.audit = log_size(backend)
-        diagnosis.trees = [tree_of(backend, agent) for agent in diagnosis.agents.ids]
     except FileOperationError as error:
         diagnosis.unlisted = str(error)
+    for agent in diagnosis.agents.ids:
+        try:
+            diagnosis.trees.append(tree_of(backend, agent))
+        except FileOperationError as error:
+            diagnosis.unlisted = diagnosis.unlisted or f"agent {agent!r}: {error}"
+            if not fails_alone(error):
+                break
     diagnosis.findings += _doubles(backend.capabilities, diagnosis.trees)
     return diagnosis
 

@@ -15,6 +15,7 @@ from agent_memory.errors import AgentMemoryError, FileAlreadyExistsError, FileOp
 from agent_memory.key import Key
 from agent_memory.memory import AgentMemory
 from agent_memory.reading.reader import Reader
+from agent_memory.tools._each_file import fails_alone
 
 T = TypeVar("T")
 _AT_ONCE = 8
@@ -73,7 +74,7 @@ class TransferResult:
 def move_all(title: str, items: Sequence[T], move: Callable[[T], bool], name: Callable[[T], str]) -> TransferResult:
     """Transfer every item with ``move``, which returns False if the same content existed, and raises if it fails.
 
-    After 20 failures of the storage, the remaining items are not tried.
+    After 20 failures of the storage that are not about one file, the remaining items are not tried.
 
     Raises:
         UnsupportedOperationError: no file was transferred, because the store supports this for none of them.
@@ -87,7 +88,7 @@ def move_all(title: str, items: Sequence[T], move: Callable[[T], bool], name: Ca
         try:
             return move(item)
         except (AgentMemoryError, OSError) as error:
-            if code_of(error) is Exit.FAILED:
+            if code_of(error) is Exit.FAILED and not fails_alone(error):
                 failed.acquire(blocking=False)
             return Untransferred(name(item), error)
 

@@ -18,9 +18,10 @@ from agent_memory.cli.side_by_side import lines_of, show_side_by_side
 from agent_memory.core.versions.origin import MadeBy
 from agent_memory.core.versions.settings import Versions
 from agent_memory.core.versions.states import FileVersion
-from agent_memory.errors import AgentMemoryFileNotFoundError, FileTooLargeError
+from agent_memory.errors import AgentMemoryError, AgentMemoryFileNotFoundError, FileTooLargeError
 from agent_memory.key.quoting import field
 from agent_memory.memory import AgentMemory
+from agent_memory.tools._each_file import fails_alone, reason_of
 
 _SHOWN = 20
 
@@ -119,27 +120,33 @@ def prune(settings: Settings) -> None:
 
 
 def _list(settings: Settings, path: str, limit: int, after: str | None, text: str | None) -> None:
-    too_large: list[FileVersion] = []
+    left_out: list[tuple[FileVersion, AgentMemoryError]] = []
     with settings.memory(Access.READ) as memory:
         found = memory.versions(path, limit=limit if text is None else None, after=after)
         is_off = not any(each.ended_by for each in found) and memory.version_limits() is None
         if not found and after is None and path:
             raise AgentMemoryFileNotFoundError("there is no such file, and no version of it is kept", path=path)
         if text is not None:
-            found = tuple(itertools.islice(_containing(memory, found, text, too_large), limit))
-    for each in too_large:
-        note(f"version {each.id} of {field(each.path)} is too large to be searched: {counted(each.size, 'byte')}")
+            found = tuple(itertools.islice(_containing(memory, found, text, left_out), limit))
+    for each, error in left_out:
+        note(f"version {each.id} of {field(each.path)} {_reason(each, error)}")
     if settings.json:
         show_json({"path": path, "versions": [_document(each) for each in found]})
     else:
         _print(path, found, limit)
         if is_off:
             note('this store keeps no versions: "agent-memory versions on" turns them on')
-        elif not found and not too_large:
+        elif not found and not left_out:
             agent = f"of agent {settings.agent!r}"
             note(f"no earlier version {agent}" if text is None else f"no kept version {agent} contains this text")
-    if not found and text is not None:
+    if text is not None and (left_out or not found):
         raise click.exceptions.Exit(Exit.FAILED)
+
+
+def _reason(version: FileVersion, error: AgentMemoryError) -> str:
+    if isinstance(error, FileTooLargeError):
+        return f"is too large to be searched: {counted(version.size, 'byte')}"
+    return f"could not be searched: {reason_of(error)}"
 
 
 def _print(path: str, found: Sequence[FileVersion], limit: int) -> None:
@@ -150,9 +157,12 @@ def _print(path: str, found: Sequence[FileVersion], limit: int) -> None:
 
 
 def _containing(
-    memory: AgentMemory, versions: Sequence[FileVersion], text: str, too_large: list[FileVersion]
+    memory: AgentMemory,
+    versions: Sequence[FileVersion],
+    text: str,
+    left_out: list[tuple[FileVersion, AgentMemoryError]],
 ) -> Iterator[FileVersion]:
-    """Yield the versions whose content contains a text; collects those that are too large for one read.
+    """Yield the versions whose content contains a text; collects those that cannot be read.
 
     The search skips a version whose content was erased, before it or during it.
     """
@@ -163,8 +173,10 @@ def _containing(
                 yield each
         except AgentMemoryFileNotFoundError:
             continue
-        except FileTooLargeError:
-            too_large.append(each)
+        except AgentMemoryError as error:
+            if not fails_alone(error):
+                raise
+            left_out.append((each, error))
 
 
 def _content(memory: AgentMemory, version: FileVersion) -> bytes:

@@ -13,6 +13,7 @@ from agent_memory.cli.output import Exit, note, printable, show_json
 from agent_memory.cli.paths import memory_path
 from agent_memory.cli.settings import Access, Command, Settings, pass_settings
 from agent_memory.key.patterns import require_possible
+from agent_memory.key.quoting import field
 from agent_memory.memory import AgentMemory
 from agent_memory.tools import MemorySearch, MemoryTool
 from agent_memory.tools.memory_tool import ROOT
@@ -107,7 +108,7 @@ def search(settings: Settings, query: str, path: str, glob: str | None, context:
     """Print the lines that contain a text, ignoring case.
 
     The format is PATH:LINE: TEXT. QUERY is a plain text, not a pattern. PATH is a directory or a file. Exits with 1 if
-    nothing is found, as grep does.
+    nothing is found, as grep does, or if a file could not be searched; it is named.
     """
     if not query:
         raise click.UsageError("QUERY is empty")
@@ -120,16 +121,19 @@ def search(settings: Settings, query: str, path: str, glob: str | None, context:
             below(memory, path)  # a missing path is an error, but no match is not
         settings.skipped.count = skipped  # not counted twice
     if settings.json:
-        matches = [asdict(match) for match in found.matches]
-        show_json({"matches": matches, "more": found.more, "skipped": settings.skipped.count})
+        facts = {"more": found.more, "skipped": settings.skipped.count}
+        left_out = [each._asdict() for each in found.left_out]
+        show_json({"matches": [asdict(match) for match in found.matches], **facts, "left_out": left_out})
     else:
         _print(settings, found)
-    click.get_current_context().exit(Exit.OK if found.matches else Exit.FAILED)
+    click.get_current_context().exit(Exit.OK if found.matches and not found.left_out else Exit.FAILED)
 
 
 def _print(settings: Settings, found: SearchResult) -> None:
     if found.matches:
-        click.echo(str(replace(found, more=False)))
+        click.echo(str(replace(found, more=False, left_out=())))
     if found.more:
         note(f"there are more matches than these {len(found.matches)}; narrow the search, or raise --max-results")
+    for path, reason in found.left_out:
+        note(f"left out {field(path)}: {reason}")
     mention_skipped(settings)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import metadata
 from typing import Any, NoReturn, TypeAlias, TypeVar
@@ -15,17 +16,21 @@ from agent_memory.errors import (
     AgentMemoryFileNotFoundError,
     BackendNotAvailableError,
     InvalidContentError,
+    InvalidPathError,
     install_hint,
 )
 from agent_memory.memory import AgentMemory, AsyncAgentMemory, WriteResult
 from agent_memory.reading.lines import MARK, MAX_LINE, backwards, forwards
 from agent_memory.reading.reader import Reader
+from agent_memory.tools._each_file import LeftOut, each_file, fails_alone, reason_of
 
 __all__ = [
-    "AnyMemory", "Records", "append_records", "async_view", "checked_id", "from_json", "last_records", "mapped_errors",
-    "records", "step", "sync_view", "to_json", "unusable",
+    "AnyMemory", "Records", "append_records", "async_view", "checked_id", "each_file", "from_json", "known_text",
+    "last_records", "mapped_errors", "read_each", "records", "step", "sync_view", "to_json", "unusable",
+    "warn_left_out",
 ]  # fmt: skip
 
+_log = logging.getLogger("agent_memory")
 AnyMemory: TypeAlias = AgentMemory | AsyncAgentMemory
 T = TypeVar("T")
 Parse: TypeAlias = Callable[[Any], T | None]
@@ -196,6 +201,37 @@ async def _scanned(
     try:
         return await memory.scan(path, work)
     except AgentMemoryFileNotFoundError:
+        return None
+
+
+async def read_each(memory: AsyncAgentMemory, paths: Iterable[str]) -> dict[str, bytes]:
+    """Return the bytes of files by path, without files that are gone or, with a warning, that cannot be read."""
+    left_out: list[LeftOut] = []
+    found = await each_file(memory, memory.read_bytes, paths, left_out)
+    warn_left_out(left_out)
+    return dict(found)
+
+
+def warn_left_out(left_out: Sequence[LeftOut]) -> None:
+    """Log the number of the files that a call left out, and one of them."""
+    if left_out:
+        path, reason = min(left_out)
+        _log.warning("%d files could not be read and are left out; one is %s: %s", len(left_out), path, reason)
+
+
+async def known_text(memory: AsyncAgentMemory, segment: str, suffix: str = "") -> str | None:
+    """Return the text of a segment.
+
+    None if another program made the name, or, with a warning, if the record of the text cannot be read.
+    """
+    try:
+        return await memory.segment_text(segment, suffix)
+    except (InvalidPathError, AgentMemoryFileNotFoundError):
+        return None
+    except AgentMemoryError as error:
+        if not fails_alone(error):
+            raise
+        warn_left_out([LeftOut(segment, reason_of(error))])
         return None
 
 

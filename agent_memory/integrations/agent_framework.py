@@ -8,7 +8,12 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Final
 
-from agent_memory.errors import AgentMemoryError, AgentMemoryFileNotFoundError, FileAlreadyExistsError
+from agent_memory.errors import (
+    AgentMemoryError,
+    AgentMemoryFileNotFoundError,
+    FileAlreadyExistsError,
+    FileTooLargeError,
+)
 from agent_memory.integrations._toolkit import AnyMemory, async_view, checked_id, mapped_errors, unusable
 from agent_memory.tools._model_text import ModelText, overwriting
 
@@ -50,12 +55,14 @@ class AgentMemoryFileStore(AgentFileStore):
         """See `AgentFileStore.read`.
 
         Raises:
-            ValueError: the name is refused, or the file is not UTF-8.
+            ValueError: the name is refused, or the file is not UTF-8 or too large for one read.
         """
         try:
             return ModelText((await self._memory.read_bytes(_stored(path))).decode()).text
         except AgentMemoryFileNotFoundError:
             return None
+        except FileTooLargeError as error:
+            raise ValueError(str(error)) from error
         except UnicodeDecodeError:
             raise ValueError(f"{path!r} is not UTF-8 text and cannot be read") from None
 

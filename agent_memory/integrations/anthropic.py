@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 from agent_memory.backend import Uncopied
 from agent_memory.core.sync_facade import step, sync_facade
-from agent_memory.errors import AgentMemoryFileNotFoundError, BackendNotAvailableError, install_hint
+from agent_memory.errors import BackendNotAvailableError, install_hint
 from agent_memory.memory import AgentMemory, AsyncAgentMemory
+from agent_memory.tools._each_file import LeftOut, each_file
 from agent_memory.tools._protected import for_tools
 from agent_memory.tools._strings import StringSet
 from agent_memory.tools.memory_tool import MAX_VIEW_CHARACTERS, AsyncMemoryTool, MemoryTool, OnExisting
@@ -67,9 +66,12 @@ class AgentMemoryTool(Uncopied, BetaAbstractMemoryTool):
     view = create = str_replace = insert = delete = rename = execute
 
     def clear_all_memory(self) -> str:
-        """Delete every file of the memory except the files of a conversation."""
-        step(_clear(sync_facade(self._memory)))
-        return "All memory cleared"
+        """Delete every file of the memory except the files of a conversation.
+
+        Raises:
+            ToolError: some files could not be deleted; all others were.
+        """
+        return step(_clear(sync_facade(self._memory)))
 
 
 class AsyncAgentMemoryTool(Uncopied, BetaAsyncAbstractMemoryTool):
@@ -107,16 +109,17 @@ class AsyncAgentMemoryTool(Uncopied, BetaAsyncAbstractMemoryTool):
 
     async def clear_all_memory(self) -> str:
         """As `AgentMemoryTool.clear_all_memory`."""
-        await _clear(self._memory)
-        return "All memory cleared"
+        return await _clear(self._memory)
 
 
-async def _clear(memory: AsyncAgentMemory) -> None:
-    async def delete(path: str) -> None:
-        with suppress(AgentMemoryFileNotFoundError):  # already deleted by another caller
-            await memory.delete(path)
-
-    await memory._map(delete, [entry.path for entry in await memory.list()])
+async def _clear(memory: AsyncAgentMemory) -> str:
+    left_out: list[LeftOut] = []
+    entries = await memory.list()
+    await each_file(memory, memory.delete, [entry.path for entry in entries], left_out)
+    if left_out:
+        path, reason = min(left_out)
+        raise ToolError(f"{len(left_out)} of {len(entries)} files could not be deleted; one is {path}: {reason}")
+    return "All memory cleared"
 
 
 def _output(result: ToolResult) -> str:

@@ -14,11 +14,22 @@ from agent_memory.errors import (
     AgentMemoryFileNotFoundError,
     FileTooLargeError,
     InvalidContentError,
-    InvalidPathError,
 )
-from agent_memory.integrations._toolkit import AnyMemory, async_view, checked_id, from_json, records, to_json, unusable
+from agent_memory.integrations._toolkit import (
+    AnyMemory,
+    async_view,
+    checked_id,
+    each_file,
+    from_json,
+    known_text,
+    records,
+    to_json,
+    unusable,
+    warn_left_out,
+)
 from agent_memory.key import encode_segment
 from agent_memory.memory import AsyncAgentMemory
+from agent_memory.tools._each_file import LeftOut
 
 try:
     from claude_agent_sdk import (
@@ -96,7 +107,11 @@ class AgentMemorySessionStore(Uncopied, SessionStore):
             data = await _summary(self._memory, {"project_key": project_key, "session_id": session_id}, entry)
             return {"session_id": session_id, "mtime": int(entry.modified * 1000), "data": data}
 
-        return [*await self._memory._map(summary, await _transcripts(self._memory, _project(project_key)))]
+        left_out: list[LeftOut] = []
+        transcripts = await _transcripts(self._memory, _project(project_key))
+        found = await each_file(self._memory, summary, transcripts, left_out, lambda each: each[1].path)
+        warn_left_out(left_out)
+        return [each for _, each in found]
 
     async def delete(self, key: SessionKey) -> None:
         """See `SessionStore.delete`: the session itself last, so that a call which fails can be repeated."""
@@ -173,9 +188,9 @@ async def _transcripts(memory: AsyncAgentMemory, directory: str) -> list[tuple[s
     found = []
     for entry in await memory.list(directory, recursive=False):
         name = entry.path.rpartition("/")[2]
-        if name.endswith(_TRANSCRIPT) and not entry.is_directory:
-            with suppress(InvalidPathError, AgentMemoryFileNotFoundError):  # a file of another program
-                found.append((await memory.segment_text(name, _TRANSCRIPT), entry))
+        is_transcript = name.endswith(_TRANSCRIPT) and not entry.is_directory
+        if is_transcript and (text := await known_text(memory, name, _TRANSCRIPT)) is not None:
+            found.append((text, entry))
     return found
 
 

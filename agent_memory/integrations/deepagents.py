@@ -11,10 +11,19 @@ from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 from agent_memory.backend import Entry, Uncopied
-from agent_memory.errors import AgentMemoryError, AgentMemoryFileNotFoundError, FileTooLargeError, InvalidPathError
-from agent_memory.integrations._toolkit import AnyMemory, async_view, step, sync_view, unusable
+from agent_memory.errors import AgentMemoryError, AgentMemoryFileNotFoundError, InvalidPathError
+from agent_memory.integrations._toolkit import (
+    AnyMemory,
+    async_view,
+    each_file,
+    step,
+    sync_view,
+    unusable,
+    warn_left_out,
+)
 from agent_memory.key import RULES
 from agent_memory.memory import AsyncAgentMemory
+from agent_memory.tools._each_file import LeftOut
 from agent_memory.tools._model_text import ModelText, overwriting
 from agent_memory.tools.results import ToolRefusal
 
@@ -154,29 +163,28 @@ class _AsyncBackend(Uncopied, protocol.BackendProtocol):
     async def agrep(
         self, pattern: str, path: str | None = None, glob: str | None = None, *, max_count: int | None = None
     ) -> protocol.GrepResult:
-        """See `BackendProtocol.grep`; ``truncated`` also after 15 seconds, and if a file is too large for one read."""
+        """See `BackendProtocol.grep`; ``truncated`` also after 15 seconds, and if a file could not be read."""
         result = protocol.GrepResult(matches=(found := list[protocol.GrepMatch]()))
         end = time.monotonic() + protocol.DEFAULT_GREP_TIMEOUT
         for paths in _batches(await self._find(glob or None, path)):
-            texts = await self._texts(paths) if time.monotonic() < end else None
-            part = grep_matches_from_files(texts or {}, pattern, max_count=max_count and max_count - len(found))
+            is_late = time.monotonic() >= end
+            texts, is_whole = ({}, False) if is_late else await self._texts(paths)
+            part = grep_matches_from_files(texts, pattern, max_count=max_count and max_count - len(found))
             found += part.matches or ()
-            result.truncated |= texts is None or part.truncated
+            result.truncated |= not is_whole or part.truncated
             if part.truncated:
                 break
         return result
 
-    async def _texts(self, paths: list[str]) -> dict[str, protocol.FileData] | None:
-        """The files that are text, by the agent's paths; None if one is too large to be read."""
+    async def _texts(self, paths: list[str]) -> tuple[dict[str, protocol.FileData], bool]:
+        """The files that are text, by the agent's paths; and whether all files could be read."""
         texts: dict[str, protocol.FileData] = {}
-        try:
-            contents = await self._memory.read_many_bytes(paths, missing_ok=True)  # one may be deleted by now
-        except FileTooLargeError:
-            return None
-        for path, data in contents.items():
+        left_out: list[LeftOut] = []
+        for path, data in await each_file(self._memory, self._memory.read_bytes, paths, left_out):
             with suppress(UnicodeDecodeError):
                 texts[f"/{path}"] = protocol.FileData(content=ModelText(data.decode()).text, encoding="utf-8")
-        return texts
+        warn_left_out(left_out)
+        return texts, not left_out
 
     async def aupload_files(self, files: list[tuple[str, bytes]]) -> list[protocol.FileUploadResponse]:
         """See `BackendProtocol.upload_files`."""

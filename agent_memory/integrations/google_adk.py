@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -11,6 +10,7 @@ from typing import Any, Final
 from agent_memory.errors import AgentMemoryFileNotFoundError, ConflictError, FileAlreadyExistsError, InvalidPathError
 from agent_memory.integrations import _toolkit as kit
 from agent_memory.key import encode_segment
+from agent_memory.tools._each_file import LeftOut
 
 try:
     from google.adk.artifacts.artifact_util import is_artifact_ref, resolve_artifact_reference
@@ -151,9 +151,8 @@ class AgentMemoryArtifactService(BaseArtifactService):
         found: list[str] = []
         for scope in {_Name(app_name, user_id, None), _Name(app_name, user_id, session_id)}:
             for entry in await self._memory.list(scope.scope, recursive=False):
-                with suppress(InvalidPathError, AgentMemoryFileNotFoundError):  # a directory of another program
-                    if entry.is_directory:
-                        found.append(scope.prefix + await self._memory.segment_text(entry.key.name))
+                text = await kit.known_text(self._memory, entry.key.name) if entry.is_directory else None
+                found += [] if text is None else [scope.prefix + text]
         return sorted(found)
 
     async def delete_artifact(
@@ -188,7 +187,11 @@ class AgentMemoryArtifactService(BaseArtifactService):
             parse = partial(_version, number, name.uri(number))
             return await kit.last_records(self._memory, f"{name.directory}/{number}", parse, 1) or []
 
-        return [each for found in await asyncio.gather(*map(version, numbers)) for each in found]
+        left_out: list[LeftOut] = []
+        path_of = f"{name.directory}/{{}}".format
+        found = await kit.each_file(self._memory, version, numbers, left_out, path_of)
+        kit.warn_left_out(left_out)
+        return [each for _, versions in found for each in versions]
 
     async def _chosen(self, name: _Name, version: int | None) -> list[int]:
         if version is None:

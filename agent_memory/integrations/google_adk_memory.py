@@ -62,7 +62,8 @@ class AgentMemoryMemoryService(BaseMemoryService):
     The events of a session are the lines of ``apps/<app>/users/<user>/memory/<session>.jsonl``. Events without a
     session and memories that were added as such are in ``.no-session.jsonl``; the ids of deleted memories are in
     ``.deleted.jsonl``. Adding merges by the ids of the events, so a repeated call changes nothing, and the events of
-    other processes stay. Events without text are not stored. A search reads all files of the user.
+    other processes stay. Events without text are not stored. A search reads all files of the user;
+    a file that cannot be read is left out, and counted in one logged warning.
 
     Damaged lines are left out of a search, which counts them in one logged warning, and are kept by a change.
     """
@@ -145,7 +146,7 @@ class AgentMemoryMemoryService(BaseMemoryService):
     async def _files(self, directory: str) -> dict[str, bytes]:
         entries = await self._memory.list(directory, recursive=False)
         paths = [entry.path for entry in entries if not entry.is_directory and entry.path.endswith(_END)]
-        return await self._memory.read_many_bytes(paths, missing_ok=True)
+        return await kit.read_each(self._memory, paths)
 
 
 def _directory(app_name: str, user_id: str) -> str:

@@ -11,6 +11,7 @@ from agent_memory.integrations._toolkit import (
     AnyMemory,
     async_view,
     checked_id,
+    known_text,
     mapped_errors,
     step,
     sync_view,
@@ -117,15 +118,7 @@ async def _keys(memory: AsyncAgentMemory, prefix: str | None) -> list[str]:
         try:
             return decode_segment(segment)
         except InvalidPathError as error:
-            return await _recorded(memory, segment) if error.rule == "hashed" else None
+            return await known_text(memory, segment) if error.rule == "hashed" else None
 
     files = [entry.path for entry in await memory.list(recursive=False) if not entry.is_directory]
     return [key for key in await memory._map(text, files) if key is not None and key.startswith(prefix or "")]
-
-
-async def _recorded(memory: AsyncAgentMemory, segment: str) -> str | None:
-    """The text of a hashed segment; None if another program made the file."""
-    try:
-        return await memory.segment_text(segment)
-    except AgentMemoryFileNotFoundError:
-        return None

@@ -17,7 +17,9 @@ from agent_memory.integrations._toolkit import (
     async_view,
     checked_id,
     from_json,
+    known_text,
     mapped_errors,
+    read_each,
     step,
     sync_view,
     to_json,
@@ -177,7 +179,7 @@ async def _search(memory: AsyncAgentMemory, op: SearchOp) -> list[SearchItem]:
     for start in range(0, len(paths), size):
         if len(items) >= stop:
             break
-        found = await memory.read_many_bytes(paths[start : start + size], missing_ok=True)
+        found = await read_each(memory, paths[start : start + size])
         for path, record in _matching(found, op.filter):
             if texts := await _texts(memory, path, known):
                 items.append(SearchItem(texts[:-1], texts[-1], **record))
@@ -220,9 +222,9 @@ async def _texts(memory: AsyncAgentMemory, path: str, known: dict[str, str | Non
 
 async def _text(memory: AsyncAgentMemory, segment: str) -> str | None:
     suffix = _SUFFIX if segment.endswith(_SUFFIX) else ""
+    text = await known_text(memory, segment, suffix)
     try:
-        text = await memory.segment_text(segment, suffix)
-        validate_op_namespace(SearchOp(() if suffix else (text,)))
-    except (InvalidPathError, AgentMemoryFileNotFoundError, InvalidNamespaceError):
+        validate_op_namespace(SearchOp(() if suffix or text is None else (text,)))
+    except InvalidNamespaceError:
         return None
     return text

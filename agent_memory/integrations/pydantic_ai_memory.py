@@ -18,7 +18,7 @@ from agent_memory.errors import (
     InvalidPathError,
     UnsupportedOperationError,
 )
-from agent_memory.integrations._toolkit import AnyMemory, async_view, checked_id, mapped_errors, unusable
+from agent_memory.integrations._toolkit import AnyMemory, async_view, checked_id, mapped_errors, read_each, unusable
 from agent_memory.integrations.pydantic_ai import DIRECTORY_FILE
 from agent_memory.key import RULES
 from agent_memory.tools._model_text import ModelText
@@ -167,7 +167,7 @@ class AgentMemoryMemoryStore(Uncopied, MemoryStore, SearchableMemoryStore):
         files: dict[str, str] = {}
         for start in range(0, min(len(paths), max_files), _READ_AT_ONCE):
             some = paths[start : min(start + _READ_AT_ONCE, max_files)]
-            read = await self._memory.read_many_bytes(some, missing_ok=True)
+            read = await read_each(self._memory, some)
             files |= {
                 path: ModelText(data.decode(errors="replace")).text[: max_file_chars + 1] for path, data in read.items()
             }

@@ -38,6 +38,8 @@ _FOUND: Final = {
 _GOING_ON: Final = {
     "next": {"type": "string", "description": "If there are more: the value of `after` to continue."},
     "truncated": {"type": "boolean", "description": "Whether lines around the match were left out as too long."},
+    "left_out_count": {"type": "integer", "description": "The number of files that could not be searched."},
+    "left_out": {"type": "array", "items": {"type": "object"}, "description": "The first of them, with reasons."},
 }
 
 

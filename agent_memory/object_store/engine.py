@@ -264,5 +264,9 @@ class UnsupportedRequest(PermanentError):
     """The store does not know this kind of request (501, 405)."""
 
 
+class AccessDenied(PermanentError, PermissionError):
+    """The store denies access, to one object or to all."""
+
+
 class UnknownOutcome(PermanentError):
     """A request may have taken effect, but no retry can tell: a bug in the client, or the server is no object store."""

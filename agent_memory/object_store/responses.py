@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from agent_memory.errors import UnsupportedOperationError
 from agent_memory.object_store.engine import (
+    AccessDenied,
     InvalidResponse,
     NoResponse,
     NotFound,
@@ -90,7 +91,7 @@ def _failure(store: str, status: int, code: str, retry_after: float) -> Exceptio
     if 300 <= status < 400:  # not followed: a request is signed for one host
         return PermanentError(REDIRECTED)
     if status in (401, 403):  # also for a wrong clock, or an archived object
-        return PermanentError(f"access denied by {store}" + (f" ({code})" if code not in ("", "AccessDenied") else ""))
+        return AccessDenied(f"access denied by {store}" + (f" ({code})" if code not in ("", "AccessDenied") else ""))
     return PermanentError(shown)
 
 

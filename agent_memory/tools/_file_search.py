@@ -83,9 +83,11 @@ class FileSearch(Uncopied):
         self._line = 1
         self._last: list[str] = []
         self.matches: list[LineMatch] = []
+        self.too_long = 0
 
     async def run(self, reader: Reader) -> list[LineMatch]:
         async for lines in forwards(reader):
+            self.too_long += bool(lines.too_long)
             self._search(lines if lines.start else _without_mark(lines))
             if self._is_enough() and len(self.matches[-1].after) == self._context:
                 break

@@ -87,5 +87,8 @@ class Toolset(Uncopied):
         except ValueError as error:
             raise Malformed(str(error)) from None
         matches = tuple(replace(match, path=f"{ROOT}/{match.path}") for match in found.matches)
-        result = fitting(replace(found, matches=matches))
-        return ToolResult(str(result) or f"No matches found for {shown(given['query'])}.", data=result.to_mapping())
+        left_out = tuple(each._replace(path=f"{ROOT}/{each.path}") for each in found.left_out)
+        result = fitting(replace(found, matches=matches, left_out=left_out))
+        none = f"No matches found for {shown(given['query'])}."
+        text = str(result) if result.matches else "\n".join([none, *result.notes()])
+        return ToolResult(text, data=result.to_mapping())

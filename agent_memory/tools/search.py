@@ -16,13 +16,15 @@ from agent_memory.core.sync_facade import step, sync_facade
 from agent_memory.errors import AgentMemoryFileNotFoundError, ConflictError
 from agent_memory.key.patterns import require_possible
 from agent_memory.memory import AgentMemory, AsyncAgentMemory
+from agent_memory.reading.lines import MAX_LINE
+from agent_memory.tools._each_file import LeftOut, each_file
 from agent_memory.tools._file_search import MOST_SHOWN, FileSearch, LineMatch
 from agent_memory.tools._line_queries import line_query
 from agent_memory.tools._protected import for_tools
 from agent_memory.tools.arguments import Arguments, Parameter, Values, as_mapping, checked, object_schema
 from agent_memory.tools.results import MAX_CHARACTERS, Malformed, ToolResult, answered
 
-__all__ = ["AsyncMemorySearch", "LineMatch", "MemorySearch", "SearchResult"]
+__all__ = ["AsyncMemorySearch", "LeftOut", "LineMatch", "MemorySearch", "SearchResult"]
 
 MAX_RESULTS: Final = 200
 MAX_CONTEXT: Final = 10
@@ -30,6 +32,8 @@ RESULTS: Final = 50
 """The default number of matches."""
 _LONGEST_GLOB = 1000  # characters; paths are shorter, and a pattern of 50 MB takes minutes to compile
 _LONGEST_NUMBER = 18
+_NAMED = 3
+"""The most files that an answer names as left out."""
 _PARAMETERS: Final = {
     "query": Parameter("string", "The text to find, literally and ignoring case."),
     "path": Parameter("string", "Only this file, or below this directory.", required=False),
@@ -53,11 +57,13 @@ class SearchResult:
         matches: the matches.
         more: whether there are matches after these.
         truncated: whether lines around the last match were left out, because the answer would be too long.
+        left_out: the files that could not be searched, and those with lines that are too long; in the order of paths.
     """
 
     matches: tuple[LineMatch, ...]
     more: bool
     truncated: bool = False
+    left_out: tuple[LeftOut, ...] = ()
 
     @property
     def next(self) -> str | None:
@@ -65,8 +71,14 @@ class SearchResult:
         return f"{self.matches[-1].path}:{self.matches[-1].line}" if self.more and self.matches else None
 
     def to_mapping(self) -> dict[str, object]:
-        """The result as a mapping that JSON can encode; ``next`` and ``truncated`` are present only if they apply."""
+        """The result as a mapping that JSON can encode.
+
+        ``next``, ``truncated``, ``left_out`` (the first 3) and ``left_out_count`` are present only if they apply.
+        """
         data: dict[str, object] = {"matches": [asdict(match) for match in self.matches], "more": self.more}
+        if self.left_out:
+            named = [each._asdict() for each in self.left_out[:_NAMED]]
+            data |= {"left_out_count": len(self.left_out), "left_out": named}
         return data | ({"next": self.next} if self.more else {}) | ({"truncated": True} if self.truncated else {})
 
     def __str__(self) -> str:
@@ -76,7 +88,13 @@ class SearchResult:
         if self.more:
             on = f"go on with after {json.dumps(self.next, ensure_ascii=False)}, or narrow the query, path or glob"
             rows.append(f"[{len(self.matches)} matches are shown; there are more: {on}]")
-        return "\n".join(rows)
+        return "\n".join([*rows, *self.notes()])
+
+    def notes(self) -> list[str]:
+        """A line for each file that was left out, at most 3, and one for the number of the others."""
+        rows = [f"[Left out: {path}: {reason[:MOST_SHOWN]}]" for path, reason in self.left_out[:_NAMED]]
+        more = len(self.left_out) - _NAMED
+        return [*rows, f"[Left out: {more:,} more files]"] if more > 0 else rows
 
 
 def fitting(result: SearchResult, most: int = MAX_CHARACTERS) -> SearchResult:
@@ -90,7 +108,9 @@ def fitting(result: SearchResult, most: int = MAX_CHARACTERS) -> SearchResult:
     if shown == len(result.matches):
         return result
     first, more = result.matches[: max(1, shown)], result.more or max(1, shown) < len(result.matches)
-    return SearchResult(first, more) if shown else SearchResult((_smaller(first[0], most),), more, truncated=True)
+    if shown:
+        return replace(result, matches=first, more=more)
+    return replace(result, matches=(_smaller(first[0], most),), more=more, truncated=True)
 
 
 def _smaller(match: LineMatch, most: int) -> LineMatch:
@@ -150,9 +170,10 @@ class _Search(Uncopied):
         _check(glob, context, max_results)
         most = inf if max_results is None else max_results
         first, line = _position(after) if after is not None else ("", 0)
-        files = (entry for entry in await self._files(path) if _matches(entry, glob))
-        paths = [entry.path for entry in files if _is_after(entry, first)]
+        files, is_one = await self._files(path)
+        paths = [entry.path for entry in files if _matches(entry, glob) and _is_after(entry, first)]
         found: list[LineMatch] = []
+        left_out: list[LeftOut] = []
         for start in range(0, len(paths), self._at_once):
             limit, left = most + 1 - len(found), room - sum(match.size for match in found)
 
@@ -161,31 +182,39 @@ class _Search(Uncopied):
                 return FileSearch(path, look_for, context, limit, left, passed, whole=whole_lines)
 
             scan = partial(self._scan, search_in=search_in)
-            for matches in await self._memory._map(scan, paths[start : start + self._at_once]):
-                found += matches
+            some = paths[start : start + self._at_once]
+            if is_one:
+                searched = [(path, await scan(path)) for path in some]
+            else:
+                searched = await each_file(self._memory, scan, some, left_out)
+            for path, file in searched:
+                found += file.matches
+                if file.too_long:
+                    left_out.append(LeftOut(path, _lines_too_long(file.too_long)))
             if len(found) > most or (len(found) > 1 and sum(match.size for match in found) > room):
                 break
-        return SearchResult(tuple(found[:max_results]), len(found) > most)
+        return SearchResult(tuple(found[:max_results]), len(found) > most, left_out=tuple(sorted(left_out)))
 
-    async def _scan(self, path: str, search_in: Callable[[str], FileSearch]) -> list[LineMatch]:
+    async def _scan(self, path: str, search_in: Callable[[str], FileSearch]) -> FileSearch:
         for last in (False, True):
+            search = search_in(path)
             try:
-                return await self._memory.scan(path, search_in(path).run)
-            except AgentMemoryFileNotFoundError:
-                break  # deleted after the listing
+                await self._memory.scan(path, search.run)
+                break
             except ConflictError:  # rewritten during the read: retry once with the new content
                 if last:
                     raise
-        return []
+        return search
 
-    async def _files(self, path: str) -> tuple[Entry, ...]:
+    async def _files(self, path: str) -> tuple[tuple[Entry, ...], bool]:
+        """The files below a directory; or the file of this path, and True."""
         entries = await self._memory.list(path)
         if entries or not path.strip("./"):
-            return entries
+            return entries, False
         try:
-            return (await self._memory.stat(path),)
+            return (await self._memory.stat(path),), True
         except AgentMemoryFileNotFoundError:
-            return ()
+            return (), False
 
     async def call(self, arguments: object) -> ToolResult:
         return await answered(lambda: self._answer(checked(as_mapping(arguments), _PARAMETERS)))
@@ -197,7 +226,13 @@ class _Search(Uncopied):
         except ValueError as error:
             raise Malformed(str(error)) from None
         none = f"No matches found for {json.dumps(values['query'])[:MOST_SHOWN]}."
-        return ToolResult(str(result) or none, data=result.to_mapping())
+        text = str(result) if result.matches else "\n".join([none, *result.notes()])
+        return ToolResult(text, data=result.to_mapping())
+
+
+def _lines_too_long(count: int) -> str:
+    lines = "1 line" if count == 1 else f"{count:,} lines"
+    return f"{lines} of more than {MAX_LINE:,} bytes"
 
 
 async def found_lines(memory: AsyncAgentMemory, query: str, room: int, **given: Any) -> SearchResult:
@@ -210,7 +245,8 @@ class MemorySearch(Uncopied):
     r"""Searches one memory's files line by line, for a text or a regular expression.
 
     Lines end at ``\n``. Files that are not UTF-8 are searched too, with their invalid bytes replaced. Files are read
-    in blocks, in bounded memory; on remote storage, 16 files at once. Lines over 16 MiB are skipped.
+    in blocks, in bounded memory; on remote storage, 16 files at once. A file below a directory that cannot be read
+    does not stop the search: `SearchResult.left_out` names it, and files with lines over 16 MiB, which are left out.
 
     Args:
         memory: the tree.

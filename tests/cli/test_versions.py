@@ -97,7 +97,7 @@ def test_a_version_that_is_too_large_to_be_searched_is_named(stored: Run, monkey
     stored("rm", "b.md")
     monkeypatch.setattr(LocalBackend, "max_bytes", 50_000)
     found = stored("versions", "--containing", "two")
-    assert (found.exit_code, found.stdout.count("\n")) == (0, 1)
+    assert (found.exit_code, found.stdout.count("\n")) == (1, 1)
     assert "of b.md is too large to be searched: 60,000 bytes" in found.stderr
     none = stored("versions", "--containing", "TWO")
     assert (none.exit_code, "no kept version" in none.stderr) == (1, False)

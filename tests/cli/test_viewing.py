@@ -161,7 +161,7 @@ def test_no_stored_content_can_hide_text_or_change_its_direction(run: Run) -> No
 def test_no_stored_content_can_control_the_terminal(run: Run) -> None:
     put("a.md", "red \x1b[31m \x9b1A \u202e \x00 \x7f \u2028 over\rwrite\r\nnext\ttab".encode())
     text = run("view", "a.md").stdout_bytes.decode()
-    assert r"red \x1b[31m \x9b1A \u202e \x00 \x7f \u2028 over\rwrite" + "\r\n     2\tnext\ttab\n" in text
+    assert r"red \x1b[31m \x9b1A \u202e \x00 \x7f \u2028 over\rwrite" + "\n     2\tnext\ttab\n" in text
     assert "\x1b[31m" in json.loads(run("view", "a.md", "--json").stdout)["output"]
     found = run("search", "red").stdout
     assert found.startswith("a.md:1: red ")
@@ -222,7 +222,7 @@ def test_search_without_a_match_exits_with_1_like_grep_and_prints_no_error(run: 
     assert (result.exit_code, result.stdout, result.stderr) == (1, "", "")
     result = run("search", "--json", *args)
     assert (result.exit_code, result.stderr) == (1, "")
-    assert json.loads(result.stdout) == {"matches": [], "more": False, "skipped": 0}
+    assert json.loads(result.stdout) == {"matches": [], "more": False, "skipped": 0, "left_out": []}
 
 
 def test_search_of_an_empty_memory_finds_nothing(run: Run, empty_store: Path) -> None:

@@ -75,7 +75,7 @@ async def test_a_file_is_written_read_replaced_and_deleted(memory: AgentMemory) 
     assert await store.read("notes/plan.md") is None
     assert not await store.file_exists("notes/plan.md")
     await store.write("notes/plan.md", "one\r\ntwo")
-    assert await store.read("notes/plan.md") == "one\r\ntwo"
+    assert await store.read("notes/plan.md") == "one\ntwo"
     await store.write("notes/plan.md", "")
     assert await store.read("notes/plan.md") == ""
     assert await store.file_exists("notes/plan.md")
@@ -192,7 +192,7 @@ async def test_a_path_is_the_path_of_a_plain_file(tmp_path: Path) -> None:
 
 NAMES = st.sampled_from(["a.md", "b.txt", "d/a.md", "d/e/a.md", "~s/a.md", "d\\a.md", " a.md", "x/../a", ""])
 FOLDERS = st.sampled_from(["", "d", "d/e", "~s", "d/", "none", ".."])
-CONTENTS = st.sampled_from(["", "one", "one\nTwo\n", "x\r\ntwo\r\n"])
+CONTENTS = st.sampled_from(["", "one", "one\nTwo\n", "x\rtwo\n\n"])
 CALLS = st.one_of(
     st.tuples(st.just("write"), NAMES, CONTENTS, st.booleans()),
     st.tuples(st.sampled_from(["read", "delete", "file_exists"]), NAMES),
@@ -232,12 +232,12 @@ async def test_a_search_reports_lines_that_can_be_edited(memory: AgentMemory) ->
     memory.write_bytes("d/binary.md", b"two \xff")
     found = await store.search("", "^two$|three", "*.md", recursive=True)
     assert [(each.file_name, [(line.line_number, line.line) for line in each.matching_lines]) for each in found] == [
-        ("a.md", [(2, "Two\r\n"), (3, "\rthree")]),
+        ("a.md", [(2, "Two\n"), (3, "\rthree")]),
         ("d/b.md", [(1, "two")]),
     ]
     content = await store.read("a.md")
     assert content is not None
-    assert store.split_lines(content)[1] == "Two\r\n"
+    assert store.split_lines(content)[1] == "Two\n"
     assert [each.file_name for each in await store.search("d", "TWO")] == ["b.md", "c.txt"]
     assert await store.search("", "one", "*.txt") == []
 

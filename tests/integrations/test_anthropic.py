@@ -13,7 +13,8 @@ import pytest
 from anthropic.tools import ToolError
 from stand_in import Api, Turn, serving
 
-from agent_memory import AgentMemory, AsyncAgentMemory
+from agent_memory import AgentMemory, AsyncAgentMemory, OperationDenied
+from agent_memory.hookspecs import Operation, hookimpl
 from agent_memory.integrations.anthropic import AgentMemoryTool, AsyncAgentMemoryTool
 from tests.support.servers import ATOMIC, Root
 
@@ -176,3 +177,18 @@ def test_answers_and_errors_are_bounded() -> None:
         with pytest.raises(ToolError) as raised:
             tool.call(arguments)
         assert len(str(raised.value)) <= 20_000
+
+
+def test_clearing_deletes_all_files_that_can_be_deleted_and_names_another_one() -> None:
+    class Guard:
+        @hookimpl
+        def agent_memory_before_operation(self, operation: Operation) -> None:
+            if operation.path == "b.md" and operation.kind == "delete":
+                raise OperationDenied("it stays")
+
+    memory = AgentMemory.open("memory://", plugins=[Guard()])
+    for name in ("a.md", "b.md", "c.md"):
+        memory.write(name, "x")
+    with pytest.raises(ToolError, match=r"1 of 3 files could not be deleted; one is b\.md: it stays"):
+        AgentMemoryTool(memory).clear_all_memory()
+    assert [entry.path for entry in memory.list()] == ["b.md"]

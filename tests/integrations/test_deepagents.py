@@ -45,7 +45,7 @@ FILES: Final = {
     "/docs/b1.txt": "one\ntodo\n",
     "/docs/b2.txt": "a.b* TODO|TODO\n",
     "/docs/bé.txt": "",
-    "/src/a.py": "x = 1  # TODO\r\ny = 2\r\n",
+    "/src/a.py": "x = 1  # TODO\ny = 2\n",
     "/src/app/main.py": "def main(): ...\nTODO\nTODO",
     "/src/app/util.ts": "\n\n  TODO  \n",
     "/srcx.py": "TODO",
@@ -229,7 +229,6 @@ EDITS: Final = [
     ("one", "one\n", "1", False),
     ("one one", "one\n", "1", False),
     ("a\nb\n", "a\nb", "b\na\nc", False),
-    ("a\r\nb\n", "a\nb", "c", False),
     ("", "a", "b", True),
 ]
 
@@ -270,6 +269,16 @@ def test_a_file_with_crlf_is_edited_as_it_is_read_and_keeps_crlf(backend: Calls,
     assert backend.edit("/a.md", window[: window.index("three")], "1\n2\n3\n").occurrences == 1
     assert backend.edit("/a.md", "3\r\n", "4\r\n").occurrences == 1
     assert memory.read("a.md") == "1\r\n2\r\n4\r\nthree"
+
+
+def test_a_file_with_both_line_ends_and_a_mark_keeps_them(backend: Calls, memory: AgentMemory) -> None:
+    memory.write_bytes("a.md", b"\xef\xbb\xbfone\r\ntwo\nthree\r\n")
+    assert backend.read("/a.md").file_data["content"] == "one\ntwo\nthree\n"
+    assert [match["text"] for match in backend.grep("e").matches] == ["one", "three"]
+    assert backend.edit("/a.md", "one\ntwo", "1\n2").occurrences == 1
+    assert memory.read_bytes("a.md") == b"\xef\xbb\xbf1\r\n2\nthree\r\n"
+    assert backend.write("/a.md", "1\n2\nthree\nfour\n").error is None
+    assert memory.read_bytes("a.md") == b"\xef\xbb\xbf1\r\n2\nthree\r\nfour\r\n"
 
 
 def test_a_file_that_is_no_text_is_not_edited_and_not_read_as_text(backend: Calls, memory: AgentMemory) -> None:
@@ -659,8 +668,8 @@ def test_plugins_see_every_operation() -> None:
         backend.write("/../x", "x")
         backend.edit("/b.bin", "absent", "x")
     assert [(operation.kind, operation.path) for operation in recorder.before] == [
-        ("write", "d/a.md"), ("edit", "d/a.md"), ("read", "d/a.md"), ("list", "d"), ("list", ""), ("list", ""),
-        ("read", "d/a.md"), ("write", "b.bin"), ("read", "b.bin"), ("delete", "d"), ("delete_tree", "d"),
+        ("read", "d/a.md"), ("write", "d/a.md"), ("edit", "d/a.md"), ("read", "d/a.md"), ("list", "d"), ("list", ""),
+        ("list", ""), ("read", "d/a.md"), ("write", "b.bin"), ("read", "b.bin"), ("delete", "d"), ("delete_tree", "d"),
         ("edit", "b.bin"),
     ]  # fmt: skip
     assert recorder.after[-1][1].error == "ToolRefusal"  # the storage worked; the edit itself was refused
