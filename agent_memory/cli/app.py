@@ -14,6 +14,7 @@ import click
 from agent_memory.cli import doctor, files, listing, transfer, versions, viewing
 from agent_memory.cli.audit import audit
 from agent_memory.cli.connect import connect
+from agent_memory.cli.conversation import conversation
 from agent_memory.cli.copying import copy
 from agent_memory.cli.cost import cost
 from agent_memory.cli.demo import demo
@@ -138,8 +139,8 @@ def app(ctx: click.Context) -> None:
 
 for _command in (
     files.read, files.write, files.append, files.create, edit, listing.ls, listing.tree, files.rm, files.mv, files.cp,
-    listing.agents, viewing.view, viewing.search, history, versions.versions, versions.diff, versions.restore,
-    undo, redact, versions.prune, transfer.import_, transfer.export, copy, doctor.doctor, audit, forget,
-    plugins, s3_policy, cost, mcp, connect, new, demo,
+    listing.agents, viewing.view, viewing.search, history, conversation, versions.versions, versions.diff,
+    versions.restore, undo, redact, versions.prune, transfer.import_, transfer.export, copy, doctor.doctor, audit,
+    forget, plugins, s3_policy, cost, mcp, connect, new, demo,
 ):  # fmt: skip
     app.add_command(_command)

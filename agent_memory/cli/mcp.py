@@ -43,6 +43,7 @@ _SECONDS_TO_REACH: Final = 7.0
 @click.option("--directory", type=memory_path, default="", metavar="DIR", help="Serve only this directory.")
 @click.option("--read-only", is_flag=True, help="Refuse every change.")
 @click.option("--history", is_flag=True, help="Let clients read the files of conversations, but never change them.")
+@click.option("--no-conversation", is_flag=True, help="The memory holds no conversation: let clients use its names.")
 @click.option("--versions", is_flag=True, help='Add tools that list and restore earlier versions; see "versions on".')
 @pass_settings
 def mcp(
@@ -55,6 +56,7 @@ def mcp(
     directory: str,
     read_only: bool,
     history: bool,
+    no_conversation: bool,
     versions: bool,
 ) -> None:
     """Serve the memory of --agent to MCP clients.
@@ -84,7 +86,8 @@ def mcp(
 
     from agent_memory.mcp_server import mcp_server
 
-    _run(settings, serve, narrowed, partial(mcp_server, history=history, versions=versions), ready)
+    server = partial(mcp_server, history=history, conversation=not no_conversation, versions=versions)
+    _run(settings, serve, narrowed, server, ready)
 
 
 def _over_stdio() -> Serve:

@@ -16,6 +16,7 @@ import click
 from agent_memory.backend import STORE_RECORD
 from agent_memory.cli.output import show_json
 from agent_memory.cli.settings import Command, Settings, pass_settings
+from agent_memory.core.conversation_marks import marks_of
 from agent_memory.core.receipts import receipts_of
 from agent_memory.core.versions.record import records_of
 from agent_memory.key import AGENTS, RESERVED, Key
@@ -31,9 +32,9 @@ _SPECIAL: Final = re.compile(r"[*?$]")
 def s3_policy(settings: Settings) -> None:
     """Print the smallest IAM policy for --agent, or for all agents.
 
-    With --agent the policy allows the memory of that agent, its receipts of idempotency keys and its versions, and to
-    read the record of the store. Without it, the memories of all agents and this package's own data: the record of the
-    store, the audit log, all receipts and the scratch files of doctor.
+    With --agent the policy allows the memory of that agent, its receipts of idempotency keys, its versions, its marks
+    of directories without a conversation, and to read the record of the store. Without it, the memories of all agents
+    and this package's own data: the record of the store, the audit log, all receipts and the scratch files of doctor.
     The store is an s3:// URL; no request is sent to it.
     """
     bucket, prefix = _location(settings.url)
@@ -61,7 +62,7 @@ def _location(url: str) -> tuple[str, str]:
 def _trees(agent: str | None) -> Sequence[str]:
     if agent is None:
         return AGENTS.storage, RESERVED
-    return Key.agent(agent).storage, receipts_of(agent).base, records_of(agent).base
+    return Key.agent(agent).storage, receipts_of(agent).base, records_of(agent).base, marks_of(agent).base
 
 
 def _policy(bucket: str, patterns: Sequence[str], read: Sequence[str]) -> dict[str, Any]:

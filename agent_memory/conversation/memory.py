@@ -23,6 +23,8 @@ from agent_memory.tools._protected import HISTORY as HISTORY
 from agent_memory.tools._protected import JOBS as JOBS
 
 MEMORY: Final = "workspace/MEMORY.md"
+_DIRECTORIES: Final = ("", JOBS.rpartition("/")[0])
+"""The directories of the files that tools cannot change."""
 
 _log = logging.getLogger("agent_memory")
 
@@ -147,11 +149,12 @@ class ConversationMemory(Uncopied):
             are left out, counted and logged: a model takes them for the program's own words, but every writer of the
             file can add them.
 
-    Methods raise the errors of `AgentMemory`; a missing file counts as empty.
+    Methods raise the errors of `AgentMemory`; a missing file counts as empty. `OperationDenied` refuses a conversation
+    in a directory that is marked as holding none, or below one; see `agent_memory.tools.MemoryTool`.
     """
 
     def __init__(self, memory: AgentMemory, *, system_messages: bool = False) -> None:
-        self.logic = Conversation(sync_facade(memory), system_messages)
+        self.logic = Conversation(sync_facade(memory._of_conversation(_DIRECTORIES)), system_messages)
 
     def append_message(self, message: Message) -> None:
         """Append one message to the history; see `append_messages`."""
@@ -230,7 +233,7 @@ class AsyncConversationMemory(Uncopied):
     """`ConversationMemory` for async callers."""
 
     def __init__(self, memory: AsyncAgentMemory, *, system_messages: bool = False) -> None:
-        self.logic = Conversation(memory, system_messages)
+        self.logic = Conversation(memory._of_conversation(_DIRECTORIES), system_messages)
 
     async def append_message(self, message: Message) -> None:
         """See `ConversationMemory.append_message`."""

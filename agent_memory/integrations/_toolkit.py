@@ -27,7 +27,7 @@ from agent_memory.tools._each_file import LeftOut, each_file, fails_alone, reaso
 __all__ = [
     "AnyMemory", "Records", "append_records", "async_view", "checked_id", "each_file", "from_json", "known_text",
     "last_records", "mapped_errors", "read_each", "records", "step", "sync_view", "to_json", "unusable",
-    "warn_left_out",
+    "warn_left_out", "without_mark",
 ]  # fmt: skip
 
 _log = logging.getLogger("agent_memory")
@@ -113,10 +113,15 @@ def to_json(value: object) -> str:
 def from_json(data: str | bytes) -> Any:
     """Return the value of a JSON text, which may begin with a byte order mark; None if it is damaged."""
     try:
-        text = data if isinstance(data, str) else data.removeprefix(MARK).decode()
+        text = data if isinstance(data, str) else without_mark(data).decode()
         return json.loads(text, parse_constant=_refuse)
     except (ValueError, RecursionError):  # UnicodeDecodeError is a ValueError
         return None
+
+
+def without_mark(line: bytes) -> bytes:
+    """Return a line without a byte order mark at its beginning."""
+    return line.removeprefix(MARK)
 
 
 def _refuse(name: str) -> NoReturn:
@@ -151,11 +156,13 @@ class Records(list[T]):
 
     def add(self, line: bytes, parse: Parse[T]) -> None:
         """Add the record of a line."""
-        record = parse(from_json(line)) if line.removeprefix(MARK).strip() else None
-        if record is not None:
-            self.append(record)
-        elif line.removeprefix(MARK).strip():
+        if not without_mark(line).strip():
+            return
+        record = parse(from_json(line))
+        if record is None:
             self.damaged += 1
+        else:
+            self.append(record)
 
 
 async def records(memory: AsyncAgentMemory, path: str, parse: Parse[T]) -> Records[T] | None:

@@ -30,6 +30,7 @@ class AgentMemoryTool(Uncopied, BetaAbstractMemoryTool):
         strings: see `MemoryTool`.
         max_view_characters: see `MemoryTool`.
         history: see `MemoryTool`.
+        conversation: see `MemoryTool`.
         cache_control: see the SDK.
 
     Every failure becomes a `ToolError`; the model sees only its text.
@@ -43,6 +44,7 @@ class AgentMemoryTool(Uncopied, BetaAbstractMemoryTool):
         strings: StringSet = "docs",
         max_view_characters: int = MAX_VIEW_CHARACTERS,
         history: bool = False,
+        conversation: bool = True,
         cache_control: BetaCacheControlEphemeralParam | None = None,
     ) -> None:
         super().__init__(cache_control=cache_control)
@@ -52,8 +54,9 @@ class AgentMemoryTool(Uncopied, BetaAbstractMemoryTool):
             strings=strings,
             max_view_characters=max_view_characters,
             history=history,
+            conversation=conversation,
         )
-        self._memory = for_tools(AgentMemory, memory, history=False)
+        self._memory = for_tools(AgentMemory, memory, False, conversation)
 
     def call(self, input: object) -> str:  # noqa: A002 - the SDK's name
         """Run the tool's input unchanged; the SDK would not check it."""
@@ -85,6 +88,7 @@ class AsyncAgentMemoryTool(Uncopied, BetaAsyncAbstractMemoryTool):
         strings: StringSet = "docs",
         max_view_characters: int = MAX_VIEW_CHARACTERS,
         history: bool = False,
+        conversation: bool = True,
         cache_control: BetaCacheControlEphemeralParam | None = None,
     ) -> None:
         super().__init__(cache_control=cache_control)
@@ -94,8 +98,9 @@ class AsyncAgentMemoryTool(Uncopied, BetaAsyncAbstractMemoryTool):
             strings=strings,
             max_view_characters=max_view_characters,
             history=history,
+            conversation=conversation,
         )
-        self._memory = for_tools(AsyncAgentMemory, memory, history=False)
+        self._memory = for_tools(AsyncAgentMemory, memory, False, conversation)
 
     async def call(self, input: object) -> str:  # noqa: A002 - the SDK's name
         """Run the tool's input unchanged; the SDK would not check it."""

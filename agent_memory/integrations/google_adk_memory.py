@@ -13,7 +13,6 @@ from typing import Any, Final
 
 from agent_memory.integrations import _toolkit as kit
 from agent_memory.key import encode_segment
-from agent_memory.reading.lines import MARK
 
 try:
     from google.adk.events import Event
@@ -171,7 +170,7 @@ def _records_of(events: Sequence[Event], metadata: Mapping[str, object] | None =
 
 def _record(line: bytes) -> _EventRecord | None:
     try:
-        return _EventRecord.model_validate_json(line.removeprefix(MARK))
+        return _EventRecord.model_validate_json(kit.without_mark(line))
     except ValueError:  # pydantic's ValidationError
         return None
 

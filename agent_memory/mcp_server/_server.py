@@ -7,7 +7,7 @@ import importlib.metadata
 import json
 import re
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote, unquote
 
 from mcp import MCPError
@@ -61,6 +61,7 @@ def mcp_server(
     name: str = "agent-memory",
     actor: str | None = None,
     history: bool = False,
+    conversation: bool = True,
     versions: bool = False,
 ) -> MCPServer[Any]:
     """Create a server of one memory, for any number of clients; the caller closes the memory.
@@ -70,15 +71,23 @@ def mcp_server(
         name: the server's name for clients.
         actor: the actor for the hooks; None: each client's own name, as ``mcp:<name>``.
         history: whether clients may read the files of a conversation; see `agent_memory.tools.MemoryTool`.
+        conversation: whether the tree may hold a conversation; see `agent_memory.tools.MemoryTool`.
         versions: whether clients get the tools ``memory_versions`` and ``memory_restore``, for a store that keeps
             versions.
 
     Raises:
-        TypeError: ``actor`` is neither a str nor None, or ``history`` or ``versions`` is not a bool.
+        TypeError: ``actor`` is neither a str nor None, or ``history``, ``conversation`` or ``versions`` is not a bool.
     """
     if not isinstance(versions, bool):
         raise TypeError(f"versions must be True or False, not {versions!r}")
-    return _MemoryServer(for_tools(AsyncAgentMemory, memory, history), name, actor, history, versions)
+    view = for_tools(AsyncAgentMemory, memory, history, conversation)
+    return _MemoryServer(view, name, actor, _Options(history, conversation, versions))
+
+
+class _Options(NamedTuple):
+    history: bool
+    conversation: bool
+    versions: bool
 
 
 class _MemoryServer(Uncopied, MCPServer[Any]):
@@ -88,31 +97,31 @@ class _MemoryServer(Uncopied, MCPServer[Any]):
     list only resources that are registered one by one. Registered tools and resources are served too.
     """
 
-    def __init__(self, memory: AsyncAgentMemory, name: str, actor: str | None, history: bool, versions: bool) -> None:
+    def __init__(self, memory: AsyncAgentMemory, name: str, actor: str | None, options: _Options) -> None:
         version = importlib.metadata.version(DISTRIBUTION)
         # The server is not notified of changes by other programs, so it offers no subscriptions.
         super().__init__(name, instructions=INSTRUCTIONS, version=version, log_level="WARNING", subscriptions=False)
         self._memory = memory if actor is None else memory.acting_as(actor)
         self._is_client_actor = actor is None
-        self._history = history
-        self._versions = versions
+        self._options = options
         self.middleware.append(_with_bounded_errors)
         self._lowlevel_server.add_request_handler("resources/list", PaginatedRequestParams, self._page)
         self._add_files()
 
     async def list_tools(self) -> list[Tool]:
-        return [*definitions(versions=self._versions), *await super().list_tools()]
+        return [*definitions(versions=self._options.versions), *await super().list_tools()]
 
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
     ) -> CallToolResult | InputRequiredResult:
         if len(name) > _LONGEST_TOOL_NAME:
             raise MCPError(INVALID_PARAMS, f"Unknown tool: {shown(name)}")
-        if self._versions and name in VERSION_TOOLS:
-            return _answer(await VersionTools(self._for(context), self._history).call(name, arguments))
+        view = (self._for(context), self._options.history, self._options.conversation)
+        if self._options.versions and name in VERSION_TOOLS:
+            return _answer(await VersionTools(*view).call(name, arguments))
         if name not in TOOLS:
             return await super().call_tool(name, arguments, context)
-        return _answer(await Toolset(self._for(context), self._history).call(name, arguments))
+        return _answer(await Toolset(*view).call(name, arguments))
 
     async def list_resources(self) -> list[Resource]:
         """The first page of the files, and all registered resources."""

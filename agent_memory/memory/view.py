@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self
 
 from agent_memory.backend import AnyBackend, BlockingBackend, Capabilities, Uncopied
 from agent_memory.core.actor import Actor
+from agent_memory.core.conversation_marks import of_conversation, unreserved
 from agent_memory.core.flows import decode, raw_bytes, text_bytes
 from agent_memory.core.hooks import Hooks
 from agent_memory.core.protected_names import ProtectedNames
@@ -79,6 +80,14 @@ class View(Uncopied):
         """Return a view that never changes these names and reads them only if ``readable``; see `ProtectedNames`."""
         protected = ProtectedNames(map(self._tree.top.join, names), readable)
         return type(self)(replace(self._tree, protected=(*self._tree.protected, protected)))
+
+    def _unreserved(self) -> Self:
+        """Return a view for tools in a tree without a conversation; see `agent_memory.core.conversation_marks`."""
+        return type(self)(unreserved(self._tree))
+
+    def _of_conversation(self, directories: tuple[str, ...]) -> Self:
+        """Return a view for a conversation with files in these directories; it is refused where a mark says so."""
+        return type(self)(of_conversation(self._tree, directories))
 
     def acting_as(self, actor: str | None, tool_call_id: str | None = None) -> Self:
         """Return a view with a fixed actor and tool call for the hooks; it overrides `agent_memory.acting_as`.

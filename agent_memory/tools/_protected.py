@@ -12,16 +12,22 @@ KEPT: Final = (HISTORY, JOBS)  # matched by their last segments, in any director
 M = TypeVar("M", AgentMemory, AsyncAgentMemory)
 
 
-def for_tools(kind: type[M], memory: M, history: bool) -> M:
+def for_tools(kind: type[M], memory: M, history: bool, conversation: bool = True) -> M:
     """A view of a memory for tools: they can never change `KEPT`, and can read them only with ``history``.
 
-    A model that could write the history could forge messages of users and of the program.
+    A model that could write the history could forge messages of users and of the program. Without ``conversation`` the
+    names are free, and the first change puts a mark, by which a conversation is refused there.
 
     Raises:
-        TypeError: ``history`` is not a bool, or ``memory`` is not a ``kind``, for example async instead of sync.
+        TypeError: ``history`` or ``conversation`` is not a bool, or ``memory`` is not a ``kind``, for example async
+            instead of sync.
     """
     if not isinstance(memory, kind):
         raise TypeError(f"this tool takes an {kind.__name__}, not {type(memory).__name__}; sync and async do not mix")
     if not isinstance(history, bool):
         raise TypeError(f"history must be True or False, not {history!r}")
+    if not isinstance(conversation, bool):
+        raise TypeError(f"conversation must be True or False, not {conversation!r}")
+    if not conversation:
+        return memory._unreserved()
     return memory._protecting(KEPT, readable=history)

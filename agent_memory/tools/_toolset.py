@@ -46,9 +46,9 @@ TOOLS: Final[dict[str, CommandSchema]] = {
 class Toolset(Uncopied):
     """The tools over one memory, which the model sees as ``/memories``; for ``history`` see `MemoryTool`."""
 
-    def __init__(self, memory: AsyncAgentMemory, history: bool = False) -> None:
-        self._memory = for_tools(AsyncAgentMemory, memory, history)
-        self._tool = AsyncMemoryTool(memory, history=history)
+    def __init__(self, memory: AsyncAgentMemory, history: bool = False, conversation: bool = True) -> None:
+        self._memory = for_tools(AsyncAgentMemory, memory, history, conversation)
+        self._tool = AsyncMemoryTool(memory, history=history, conversation=conversation)
         self._paths = Paths(memory, STRINGS["docs"])
 
     async def call(self, name: str, arguments: Mapping[str, object]) -> ToolResult:

@@ -46,8 +46,8 @@ VERSION_TOOLS: Final[dict[str, CommandSchema]] = {
 class VersionTools(Uncopied):
     """The tools of `VERSION_TOOLS` over one memory; for ``history`` see `MemoryTool`."""
 
-    def __init__(self, memory: AsyncAgentMemory, history: bool = False) -> None:
-        self._memory = for_tools(AsyncAgentMemory, memory, history)
+    def __init__(self, memory: AsyncAgentMemory, history: bool = False, conversation: bool = True) -> None:
+        self._memory = for_tools(AsyncAgentMemory, memory, history, conversation)
         self._paths = Paths(memory, STRINGS["docs"])
 
     async def call(self, name: str, arguments: Mapping[str, object]) -> ToolResult:

@@ -140,10 +140,11 @@ class AgentMemoryTools(Uncopied):
     Args:
         memory: the tree.
         history: see `MemoryTool`.
+        conversation: see `MemoryTool`.
     """
 
-    def __init__(self, memory: AgentMemory, *, history: bool = False) -> None:
-        self._tools = _Tools(sync_facade(for_tools(AgentMemory, memory, history)))
+    def __init__(self, memory: AgentMemory, *, history: bool = False, conversation: bool = True) -> None:
+        self._tools = _Tools(sync_facade(for_tools(AgentMemory, memory, history, conversation)))
 
     def call(self, name: str, arguments: Arguments) -> ToolResult:
         """Run one tool by its name; never raises for bad input from a model.
@@ -164,8 +165,8 @@ class AgentMemoryTools(Uncopied):
 class AsyncAgentMemoryTools(Uncopied):
     """`AgentMemoryTools` for async callers."""
 
-    def __init__(self, memory: AsyncAgentMemory, *, history: bool = False) -> None:
-        self._tools = _Tools(for_tools(AsyncAgentMemory, memory, history))
+    def __init__(self, memory: AsyncAgentMemory, *, history: bool = False, conversation: bool = True) -> None:
+        self._tools = _Tools(for_tools(AsyncAgentMemory, memory, history, conversation))
 
     async def call(self, name: str, arguments: Arguments) -> ToolResult:
         """See `AgentMemoryTools.call`."""

@@ -213,6 +213,9 @@ class MemoryTool(Uncopied):
         max_view_characters: the most characters of one view; a longer view is cut and says how to continue.
         history: whether a model may read the files of a conversation in the tree (``history.jsonl``,
             ``cron/jobs.json``, ``jobs.json``). It can never change them, and without ``history`` it cannot see them.
+        conversation: False says that the tree holds no conversation and never will: the model may use these names too.
+            The first change puts a mark into the store, by which every conversation in this directory, or below it, is
+            refused, until a person takes the mark back with ``agent-memory conversation allow``.
     """
 
     def __init__(
@@ -223,8 +226,9 @@ class MemoryTool(Uncopied):
         strings: StringSet = "docs",
         max_view_characters: int = MAX_VIEW_CHARACTERS,
         history: bool = False,
+        conversation: bool = True,
     ) -> None:
-        view = sync_facade(for_tools(AgentMemory, memory, history))
+        view = sync_facade(for_tools(AgentMemory, memory, history, conversation))
         self._tool = _Tool(view, on_existing, strings, max_view_characters)
 
     @classmethod
@@ -279,8 +283,11 @@ class AsyncMemoryTool(Uncopied):
         strings: StringSet = "docs",
         max_view_characters: int = MAX_VIEW_CHARACTERS,
         history: bool = False,
+        conversation: bool = True,
     ) -> None:
-        self._tool = _Tool(for_tools(AsyncAgentMemory, memory, history), on_existing, strings, max_view_characters)
+        self._tool = _Tool(
+            for_tools(AsyncAgentMemory, memory, history, conversation), on_existing, strings, max_view_characters
+        )
 
     @classmethod
     def for_project(cls, start: str | os.PathLike[str] = ".", *, worktrees: Worktrees = "own") -> Self:

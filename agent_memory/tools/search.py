@@ -251,10 +251,11 @@ class MemorySearch(Uncopied):
     Args:
         memory: the tree.
         history: see `MemoryTool`.
+        conversation: see `MemoryTool`.
     """
 
-    def __init__(self, memory: AgentMemory, *, history: bool = False) -> None:
-        self._search = _Search(sync_facade(for_tools(AgentMemory, memory, history)), memory._at_once)
+    def __init__(self, memory: AgentMemory, *, history: bool = False, conversation: bool = True) -> None:
+        self._search = _Search(sync_facade(for_tools(AgentMemory, memory, history, conversation)), memory._at_once)
 
     def search(
         self,
@@ -308,8 +309,8 @@ class MemorySearch(Uncopied):
 class AsyncMemorySearch(Uncopied):
     """`MemorySearch` for async callers."""
 
-    def __init__(self, memory: AsyncAgentMemory, *, history: bool = False) -> None:
-        self._search = _Search(for_tools(AsyncAgentMemory, memory, history), memory._at_once)
+    def __init__(self, memory: AsyncAgentMemory, *, history: bool = False, conversation: bool = True) -> None:
+        self._search = _Search(for_tools(AsyncAgentMemory, memory, history, conversation), memory._at_once)
 
     async def search(
         self,

@@ -28,6 +28,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "audit show": (),
     "audit verify": (),
     "connect": ("claude-code",),
+    "conversation allow": (),
     "copy": ("store", "other"),
     "cost": ("--reads", "200"),
     "cp": ("plan.md", "copy.md"),

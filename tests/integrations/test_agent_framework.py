@@ -310,7 +310,7 @@ async def test_a_path_of_another_type_is_a_type_error(path: Any) -> None:
 
 
 @pytest.mark.asyncio
-async def test_plugins_see_each_call_as_one_operation() -> None:
+async def test_plugins_see_each_call_and_the_read_before_a_write() -> None:
     observer = RecordingPlugin()
     with AgentMemory.open("memory://", plugins=[observer]) as memory:
         store = AgentMemoryFileStore(memory)
@@ -321,7 +321,7 @@ async def test_plugins_see_each_call_as_one_operation() -> None:
         await store.file_exists("d/a.md")
         await store.list_children("d")
         await store.delete("d/a.md")
-    kinds = ("create", "write", "read", "exists", "list", "delete")
+    kinds = ("create", "read", "write", "read", "exists", "list", "delete")
     assert seen_by(observer) == [(kind, "d" if kind == "list" else "d/a.md") for kind in kinds]
 
 

@@ -1,0 +1,150 @@
+"""Marks of directories that hold no conversation: tools may use the names of a conversation's files there.
+
+Such a mark and a conversation exclude each other: a conversation is refused in a marked directory, and below it. A mark
+is one file of the agent's own data, named after its directory.
+"""
+
+from __future__ import annotations
+
+import math
+from contextlib import suppress
+from dataclasses import dataclass, field, fields
+from functools import partial
+from itertools import accumulate
+from typing import Any, Final
+
+from agent_memory.backend import ANY
+from agent_memory.core import tree_flows
+from agent_memory.core.flows import Effect
+from agent_memory.core.operation import Call, Content, Flow
+from agent_memory.core.own_trees import own_tree
+from agent_memory.core.tree import Tree
+from agent_memory.errors import AgentMemoryFileNotFoundError, OperationDenied
+from agent_memory.hookspecs import READING, OperationKind
+from agent_memory.key import Key, encode_segment
+from agent_memory.runtime.run import Run
+
+DIRECTORY: Final = "no-conversation"
+SECONDS: Final = 60.0
+"""How long a process goes without looking at the marks again."""
+
+
+def marks_of(agent: str | None) -> Key:
+    """The directory of the marks of an agent's tree."""
+    return own_tree(DIRECTORY, agent)
+
+
+@dataclass
+class _Looked:
+    """When the marks were last read or written, by the clock of a run."""
+
+    at: float = -math.inf
+
+
+@dataclass(frozen=True)
+class UnreservedTree(Tree):
+    """A tree whose owner says that it holds no conversation: its first change puts a mark.
+
+    Attributes:
+        marked: the directory.
+    """
+
+    marked: Key = field(kw_only=True)
+    looked: _Looked = field(default_factory=_Looked, kw_only=True)
+
+    async def operate(
+        self, run: Run, kind: OperationKind, path: str, flow: Flow, content: Content | None = None, **options: Any
+    ) -> Call:
+        if kind not in READING:
+            flow = partial(self._marked, flow)
+        return await super().operate(run, kind, path, flow, content, **options)
+
+    async def _marked(self, flow: Flow, call: Call) -> Effect:
+        if call.run.now() >= self.looked.at + SECONDS:
+            path = self.marked.path
+            await call.run.call(call.store.write, _mark(call.agent, path), path.encode(), when=ANY)
+            self.looked.at = call.run.now()
+        return await flow(call)
+
+
+@dataclass(frozen=True)
+class ConversationTree(Tree):
+    """A tree that holds a conversation: its operations are refused if a mark says that it holds none.
+
+    Attributes:
+        directories: the directories of the conversation's files.
+    """
+
+    directories: tuple[Key, ...] = field(kw_only=True)
+    looked: _Looked = field(default_factory=_Looked, kw_only=True)
+
+    async def operate(
+        self, run: Run, kind: OperationKind, path: str, flow: Flow, content: Content | None = None, **options: Any
+    ) -> Call:
+        return await super().operate(run, kind, path, partial(self._permitted_by_marks, flow), content, **options)
+
+    async def _permitted_by_marks(self, flow: Flow, call: Call) -> Effect:
+        if call.run.now() >= self.looked.at + SECONDS:
+            if marked := await _refusing(call, self.directories):
+                raise OperationDenied(
+                    f"{marked[0] or 'this memory'} is marked as holding no conversation: a model may have written the "
+                    "files of one; 'agent-memory conversation allow' shows them and takes the mark back",
+                    path=call.key.path,
+                )
+            self.looked.at = call.run.now()
+        return await flow(call)
+
+
+def unreserved(tree: Tree) -> UnreservedTree:
+    """Return the view of a tree whose owner says that it holds no conversation."""
+    if isinstance(tree, UnreservedTree):
+        return tree
+    return UnreservedTree(**_facts(tree), marked=tree.top)
+
+
+def of_conversation(tree: Tree, directories: tuple[str, ...]) -> ConversationTree:
+    """Return the view of a tree for a conversation with files in these directories."""
+    return ConversationTree(**_facts(tree), directories=tuple(map(tree.top.join_prefix, directories)))
+
+
+async def marks_above(tree: Tree, run: Run, directories: tuple[str, ...]) -> list[str]:
+    """Return the marked directories that are one of some directories of a tree, or above one."""
+    found: list[str] = []
+
+    async def flow(call: Call) -> Effect:
+        found.extend(await _refusing(call, tuple(map(call.key.join_prefix, directories))))
+        return Effect()
+
+    await tree.operate(run, "stat", "", flow, directory=True)
+    return found
+
+
+async def take_back(tree: Tree, run: Run, paths: list[str]) -> None:
+    """Delete the marks of directories."""
+
+    async def flow(call: Call) -> Effect:
+        for path in paths:
+            with suppress(AgentMemoryFileNotFoundError):  # another process took it back
+                await call.run.call(call.store.delete, _mark(call.agent, path))
+        return Effect()
+
+    await tree.operate(run, "stat", "", flow, directory=True)
+
+
+async def _refusing(call: Call, directories: tuple[Key, ...]) -> list[str]:
+    listing = await tree_flows.list_all(call.store, call.run, marks_of(call.agent))
+    found = {entry.key.path for entry in listing.entries}
+    above = {path for directory in directories for path in ("", *accumulate(directory.path.split("/"), _joined))}
+    return sorted(path for path in above if _mark(call.agent, path).path in found)
+
+
+def _joined(above: str, name: str) -> str:
+    return f"{above}/{name}"
+
+
+def _mark(agent: str | None, path: str) -> Key:
+    return marks_of(agent).join(encode_segment(path))
+
+
+def _facts(tree: Tree) -> dict[str, Any]:
+    return {each.name: getattr(tree, each.name) for each in fields(Tree)}
