@@ -58,7 +58,7 @@ OF_ONE_CALL = set(
     core.versions.store._VersionedParts core.versions.flowing.Flowing
     core.versions.redacting._ContentSearch core.versions.undo_plan.Plan core.versions.undo_plan._Names
     core.versions.undo_file.FileUndo core.versions.timeline.Timelines core.versions.links.Links
-    tools._version_tools.VersionTools
+    tools._version_tools.VersionTools tools._model_text.ModelText
     key.patterns._Example
     agent_memory_obstore._answers.ObstoreRequest agent_memory_s3._answers.S3Request
     agent_memory_s3._connection._NoRedirects agent_memory_memory._StagedParts audit.verify.Verifier
@@ -84,7 +84,7 @@ OF_A_MODULE = set(
 VALUES = set(
     """
     backend._types.Snapshot conversation.context.ContextMessages conversation.messages.History
-    conversation.messages.Skipped
+    conversation.messages.Skipped conversation.jobs.CronJobs conversation.search.Matches integrations._toolkit.Records
     """.split()  # noqa: SIM905
 )
 NOT_HERE = {

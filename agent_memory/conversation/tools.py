@@ -55,8 +55,11 @@ async def _search(conversation: Conversation, arguments: Arguments) -> ToolResul
             is_cut=True,
         )
         matches = await conversation.search(search)
+        data = {"damaged_lines": matches.skipped} if matches.skipped else None
+        if matches:
+            return ToolResult(_fitting(matches, offset), data=data)
         none = f"No matches found for '{query if len(query) <= _SHOWN else query[:_SHOWN] + '...'}'."
-        return ToolResult((_fitting(matches, offset) if matches else none) + _left_out(matches.skipped))
+        return ToolResult(none + _left_out(matches.skipped), data=data)
 
     return await answered(call)
 
@@ -108,6 +111,9 @@ class SearchHistoryTool(Uncopied):
 
     Parameters of a call: ``query``; ``days``, default 0, which is all time; ``max_results``, 1 to 50, default 10;
     ``offset``, how many matches to skip, default 0.
+
+    If lines of the history are damaged, the result's ``data`` has their number as ``damaged_lines``, and an answer
+    without matches says it. The text of an answer with matches has a format that other programs know.
     """
 
     def __init__(self, conversation: ConversationMemory) -> None:

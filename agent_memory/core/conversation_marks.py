@@ -19,7 +19,7 @@ from agent_memory.core.flows import Effect
 from agent_memory.core.operation import Call, Content, Flow
 from agent_memory.core.own_trees import own_tree
 from agent_memory.core.tree import Tree
-from agent_memory.errors import AgentMemoryFileNotFoundError, OperationDenied
+from agent_memory.errors import AgentMemoryFileNotFoundError, AppendError, OperationDenied, ReadError
 from agent_memory.hookspecs import READING, OperationKind
 from agent_memory.key import Key, encode_segment
 from agent_memory.runtime.run import Run
@@ -85,7 +85,11 @@ class ConversationTree(Tree):
 
     async def _permitted_by_marks(self, flow: Flow, call: Call) -> Effect:
         if call.run.now() >= self.looked.at + SECONDS:
-            if marked := await _refusing(call, self.directories):
+            try:
+                marked = await _refusing(call, self.directories)
+            except ReadError as error:
+                raise (AppendError(str(error)) if call.kind == "append" else error) from error.__cause__
+            if marked:
                 raise OperationDenied(
                     f"{marked[0] or 'this memory'} is marked as holding no conversation: a model may have written the "
                     "files of one; 'agent-memory conversation allow' shows them and takes the mark back",

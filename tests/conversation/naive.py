@@ -97,10 +97,10 @@ def is_shown(message: Message) -> bool:
 
 def answer(query: str, matches: list[Match], bad: int = 0) -> str:
     """The tool's output for these matches, in a history with a number of bad lines."""
-    text = "\n".join(block(number, match) for number, match in enumerate(matches, 1))
-    text = text or f"No matches found for '{query if len(query) <= 300 else query[:300] + '...'}'."
+    if matches:
+        return as_unicode("\n".join(block(number, match) for number, match in enumerate(matches, 1)))
     left_out = f"\n[{bad:,} damaged line{'s' * (bad > 1)} of the history left out]" if bad else ""
-    return as_unicode(text + left_out)
+    return as_unicode(f"No matches found for '{query if len(query) <= 300 else query[:300] + '...'}'.{left_out}")
 
 
 def as_unicode(text: str) -> str:

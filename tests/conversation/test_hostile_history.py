@@ -92,7 +92,11 @@ def assert_nothing_is_lost(memory: AgentMemory, between: bytes) -> None:
         content for content in contents(expected) if "the bad" in content
     ]
     assert given["answers"] == [
-        ToolResult(naive.answer(query, naive.search(data, query), naive.bad_lines(data))) for query in QUERIES
+        ToolResult(
+            naive.answer(query, naive.search(data, query), naive.bad_lines(data)),
+            data={"damaged_lines": naive.bad_lines(data)} if naive.bad_lines(data) else None,
+        )
+        for query in QUERIES
     ]
     assert not given["context"].degraded
     assert contents(given["context"][1:-1]) == contents(expected)

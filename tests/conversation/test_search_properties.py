@@ -63,7 +63,9 @@ def test_the_tools_output_is_the_same_as_after_parsing_every_line(
     given = {"query": query, "days": days, "max_results": most}
     if stripped := query.strip():
         matches = naive.search(data, stripped, BETWEEN if days else None, most)
-        assert answered(data, given) == ToolResult(naive.answer(stripped, matches, naive.bad_lines(data)))
+        bad = naive.bad_lines(data)
+        told = {"damaged_lines": bad} if bad else None
+        assert answered(data, given) == ToolResult(naive.answer(stripped, matches, bad), data=told)
     else:
         assert answered(data, given) == ToolResult("Error: query is required", is_error=True)
 
