@@ -523,3 +523,21 @@ def test_the_example_remembers_on_disk(tmp_path: Path) -> None:
 def test_the_example_remembers_on_s3(ministack: S3Server) -> None:
     output = run_example(ministack.new_url(), **ministack.environment)
     assert output == EXPECTED
+
+
+@pytest.mark.asyncio
+async def test_a_file_is_read_with_unix_ends_and_keeps_its_own_ends_and_its_mark(memory: AgentMemory) -> None:
+    store = AgentMemoryFileStore(memory)
+    memory.write_bytes("a.md", b"\xef\xbb\xbfone\r\ntwo\n")
+    assert await store.read("a.md") == "one\ntwo\n"
+    await store.write("a.md", "1\nnew\ntwo\n")
+    assert memory.read_bytes("a.md") == b"\xef\xbb\xbf1\r\nnew\r\ntwo\n"
+
+
+@pytest.mark.asyncio
+async def test_a_search_passes_over_a_file_that_is_too_large_for_one_read(tmp_path: Path) -> None:
+    memory = AgentMemory.open(tmp_path)
+    memory.write("a.md", "one")
+    with (tmp_path / "b.md").open("wb") as file:
+        file.truncate(60_000_000)
+    assert [each.file_name for each in await AgentMemoryFileStore(memory).search("", "one")] == ["a.md"]

@@ -532,3 +532,18 @@ import agent_memory.integrations.claude_agent_sdk
     last = done.stderr.splitlines()[-1]
     assert f"claude-agent-sdk {sdk.__version__} does not fit this adapter" in last
     assert "pip install 'agent-memory-files[claude-agent-sdk]'" in last
+
+
+@pytest.mark.asyncio
+async def test_damaged_lines_of_a_transcript_are_counted_and_a_mark_hides_no_entry(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    memory = AgentMemory.open("memory://")
+    store = AgentMemorySessionStore(memory)
+    await store.append(key(), entries("a", "b"))
+    (path,) = (each.path for each in memory.list() if each.path.endswith(".jsonl"))
+    memory.write_bytes(path, b"\xef\xbb\xbf" + memory.read_bytes(path) + b'{"uuid": "c\n5\n' + memory.read_bytes(path))
+    assert await store.load(key()) == entries("a", "b")
+    assert [record.getMessage() for record in caplog.records if "hold no entry" in record.getMessage()] == [
+        f"{path}: 2 lines hold no entry of a session"
+    ]

@@ -810,3 +810,13 @@ def test_each_run_may_have_its_own_event_loop() -> None:
         agent = Agent(model, capabilities=[memory_of(AgentMemoryMemoryStore(memory))])
         asyncio.run(agent.run("go"))
     assert memory.read("acme/main/MEMORY.md") == "- ann likes tea\n- ann walks at 12:30\n"
+
+
+@pytest.mark.asyncio
+async def test_a_file_is_read_with_unix_ends_and_keeps_its_own_ends_and_its_mark() -> None:
+    with AgentMemory.open(MemoryBackend()) as memory:
+        store = AgentMemoryMemoryStore(memory)
+        memory.write_bytes(PATH, b"\xef\xbb\xbfone\r\ntwo\n")
+        assert await text_of(store) == "one\ntwo\n"
+        await rewrite(store, PATH, "1\nnew\ntwo\n")
+        assert memory.read_bytes(PATH) == b"\xef\xbb\xbf1\r\nnew\r\ntwo\n"
