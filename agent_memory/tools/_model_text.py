@@ -32,10 +32,11 @@ class ModelText(Uncopied):
 
     Attributes:
         text: the text that the model sees.
+        mark: the byte order mark; "" if there is none.
     """
 
     def __init__(self, stored: str) -> None:
-        self._mark = _MARK if stored.startswith(_MARK) else ""
+        self.mark = _MARK if stored.startswith(_MARK) else ""
         self._body = stored.removeprefix(_MARK)
         self._is_translated = _CRLF in self._body
         self.text = self._body.replace(_CRLF, _LF)
@@ -46,14 +47,13 @@ class ModelText(Uncopied):
 
     def stored(self, text: str) -> str:
         """Return what to store if the model changed `text` to another text."""
-        text = text.removeprefix(self._mark)
         if not self._is_translated:
-            return self._mark + text
+            return self.mark + text
         ends = [_CRLF if line.endswith("\r") else _LF for line in self._body.split(_LF)[:-1]]
         if _LF not in ends:
-            return self._mark + text.replace(_LF, _CRLF)
+            return self.mark + text.replace(_LF, _CRLF)
         lines = text.split(_LF)
-        return self._mark + "".join(map("".join, zip(lines, _aligned(self.text.split(_LF), lines, ends), strict=True)))
+        return self.mark + "".join(map("".join, zip(lines, _aligned(self.text.split(_LF), lines, ends), strict=True)))
 
 
 def _aligned(old: Sequence[str], new: Sequence[str], ends: Sequence[str]) -> list[str]:
@@ -124,7 +124,7 @@ async def overwriting(memory: AsyncAgentMemory, path: str, text: str) -> str:
         raise
     except AgentMemoryError:
         return text
-    return shown.stored(shown.given(text))
+    return shown.stored(shown.given(text.removeprefix(shown.mark)))
 
 
 async def appending(memory: AsyncAgentMemory, path: str, *texts: str) -> Sequence[str]:

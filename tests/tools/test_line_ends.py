@@ -90,6 +90,7 @@ def test_an_ambiguous_text_is_reported_by_the_lines_that_the_model_sees(memory: 
 @examples(200)
 @given(lines, st.text("ab\n", max_size=4), st.text("ab\n", max_size=4), st.sampled_from(["", "\ufeff"]))
 @example([("a", "\r\n"), ("b", "\n"), ("a", "\r\n")], "b", "b\nb", "\ufeff")
+@example([("\ufeff", "\n")], "\n", "", "\ufeff")
 def test_a_replacement_is_that_of_unix_ends_and_keeps_every_line_around_it(
     rows: list[tuple[str, str]], old: str, new: str, mark: str
 ) -> None:
@@ -159,7 +160,7 @@ def test_a_replaced_file_keeps_its_ends_and_its_mark(
     memory.write_bytes("a.md", b"\xef\xbb\xbfone\r\ntwo\r\n")
     write(memory, "1\n2\n3\n")
     assert memory.read_bytes("a.md") == b"\xef\xbb\xbf1\r\n2\r\n3\r\n"
-    write(memory, "1\r\nlast")
+    write(memory, "\ufeff1\r\nlast")
     assert memory.read_bytes("a.md") == b"\xef\xbb\xbf1\r\nlast"
 
 
