@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -332,7 +333,7 @@ def test_a_process_notices_a_feature_within_a_minute(root: Root, monkeypatch: py
 # Damaged records
 
 
-GOOD = StoreRecord.new().to_bytes()
+GOOD = replace(StoreRecord.new(), id="0123456789abcdef01234567").to_bytes()
 WRONG: list[dict[str, object]] = [
     {"format": 0}, {"format": True}, {"format": "1"}, {"format": 1.0}, {"format": None},
     {"id": ""}, {"id": 5}, {"id": "A" * 24}, {"id": "a" * 25}, {"id": None}, {"id": ["a" * 24]},
