@@ -64,7 +64,8 @@ OF_ONE_CALL = set(
     agent_memory_s3._connection._NoRedirects agent_memory_memory._StagedParts audit.verify.Verifier
     audit.chains.RecordChain audit.chains.WriterChains audit.chains.Numbered audit.recorded_salts.RecordedSalts
     conversation.search.HistorySearch conversation.stream.Batch filesystem._confined._OneTransaction
-    filesystem._files._Unclosed mcp_server._http._Guarded mcp_server._stdio._Writer mcp_server._stdio._Client
+    filesystem._files._Unclosed mcp_server._http._Guarded mcp_server._http._CountedCalls mcp_server._http._Server
+    mcp_server._stdio._Writer mcp_server._stdio._Client
     mcp_server._stdio._ClientLine mcp_server._connections.HttpConnection mcp_server._sessions.Sessions
     object_store.retry.Attempts object_store.bucket.KeyOperation object_store.erasing._Erasing
     object_store.conditional_write.Write object_store.scratch.ScratchObject object_store.upload.UploadInParts

@@ -12,7 +12,7 @@ from pathlib import Path
 from agent_memory.backend._attributes import keep_attributes
 from agent_memory.backend._reasons import with_reason
 from agent_memory.errors import ConflictError
-from agent_memory.plugins.host_files import read_host_file
+from agent_memory.plugins._host_files import read_host_file
 
 
 def replace_file(path: Path, old: bytes | None, new: bytes, *, private: bool) -> Path | None:

@@ -15,8 +15,8 @@ from agent_memory.cli.output import note, printable
 from agent_memory.cli.presence import require_store
 from agent_memory.cli.settings import OpenStore, Settings, open_store
 from agent_memory.errors import AgentMemoryError
+from agent_memory.plugins._host_files import read_host_file
 from agent_memory.plugins.audit import AuditPlugin
-from agent_memory.plugins.host_files import read_host_file
 
 
 @contextmanager

@@ -89,7 +89,7 @@ async def serve_http(
             session_idle_timeout=limits.session_seconds,
             max_sessions=limits.sessions + limits.connections,  # each session in use has a connection
         )
-        answering = _Answering(Sessions(inner, limits.sessions))
+        answering = _CountedCalls(Sessions(inner, limits.sessions))
         app = _Guarded(answering, token)
         if listening:
             listening(f"http://{names[0]}/mcp")
@@ -115,7 +115,7 @@ def _config(app: ASGIApp, limits: HttpLimits) -> uvicorn.Config:
     )
 
 
-class _Answering:
+class _CountedCalls:
     """Passes on requests, and counts the calls in progress: the POSTs that have arrived whole."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -149,7 +149,7 @@ class _Answering:
 class _Server(uvicorn.Server):
     """A server that answers the calls in progress before it ends; a second signal ends it at once."""
 
-    def __init__(self, config: uvicorn.Config, answering: _Answering) -> None:
+    def __init__(self, config: uvicorn.Config, answering: _CountedCalls) -> None:
         super().__init__(config)
         self._answering = answering
         self._end: Callable[[], None] | None = None

@@ -23,7 +23,7 @@ from agent_memory.backend import Uncopied
 from agent_memory.errors import AppendError, OperationDenied
 from agent_memory.hookspecs import AuditCheckpoint, Operation, Outcome, Plugin, hookimpl
 from agent_memory.plugins._checking import require_whole
-from agent_memory.plugins.host_files import read_host_file
+from agent_memory.plugins._host_files import read_host_file
 from agent_memory.runtime.fork import renewed_in_child
 
 FLUSH_SECONDS: Final = 2.0

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 from agent_memory.core.hooks import attempt
 from agent_memory.core.registration import manager_with
 from agent_memory.errors import AgentMemoryError
-from agent_memory.plugins.host_files import read_host_file
+from agent_memory.plugins._host_files import read_host_file
 
 GROUP: Final = "agent_memory.plugins"
 CONFIG_VARIABLE: Final = "AGENT_MEMORY_CONFIG"

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
+from agent_memory.plugins._host_files import MOST_BYTES, open_host_file, read_host_file
 from agent_memory.plugins.configuration import configuration
-from agent_memory.plugins.host_files import MOST_BYTES, open_host_file, read_host_file
 from tests.backends.local.planted import watched
 from tests.cli.conftest import _elsewhere, run
 
