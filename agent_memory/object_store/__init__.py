@@ -22,6 +22,7 @@ module                 content
 ``upload``             `UploadInParts`: a new file of any size, as a multipart upload
 ``trial``              finds out on scratch objects which preconditions the server keeps
 ``upload_trial``       the same for multipart uploads
+``tried_servers``      `TriedServer`: the results of trials, for all stores of this process
 ``race``               `Races`: sends several changes at once, of which a precondition lets at most one through
 ``conditions``         `Conditions`: the results of a trial
 ``scratch``            `ScratchObject`: the object of a trial, and uploads of it

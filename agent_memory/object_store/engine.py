@@ -70,6 +70,14 @@ class ObjectStore(Protocol):
         """The bucket's name. Writers of one process lock by it, across all backends of the bucket."""
         ...
 
+    @property
+    def server(self) -> str:
+        """The address of the server, once `is_trusted` has answered. Stores of one server and bucket share a trial.
+
+        "" shares none.
+        """
+        ...
+
     async def is_trusted(self) -> bool:
         """Whether the store is known to keep preconditions; otherwise a trial runs once, before a write needs them."""
         ...

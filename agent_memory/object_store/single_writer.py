@@ -34,6 +34,7 @@ class SingleWriterStore:
         self.most_listed = store.most_listed
         self.identity = store.identity
         self.is_trusted = store.is_trusted
+        self.server = store.server
         self.get = store.get
         self.head = store.head
         self.list = store.list

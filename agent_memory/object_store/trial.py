@@ -28,6 +28,7 @@ from agent_memory.object_store.engine import (
 from agent_memory.object_store.race import RacedChanges, Races, completions, creates, deletes, swaps
 from agent_memory.object_store.retry import Attempts
 from agent_memory.object_store.scratch import ScratchObject, scratch_object
+from agent_memory.object_store.tried_servers import tried_server
 from agent_memory.object_store.upload_trial import UploadTrial
 
 _FIRST, _SECOND = b"1", b"2"
@@ -52,7 +53,7 @@ class Trial(Uncopied):
     def __init__(self, store: ObjectStore, cleanup: Cleanup, *, has_other_writers: bool) -> None:
         self._store = store
         self._cleanup = cleanup
-        self._uploads = {} if has_other_writers else dict.fromkeys((True, False), Condition.KEPT)
+        self._has_other_writers = has_other_writers
         unsent = {} if store.conditional_delete else {"delete": Condition.NOT_SENT}
         self.known = Conditions(**unsent)
 
@@ -68,9 +69,17 @@ class Trial(Uncopied):
         """
         if self.known.swap is Condition.NOT_TRIED:
             trusted = await attempts.until_answered(self._store.is_trusted)
-            found = self._trusted() if trusted else await self._tried_writes(name, attempts)
+            found = self._trusted() if trusted else await self._remembered_writes(name, attempts)
             self.known = replace(self.known, create=found.create, swap=found.swap, delete=found.delete)
         return self.known
+
+    async def _remembered_writes(self, name: str, attempts: Attempts) -> Conditions:
+        server = tried_server(self._store)
+        if server.writes.swap is Condition.NOT_TRIED:
+            server.writes = await self._tried_writes(name, attempts)
+            server.bare_etags = self._store.bare_etags
+        self._store.bare_etags = server.bare_etags
+        return server.writes
 
     async def of_deletes(self, name: str, attempts: Attempts) -> Conditions:
         """Try a conditional DELETE if `of_writes` did not, because the credentials had no permission to delete.
@@ -127,10 +136,13 @@ class Trial(Uncopied):
         self, store: SupportsMultipart, name: str, attempts: Attempts, *, absent: bool
     ) -> Condition:
         """The result of a race of completed uploads; each of the two conditions is raced once."""
-        if absent not in self._uploads:
+        if not self._has_other_writers:
+            return Condition.KEPT
+        uploads = tried_server(store).uploads
+        if absent not in uploads:
             kind = completions(store, self._cleanup, attempts, absent=absent)
-            self._uploads[absent] = (await self._races(name, attempts).run({"uploads": kind}))["uploads"]
-        return self._uploads[absent]
+            uploads[absent] = (await self._races(name, attempts).run({"uploads": kind}))["uploads"]
+        return uploads[absent]
 
     def _races(self, name: str, attempts: Attempts) -> Races:
         return Races(partial(scratch_object, self._store, name, self._cleanup, attempts), attempts)

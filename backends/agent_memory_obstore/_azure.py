@@ -14,8 +14,8 @@ class AzureStore(ObstoreStore):
 
     called = "Azure"
 
-    def __init__(self, store: Any, container: str, *, trusted: bool, patient: bool) -> None:
-        super().__init__(store, container, trusted=trusted, patient=patient)
+    def __init__(self, store: Any, container: str, server: str, *, trusted: bool, patient: bool) -> None:
+        super().__init__(store, container, server, trusted=trusted, patient=patient)
         self._in_order = False  # obstore cannot start a listing of Azure at a name
         self.most_listed = WHOLE
 

@@ -88,6 +88,7 @@ class ObstoreStore(Uncopied):
     Args:
         store: obstore's store, configured without retries.
         bucket: the name of the bucket.
+        server: as `agent_memory.object_store.ObjectStore.server`.
         trusted: whether the server is known to apply preconditions and to have no real directories.
         patient: whether a large write may take longer than the timeouts of ``store``.
     """
@@ -96,8 +97,9 @@ class ObstoreStore(Uncopied):
     resends = False
     conditional_delete = False
 
-    def __init__(self, store: Any, bucket: str, *, trusted: bool, patient: bool) -> None:
+    def __init__(self, store: Any, bucket: str, server: str, *, trusted: bool, patient: bool) -> None:
         self._store = store
+        self.server = server
         self._patient = patient
         self._bucket = bucket
         self.bare_etags = False

@@ -43,11 +43,11 @@ def s3_store(bucket: str, options: Mapping[str, Any]) -> ObstoreStore:
         raise TypeError(f"with engine='obstore', s3:// takes the options of obstore: {hints}")
     fixed = {"disable_bulk_delete": True, "conditional_put": "etag"}
     store = _opened(obstore.store.S3Store, bucket, options, fixed)
-    hosts = _named_hosts(_AWS_VARIABLES, store.config)
-    for host in hosts:
-        require_general_purpose(bucket, host)
-    trusted = all(is_aws_s3(host) for host in hosts)
-    return ObstoreStore(store, bucket, trusted=trusted, patient=_is_patient(options))
+    endpoints = _endpoints(_AWS_VARIABLES, store.config)
+    for endpoint in endpoints:
+        require_general_purpose(bucket, _host(endpoint))
+    trusted = all(is_aws_s3(_host(endpoint)) for endpoint in endpoints)
+    return ObstoreStore(store, bucket, " ".join(endpoints), trusted=trusted, patient=_is_patient(options))
 
 
 def azure_store(container: str, options: Mapping[str, Any]) -> ObstoreStore:
@@ -55,8 +55,9 @@ def azure_store(container: str, options: Mapping[str, Any]) -> ObstoreStore:
     import obstore.store
 
     store = _opened(obstore.store.AzureStore, container, options, {})
-    trusted = all(host.endswith(_AZURE) for host in _named_hosts(_AZURE_VARIABLES, store.config))
-    return AzureStore(store, container, trusted=trusted, patient=_is_patient(options))
+    endpoints = _endpoints(_AZURE_VARIABLES, store.config)
+    trusted = all(_host(endpoint).endswith(_AZURE) for endpoint in endpoints)
+    return AzureStore(store, container, " ".join(endpoints), trusted=trusted, patient=_is_patient(options))
 
 
 def _opened(kind: Any, bucket: str, options: Mapping[str, Any], fixed: Mapping[str, Any]) -> Any:
@@ -90,8 +91,8 @@ def _is_patient(options: Mapping[str, Any]) -> bool:
     return "read_timeout" not in {name.lower() for name in options.get("client_options", {})}
 
 
-def _named_hosts(variables: set[str], config: Mapping[str, str]) -> list[str]:
-    """The hosts that options and variables name as endpoints, "" for an emulator; none for the provider itself.
+def _endpoints(variables: set[str], config: Mapping[str, str]) -> list[str]:
+    """The endpoints that options and variables name, "true" for an emulator; none for the provider itself.
 
     ``config``: the options as obstore normalized them, with its own spelling of the names.
     """
@@ -100,4 +101,8 @@ def _named_hosts(variables: set[str], config: Mapping[str, str]) -> list[str]:
     for name, each in named.items():
         if "use_" not in name.lower():  # a switch
             require_endpoint(name, each)  # an invalid URL would cause a panic in Rust
-    return [urlsplit(each).hostname or "" for each in named.values()]
+    return [*named.values()]
+
+
+def _host(endpoint: str) -> str:
+    return urlsplit(endpoint).hostname or ""

@@ -102,6 +102,10 @@ class S3Store(Uncopied):
     def identity(self) -> str:
         return self._bucket
 
+    @property
+    def server(self) -> str:
+        return self._client.meta.endpoint_url if self._client else ""
+
     async def is_trusted(self) -> bool:
         with S3Request(self._contact, {}, sent=False):
             return is_aws_s3(_host(await self._connect()))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from agent_memory.object_store.tried_servers import forget_servers
 from tests.object_store.matrix import Cells, page
 
 _CELLS = pytest.StashKey[Cells]()
@@ -25,3 +26,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def cells(pytestconfig: pytest.Config) -> Cells:
     """The results of the run so far."""
     return pytestconfig.stash[_CELLS]
+
+
+@pytest.fixture(autouse=True)
+def _untried() -> None:
+    """Let the first store of each test try its server, as in a new process."""
+    forget_servers()

@@ -185,6 +185,8 @@ class SimulatedClient:
         """
         self._behind, self._is_noticed = after, is_noticed
 
+    server = ""
+
     async def is_trusted(self) -> bool:
         return True
 
