@@ -37,6 +37,7 @@ module                 content
 from agent_memory.object_store.aws import is_aws_s3, require_general_purpose
 from agent_memory.object_store.backend import ObjectStoreBackend
 from agent_memory.object_store.engine import (
+    AccessDenied,
     InvalidResponse,
     Listed,
     Listing,
@@ -78,6 +79,7 @@ __all__ = [
     "REFUSED",
     "UNKNOWN_HOST",
     "UNTRUSTED",
+    "AccessDenied",
     "HostClock",
     "InvalidResponse",
     "Listed",

@@ -28,10 +28,9 @@ _SEVERAL_REGIONS: Final = "a Multi-Region Access Point writes to several buckets
 _TABLES: Final = "a table bucket holds tables, not files"
 _BUCKETS = {
     r".*--xa?-s3": _DIRECTORY,
-    r"arn:aws[\w-]*:s3express:.*": _DIRECTORY,
-    r".*--op-s3|arn:aws[\w-]*:s3-outposts:.*": _OUTPOSTS,
-    r".*--ol-s3|arn:aws[\w-]*:s3-object-lambda:.*": _LAMBDA,
-    r".*\.mrap|arn:aws[\w-]*:s3::.*": _SEVERAL_REGIONS,
+    r".*--op-s3": _OUTPOSTS,
+    r".*--ol-s3": _LAMBDA,
+    r".*\.mrap": _SEVERAL_REGIONS,
     r".*--table-s3": _TABLES,
 }
 _SERVICES = {
@@ -51,7 +50,7 @@ def require_general_purpose(bucket: str, host: str = "") -> None:
     """Raise `UnsupportedOperationError` for a bucket or host of AWS whose listings or preconditions are not S3's.
 
     Args:
-        bucket: the name of the bucket, or the beginning of an ARN.
+        bucket: the name of the bucket, or the alias of an access point; an ARN is refused with every URL.
         host: the host of the endpoint, if it is known.
     """
     found = [reason for pattern, reason in _BUCKETS.items() if re.fullmatch(pattern, bucket)]

@@ -138,7 +138,7 @@ class LockedPath(Uncopied):
             FileAlreadyExistsError: the volume stores the name otherwise than it was given; the file is removed.
             StalePath: the directory is gone, or another writer took the name first.
         """
-        directory = self.directory
+        directory, state = self.directory, new.state
         try:
             if self.found is None:
                 new.create(self.name, directory, self.walker.new_modes.file)
@@ -148,13 +148,17 @@ class LockedPath(Uncopied):
         except (FileNotFoundError, FileExistsError, IsADirectoryError):
             raise StalePath from None
         if self.found is None:
-            self._require_exact(directory, new.state)
+            self._require_exact(directory, state)
 
     def _require_exact(self, directory: int, new: os.stat_result) -> None:
-        with suppress(FileNotFoundError):  # another program deleted the new file
-            if not self.walker.has_exactly(directory, self.key, new):
+        try:
+            is_exact = self.walker.has_exactly(directory, self.key, new)
+        except OSError:
+            return  # the file is made; another program deleted it, or the next use of the name looks again
+        if not is_exact:
+            with suppress(FileNotFoundError):
                 os.unlink(self.name, dir_fd=directory)
-                raise taken_name(self.key, "other_case")
+            raise taken_name(self.key, "other_case")
 
     def content(self, error: type[FileOperationError], allow_hard_links: bool) -> bytes:
         """The content of the open file.

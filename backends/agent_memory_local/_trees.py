@@ -184,12 +184,15 @@ def _renamed(old: int, source: Key, new: int, target: Key) -> bool:
 
 def _require_exact(walker: Walker, old: int, source: Key, new: int, target: Key) -> None:
     """Take a rename back if the volume stores the new name otherwise than it was given."""
-    with suppress(FileNotFoundError):  # another program moved or deleted it
-        name = on_disk(target.name)
-        found = os.stat(name, dir_fd=new, follow_symlinks=False)
-        if not walker.has_exactly(new, target, found):
+    name = on_disk(target.name)
+    try:
+        is_exact = walker.has_exactly(new, target, os.stat(name, dir_fd=new, follow_symlinks=False))
+    except OSError:
+        return  # it is renamed; another program moved or deleted it, or the next use of the name looks again
+    if not is_exact:
+        with suppress(FileNotFoundError):
             os.rename(name, on_disk(source.name), src_dir_fd=new, dst_dir_fd=old)
-            raise taken_name(target, "other_case")
+        raise taken_name(target, "other_case")
 
 
 def _require_free(walker: Walker, directory: int, key: Key) -> None:

@@ -194,8 +194,9 @@ class Walker(Uncopied):
             AgentMemoryFileNotFoundError: the name does not exist.
             PathTraversalError: the name is a symbolic link.
         """
+        path, name = _above(key.storage), on_disk(key.name)
         try:
-            file = os.open(on_disk(key.name), os.O_RDONLY | _FILE, dir_fd=directory)
+            file = os.open(name, os.O_RDONLY | _FILE, dir_fd=directory)
         except FileNotFoundError:
             raise not_found(key) from None
         except OSError as error:
@@ -204,7 +205,7 @@ class Walker(Uncopied):
             if error.errno == errno.EISDIR:
                 raise not_found(key) from None
             raise
-        return self._if_exact(file, directory, _above(key.storage), on_disk(key.name), not_found(key))
+        return self._if_exact(file, directory, path, name, lambda: not_found(key))
 
     def file_to_change(self, directory: int, key: Key, error: type[FileOperationError]) -> int | None:
         """Open the key's file for reading and appending; None if it does not exist. The caller closes and checks it.
@@ -214,9 +215,10 @@ class Walker(Uncopied):
             PathTraversalError: the name is a symbolic link.
             FileOperationError: of the type ``error``: the name is a special file that cannot be opened.
         """
+        path, name = _above(key.storage), on_disk(key.name)
         try:
-            with with_reason(on_disk(key.name), directory):
-                file = os.open(on_disk(key.name), os.O_RDWR | os.O_APPEND | _FILE, dir_fd=directory)
+            with with_reason(name, directory):
+                file = os.open(name, os.O_RDWR | os.O_APPEND | _FILE, dir_fd=directory)
         except FileNotFoundError:
             return None
         except IsADirectoryError:
@@ -227,7 +229,7 @@ class Walker(Uncopied):
             if refused.errno == errno.ENXIO:
                 raise error("not a regular file", path=key.path) from None
             raise
-        return self._if_exact(file, directory, _above(key.storage), on_disk(key.name), taken_name(key, "other_case"))
+        return self._if_exact(file, directory, path, name, lambda: taken_name(key, "other_case"))
 
     def has_exactly(self, directory: int, key: Key, found: os.stat_result | int) -> bool:
         """Whether the key's name, which was found in its open directory, is spelled so there; see `Spelling.is_exact`.
@@ -237,17 +239,21 @@ class Walker(Uncopied):
         """
         return self.spelling.is_exact(directory, _above(key.storage), on_disk(key.name), found)
 
-    def _if_exact(self, found: int, directory: int, path: str, name: str, error: AgentMemoryError) -> int:
+    def _if_exact(self, found: int, directory: int, path: str, name: str, error: Callable[[], AgentMemoryError]) -> int:
         """Return the descriptor found by a name; close it and raise if the entry has another spelling."""
         try:
             if not self.spelling.is_exact(directory, path, name, found):
-                raise error
-        except BaseException as refused:
+                raise error()
+        except AgentMemoryError:
             close(found)
-            if isinstance(refused, FileNotFoundError) and not isinstance(error, AgentMemoryFileNotFoundError):
-                raise StalePath from None
-            if isinstance(refused, FileNotFoundError):
-                raise error from None
+            raise
+        except FileNotFoundError:
+            close(found)
+            if isinstance(refused := error(), AgentMemoryFileNotFoundError):
+                raise refused from None
+            raise StalePath from None
+        except BaseException:
+            close(found)
             raise
         return found
 
@@ -270,7 +276,7 @@ class Walker(Uncopied):
         except NotADirectoryError:
             _refuse_symlink(above, segment, key)
             raise not_found(key) from None
-        return self._if_exact(found, above, path, segment, not_found(key))
+        return self._if_exact(found, above, path, segment, lambda: not_found(key))
 
     def _made_step(self, above: int, path: str, segment: str, key: Key, sync: bool) -> int:
         made = False
@@ -285,7 +291,7 @@ class Walker(Uncopied):
             _refuse_symlink(above, segment, key)
             raise taken_name(key, "file_above") from None
         try:
-            return self._if_exact(found, above, path, segment, taken_name(key, "other_case"))
+            return self._if_exact(found, above, path, segment, lambda: taken_name(key, "other_case"))
         except FileAlreadyExistsError:
             if made:  # the volume stores the name otherwise than it was given
                 with suppress(OSError):

@@ -61,7 +61,9 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "view": ("plan.md",),
     "write": ("plan.md", "new"),
 }
-MOMENT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(\.\d+)?(\+00:00)?|(?<=in )\d+(?= replacements)")
+MOMENT = re.compile(
+    r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(\.\d+)?(\+00:00)?|(?<=in )\d+(?= replacements)|(?<=none of )\d+(?= edits)"
+)
 
 
 def commands(group: click.Group, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

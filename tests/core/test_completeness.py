@@ -191,7 +191,7 @@ def test_this_module_tests_every_public_method_of_every_surface() -> None:
 def test_a_surface_touches_the_storage_only_within_operations_reported_once(
     opened: Opened, cls: type, method: str, args: Args
 ) -> None:
-    of_conversation = "conversation" in inspect.signature(cls).parameters
+    of_conversation = "memory" not in inspect.signature(cls).parameters
     surface = cls(ConversationMemory(opened.memory) if of_conversation else opened.memory)
     with opened.watch.seeing(f"{cls.__name__}.{method}"):
         found = getattr(surface, method)(*args)
@@ -204,7 +204,7 @@ def test_a_surface_touches_the_storage_only_within_operations_reported_once(
 async def test_an_async_surface_touches_the_storage_only_within_operations_reported_once(
     opened: Opened, cls: type, method: str, args: Args
 ) -> None:
-    of_conversation = "conversation" in inspect.signature(cls).parameters
+    of_conversation = "memory" not in inspect.signature(cls).parameters
     surface = twin(cls)(AsyncConversationMemory(opened.twin) if of_conversation else opened.twin)
     with opened.watch.seeing(f"{twin(cls).__name__}.{method}"):
         found = getattr(surface, method)(*args)
@@ -288,7 +288,20 @@ LINES: dict[str, list[str]] = {
 }  # fmt: skip
 BELOW = {"doctor", "demo", "audit"}
 """Commands that read the storage itself, or the audit log."""
-OTHERWISE = {"connect", "copy", "cost", "diff", "mcp", "new", "plugins", "redact", "restore", "s3-policy", "undo"}
+OTHERWISE = {
+    "connect",
+    "conversation",
+    "copy",
+    "cost",
+    "diff",
+    "mcp",
+    "new",
+    "plugins",
+    "redact",
+    "restore",
+    "s3-policy",
+    "undo",
+}
 """Commands with two stores (below), with a server (above), with versions (`tests.cli`), or without a storage."""
 
 

@@ -330,12 +330,3 @@ def test_a_damaged_receipt_is_told(tmp_path: Path, damage: str) -> None:
         only_receipt(tmp_path).write_text(text)
         with pytest.raises(ReadError, match="receipt"):
             memory.edit_result("k")
-
-
-def test_a_receipt_without_the_fact_that_the_file_existed_can_be_read(tmp_path: Path) -> None:
-    with AgentMemory.open(tmp_path) as memory:
-        memory.edit("file", plus, missing="", idempotency_key="k")
-        fields = json.loads(only_receipt(tmp_path).read_text())
-        assert fields.pop("existed") is False
-        only_receipt(tmp_path).write_text(json.dumps(fields))
-        assert memory.edit_result("k") == expected("+\n", False)

@@ -157,8 +157,9 @@ def test_a_upath_is_a_path_in_the_memory(options: Options, seen: Callable[[], se
 def in_another_process(pickled: bytes, sender: Any) -> None:
     fs = pickle.loads(pickled)
     fs.pipe_file(f"from-{os.getpid()}.md", b"x")
+    found = fs.cat("a.md")
     fs.close()
-    sender.send(fs.cat("a.md"))
+    sender.send(found)
 
 
 @on_disk_or_both

@@ -184,11 +184,13 @@ def test_a_tree_that_was_deleted_and_created_again_is_locked_correctly(root: Pat
 
 def test_a_closed_backend_opens_its_root_again_when_it_is_used(root: Path) -> None:
     before = open_below(root)
-    with AgentMemory.open(LocalBackend(root)) as memory:
+    backend = LocalBackend(root)
+    with AgentMemory.open(backend) as memory:
         memory.write("a/b.md", "x")
         assert memory.read("a/b.md") == "x"
     assert open_below(root) == before
-    assert memory.read("a/b.md") == "x"
+    with AgentMemory.open(backend) as memory:
+        assert memory.read("a/b.md") == "x"
 
 
 def test_no_operation_leaves_a_descriptor_open(memory: AgentMemory, root: Path) -> None:

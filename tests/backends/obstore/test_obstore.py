@@ -24,6 +24,7 @@ from agent_memory import (
     UnsupportedOperationError,
 )
 from agent_memory.object_store import (
+    AccessDenied,
     NoResponse,
     NotFound,
     NotSatisfiable,
@@ -512,7 +513,7 @@ Generic {{
         (404, "NoSuchKey", NotFound),
         (404, "NoSuchBucket", PermanentError),
         (416, "InvalidRange", NotSatisfiable),
-        (403, "AccessDenied", PermanentError),
+        (403, "AccessDenied", AccessDenied),
         (400, "MetadataTooLarge", PermanentError),
         (501, "NotImplemented", UnsupportedOperationError),
         (500, "InternalError", NoResponse),
