@@ -76,7 +76,10 @@ def _as_url(root: str | os.PathLike[str]) -> str:
         if "://" in text:
             return text
         _refuse_half_url(text)
-    return Path(text).expanduser().absolute().as_uri()
+    try:
+        return Path(text).expanduser().absolute().as_uri()
+    except RuntimeError:
+        raise ValueError("the home directory that the root names with '~' is not known") from None
 
 
 def _refuse_half_url(text: str) -> None:

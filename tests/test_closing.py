@@ -176,3 +176,21 @@ def test_a_plugin_may_use_its_memory_while_it_is_closed() -> None:
     memory.close()
     with AgentMemory.open("memory://last") as again:
         assert again.read("last.md") == "text"
+
+
+def test_a_close_that_is_interrupted_leaves_the_plugins_to_the_calls_in_progress() -> None:
+    plugin = Held()
+
+    async def closed_twice() -> None:
+        memory = AsyncAgentMemory.open("memory://interrupted", plugins=[plugin])
+        task = asyncio.create_task(memory.write("a.md", "text"))
+        await asyncio.to_thread(plugin.entered.wait)
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(memory.aclose(), 0.05)
+        assert not plugin.is_closed
+        plugin.released.set()
+        await memory.aclose()
+        await task
+
+    asyncio.run(closed_twice())
+    assert (plugin.reported, plugin.is_closed) == (["a.md"], True)

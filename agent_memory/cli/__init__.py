@@ -23,9 +23,9 @@ from __future__ import annotations
 import importlib.util
 import signal
 import sys
+import time
 import warnings
 from types import FrameType
-from typing import NoReturn
 
 from agent_memory.errors import install_hint
 
@@ -33,6 +33,9 @@ __all__ = ["main"]
 
 _NEEDED = ("click", "rich")
 _INTERRUPTED = 130
+_SECONDS_TO_END = 5.0
+_ended_by = 0
+_ended_at = 0.0
 _ending = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
@@ -54,6 +57,8 @@ def main() -> None:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
     else:
         code = 0
+    if _ended_by:
+        sys.exit(128 + _ended_by)
     if code == _INTERRUPTED:
         # The remaining threads finish their requests. A second interrupt ends the process at once.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -67,10 +72,17 @@ def _end_in_order() -> None:
             signal.signal(number, _end)
 
 
-def _end(number: int, _: FrameType | None) -> NoReturn:
-    for each in _ending:
-        signal.signal(each, signal.SIG_IGN)  # a second signal would interrupt what the first one lets end
-    sys.exit(128 + number)
+class _Ended(KeyboardInterrupt):
+    """A signal that ends the process; as an interrupt, no loader of plugins takes it for an error."""
+
+
+def _end(number: int, _: FrameType | None) -> None:
+    """Raise, but not again in the seconds in which the first signal lets the command end."""
+    global _ended_by, _ended_at
+    if _ended_by and time.monotonic() - _ended_at < _SECONDS_TO_END:
+        return
+    _ended_by, _ended_at = number, time.monotonic()
+    raise _Ended
 
 
 def _not_installed(missing: list[str]) -> int:

@@ -29,6 +29,8 @@ class ChangeRecorder:
     If the log is keyed or cannot be written, a note on stderr says so and the command continues: its change is made.
     """
 
+    required = True  # an interrupt during a record does not lose it: the call is repeated
+
     def __init__(self, url: str, options: Mapping[str, object]) -> None:
         self._url = url
         self._options = options
@@ -45,29 +47,27 @@ class ChangeRecorder:
     def agent_memory_after_operation(self, operation: Operation, outcome: Outcome) -> None:
         """Record a change."""
         if operation.changes and outcome.error not in _STORAGE_FAILED and (audit := self._opened()):
-            audit.agent_memory_after_operation(operation, outcome)
+            with _telling():
+                audit.agent_memory_after_operation(operation, outcome)
 
     @hookimpl
     def agent_memory_key_rejected(self, agent: str | None, text: str, reason: str, actor: str | None) -> None:
         """Record a refused name."""
         if audit := self._opened():
-            audit.agent_memory_key_rejected(agent, text, reason, actor)
+            with _telling():
+                audit.agent_memory_key_rejected(agent, text, reason, actor)
 
     def close(self) -> None:
         """Write the queued records, and close the log."""
         if self._audit:
-            try:
+            with _telling():
                 self._audit.close()
-            except AgentMemoryError as error:
-                _tell(error)
 
     def _opened(self) -> AuditPlugin | None:
         with self._opening:
             if not (self._audit or self._is_off):
-                try:
+                with _telling():
                     self._audit = self._made()
-                except AgentMemoryError as error:
-                    _tell(error)
                 self._is_off = self._audit is None
             return self._audit
 
@@ -88,8 +88,13 @@ class ChangeRecorder:
         return audit
 
 
-def _tell(error: AgentMemoryError) -> None:
-    note(f"the audit log could not be written: {error}; --no-audit turns it off")
+@contextmanager
+def _telling() -> Iterator[None]:
+    """Say on stderr that the log could not be written; the command goes on."""
+    try:
+        yield
+    except AgentMemoryError as error:
+        note(f"the audit log could not be written: {error}; --no-audit turns it off")
 
 
 @contextmanager

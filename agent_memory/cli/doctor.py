@@ -146,7 +146,7 @@ def doctor(settings: Settings, rounds: int, contract: str | None) -> None:
         root = local_root(settings.url)
         diagnosis.tracked = tracked_by_git(root)
         diagnosis.filesystem = filesystem_warning(root)
-        if root is not None:
+        if root is not None and not diagnosis.problem:
             diagnosis.add_sight(
                 "compare_and_swap", tried_in_two_processes(store.backend, settings.url, settings.storage_options())
             )

@@ -79,24 +79,23 @@ class Tree(VersionedTree):
             raise
 
     def close(self) -> None:
-        """Wait for the operations in progress, flush and close the plugins, and release the backend's resources."""
+        """Wait for the operations in progress, flush and close the plugins, and release the backend's resources.
+
+        If the wait is interrupted, nothing is closed, because operations still need it: call it again.
+        """
+        self.hooks.in_progress.wait()
         try:
-            self.hooks.in_progress.wait()
+            self.hooks.close()
         finally:
-            try:
-                self.hooks.close()
-            finally:
-                close_backend(self.backend)
+            close_backend(self.backend)
 
     async def aclose(self) -> None:
         """See `close`."""
+        await self.hooks.in_progress.wait_async()
         try:
-            await self.hooks.in_progress.wait_async()
+            await in_thread(self.hooks.close)
         finally:
-            try:
-                await in_thread(self.hooks.close)
-            finally:
-                await aclose_backend(self.backend)
+            await aclose_backend(self.backend)
 
     async def read(self, run: Run, path: str) -> bytes:
         call = await self.operate(run, "read", path, lambda c: flows.read(c.store, c.run, c.key))
@@ -336,8 +335,8 @@ class Tree(VersionedTree):
     async def forget(self, run: Run, path: str) -> TreeResult:
         async def flow(c: Call) -> Effect:
             forget_versions = await self.forgetting(c)
+            await forget_receipts(c)  # first: if they cannot be read, the file stays
             effect = await tree_flows.forget(c.store, c.run, c.key)
-            await forget_receipts(c)
             await forget_versions()
             return effect
 

@@ -20,6 +20,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final, SupportsIndex, cast
 
 from fsspec.config import apply_config
@@ -186,7 +187,7 @@ def _token(options: Mapping[str, Any]) -> str | None:
     with suppress(TypeError, ValueError):
         given = {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in options.items()}
         if "://" not in given.get("root", "://"):
-            given["root"] = os.path.abspath(os.path.expanduser(given["root"]))  # noqa: PTH100, PTH111 - no link is followed
+            given["root"] = str(Path(given["root"]).expanduser().absolute())  # with "..", which may follow a link
         around = {name: value for name, value in os.environ.items() if name.startswith(_ENVIRONMENT)}
         facts = [os.getpid(), threading.get_ident(), given, around]
         return hmac.digest(_PROCESS_KEY, json.dumps(facts, sort_keys=True).encode(), "sha256").hex()

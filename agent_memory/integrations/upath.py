@@ -65,14 +65,37 @@ class AgentMemoryPath(UPath):
             OSError: the target is the source itself, perhaps under another root, agent or option, or is inside it.
         """
         there = UPath(target) if isinstance(target, os.PathLike) else target
-        if isinstance(there, AgentMemoryPath) and _is_at_or_below(_place(there), _place(self)):
-            raise OSError(errno.EINVAL, "source and target are the same, or the target is inside the source")
+        _require_another_place(self, there)
         return super().copy(target, **options)
+
+    def move(self, target: Any, **options: Any) -> Any:
+        """As `UPath.move`; also to another memory: then a copy, and the deletion of the source.
+
+        Raises:
+            OSError: as `copy`; or the target exists in another memory and is a directory, or has the same content. It
+                may be the source itself, because one store can be reached in several ways.
+        """
+        there = UPath(target) if isinstance(target, os.PathLike) else target
+        _require_another_place(self, there)
+        if isinstance(there, AgentMemoryPath) and there.storage_options != self.storage_options:
+            _require_another_file(self, there)
+        return super().move(target, **options)
 
     def samefile(self, other_path: Any) -> bool:
         """Whether another path is the same file of the same store, also under another root, agent or option."""
         other = other_path if isinstance(other_path, UPath) else self.with_segments(other_path)
         return isinstance(other, AgentMemoryPath) and _place(other) == _place(self)
+
+
+def _require_another_place(source: AgentMemoryPath, target: object) -> None:
+    if isinstance(target, AgentMemoryPath) and _is_at_or_below(_place(target), _place(source)):
+        raise OSError(errno.EINVAL, "source and target are the same, or the target is inside the source")
+
+
+def _require_another_file(source: AgentMemoryPath, target: AgentMemoryPath) -> None:
+    """Refuse a target that may be the source under another name of its store."""
+    if target.is_dir() or (target.is_file() and source.is_file() and target.read_bytes() == source.read_bytes()):
+        raise OSError(errno.EINVAL, "the target exists and may be the source itself: copy it, or delete one of the two")
 
 
 def _require_one_memory(path: UPath, part: object) -> None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import hmac
 import math
 import re
+import signal
 import socket
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from types import FrameType
@@ -164,10 +167,30 @@ class _Server(uvicorn.Server):
         self._end, self._answering.is_ending = end, True
         self._latest = time.monotonic() + _SECONDS_TO_ANSWER
 
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Capture SIGHUP, too, unless it is ignored, as by ``nohup``."""
+        with super().capture_signals(), _handling_hangups(self.handle_exit):
+            yield
+
     async def on_tick(self, counter: int) -> bool:
         if self._end and not (self._answering.calls and time.monotonic() < self._latest):
             self._end()
         return await super().on_tick(counter)
+
+
+@contextmanager
+def _handling_hangups(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    number = getattr(signal, "SIGHUP", None)
+    is_main = threading.current_thread() is threading.main_thread()
+    if number is None or not is_main or signal.getsignal(number) is signal.SIG_IGN:
+        yield
+        return
+    before = signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
 
 
 class _Guarded:

@@ -62,6 +62,8 @@ async def serve_stdio(server: MCPServer[Any], *, max_line_bytes: int = MAX_LINE_
         except BaseExceptionGroup as raised:
             if raised.subgroup(BrokenPipeError):
                 raise BrokenPipeError from None
+            if raised.split(anyio.BrokenResourceError)[1] is None:  # the SDK's streams, when this task was cancelled
+                raise anyio.get_cancelled_exc_class() from None
             raise
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from agent_memory.errors import UnsupportedOperationError
 from agent_memory.object_store.engine import (
     AccessDenied,
@@ -16,6 +18,7 @@ from agent_memory.object_store.engine import (
     WriteConflict,
 )
 
+_CODE = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _THROTTLED = {"SlowDown", "Throttling", "ThrottlingException", "RequestLimitExceeded", "TooManyRequests",
               "BandwidthLimitExceeded", "RequestThrottled", "ServerBusy"}  # fmt: skip
 _NO_BUCKET = {"NoSuchBucket": "bucket", "ContainerNotFound": "container"}
@@ -64,6 +67,7 @@ def refusal_of(
         retry_after: seconds that the answer asks to wait.
         store: the store's name in messages.
     """
+    code = code if _CODE.fullmatch(code) else ""  # any other text does not belong into a message or a log
     status = _MEANT.get(code, status)
     if code in _NO_BUCKET:
         return PermanentError(f"the {_NO_BUCKET[code]} does not exist")

@@ -6,6 +6,7 @@ import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import Final
 
 from agent_memory.errors import UnsupportedOperationError
 from agent_memory.key import TEMPORARY_SUFFIX
@@ -21,6 +22,10 @@ from agent_memory.object_store.engine import (
     WriteConflict,
 )
 from agent_memory.object_store.retry import Attempts
+from agent_memory.object_store.write_log import WRITERS
+
+METADATA: Final = {WRITERS: "-" * 1_500}
+"""The metadata of a scratch object: nearly as long as those of a file can be, and less than any server refuses."""
 
 
 class ScratchObject:
@@ -40,7 +45,7 @@ class ScratchObject:
         self._attempts = attempts
 
     async def put(self, data: bytes, *, if_match: str | None = None, absent: bool = False) -> str:
-        return await self._store.put(self.name, data, {}, if_match=if_match, absent=absent)
+        return await self._store.put(self.name, data, METADATA, if_match=if_match, absent=absent)
 
     async def delete(self, if_match: str | None) -> None:
         await self._store.delete(self.name, if_match=if_match)

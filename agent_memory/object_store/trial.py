@@ -27,7 +27,7 @@ from agent_memory.object_store.engine import (
 )
 from agent_memory.object_store.race import RacedChanges, Races, completions, creates, deletes, swaps
 from agent_memory.object_store.retry import Attempts
-from agent_memory.object_store.scratch import ScratchObject, scratch_object
+from agent_memory.object_store.scratch import METADATA, ScratchObject, scratch_object
 from agent_memory.object_store.tried_servers import tried_server
 from agent_memory.object_store.upload_trial import UploadTrial
 
@@ -35,6 +35,10 @@ _FIRST, _SECOND = b"1", b"2"
 _OTHER_BYTES = (
     "the server returns other bytes than it was sent, perhaps with the framing of the request, so no file is safe"
     " there: use a release of the server that stores the content alone"
+)
+_OTHER_METADATA = (
+    "the server does not keep the metadata of objects, by which a write whose answer was lost is found, so no file is"
+    " safe there: let it keep them, 2,048 bytes for each object"
 )
 
 
@@ -65,7 +69,7 @@ class Trial(Uncopied):
             attempts: the operation, for its deadline.
 
         Raises:
-            PermanentError: the server stores other bytes than it was sent.
+            PermanentError: the server stores other bytes or metadata than it was sent.
         """
         if self.known.swap is Condition.NOT_TRIED:
             trusted = await attempts.until_answered(self._store.is_trusted)
@@ -195,6 +199,8 @@ class Trial(Uncopied):
             raise PermanentError(_OTHER_BYTES) from None
         if found.data not in (_FIRST, _SECOND):
             raise PermanentError(_OTHER_BYTES)
+        if any(found.metadata.get(name) != value for name, value in METADATA.items()):
+            raise PermanentError(_OTHER_METADATA)
 
     async def _tried_swap(self, scratch: ScratchObject, first: str) -> Condition:
         """Try ``If-Match`` with the ETag as the server sends it, then without its quotes, which Ceph RGW requires."""

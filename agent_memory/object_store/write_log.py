@@ -34,7 +34,8 @@ MOST_BYTES = 1_900
 MOST_FINISHED = 4_096
 """The most finished writes that a writer remembers; the record of a forgotten one stays until its time is over."""
 
-_NAME = "agent-memory-writers"
+WRITERS = "agent-memory-writers"
+"""The name of the log in the metadata."""
 _ORIGIN = "agent-memory-origin"
 _FORMER_NAMES = "agent-memory-former-names"
 _RECORD = "[0-9a-f]{8}:[0-9a-f]{1,12}:[0-9a-f]{8}:[0-9a-f]{1,12}"
@@ -93,7 +94,7 @@ class WriteLog(NamedTuple):
     def of(cls, metadata: Mapping[str, str], etag: str) -> WriteLog:
         """The log of an object that was read. An object of another program has its own chain, made from its ETag."""
         origin, former = metadata.get(_ORIGIN, ""), FormerName.parse(metadata.get(_FORMER_NAMES, ""))
-        if (match := _TEXT.match(metadata.get(_NAME, ""))) is None:
+        if (match := _TEXT.match(metadata.get(WRITERS, ""))) is None:
             return cls("=" + hashlib.sha256(etag.encode()).hexdigest()[:14], (), origin, former)
         return cls(match["chain"], tuple(WriteRecord.parsed(text) for text in match["entries"].split()), origin, former)
 
@@ -153,7 +154,7 @@ class WriteLog(NamedTuple):
     def metadata(self) -> dict[str, str]:
         """The metadata to write with the data."""
         optional = {_ORIGIN: self.origin, _FORMER_NAMES: FormerName.to_text(self.former_names)}
-        return {_NAME: self.text, **{name: text for name, text in optional.items() if text}}
+        return {WRITERS: self.text, **{name: text for name, text in optional.items() if text}}
 
 
 @dataclass(frozen=True)

@@ -39,5 +39,4 @@ def inserted(text: str, line: int, addition: str, strings: Strings) -> str:
     if not 0 <= line <= len(lines):
         raise ToolRefusal(strings.bad_line.format(line=line, lines=len(lines)))
     lines.insert(line, addition.rstrip("\n"))
-    whole = "\n".join(lines)
-    return whole if whole.endswith("\n") else whole + "\n"
+    return "\n".join(lines) + "\n"

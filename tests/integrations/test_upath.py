@@ -184,3 +184,17 @@ def test_names_are_whole_in_a_process_that_has_not_used_fsspec(two: Two) -> None
 
 def test_the_class_is_found_by_the_url(two: Two) -> None:
     assert isinstance(two.ann(), AgentMemoryPath)
+
+
+@pytest.mark.parametrize("other", ["file:///{root}", "FILE://{root}", "{root}/../store"])
+def test_a_file_is_not_moved_to_itself_under_another_name_of_its_store(two: Two, other: str) -> None:
+    before = two.files()
+    there = two.ann(root=other.format(root=two.root))
+    with pytest.raises(OSError, match=r"may be the source itself|are the same"):
+        two.ann().move(there)
+    assert two.files() == before
+
+
+def test_a_file_is_moved_over_another_content(two: Two) -> None:
+    two.ann().move(two.bob("a.md"))
+    assert two.files() == {"ann/d/e.md": "ann", "bob/a.md": "ann", "bob/d/e.md": "bob"}

@@ -257,7 +257,8 @@ class Proxy:
 
     def _headers(self, request: web.Request) -> dict[str, str]:
         """The headers that are passed on."""
-        headers = {name: value for name, value in request.headers.items() if name.lower() not in _HOP}
+        dropped = _HOP | self.ignores
+        headers = {name: value for name, value in request.headers.items() if name.lower() not in dropped}
         if self.framed:
             headers = {name: value for name, value in headers.items() if "checksum" not in name.lower()}
         treatment = self._treatment(request)

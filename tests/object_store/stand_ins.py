@@ -45,6 +45,10 @@ def _versions_ignored(proxy: Proxy) -> None:
     proxy.ignores = {"versions"}
 
 
+def _metadata_dropped(proxy: Proxy) -> None:
+    proxy.ignores = {f"x-amz-meta-agent-memory-{name}" for name in ("writers", "origin", "former-names")}
+
+
 def _framed(proxy: Proxy) -> None:
     proxy.framed = True
 
@@ -59,6 +63,7 @@ STAND_INS: dict[str, Callable[[Proxy], None]] = {
     "one write a second": _one_write_a_second,
     "versions ignored": _versions_ignored,
     "framing stored as content": _framed,
+    "metadata dropped": _metadata_dropped,
 }
 """What each stand-in does; it keeps everything else that its upstream keeps."""
 

@@ -10,7 +10,14 @@ from typing import Any
 
 import pytest
 
-from agent_memory import AgentMemory, AgentMemoryFileNotFoundError, ConflictError, UnsupportedOperationError, WriteError
+from agent_memory import (
+    AgentMemory,
+    AgentMemoryFileNotFoundError,
+    AppendError,
+    ConflictError,
+    UnsupportedOperationError,
+    WriteError,
+)
 from tests.object_store.proxy import Proxy, Treatment
 from tests.object_store.stand_ins import standing_in
 from tests.support.places import in_a_versioned_bucket
@@ -177,6 +184,16 @@ def test_a_server_that_stores_the_framing_of_a_request_is_refused(stand_in: Stan
         for _ in range(2):
             with pytest.raises(WriteError, match="returns other bytes than it was sent"):
                 memory.create("a.md", "x")
+        assert memory.list() == ()
+
+
+@by_both_engines
+def test_a_server_that_drops_metadata_is_refused(stand_in: StandIn, engine: str) -> None:
+    server = stand_in("metadata dropped").by(engine)
+    with AgentMemory.open(server.new_url(), storage_options=server.options) as memory:
+        for change in (memory.create, memory.append):
+            with pytest.raises((WriteError, AppendError), match="does not keep the metadata of objects"):
+                change("a.md", "x")
         assert memory.list() == ()
 
 

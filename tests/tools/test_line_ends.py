@@ -277,3 +277,11 @@ def test_an_async_tool_translates_too() -> None:
         return await memory.read_bytes("a.md")
 
     assert asyncio.run(run()) == b"one\r\ntwo\r\n"
+
+
+@pytest.mark.parametrize("text", ["a\n\n", "\n", "\n\n", "a\r\n\r\n", "a\n\n\n"])
+def test_an_insert_keeps_blank_lines_at_the_end(memory: AgentMemory, call: Call, text: str) -> None:
+    memory.write("a.md", text)
+    succeeded(call("insert", path=PATH, insert_line=0, insert_text="x"))
+    end = "\r\n" if "\r" in text else "\n"
+    assert memory.read("a.md") == f"x{end}{text}"
