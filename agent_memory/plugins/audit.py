@@ -137,18 +137,26 @@ class AuditPlugin(Plugin, Uncopied):
         self._send_checkpoint(self._every)
 
     def close(self) -> None:
-        """Write the waiting records, send a last checkpoint, and close the target's backend."""
+        """Write the waiting records, send a last checkpoint, and close the target's backend.
+
+        If an interrupt ends this call, the log stays open, and the records are written at exit at the latest.
+        """
         if self._closed:
             return
         try:
             self.flush()
             self._closed = True
             self._send_checkpoint(1)
-        finally:
-            self._closed = True
-            self._journal.close()
-            _open.discard(self)
-            self._location.store.close()
+        except Exception:
+            self._release()
+            raise
+        self._release()
+
+    def _release(self) -> None:
+        self._closed = True
+        self._journal.close()
+        _open.discard(self)
+        self._location.store.close()
 
     def _begin_in_child(self) -> None:
         self._sends = threading.RLock()  # the child does not have the thread that may have held the old lock

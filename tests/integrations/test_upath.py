@@ -52,6 +52,8 @@ class Two:
 def two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Two]:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "local.md").write_text("local")
+    if (elsewhere := fsspec.filesystem("memory")).exists("/x"):
+        elsewhere.rm("/x", recursive=True)  # of another test
     yield Two(tmp_path / "store")
     AgentMemoryURLFileSystem.clear_instance_cache()
 
