@@ -1,9 +1,9 @@
 """Fixtures for the project's tests and for the examples in the docs; not shipped.
 
-There are five S3 servers, each started by the first test that needs it: moto in server mode (functional tests; not
-atomic), ministack (fast and atomic, for all races), SeaweedFS (a real distributed store, for the whole contract), in
-long runs Ceph RGW (which keeps only some preconditions), and rclone (not safe for several writers). A server that does
-not start fails the run with its log.
+There are five S3 servers, each started by the first test that needs it: moto in server mode (functional tests; one
+request at a time, because it is not atomic), ministack (fast and atomic, for all races), SeaweedFS (a real distributed
+store, for the whole contract), in long runs Ceph RGW (which keeps only some preconditions), and rclone (not safe for
+several writers). A server that does not start fails the run with its log.
 """
 
 from __future__ import annotations
@@ -188,7 +188,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def moto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    command = [_script("moto_server"), "-H", "127.0.0.1", "-p", "{port}"]
+    program = Path(__file__).parent / "tests/support/moto_server.py"
+    command = [sys.executable, str(program), "-H", "127.0.0.1", "-p", "{port}"]
     yield from _serving("moto", command, tmp_path_factory.mktemp("moto"))
 
 
