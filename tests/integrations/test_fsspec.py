@@ -364,15 +364,19 @@ def descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
+def write_by_url(root: str, agent: str) -> None:
+    opened: Any = fsspec.open("agentmemory://a.md", "w", root=root, agent=agent)
+    with opened as file:
+        file.write("x")
+
+
 def test_a_thousand_urls_leave_a_bounded_number_of_descriptors_open(tmp_path: Path) -> None:
     before = descriptors()
     for number in range(1000):
         root = f"file://{tmp_path}/{number % 3}?durability=process"
-        with fsspec.open("agentmemory://a.md", "w", root=root, agent=f"agent-{number}") as file:
-            file.write("x")
+        write_by_url(root, f"agent-{number}")
     assert len(AgentMemoryURLFileSystem._opened) == 32
     assert descriptors() - before <= 3 * 32
-    del file
     AgentMemoryURLFileSystem.clear_instance_cache()
     assert descriptors() <= before
 

@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import httpx2
@@ -254,6 +254,7 @@ def test_a_body_that_is_too_large_is_refused() -> None:
 
 @pytest.mark.asyncio
 async def test_a_server_that_ends_answers_the_calls_that_have_begun_and_refuses_others() -> None:
+    later, answer = 0, cast(Any, None)
     with serving() as server, connect(server) as partial_request:
         partial_request.sendall(head(server, "Content-Length: 100", "", "{"))
         with suppress(Exception):  # the session cannot be ended when the server is gone

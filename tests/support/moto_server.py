@@ -25,5 +25,5 @@ def _one_at_a_time(host: str, port: int, app: Any, **options: Any) -> None:
 
 
 if __name__ == "__main__":
-    vars(server)["run_simple"] = _one_at_a_time
+    server.__dict__["run_simple"] = _one_at_a_time
     server.main()

@@ -98,9 +98,10 @@ BAD_VALUES: list[tuple[dict[str, object], str]] = [
     ({"client_options": {"proxy_url": "http://p", "user_agent": "a\n"}}, "option client_options.user_agent: only"),
     ({"skip_signature": "perhaps"}, r"\(option skip_signature\)"),
 ]
-BAD_VALUES += [({"client_options": {name: "5x"}}, rf"\(option client_options.{name}\)") for name in TIMES]
-BAD_VALUES += [({"client_options": {name: f"{1 << 64}s"}}, f"{name}: a number in a time") for name in TIMES]
-BAD_VALUES += [({name: "text\n"}, f"option {name}: only printable") for name in TEXTS]
+for _name in TIMES:
+    BAD_VALUES.append(({"client_options": {_name: "5x"}}, rf"\(option client_options.{_name}\)"))
+    BAD_VALUES.append(({"client_options": {_name: f"{1 << 64}s"}}, f"{_name}: a number in a time"))
+BAD_VALUES.extend(({_name: "text\n"}, f"option {_name}: only printable") for _name in TEXTS)
 
 
 @pytest.mark.parametrize(("options", "said"), BAD_VALUES)
