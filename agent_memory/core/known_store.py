@@ -21,7 +21,7 @@ _SUBJECT: Final = "the record of the store"
 
 
 class _Known(NamedTuple):
-    """What was read: when, by the clock of the run; the record, or None if there is none; and its version."""
+    """One reading of the record: its time by the clock of the run; the record, or None; and its version."""
 
     at: float
     record: StoreRecord | None
@@ -61,7 +61,7 @@ class KnownStore(Uncopied):
         began = run.now()
         record = await self.permit(store, run, path)
         if record is None or feature not in record.features:
-            record = await self.read(store, run, path, began)  # another process may have named it meanwhile
+            record = await self.read(store, run, path, began)  # another process may have added it since
         if record is None or feature not in record.features:
             await self.change(store, run, path, lambda before: before.using(feature))
 
@@ -87,7 +87,7 @@ class KnownStore(Uncopied):
             store: the storage.
             run: runs its primitives.
             path: see `KnownStore`.
-            changed: returns the new record; called again for each record that another writer made meanwhile.
+            changed: returns the new record; called again with each record that another writer stored first.
             tries_origins: write an origin with the record, to find out whether the storage keeps origins.
         """
         records: list[StoreRecord] = []

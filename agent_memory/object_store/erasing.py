@@ -51,7 +51,7 @@ async def erase(bucket: Bucket, prefix: Key) -> DeletedTree:
             searched = False
             dropped = await erasing.drop_all(erasing.files, erasing.delete)
         files = await erasing.files()
-        if not files or not dropped or erasing.has_failed:  # else another process has written a file meanwhile
+        if not files or not dropped or erasing.has_failed:  # else another process wrote a file during the erasing
             break
     erasing.leave(files)
     return erasing.result(searched)

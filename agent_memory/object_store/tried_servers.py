@@ -44,8 +44,3 @@ def tried_server(store: ObjectStore) -> TriedServer:
             if len(_tried) > _MOST_SERVERS:
                 del _tried[next(iter(_tried))]
     return found
-
-
-def forget_servers() -> None:
-    """Forget all results, so that the next store tries its server."""
-    _tried.clear()

@@ -73,7 +73,7 @@ class Spelling(Uncopied):
             self._compare(path, {from_disk(name), from_disk(other)} <= listed, there, found)
         if from_disk(name) in listed:
             return True
-        os.stat(name, dir_fd=directory, follow_symlinks=False)  # raises if it was deleted meanwhile
+        os.stat(name, dir_fd=directory, follow_symlinks=False)  # raises if another writer deleted it
         return False
 
     def _compare(self, path: str, are_listed: bool, other: os.stat_result, found: os.stat_result | int) -> None:

@@ -427,7 +427,7 @@ def test_without_a_key_nothing_is_stored(tmp_path: Path) -> None:
 
 
 def sweeping(number: int, barrier: Any, root: Root) -> object:
-    """Edit for longer than the window; in other processes sweep meanwhile, and repeat the edit."""
+    """Edit for longer than the window, while other processes sweep and repeat the edit."""
 
     def slowly(text: str) -> str:
         barrier.wait(60)  # the key is claimed

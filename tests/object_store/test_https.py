@@ -1,4 +1,4 @@
-"""Over https bodies are sent as they are, so that every server stores what was written."""
+"""Over https a client sends bodies without framing, so that every server stores the same bytes."""
 
 from __future__ import annotations
 

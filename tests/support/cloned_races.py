@@ -67,7 +67,7 @@ def _all_lines(memory: AgentMemory, _: Sequence[Any]) -> str:
 
 
 def _swap(memory: AgentMemory, number: int) -> object:
-    """Replace the file by a longer one, on the condition of what was read."""
+    """Replace the file by a longer one, on the condition of the state that this call read."""
     done = []
     for line in _lines(number):
         while True:

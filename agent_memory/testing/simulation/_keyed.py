@@ -61,7 +61,7 @@ class _Told:
     began: list[float] = field(default_factory=list)
 
     def most_times(self, expired: Sequence[float]) -> int:
-        """The most calls of which each began after the key of the one before had expired, at one of the given times."""
+        """The length of the longest row of calls in which each call began after the key of its predecessor expired."""
         count, free = 0, 0.0
         for began in sorted(self.began):
             if began >= free:
