@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, Self, TypeAlias
 
 import pluggy
 
-from agent_memory.backend import PROJECT, BackendFactory, Version, hookimpl
+from agent_memory.backend import PROJECT, BackendFactory, ETag, hookimpl
 
 __all__ = [
     "PROJECT", "READING", "WRITING", "AuditCheckpoint", "BackendFactory", "Operation", "OperationKind", "Outcome",
@@ -70,7 +70,7 @@ class Outcome:
     the old content, only if the operation read it anyway. ``error`` is the error's ``kind``, None for a denied
     operation. ``files`` is the number of files of an operation on many; ``skipped`` is the number of names in storage
     that are not valid keys. ``replayed``: the operation changed nothing, because an earlier one with the same
-    idempotency key had made the change; then sizes, digests and ``version`` are None. ``version_id`` is the id
+    idempotency key had made the change; then sizes, digests and ``etag`` are None. ``version_id`` is the id
     (`FileVersion.id`) of the version that an append appended to, if the store keeps versions. ``versions_searched`` is
     False if a forget or a redaction did not look for the storage's own versions, because it says that it has none.
     """
@@ -78,7 +78,7 @@ class Outcome:
     status: Literal["ok", "denied", "error", "unknown"]
     duration: float
     size: int | None = None
-    version: Version | None = None
+    etag: ETag | None = None
     sha256: str | None = None
     before_sha256: str | None = None
     attempts: int = 1

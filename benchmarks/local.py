@@ -36,7 +36,7 @@ from typing import Any
 from _comparing import ROUNDS, Call, compare, microseconds
 
 from agent_memory import AgentMemory, AgentMemoryService, AsyncAgentMemoryService
-from agent_memory.backend import PageBuilder, Version
+from agent_memory.backend import ETag, PageBuilder
 from agent_memory.key import Key, _joined
 from agent_memory_local import LocalBackend, _locks, _openat2
 from agent_memory_local._scan import scan
@@ -85,7 +85,7 @@ def our_backend_alone(root: Path, path: str) -> Call:
 
 
 class _NoPage(PageBuilder):
-    def file(self, name: str, size: int, modified: float, version: Version | None = None) -> None:
+    def file(self, name: str, size: int, modified: float, version: ETag | None = None) -> None:
         pass
 
 

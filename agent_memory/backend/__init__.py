@@ -32,10 +32,10 @@ from agent_memory.backend._deadline import (
     restore_deadline,
 )
 from agent_memory.backend._helpers import (
-    ContentVersion,
+    ContentETag,
+    content_etag,
     content_sha256,
-    content_version,
-    digest_version,
+    digest_etag,
     joined,
     named,
     not_found,
@@ -75,10 +75,10 @@ from agent_memory.backend._types import (
     Capabilities,
     DeletedTree,
     Entry,
+    ETag,
     Page,
     ReadWhen,
     Snapshot,
-    Version,
     When,
     WriteWhen,
 )
@@ -105,9 +105,10 @@ __all__ = [
     "BlockingBackend",
     "Capabilities",
     "ChecksCapabilities",
-    "ContentVersion",
+    "ContentETag",
     "Deadline",
     "DeletedTree",
+    "ETag",
     "Entry",
     "Erases",
     "KeepsOrigins",
@@ -123,19 +124,18 @@ __all__ = [
     "Snapshot",
     "TryLater",
     "Uncopied",
-    "Version",
     "When",
     "WriteWhen",
     "WritesCopies",
     "WritesInParts",
     "by_path",
+    "content_etag",
     "content_sha256",
-    "content_version",
     "current_deadline",
     "deadline_or_default",
     "deadline_scope",
     "default_seconds",
-    "digest_version",
+    "digest_etag",
     "hookimpl",
     "joined",
     "may_try_later",
@@ -180,12 +180,12 @@ class Backend(_Common):
     async def read(self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY) -> Snapshot:
         """Read a file, or its bytes ``[start:end]`` as in a slice.
 
-        ``start`` may be negative (the last bytes) if ``end`` is None; a range past the end is empty. The version of a
+        ``start`` may be negative (the last bytes) if ``end`` is None; a range past the end is empty. The etag of a
         partial read may be the precondition of further partial reads; for a conditional write read the whole file.
 
         Raises:
             AgentMemoryFileNotFoundError: no file has this name (it may be a directory).
-            ConflictError: ``when`` is a version and the file is in another state.
+            ConflictError: ``when`` is an etag and the file is in another state.
             FileTooLargeError: more than ``max_bytes`` would have to be read.
             ReadError: the storage failed.
         """
@@ -200,13 +200,13 @@ class Backend(_Common):
         """
 
     @abstractmethod
-    async def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
+    async def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> ETag:
         """Replace or create a whole file, with the directories above it, in one atomic step.
 
         Raises:
             FileAlreadyExistsError: ``ABSENT`` and the file exists; or the name is a directory, or lies
                 below a file.
-            ConflictError: ``when`` is a version and the file is in another state or is gone.
+            ConflictError: ``when`` is an etag and the file is in another state or is gone.
             WriteError: the storage failed; the old state is intact.
             OutcomeUnknownError: the reply was lost, and the outcome could not be determined.
         """
@@ -217,7 +217,7 @@ class Backend(_Common):
 
         Raises:
             AgentMemoryFileNotFoundError: no file has this name.
-            ConflictError: ``when`` is a version and the file is in another state.
+            ConflictError: ``when`` is an etag and the file is in another state.
             WriteError: the storage failed.
         """
 
@@ -253,7 +253,7 @@ class BlockingBackend(_Common):
         """See `Backend.stat`."""
 
     @abstractmethod
-    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> ETag:
         """See `Backend.write`."""
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""Functions that backends share: versions by content, checks of preconditions and sizes, and errors."""
+"""Functions that backends share: etags by content, checks of preconditions and sizes, and errors."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from agent_memory.backend._types import ABSENT, PRESENT, Entry, Version, When
+from agent_memory.backend._types import ABSENT, PRESENT, Entry, ETag, When
 from agent_memory.errors import (
     AgentMemoryError,
     AgentMemoryFileNotFoundError,
@@ -33,24 +33,24 @@ _TAKEN: dict[TakenBy, str] = {
 }
 
 
-class ContentVersion(Version):
-    """A version that is the content's SHA-256; made by `content_version`."""
+class ContentETag(ETag):
+    """An etag that is the content's SHA-256; made by `content_etag`."""
 
 
-def content_version(data: bytes) -> ContentVersion:
+def content_etag(data: bytes) -> ContentETag:
     """Return the version for stores without versions: the content's SHA-256."""
-    return digest_version(hashlib.sha256(data).hexdigest())
+    return digest_etag(hashlib.sha256(data).hexdigest())
 
 
-def digest_version(sha256: str) -> ContentVersion:
-    """Return the `content_version` for a digest, given as hexadecimal digits."""
-    return ContentVersion(_CONTENT + sha256)
+def digest_etag(sha256: str) -> ContentETag:
+    """Return the `content_etag` for a digest, given as hexadecimal digits."""
+    return ContentETag(_CONTENT + sha256)
 
 
-def content_sha256(data: bytes, version: Version) -> str:
-    """Return the digest of written bytes as hexadecimal digits; taken from ``version`` if it is a `ContentVersion`."""
-    if isinstance(version, ContentVersion):
-        return version.token.removeprefix(_CONTENT)
+def content_sha256(data: bytes, etag: ETag) -> str:
+    """Return the digest of written bytes as hexadecimal digits; taken from ``etag`` if it is a `ContentETag`."""
+    if isinstance(etag, ContentETag):
+        return etag.token.removeprefix(_CONTENT)
     return hashlib.sha256(data).hexdigest()
 
 
@@ -128,25 +128,25 @@ def joined(old: bytes, separator: bytes, data: bytes) -> bytes:
     return b"".join((old, separator if old and not old.endswith(separator) else b"", data))
 
 
-def require(key: Key, state: Version | Callable[[], Version] | None, *conditions: When | Version) -> None:
+def require(key: Key, state: ETag | Callable[[], ETag] | None, *conditions: When | ETag) -> None:
     """Raise unless a file's state meets every precondition; the caller holds the lock that protects this state.
 
-    ``state`` is the file's version, or a function that returns it (called only if needed), or None if there is no file.
+    ``state`` is the file's etag, or a function that returns it (called only if needed), or None if there is no file.
 
     Raises:
         FileAlreadyExistsError: ``ABSENT``, and there is a file.
         AgentMemoryFileNotFoundError: ``PRESENT``, and there is none.
-        ConflictError: a version, and the file is in another state or is gone.
+        ConflictError: an etag, and the file is in another state or is gone.
     """
     for when in conditions:
         if when is ABSENT and state:
             raise taken_name(key, "file")
         if when is PRESENT and not state:
             raise not_found(key)
-        if isinstance(when, Version):
+        if isinstance(when, ETag):
             if state is None:
                 raise ConflictError("the file is gone", path=key.path)
-            if when != (state if isinstance(state, Version) else state()):
+            if when != (state if isinstance(state, ETag) else state()):
                 raise ConflictError("the file changed since it was read", path=key.path)
 
 

@@ -11,9 +11,9 @@ from agent_memory.backend._types import (
     AppendWhen,
     Capabilities,
     DeletedTree,
+    ETag,
     ReadWhen,
     Snapshot,
-    Version,
     WriteWhen,
 )
 from agent_memory.key import Key
@@ -122,17 +122,17 @@ class Parts(Protocol):
         """
         ...
 
-    def add_copy(self, source: Key, start: int, end: int, version: Version) -> bool | Awaitable[bool]:
+    def add_copy(self, source: Key, start: int, end: int, etag: ETag) -> bool | Awaitable[bool]:
         """Add the bytes ``[start:end]`` of another file of this backend, without reading them here.
 
-        False means that nothing was added: the storage cannot copy, or the source has another version than ``version``.
+        False means that nothing was added: the storage cannot copy, or the source has another etag than ``etag``.
 
         Raises:
             WriteError: the storage failed; the caller calls `abort`.
         """
         ...
 
-    def complete(self) -> Version | Awaitable[Version]:
+    def complete(self) -> ETag | Awaitable[ETag]:
         """Make the new file visible in one atomic step, if the precondition still holds; errors as `Backend.write`.
 
         After an error the caller calls `abort`.
@@ -234,9 +234,7 @@ class KeepsOrigins(Protocol):
         """Read as `Backend.read`, together with the origin of the state that was read."""
         ...
 
-    def write_with_origin(
-        self, key: Key, data: bytes, when: WriteWhen, origin: NewOrigin
-    ) -> Version | Awaitable[Version]:
+    def write_with_origin(self, key: Key, data: bytes, when: WriteWhen, origin: NewOrigin) -> ETag | Awaitable[ETag]:
         """Write as `Backend.write`."""
         ...
 
@@ -266,7 +264,7 @@ class WritesCopies(Protocol):
 
     def write_copy(
         self, key: Key, of: Key, snapshot: Snapshot, origin: NewOrigin | None = None
-    ) -> Version | Awaitable[Version]:
+    ) -> ETag | Awaitable[ETag]:
         """Create a file with the content of another one, as `Backend.write` with ``ABSENT``; ``snapshot`` is its read.
 
         Raises:
@@ -275,7 +273,7 @@ class WritesCopies(Protocol):
         ...
 
     def write_copy_in_parts(
-        self, key: Key, size: int, of: Key, version: Version, origin: NewOrigin | None = None
+        self, key: Key, size: int, of: Key, etag: ETag, origin: NewOrigin | None = None
     ) -> Parts | Awaitable[Parts]:
         """Begin to create a file of ``size`` bytes, as `WritesInParts.write_in_parts`; errors as `write_copy`."""
         ...

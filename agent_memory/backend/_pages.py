@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from operator import attrgetter
 
-from agent_memory.backend._types import Entry, Page, Version
+from agent_memory.backend._types import Entry, ETag, Page
 from agent_memory.key import RESERVED, TEMPORARY_SUFFIX, Key
 
 _entry = partial(tuple.__new__, Entry)  # the same as Entry(...) in half the time: a listing makes thousands
@@ -30,12 +30,12 @@ class PageBuilder:
         self._add = self._found.append
         self.skipped = 0
 
-    def file(self, name: str, size: int, modified: float, version: Version | None = None) -> None:
+    def file(self, name: str, size: int, modified: float, etag: ETag | None = None) -> None:
         """Add a file."""
         if not self._recursive and "/" in name:
             self.directory(name.partition("/")[0])
         elif key := self._stored(name):
-            self._add(_entry((key, size, modified, version, False)))
+            self._add(_entry((key, size, modified, etag, False)))
         else:
             self._count(name)
 

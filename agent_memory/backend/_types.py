@@ -11,7 +11,7 @@ from agent_memory.key import Key
 
 
 class When(Enum):
-    """The preconditions without a version."""
+    """The preconditions without an etag."""
 
     ANY = "any"
     ABSENT = "absent"
@@ -24,7 +24,7 @@ PRESENT: Final = When.PRESENT
 
 
 @dataclass(frozen=True)
-class Version:
+class ETag:
     """An opaque token of one state of one file; it can only be compared for equality.
 
     A backend may add fields in a subclass. Fields that are not part of the comparison are declared
@@ -34,44 +34,44 @@ class Version:
     token: str
 
 
-ReadWhen: TypeAlias = Literal[When.ANY] | Version
-WriteWhen: TypeAlias = Literal[When.ANY, When.ABSENT] | Version
+ReadWhen: TypeAlias = Literal[When.ANY] | ETag
+WriteWhen: TypeAlias = Literal[When.ANY, When.ABSENT] | ETag
 AppendWhen: TypeAlias = Literal[When.ANY, When.PRESENT]
 
 
 class Snapshot:
-    """The result of one read: ``data``, the whole file's ``size`` in bytes, and its ``version``.
+    """The result of one read: ``data``, the whole file's ``size`` in bytes, and its ``etag``.
 
-    ``version`` may be given as a function; it is called at most once, when the version is first read.
+    ``etag`` may be given as a function; it is called at most once, when the etag is first read.
     """
 
-    __slots__ = ("_version", "data", "size")
+    __slots__ = ("_etag", "data", "size")
 
-    def __init__(self, data: bytes, version: Version | Callable[[], Version], size: int) -> None:
+    def __init__(self, data: bytes, etag: ETag | Callable[[], ETag], size: int) -> None:
         self.data: Final = data
         self.size: Final = size
-        self._version = version
+        self._etag = etag
 
     @property
-    def version(self) -> Version:
-        """The version of the state that was read."""
-        if not isinstance(self._version, Version):
-            self._version = self._version()
-        return self._version
+    def etag(self) -> ETag:
+        """The etag of the state that was read."""
+        if not isinstance(self._etag, ETag):
+            self._etag = self._etag()
+        return self._etag
 
 
 class Entry(NamedTuple):
     """One file in a listing, or one directory name if ``is_directory``; ``str(entry)`` is its path.
 
     ``size`` is in bytes, ``modified`` in POSIX seconds by the store's clock (0.0 for a directory);
-    ``version`` is None if the store's listings do not include it. In a listing, ``size`` may be that of an unfinished
+    ``etag`` is None if the store's listings do not include it. In a listing, ``size`` may be that of an unfinished
     append; in `Backend.stat` and `Backend.read` it never is.
     """
 
     key: Key
     size: int
     modified: float
-    version: Version | None = None
+    etag: ETag | None = None
     is_directory: bool = False
 
     @property
@@ -97,13 +97,13 @@ class Page(NamedTuple):
 
 
 class Appended(NamedTuple):
-    """The result of an append: the file's new size in bytes, and its version if known without extra cost.
+    """The result of an append: the file's new size in bytes, and its etag if known without extra cost.
 
     ``origin`` is the result of `KeepsOrigins.append_with_origin`; None otherwise.
     """
 
     size: int
-    version: Version | None = None
+    etag: ETag | None = None
     origin: str | None = None
 
 
@@ -127,9 +127,9 @@ class Capabilities:
     atomic_create: bool
     """``write(ABSENT)`` has exactly one winner."""
     compare_and_swap: bool
-    """``write(Version)`` never overwrites another state than this version."""
+    """``write(ETag)`` never overwrites another state than this etag."""
     conditional_delete: bool
-    """``delete(Version)`` never deletes another state than this version; renaming a file needs it."""
+    """``delete(ETag)`` never deletes another state than this etag; renaming a file needs it."""
     durability: Literal["none", "process", "full"]
     """A returned write survives no crash ("none"), a crash of this process ("process"), or of the machine ("full")."""
     exclusive_names: bool

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Literal, TypeVar
 
-from agent_memory.backend import ABSENT, ANY, AnyBackend, ReadWhen, Version, WriteWhen
+from agent_memory.backend import ABSENT, ANY, AnyBackend, ETag, ReadWhen, WriteWhen
 from agent_memory.cli.inspection import pages
 from agent_memory.core import part_flows, tree_flows
 from agent_memory.core.blocking import BlockingStore
@@ -58,7 +58,7 @@ class ScratchTree:
         """The same prefix, for each of several racing writers as another process would see it."""
         return [ScratchTree(as_another_process(self._backend), self.top) for _ in range(_RACERS)]
 
-    def write(self, name: str, data: bytes, when: WriteWhen = ANY) -> Version:
+    def write(self, name: str, data: bytes, when: WriteWhen = ANY) -> ETag:
         return self._store.write(self.top.join(name), data, when)
 
     def read(self, name: str) -> bytes | None:
@@ -74,7 +74,7 @@ class ScratchTree:
         while True:
             found = self._store.read(key)
             try:
-                self._store.write(key, str(int(found.data) + 1).encode(), found.version)
+                self._store.write(key, str(int(found.data) + 1).encode(), found.etag)
             except ConflictError:
                 continue
             return
@@ -184,49 +184,49 @@ def atomic_create(scratch: ScratchTree, rounds: int) -> Sight:
 
 
 def compare_and_swap(scratch: ScratchTree, rounds: int) -> Sight:
-    """A stale version is refused, also of a deleted file; of racing writers with one version exactly one wins."""
+    """A stale etag is refused, also of a deleted file; of racing writers with one etag exactly one wins."""
     racers = scratch.racers()
     stale = scratch.write("swapped.md", b"one")
-    version = scratch.write("swapped.md", b"two", when=stale)
+    etag = scratch.write("swapped.md", b"two", when=stale)
     if not _refused(lambda: scratch.write("swapped.md", b"three", when=stale)):
-        return Sight("no", "a write with a stale version went through")
+        return Sight("no", "a write with a stale etag went through")
     for _ in range(rounds):
 
-        def swap(racer: int, version: Version = version) -> None:
-            racers[racer].write("swapped.md", _text(racer), when=version)
+        def swap(racer: int, etag: ETag = etag) -> None:
+            racers[racer].write("swapped.md", _text(racer), when=etag)
 
         winners = _race(swap)
         if len(winners) != 1 or scratch.read("swapped.md") != _text(winners[0]):
-            return Sight("no", f"{len(winners)} of {_RACERS} racing writers with one version won")
-        version = scratch.write("swapped.md", b"again")
+            return Sight("no", f"{len(winners)} of {_RACERS} racing writers with one etag won")
+        etag = scratch.write("swapped.md", b"again")
     scratch.delete("swapped.md")
-    if not _refused(lambda: scratch.write("swapped.md", b"back", when=version)):
-        return Sight("no", "a write with the version of a deleted file went through")
-    return Sight("yes", f"stale and deleted versions refused; one winner of {_RACERS}, {rounds} times")
+    if not _refused(lambda: scratch.write("swapped.md", b"back", when=etag)):
+        return Sight("no", "a write with the etag of a deleted file went through")
+    return Sight("yes", f"stale and deleted etags refused; one winner of {_RACERS}, {rounds} times")
 
 
 def conditional_delete(scratch: ScratchTree, rounds: int) -> Sight:
-    """A delete with a stale version is refused; of a delete and writes that race on one version exactly one wins."""
+    """A delete with a stale etag is refused; of a delete and writes that race on one etag exactly one wins."""
     stale = scratch.write("deleted.md", b"one")
     current = scratch.write("deleted.md", b"two")
     if not _refused(lambda: scratch.delete("deleted.md", when=stale)):
-        return Sight("no", "a delete with a stale version went through")
+        return Sight("no", "a delete with a stale etag went through")
     scratch.delete("deleted.md", when=current)
     racers = scratch.racers()
     for _ in range(_DELETIONS * rounds):
-        version = scratch.write("deleted.md", b"again")
+        etag = scratch.write("deleted.md", b"again")
 
-        def change(racer: int, version: Version = version) -> None:
+        def change(racer: int, etag: ETag = etag) -> None:
             if racer:
                 racers[racer].read("deleted.md")  # takes as long as the request that a deletion sends first
-                racers[racer].write("deleted.md", _text(racer), when=version)
+                racers[racer].write("deleted.md", _text(racer), when=etag)
             else:
-                racers[racer].delete("deleted.md", when=version)
+                racers[racer].delete("deleted.md", when=etag)
 
         winners = _race(change, _OF_DELETION)
         if 0 in winners and len(winners) > 1:
-            return Sight("no", "a delete and a write that raced on one version both won")
-    return Sight("yes", f"a stale version refused; no delete won beside a write, {_DELETIONS * rounds} times")
+            return Sight("no", "a delete and a write that raced on one etag both won")
+    return Sight("yes", f"a stale etag refused; no delete won beside a write, {_DELETIONS * rounds} times")
 
 
 def exclusive_names(scratch: ScratchTree, rounds: int) -> Sight:  # noqa: ARG001 - a probe

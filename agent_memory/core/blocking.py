@@ -10,11 +10,11 @@ from agent_memory.backend import (
     AnyBackend,
     Backend,
     Entry,
+    ETag,
     Page,
     ReadWhen,
     Snapshot,
     Uncopied,
-    Version,
     WriteWhen,
 )
 from agent_memory.key import Key
@@ -54,7 +54,7 @@ class BlockingStore(Uncopied):
     def stat(self, key: Key) -> Entry:
         return step(self._run.call(self._verbs.stat, key))
 
-    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> ETag:
         return step(self._run.call(self._verbs.write, key, data, when))
 
     def delete(self, key: Key, when: ReadWhen = ANY) -> None:

@@ -75,14 +75,14 @@ async def _write(store: Backend, run: Run, key: Key, before: Snapshot | None, da
     if before and data == before.data:
         return _unchanged(before)
     refuse_larger(key, len(data), store.max_bytes)
-    version = await write_in_place(store, run, key, data, before)
+    etag = await write_in_place(store, run, key, data, before)
     digest = sha256(before.data) if before else None
-    return Effect(size=len(data), sha256=content_sha256(data, version), before_sha256=digest, version=version)
+    return Effect(size=len(data), sha256=content_sha256(data, etag), before_sha256=digest, etag=etag)
 
 
 def _unchanged(before: Snapshot) -> Effect:
     digest = sha256(before.data)
-    return Effect(size=before.size, sha256=digest, before_sha256=digest, version=before.version)
+    return Effect(size=before.size, sha256=digest, before_sha256=digest, etag=before.etag)
 
 
 async def _delete(store: Backend, run: Run, key: Key, before: Snapshot | None, hooks: EditHooks) -> Effect:
@@ -90,7 +90,7 @@ async def _delete(store: Backend, run: Run, key: Key, before: Snapshot | None, h
         return Effect(files=0)
     await hooks.permit_delete()
     try:
-        await run.call(store.delete, key, when=before.version)
+        await run.call(store.delete, key, when=before.etag)
     except AgentMemoryFileNotFoundError as error:
         raise ConflictError("another writer deleted the file", path=key.path) from error
     return Effect(files=1, before_sha256=sha256(before.data))

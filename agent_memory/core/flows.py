@@ -27,12 +27,12 @@ from agent_memory.backend import (
     ChecksCapabilities,
     Entry,
     Erases,
+    ETag,
     KeepsOrigins,
     MovesFiles,
     MovesTrees,
     ReadWhen,
     Snapshot,
-    Version,
     WritesCopies,
     WritesInParts,
     WriteWhen,
@@ -75,7 +75,7 @@ class Effect:
     size: int | None = None
     sha256: str | None = None
     before_sha256: str | None = None
-    version: Version | None = None
+    etag: ETag | None = None
     version_id: str | None = None
     attempts: int = 1
     data: bytes = b""
@@ -102,7 +102,7 @@ async def read_text(store: Backend, run: Run, key: Key) -> Effect:
 async def stat(store: Backend, run: Run, key: Key) -> Effect:
     """Return a file's entry."""
     entry = await run.call(store.stat, key)
-    return Effect(entries=(entry,), size=entry.size, version=entry.version)
+    return Effect(entries=(entry,), size=entry.size, etag=entry.etag)
 
 
 async def exists(store: Backend, run: Run, key: Key) -> Effect:
@@ -127,18 +127,18 @@ async def is_directory(store: Backend, run: Run, key: Key) -> bool:
 async def write(store: Backend, run: Run, key: Key, data: bytes, expected: Precondition = ANY_STATE) -> Effect:
     """Replace or create a file, if it is in the expected state."""
     refuse_larger(key, len(data), store.max_bytes)
-    when: WriteWhen = expected.version
+    when: WriteWhen = expected.etag
     if expected.sha256 is not None:
-        when = (await read_expected(store, run, key, expected, missing=ConflictError)).version
-    version = await run.call(store.write, key, data, when=when)
-    return Effect(size=len(data), sha256=content_sha256(data, version), before_sha256=expected.sha256, version=version)
+        when = (await read_expected(store, run, key, expected, missing=ConflictError)).etag
+    etag = await run.call(store.write, key, data, when=when)
+    return Effect(size=len(data), sha256=content_sha256(data, etag), before_sha256=expected.sha256, etag=etag)
 
 
 async def create(store: Backend, run: Run, key: Key, data: bytes) -> Effect:
     """Write a file that must not exist yet."""
     refuse_larger(key, len(data), store.max_bytes)
-    version = await run.call(store.write, key, data, when=ABSENT)
-    return Effect(size=len(data), sha256=content_sha256(data, version), version=version)
+    etag = await run.call(store.write, key, data, when=ABSENT)
+    return Effect(size=len(data), sha256=content_sha256(data, etag), etag=etag)
 
 
 async def append(
@@ -158,7 +158,7 @@ async def append(
     if appends(store):
         in_place = cast("Callable[..., Awaitable[Appended]]", store.append)  # quoted: else created on each call
         appended = await run.call(in_place, key, data, separator=separator, when=when)
-        return Effect(size=appended.size, sha256=sha256(data), version=appended.version)
+        return Effect(size=appended.size, sha256=sha256(data), etag=appended.etag)
 
     try:
         return await _append_by_swapping(store, run, key, data, separator, when)
@@ -249,16 +249,16 @@ async def _write_appended(
     old = before.data if before else b""
     whole = joined(old, separator, data)
     refuse_larger(key, len(whole), store.max_bytes)
-    version = await write_in_place(store, run, key, whole, before)
+    etag = await write_in_place(store, run, key, whole, before)
     return Effect(
         size=len(whole),
         sha256=sha256(data),
         before_sha256=sha256(old) if before else None,
-        version=version,
+        etag=etag,
     )
 
 
-async def write_in_place(store: Backend, run: Run, key: Key, data: bytes, before: Snapshot | None) -> Version:
+async def write_in_place(store: Backend, run: Run, key: Key, data: bytes, before: Snapshot | None) -> ETag:
     """Write a file in the place of the state that was read; None is the state without a file.
 
     Raises:
@@ -266,7 +266,7 @@ async def write_in_place(store: Backend, run: Run, key: Key, data: bytes, before
         FileAlreadyExistsError: the name is a directory, or lies below a file.
     """
     try:
-        return await run.call(store.write, key, data, when=before.version if before else ABSENT)
+        return await run.call(store.write, key, data, when=before.etag if before else ABSENT)
     except FileAlreadyExistsError as error:
         if error.taken_by != "file":
             raise
@@ -275,9 +275,9 @@ async def write_in_place(store: Backend, run: Run, key: Key, data: bytes, before
 
 async def delete(store: Backend, run: Run, key: Key, expected: Precondition = ANY_STATE) -> Effect:
     """Delete a file, if it is in the expected state."""
-    when: ReadWhen = expected.version
+    when: ReadWhen = expected.etag
     if expected.sha256 is not None:
-        when = (await read_expected(store, run, key, expected, missing=AgentMemoryFileNotFoundError)).version
+        when = (await read_expected(store, run, key, expected, missing=AgentMemoryFileNotFoundError)).etag
     await run.call(store.delete, key, when=when)
     return Effect(files=1, before_sha256=expected.sha256)
 
@@ -316,7 +316,7 @@ async def read_expected(
         AgentMemoryError: of the type ``missing``: no such file.
     """
     try:
-        snapshot = await run.call(store.read, key, when=expected.version)
+        snapshot = await run.call(store.read, key, when=expected.etag)
     except AgentMemoryFileNotFoundError:
         raise missing("no such file", path=key.path) from None
     if expected.sha256 is not None and sha256(snapshot.data) != expected.sha256:

@@ -21,8 +21,8 @@ from agent_memory.backend import (
     ABSENT,
     Backend,
     Deadline,
+    ETag,
     Snapshot,
-    Version,
     WriteWhen,
     deadline_or_default,
     deadline_scope,
@@ -126,7 +126,7 @@ class _Claim:
         self._deadline = deadline_or_default(call.run.now())
         until = self._now() + self._deadline.at - call.run.now()
         self.mine = Receipt.begun(given, *self._facts, until, self._now() + seconds)
-        self._version: Version | None = None
+        self._etag: ETag | None = None
 
     async def take(self) -> Receipt | None:
         """Claim the key, or return the receipt of the call that has made the change; waits for a call under way."""
@@ -142,10 +142,10 @@ class _Claim:
                 continue
             found = Receipt.parse(self._key, snapshot.data)
             if found.is_over(self._call.time):
-                if await self._create(snapshot.version):
+                if await self._create(snapshot.etag):
                     return None
             elif found.salt == self.mine.salt:  # the answer to the claim was lost
-                self._version = snapshot.version
+                self._etag = snapshot.etag
                 return None
             elif not found.is_of(self._given, *self._facts):
                 raise ConflictError("the idempotency key belongs to another call; nothing was changed")
@@ -173,7 +173,7 @@ class _Claim:
     async def _create(self, when: WriteWhen) -> bool:
         run, store = self._call.run, self._call.store
         try:
-            self._version = await run.call(store.write, self._key, self.mine.to_bytes(), when=when)
+            self._etag = await run.call(store.write, self._key, self.mine.to_bytes(), when=when)
         except (FileAlreadyExistsError, ConflictError, OutcomeUnknownError) as error:
             if isinstance(error, FileAlreadyExistsError) and error.taken_by != "file":
                 raise WriteError("the receipt of the idempotency key has no free name", path=self._facts[1]) from error
@@ -207,9 +207,9 @@ class _Claim:
     async def store(self, receipt: Receipt) -> None:
         """Replace the receipt; a failure only means that a repeated call gets `OutcomeUnknownError`."""
         run, store = self._call.run, self._call.store
-        assert self._version is not None  # noqa: S101 - the claim was taken
+        assert self._etag is not None  # noqa: S101 - the claim was taken
         try:
-            await run.call(store.write, self._key, receipt.to_bytes(), when=self._version)
+            await run.call(store.write, self._key, receipt.to_bytes(), when=self._etag)
         except AgentMemoryError as error:
             _log.warning("%s %a: its idempotency key stays undecided: %s", *self._facts[:2], error)
 
@@ -291,7 +291,7 @@ async def _sweep(call: IdempotentCall, window: Window) -> None:
         snapshot = await read_if_present(call.store, call.run, key)
         if snapshot and Receipt.parse(key, snapshot.data).is_over(call.time - _SWEPT_LATER):  # a damaged one stays
             with suppress(UnsupportedOperationError):
-                await call.run.call(call.store.delete, key, when=snapshot.version)
+                await call.run.call(call.store.delete, key, when=snapshot.etag)
 
     await window.sweep.some(call.run, call.agent, listed, delete)
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from typing import Final, NamedTuple, cast
 
-from agent_memory.backend import ABSENT, PRESENT, STORE_RECORD, Backend, KeepsOrigins, Uncopied, Version, WriteWhen
+from agent_memory.backend import ABSENT, PRESENT, STORE_RECORD, Backend, ETag, KeepsOrigins, Uncopied, WriteWhen
 from agent_memory.backend._helpers import is_full
 from agent_memory.core.flows import Effect, appends, read_if_present, until_won
 from agent_memory.core.own_trees import about_callers_file
@@ -21,11 +21,11 @@ _SUBJECT: Final = "the record of the store"
 
 
 class _Known(NamedTuple):
-    """One reading of the record: its time by the clock of the run; the record, or None; and its version."""
+    """One reading of the record: its time by the clock of the run; the record, or None; and its etag."""
 
     at: float
     record: StoreRecord | None
-    version: Version | None
+    etag: ETag | None
 
 
 class KnownStore(Uncopied):
@@ -98,8 +98,8 @@ class KnownStore(Uncopied):
             after = changed(record or StoreRecord.new())
             if after != record:
                 with about_callers_file(path, _SUBJECT) if path is not None else nullcontext():
-                    version = await self._written(store, run, after, known.version, tries_origins)
-                self._know(_Known(run.now(), after, version))
+                    etag = await self._written(store, run, after, known.etag, tries_origins)
+                self._know(_Known(run.now(), after, etag))
             records.append(after)
             return Effect()
 
@@ -111,7 +111,7 @@ class KnownStore(Uncopied):
         with about_callers_file(path, _SUBJECT) if path is not None else nullcontext():
             found = await read_if_present(store, run, STORE_RECORD)
         record = StoreRecord.parse(found.data) if found else None
-        return self._know(_Known(now, record, found.version if found else None))
+        return self._know(_Known(now, record, found.etag if found else None))
 
     def _know(self, known: _Known) -> _Known:
         if self._known is None or known.at >= self._known.at:  # else another task read or wrote it since
@@ -132,8 +132,8 @@ class KnownStore(Uncopied):
         return record
 
     async def _written(
-        self, store: Backend, run: Run, record: StoreRecord, before: Version | None, tries_origins: bool
-    ) -> Version | None:
+        self, store: Backend, run: Run, record: StoreRecord, before: ETag | None, tries_origins: bool
+    ) -> ETag | None:
         """Write the record in the place of the state that was read.
 
         Raises:
@@ -143,7 +143,7 @@ class KnownStore(Uncopied):
         try:
             if not tries_origins:
                 return await run.call(store.write, STORE_RECORD, record.to_bytes(), when)
-            write = cast("Callable[..., Awaitable[Version]]", cast(KeepsOrigins, store).write_with_origin)
+            write = cast("Callable[..., Awaitable[ETag]]", cast(KeepsOrigins, store).write_with_origin)
             return await run.call(write, STORE_RECORD, record.to_bytes(), when, lambda: "settings")
         except WriteError as error:
             if not (is_full(error.__cause__) and await self._appended(store, run, record)):

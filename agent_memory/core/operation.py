@@ -364,7 +364,7 @@ def _succeeded(effect: Effect, duration: float) -> Outcome:
         status="ok",
         duration=duration,
         size=effect.size,
-        version=effect.version,
+        etag=effect.etag,
         sha256=effect.sha256,
         before_sha256=effect.before_sha256,
         attempts=effect.attempts,

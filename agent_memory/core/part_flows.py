@@ -10,9 +10,9 @@ from agent_memory.backend import (
     ABSENT,
     ANY,
     Backend,
+    ETag,
     Parts,
     ReadWhen,
-    Version,
     WritesInParts,
     WriteWhen,
     content_sha256,
@@ -90,8 +90,8 @@ async def write(store: Backend, run: Run, key: Key, blocks: Blocks, when: WriteW
         if blocks.size > store.max_bytes:
             raise
         data = await run.offload(blocks.whole)
-        version = await run.call(store.write, key, data, when=when)
-        return Effect(size=len(data), sha256=content_sha256(data, version), version=version)
+        etag = await run.call(store.write, key, data, when=when)
+        return Effect(size=len(data), sha256=content_sha256(data, etag), etag=etag)
     return await filled(run, parts, blocks.size, fill)
 
 
@@ -103,8 +103,8 @@ async def copy(
     size: int | None = None,
     when: WriteWhen = ABSENT,
     of: ReadWhen = ANY,
-) -> tuple[Effect, Callable[[], Version]]:
-    """Copy a file in parts, or its first ``size`` bytes; also return a function for the source's version.
+) -> tuple[Effect, Callable[[], ETag]]:
+    """Copy a file in parts, or its first ``size`` bytes; also return a function for the source's etag.
 
     ``when`` is the state of the target, ``of`` that of the source. A concurrent append to the source is allowed: the
     copy has the bytes from before it.
@@ -112,14 +112,14 @@ async def copy(
     _supporting(store, source)  # raises before anything is read
     reader = Reader(store, run, source)
     await reader.read(0, 0)
-    version = cast(Version, reader.version)
-    if of not in (ANY, version):
+    etag = cast(ETag, reader.etag)
+    if of not in (ANY, etag):
         raise ConflictError("the file changed since it was read; nothing was written", path=source.path)
     size = reader.size if size is None else size
 
     async def fill(parts: Parts) -> str | None:
         done = 0
-        while done < size and await add_copy(run, parts, source, done, min(size, done + COPIED_AT_ONCE), version):
+        while done < size and await add_copy(run, parts, source, done, min(size, done + COPIED_AT_ONCE), etag):
             done = min(size, done + COPIED_AT_ONCE)
         digest = None if done else hashlib.sha256()
         while done < size:
@@ -134,10 +134,10 @@ async def copy(
     if when is ABSENT and writes_copies(store):
         begin = cast("Callable[..., Awaitable[Parts]]", store.write_copy_in_parts)
         with renewed_deadline(run.now()):
-            parts = await run.call(begin, target, size, source, version)
+            parts = await run.call(begin, target, size, source, etag)
     else:
         parts = await begun(store, run, target, size, when)
-    return await filled(run, parts, size, fill), lambda: version
+    return await filled(run, parts, size, fill), lambda: etag
 
 
 async def _read(reader: Reader, source: Key, start: int, end: int, most: int) -> bytes:
@@ -156,13 +156,13 @@ async def filled(run: Run, parts: Parts, size: int, fill: Fill) -> Effect:
     try:
         digest = await fill(parts)
         with renewed_deadline(run.now()):
-            version = await run.call(cast("Callable[[], Awaitable[Version]]", parts.complete))
+            etag = await run.call(cast("Callable[[], Awaitable[ETag]]", parts.complete))
     except GeneratorExit:
         raise  # the caller's event loop is gone: nothing can be awaited
     except BaseException:
         await run.call(cast("Callable[[], Awaitable[None]]", parts.abort))
         raise
-    return Effect(size=size, sha256=digest, version=version, files=1)
+    return Effect(size=size, sha256=digest, etag=etag, files=1)
 
 
 async def begun(store: Backend, run: Run, key: Key, size: int, when: WriteWhen) -> Parts:
@@ -189,8 +189,8 @@ async def add(run: Run, parts: Parts, data: bytes) -> None:
         await run.call(cast("Callable[[bytes], Awaitable[None]]", parts.add), data)
 
 
-async def add_copy(run: Run, parts: Parts, source: Key, start: int, end: int, version: Version) -> bool:
+async def add_copy(run: Run, parts: Parts, source: Key, start: int, end: int, etag: ETag) -> bool:
     """Add bytes of another file by the storage's own copy; False if it cannot copy them."""
-    copy = cast("Callable[[Key, int, int, Version], Awaitable[bool]]", parts.add_copy)
+    copy = cast("Callable[[Key, int, int, ETag], Awaitable[bool]]", parts.add_copy)
     with renewed_deadline(run.now()):
-        return await run.call(copy, source, start, end, version)
+        return await run.call(copy, source, start, end, etag)

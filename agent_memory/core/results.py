@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from agent_memory.backend import Version
+from agent_memory.backend import ETag
 
 
 class WriteResult(NamedTuple):
@@ -16,14 +16,14 @@ class WriteResult(NamedTuple):
         size: the file's new size in bytes.
         sha256: the digest of the written bytes, hexadecimal: of the whole file, or of an append the appended bytes;
             "" if an edit deleted the file.
-        version: the file's new version, for ``expected_version``; None if the storage does not tell it, as local disk
+        etag: the file's new etag, for ``expected_version``; None if the storage does not tell it, as local disk
             after an append.
     """
 
     path: str
     size: int
     sha256: str
-    version: Version | None = None
+    etag: ETag | None = None
 
 
 class EditResult(NamedTuple):

@@ -377,7 +377,7 @@ class Tree(VersionedTree):
     ) -> WriteResult:
         call = await self.operate(run, kind, path, flow, content, unseen=unseen)
         result = call.result
-        return WriteResult(self._path(call.key), result.size or 0, result.sha256 or "", result.version)
+        return WriteResult(self._path(call.key), result.size or 0, result.sha256 or "", result.etag)
 
     def _path(self, key: Key) -> str:
         return key.relative_to(self.top).path if self.top.path else key.path

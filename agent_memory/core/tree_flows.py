@@ -13,10 +13,10 @@ from agent_memory.backend import (
     Backend,
     DeletedTree,
     Entry,
+    ETag,
     Markers,
     ReadWhen,
     Snapshot,
-    Version,
     by_path,
     content_sha256,
     named,
@@ -50,7 +50,7 @@ from agent_memory.runtime.run import Run
 
 _LIST_LIMIT = 100_000
 _MOST_LISTINGS = 10
-_OF_NO_FILE = Version("the version of no file")
+_OF_NO_FILE = ETag("the etag of no file")
 AT_ONCE: Final = 16
 """The number of files processed concurrently over a network."""
 
@@ -95,7 +95,7 @@ async def rename(store: Backend, run: Run, source: Key, target: Key) -> Effect:
     """Move a file or a directory to a free name, in one step if the backend can do that.
 
     Otherwise a directory moves file by file. A file is copied if the target is absent, then exactly the copied
-    version is deleted; if the source changed in between, the copy is deleted. A crash may leave both names, never
+    etag is deleted; if the source changed in between, the copy is deleted. A crash may leave both names, never
     neither.
     """
     try:
@@ -210,19 +210,19 @@ async def _copy_file(store: Backend, run: Run, source: Key, target: Key) -> Effe
 
 async def _copied(
     store: Backend, run: Run, source: Key, target: Key, when: ReadWhen = ANY
-) -> tuple[Effect, Callable[[], Version]]:
-    """Copy a file, in parts if it is too large for one call; also return a function for the copied version."""
+) -> tuple[Effect, Callable[[], ETag]]:
+    """Copy a file, in parts if it is too large for one call; also return a function for the copied etag."""
     try:
         snapshot = await run.call(store.read, source, when=when)
     except FileTooLargeError:
         return await part_flows.copy(store, run, source, target, of=when)
     if writes_copies(store):
-        write = cast("Callable[[Key, Key, Snapshot], Awaitable[Version]]", store.write_copy)
-        version = await run.call(write, target, source, snapshot)
+        write = cast("Callable[[Key, Key, Snapshot], Awaitable[ETag]]", store.write_copy)
+        etag = await run.call(write, target, source, snapshot)
     else:
-        version = await run.call(store.write, target, snapshot.data, when=ABSENT)
-    digest = content_sha256(snapshot.data, version)
-    return Effect(size=snapshot.size, sha256=digest, version=version, files=1), lambda: snapshot.version
+        etag = await run.call(store.write, target, snapshot.data, when=ABSENT)
+    digest = content_sha256(snapshot.data, etag)
+    return Effect(size=snapshot.size, sha256=digest, etag=etag, files=1), lambda: snapshot.etag
 
 
 async def _rename_file(store: Backend, run: Run, source: Key, target: Key, when: ReadWhen = ANY) -> Effect:
@@ -231,15 +231,15 @@ async def _rename_file(store: Backend, run: Run, source: Key, target: Key, when:
         return Effect(size=size, files=1)
     await _refuse_without_conditional_delete(store, run, source)
     effect, copied = await _copied(store, run, source, target, when)
-    version = cast(Version, effect.version)
+    etag = cast(ETag, effect.etag)
     try:
         with renewed_deadline(run.now()) if cast(int, effect.size) > store.max_bytes else nullcontext():
             await run.call(store.delete, source, when=copied())
     except (WriteError, UnsupportedOperationError):
-        await _withdraw(store, run, target, version)
+        await _withdraw(store, run, target, etag)
         raise
     except (ConflictError, AgentMemoryFileNotFoundError) as error:
-        await _withdraw(store, run, target, version)
+        await _withdraw(store, run, target, etag)
         raise ConflictError("the file changed during the rename; it stays at its old name", path=source.path) from error
     effect.before_sha256 = effect.sha256
     return effect
@@ -253,18 +253,18 @@ async def _file_moved_in_one_step(store: Backend, run: Run, source: Key, target:
 
 
 async def _refuse_without_conditional_delete(store: Backend, run: Run, source: Key) -> None:
-    """Raise before anything is copied, if the backend cannot delete a given version.
+    """Raise before anything is copied, if the backend cannot delete a given etag.
 
-    A delete of an impossible version decides: with a single writer, a backend can do more than its capabilities say.
+    A delete of an impossible etag decides: with a single writer, a backend can do more than its capabilities say.
     """
     if not (await checked_capabilities(store, run, source)).conditional_delete:
         with suppress(AgentMemoryFileNotFoundError, ConflictError):
             await run.call(store.delete, source, when=_OF_NO_FILE)
 
 
-async def _withdraw(store: Backend, run: Run, target: Key, version: Version) -> None:
+async def _withdraw(store: Backend, run: Run, target: Key, etag: ETag) -> None:
     try:
-        await run.call(store.delete, target, when=version)
+        await run.call(store.delete, target, when=etag)
     except AgentMemoryError:
         return  # another writer changed the copy, or deleting is impossible: both names stay
 

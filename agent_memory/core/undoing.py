@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import cast
 
-from agent_memory.backend import ABSENT, Version
+from agent_memory.backend import ABSENT, ETag
 from agent_memory.core.precondition import Precondition
 from agent_memory.core.tree import Tree
 from agent_memory.core.versions.attribution import without
@@ -33,7 +33,7 @@ async def undo(
     done: list[Undone] = []
     left = [Left(without_top(path, tree.top.path), reason) for path, reason in plan.left]
     stopped = set[str]()
-    made: dict[str, Version | None] = {}
+    made: dict[str, ETag | None] = {}
     for step in plan.steps:
         step = _after(step.below(tree.top.path), made)
         path = step.undone.path
@@ -46,14 +46,14 @@ async def undo(
     return UndoResult(tuple(done), tuple(left))
 
 
-def _after(step: Step, made: Mapping[str, Version | None]) -> Step:
-    """A step after those that this undo has made: for the version that an earlier one gave the file."""
+def _after(step: Step, made: Mapping[str, ETag | None]) -> Step:
+    """A step after those that this undo has made: for the etag that an earlier one gave the file."""
     path = step.undone.path
     return step._replace(expected=made[path], state=None) if path in made else step
 
 
-async def _reason_to_leave(tree: Tree, run: Run, step: Step, made: dict[str, Version | None]) -> str | None:
-    """Make a step, and note the version that the file has then; return why it was not made."""
+async def _reason_to_leave(tree: Tree, run: Run, step: Step, made: dict[str, ETag | None]) -> str | None:
+    """Make a step, and note the etag that the file has then; return why it was not made."""
     try:
         made[step.undone.path] = await _make(replace(tree, required_state=step.state), run, step)
     except (ConflictError, AgentMemoryFileNotFoundError):
@@ -67,19 +67,19 @@ async def _reason_to_leave(tree: Tree, run: Run, step: Step, made: dict[str, Ver
     return None
 
 
-async def _make(tree: Tree, run: Run, step: Step) -> Version | None:
+async def _make(tree: Tree, run: Run, step: Step) -> ETag | None:
     path, action, version, new_path, _ = step.undone
     if action == "restore":
         result = await tree.restore(run, new_path or path, version or "", step.expected or ABSENT, step.cut, path)
-        return None if new_path else result.version
-    expected = cast(Version, step.expected)  # the other steps are those of a present file
+        return None if new_path else result.etag
+    expected = cast(ETag, step.expected)  # the other steps are those of a present file
     if action == "rename":
         await tree.rename_file(run, path, new_path or "", expected)
         return None
     if action == "delete":
-        await tree.delete(run, path, Precondition(version=expected))
+        await tree.delete(run, path, Precondition(etag=expected))
         return None
     edited = await tree.edit(
-        run, path, lambda _key, data: without(data, step.cut), expected=Precondition(version=expected)
+        run, path, lambda _key, data: without(data, step.cut), expected=Precondition(etag=expected)
     )
-    return edited.version
+    return edited.etag

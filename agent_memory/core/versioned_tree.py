@@ -125,7 +125,7 @@ class VersionedTree(Scope):
             def write(c: Call) -> Awaitable[Effect]:
                 if expected is ABSENT:
                     return flows.create(c.store, c.run, c.key, data)
-                return flows.write(c.store, c.run, c.key, data, Precondition(version=expected))
+                return flows.write(c.store, c.run, c.key, data, Precondition(etag=expected))
 
             return await self.versions.keeping(write)(c)
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, cast
 from fsspec.compression import compr
 from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
 
-from agent_memory.backend import Uncopied, Version
+from agent_memory.backend import ETag, Uncopied
 from agent_memory.errors import AgentMemoryFileNotFoundError, ConflictError
 from agent_memory.filesystem._confined import Memory
 from agent_memory.reading.reader import Reader
@@ -24,12 +24,12 @@ _MARK = 1024
 
 
 class _Opened(NamedTuple):
-    """A file's state when it was opened; ``tail`` and ``version`` only if the file is longer than the head."""
+    """A file's state when it was opened; ``tail`` and ``etag`` only if the file is longer than the head."""
 
     size: int
     head: bytes
     tail: bytes = b""
-    version: Version | None = None
+    etag: ETag | None = None
 
 
 class RangedFile(Uncopied, AbstractBufferedFile):  # type: ignore[misc]  # fsspec has no types
@@ -50,7 +50,7 @@ class RangedFile(Uncopied, AbstractBufferedFile):  # type: ignore[misc]  # fsspe
     ) -> None:
         self._memory = memory
         self._opened = memory.scan(path, _opened)
-        self._version = self._opened.version
+        self._etag = self._opened.etag
         super().__init__(
             fs,
             path,
@@ -75,12 +75,12 @@ class RangedFile(Uncopied, AbstractBufferedFile):  # type: ignore[misc]  # fsspe
     async def _rest(self, reader: Reader, start: int, end: int) -> bytes:
         size, _, tail, _ = self._opened
         parts = [await reader.read(start, min(end, start + BLOCK))]
-        changed = reader.version != self._version and reader.size <= size
+        changed = reader.etag != self._etag and reader.size <= size
         while not changed and (start := start + len(parts[-1])) < end:
             parts.append(await reader.read(start, min(end, start + BLOCK)))
-        if changed or (reader.version != self._version and await reader.read(size - len(tail), size) != tail):
+        if changed or (reader.etag != self._etag and await reader.read(size - len(tail), size) != tail):
             raise ConflictError("the file was rewritten while it was read", path=self.path)
-        self._version = reader.version
+        self._etag = reader.etag
         return b"".join(parts)
 
     def __eq__(self, other: object) -> bool:
@@ -95,7 +95,7 @@ async def _opened(reader: Reader) -> _Opened:
     if len(head) == reader.size:
         return _Opened(reader.size, head)
     tail = await reader.read(reader.size - _MARK, reader.size)  # an append does not move it
-    return _Opened(reader.size, head, tail, reader.version)
+    return _Opened(reader.size, head, tail, reader.etag)
 
 
 async def sliced(reader: Reader, start: int | None, end: int | None) -> bytes:

@@ -18,12 +18,12 @@ from agent_memory.backend import (
     Capabilities,
     DeletedTree,
     Entry,
+    ETag,
     NewOrigin,
     Page,
     PageBuilder,
     ReadWhen,
     Snapshot,
-    Version,
     WriteWhen,
     joined,
     not_found,
@@ -46,7 +46,7 @@ from agent_memory.object_store.recent_writes import RecentWrites
 from agent_memory.object_store.states import BeatenError, Content, State, gone, refused, unknown
 from agent_memory.object_store.trial import Trial
 from agent_memory.object_store.upload import MOST_PARTS, UPLOAD_SECONDS, BegunUpload, UploadInParts
-from agent_memory.object_store.write_log import ON_IO_LOOP, TrackedVersion, WriteLog, Writer
+from agent_memory.object_store.write_log import ON_IO_LOOP, TrackedETag, WriteLog, Writer
 
 T = TypeVar("T")
 _EMPTY = "empty"
@@ -148,43 +148,43 @@ class ObjectStoreBackend(Backend):
     async def stat(self, key: Key) -> Entry:
         with self._bucket.operation(key, ReadError) as attempts:
             found = await self._bucket.head(key, attempts)
-        return Entry(key, found.size, found.modified, _version(found))
+        return Entry(key, found.size, found.modified, _etag(found))
 
-    async def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
+    async def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> ETag:
         return await self.write_with_origin(key, data, when, None)
 
-    async def write_with_origin(self, key: Key, data: bytes, when: WriteWhen, origin: NewOrigin | None) -> Version:
+    async def write_with_origin(self, key: Key, data: bytes, when: WriteWhen, origin: NewOrigin | None) -> ETag:
         """See `agent_memory.backend.KeepsOrigins`."""
-        if not isinstance(when, Version):
+        if not isinstance(when, ETag):
             await self._directories.claim(key)
         change = partial(self._write, key, data, when, origin)
         needed = () if when is ANY else ("create",) if when is ABSENT else ("swap",)
         return await self._changing(key, WriteError, change, needed)
 
-    async def _write(self, key: Key, data: bytes, when: WriteWhen, origin: NewOrigin | None, write: Write) -> Version:
+    async def _write(self, key: Key, data: bytes, when: WriteWhen, origin: NewOrigin | None, write: Write) -> ETag:
         write.origin = origin
         if when is ANY:
-            version = await write.overwrite(data)
+            etag = await write.overwrite(data)
         else:
             base = None if when is ABSENT else await self._state_of(key, when, write)
             try:
-                version = (await write.replace(_constant(data), base)).version
+                etag = (await write.replace(_constant(data), base)).etag
             except BeatenError as beaten:
                 raise refused(key, when, beaten) from beaten
-        self._keep(key, write, version, data)
-        return version
+        self._keep(key, write, etag, data)
+        return etag
 
-    async def write_copy(self, key: Key, of: Key, snapshot: Snapshot, origin: NewOrigin | None = None) -> Version:
+    async def write_copy(self, key: Key, of: Key, snapshot: Snapshot, origin: NewOrigin | None = None) -> ETag:
         """See `agent_memory.backend.WritesCopies`."""
 
-        async def change(write: Write) -> Version:
-            self._becomes_copy(write, of, snapshot.version, write.attempts.seconds_left)
+        async def change(write: Write) -> ETag:
+            self._becomes_copy(write, of, snapshot.etag, write.attempts.seconds_left)
             return await self._write(key, snapshot.data, ABSENT, origin, write)
 
         await self._directories.claim(key)
         return await self._changing(key, WriteError, change, ("create",))
 
-    def _becomes_copy(self, write: Write, of: Key, version: Version, seconds: float) -> None:
+    def _becomes_copy(self, write: Write, of: Key, etag: ETag, seconds: float) -> None:
         """Prepare a write for a copy; a rename deletes the source in less than ``seconds``.
 
         Raises:
@@ -192,14 +192,14 @@ class ObjectStoreBackend(Backend):
         """
         if not self._preconditions.may_send_with_delete:
             return  # a deletion without a condition deletes whatever there is, with any ETag
-        now, table = self._store.now(), version.table if isinstance(version, TrackedVersion) else None
+        now, table = self._store.now(), etag.table if isinstance(etag, TrackedETag) else None
         earlier = table.former_names if table else ()
-        former = FormerName.of(self._bucket.name(of), version.token, now + seconds + LATE_SECONDS)
+        former = FormerName.of(self._bucket.name(of), etag.token, now + seconds + LATE_SECONDS)
         write.former_names = with_former_name(earlier, former, now)
 
-    async def _state_of(self, key: Key, when: Version, write: Write) -> State:
-        """The state with the given version; its write log is read if the version has none."""
-        table = when.table if isinstance(when, TrackedVersion) else None
+    async def _state_of(self, key: Key, when: ETag, write: Write) -> State:
+        """The state with the given etag; its write log is read if the etag has none."""
+        table = when.table if isinstance(when, TrackedETag) else None
         base = State(when.token, table) if table else await write.look(whole=False)
         if base is None or base.etag != when.token:
             raise changed(key) if base else gone(key)
@@ -213,17 +213,17 @@ class ObjectStoreBackend(Backend):
         self, key: Key, size: int, when: WriteWhen, origin: NewOrigin | None
     ) -> UploadInParts:
         """See `agent_memory.backend.KeepsOrigins`."""
-        if not isinstance(when, Version):
+        if not isinstance(when, ETag):
             await self._directories.claim(key)
         return await self._changing(key, WriteError, partial(self._begin, key, size, when, origin))
 
     async def write_copy_in_parts(
-        self, key: Key, size: int, of: Key, version: Version, origin: NewOrigin | None = None
+        self, key: Key, size: int, of: Key, etag: ETag, origin: NewOrigin | None = None
     ) -> UploadInParts:
         """See `agent_memory.backend.WritesCopies`."""
 
         async def begin(write: Write) -> UploadInParts:
-            self._becomes_copy(write, of, version, UPLOAD_SECONDS)
+            self._becomes_copy(write, of, etag, UPLOAD_SECONDS)
             return await self._begin(key, size, ABSENT, origin, write)
 
         await self._directories.claim(key)
@@ -249,15 +249,15 @@ class ObjectStoreBackend(Backend):
         begun = BegunUpload(await write.attempts.until_answered(begin), when, base, entry, table)
         part_bytes = max(self.part_bytes, store.least_part, -(-size // MOST_PARTS))
 
-        async def changing(change: Callable[[Write], Awaitable[TrackedVersion]]) -> TrackedVersion:
+        async def changing(change: Callable[[Write], Awaitable[TrackedETag]]) -> TrackedETag:
             return await self._changing(key, WriteError, change)
 
         return UploadInParts(key, begun, part_bytes, store, self._bucket, self._composer, self._cleanup, changing)
 
     async def _state_to_replace(self, key: Key, when: WriteWhen, write: Write) -> State | None:
         """The state that an upload is conditional on; raises at once if the object is in another state now."""
-        if isinstance(when, Version):
-            return await self._state_of(key, Version(when.token), write)
+        if isinstance(when, ETag):
+            return await self._state_of(key, ETag(when.token), write)
         if when is ABSENT and await write.look(whole=False):
             raise taken_name(key, "file")
         return None
@@ -300,11 +300,11 @@ class ObjectStoreBackend(Backend):
             raise unknown(key) from beaten
         before = written.state.before if written.state else 0
         if is_shared or written.state is not base:
-            self._recent_writes.share(name, written.version.token)
+            self._recent_writes.share(name, written.etag.token)
         else:
-            self._keep(key, write, written.version, written.data, before)
-        table = written.version.table
-        return Appended(before + len(written.data), written.version, (table and table.origin) or None)
+            self._keep(key, write, written.etag, written.data, before)
+        table = written.etag.table
+        return Appended(before + len(written.data), written.etag, (table and table.origin) or None)
 
     async def delete(self, key: Key, when: ReadWhen = ANY) -> None:
         if when is not ANY and not self._store.conditional_delete:  # refused without a request
@@ -327,7 +327,7 @@ class ObjectStoreBackend(Backend):
         builder = PageBuilder(prefix)
         for found in listing.objects:
             if not found.name.endswith("/"):  # a console's folder marker
-                builder.file(found.name[len(top) :], found.size, found.modified, TrackedVersion(found.etag))
+                builder.file(found.name[len(top) :], found.size, found.modified, TrackedETag(found.etag))
         for name in await self._directories.names(prefix, top, listing):
             builder.directory(name)
         return builder.whole_page(listing.next)
@@ -380,14 +380,14 @@ class ObjectStoreBackend(Backend):
     def _store(self) -> ObjectStore:
         return self._bucket.store
 
-    def _keep(self, key: Key, write: Write, version: TrackedVersion, data: bytes, before: int = 0) -> None:
-        if version.table is None:
+    def _keep(self, key: Key, write: Write, etag: TrackedETag, data: bytes, before: int = 0) -> None:
+        if etag.table is None:
             return
         least = self._composer.least
         if least is not None and before + len(data) >= least:
             before += max(0, len(data) - TAIL_BYTES)
             data = data[-TAIL_BYTES:]
-        self._recent_writes.keep(self._bucket.name(key), State(version.token, version.table, data, before), write)
+        self._recent_writes.keep(self._bucket.name(key), State(etag.token, etag.table, data, before), write)
 
 
 def _constant(data: bytes) -> Content:
@@ -411,9 +411,9 @@ def _span(start: int | None, end: int | None) -> str | None:
     return f"bytes={first}-{'' if end is None else end - 1}"
 
 
-def _version(found: Object) -> TrackedVersion:
-    return TrackedVersion(found.etag, WriteLog.of(found.metadata, found.etag))
+def _etag(found: Object) -> TrackedETag:
+    return TrackedETag(found.etag, WriteLog.of(found.metadata, found.etag))
 
 
 def _snapshot(found: Object) -> Snapshot:
-    return Snapshot(found.data, lambda: _version(found), found.size)
+    return Snapshot(found.data, lambda: _etag(found), found.size)

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 
-from agent_memory.backend import ABSENT, ANY, NewOrigin, Version, WriteWhen
+from agent_memory.backend import ABSENT, ANY, ETag, NewOrigin, WriteWhen
 from agent_memory.object_store.engine import (
     NoResponse,
     NotFound,
@@ -24,7 +24,7 @@ from agent_memory.object_store.late_requests import LATE_SECONDS, FormerName, ca
 from agent_memory.object_store.multipart import TAIL_BYTES, Composer
 from agent_memory.object_store.retry import Attempts
 from agent_memory.object_store.states import Base, BeatenError, Content, State, Written
-from agent_memory.object_store.write_log import TrackedVersion, WriteLog, Writer, WriteRecord
+from agent_memory.object_store.write_log import TrackedETag, WriteLog, Writer, WriteRecord
 
 _RESOLUTION_SECONDS = 1.0
 """Resolution of the time when an object was last written."""
@@ -95,10 +95,10 @@ class Write:
         if self.record is None and self._store.clock_was_set():
             await self.look(whole=False)
 
-    async def overwrite(self, data: bytes) -> TrackedVersion:
+    async def overwrite(self, data: bytes) -> TrackedETag:
         """Write without a condition; raises `OutOfTimeError`."""
 
-        async def put(_: Base) -> TrackedVersion:
+        async def put(_: Base) -> TrackedETag:
             table = self._with_origin(WriteLog.new(self._store.now(), (self._entry,)))  # begins a chain
             return await self._put(data, table, ANY)
 
@@ -119,7 +119,7 @@ class Write:
         """
         data, state = b"", base
 
-        async def put(base: Base) -> TrackedVersion:
+        async def put(base: Base) -> TrackedETag:
             nonlocal data, state
             state = base if isinstance(base, State) else None
             data = await content(state)
@@ -128,14 +128,14 @@ class Write:
                 return await self._put(data, table, state)
             new, size = data[len(state.data) :], state.before + len(state.data)
             parts = self._composer.append(self.name, state.etag, size, new, table.metadata, self.attempts)
-            return TrackedVersion(await parts, table)
+            return TrackedETag(await parts, table)
 
-        version = await self._until_known(put, base, follow)
-        return Written(version, state, data)
+        etag = await self._until_known(put, base, follow)
+        return Written(etag, state, data)
 
     async def complete(
         self, request: Callable[[], Awaitable[str]], entry: WriteRecord, table: WriteLog, base: Base
-    ) -> TrackedVersion:
+    ) -> TrackedETag:
         """Complete a multipart upload, if the object is still in the state ``base``.
 
         ``entry`` and ``table`` are the record and the write log that the upload got when it began.
@@ -148,8 +148,8 @@ class Write:
         return await self._until_known(lambda _: self._sent(request, table), base)
 
     async def _until_known(
-        self, send: Callable[[Base], Awaitable[TrackedVersion]], base: Base, follow: bool = False
-    ) -> TrackedVersion:
+        self, send: Callable[[Base], Awaitable[TrackedETag]], base: Base, follow: bool = False
+    ) -> TrackedETag:
         """The loop of every write: send a request until it is known whether one of them took effect."""
         await self.learn_clock()
         while True:
@@ -163,12 +163,12 @@ class Write:
                 await self.attempts.back_off(failure)
             except (PreconditionFailed, WriteConflict, NotFound) as answer:
                 found = await self._after_refusal(answer, base, follow)
-                if isinstance(found, TrackedVersion):
+                if isinstance(found, TrackedETag):
                     return found
                 base = found
 
-    async def _after_refusal(self, answer: RequestError, base: Base, follow: bool) -> TrackedVersion | Base:
-        """The version that an earlier request of this write made; or the condition of the next request."""
+    async def _after_refusal(self, answer: RequestError, base: Base, follow: bool) -> TrackedETag | Base:
+        """The etag that an earlier request of this write made; or the condition of the next request."""
         if base is ANY and isinstance(answer, WriteConflict):
             await self.attempts.lose()
             return base
@@ -191,14 +191,14 @@ class Write:
         return beaten.seen
 
     async def delete(self, etag: str | None, *, conditional: bool) -> bool:
-        """Delete the object, or only the version ``etag`` of it; return False if there is no object.
+        """Delete the object, or only if it has the ETag ``etag``; return False if there is no object.
 
         Args:
-            etag: the version; None for any.
-            conditional: send the ETag of the current version as a precondition.
+            etag: the ETag that it must have; None for any.
+            conditional: send the current ETag as a precondition.
 
         Raises:
-            BeatenError: the object has another version.
+            BeatenError: the object has another ETag.
             OutOfTimeError: as `replace`.
         """
         attempts, sent = self.attempts, None
@@ -252,10 +252,10 @@ class Write:
                     if found.size >= (self._composer.least or 0):
                         return found
 
-    async def _sent(self, request: Callable[[], Awaitable[str]], table: WriteLog) -> TrackedVersion:
-        return TrackedVersion(await self.attempts.write_once(request), table)
+    async def _sent(self, request: Callable[[], Awaitable[str]], table: WriteLog) -> TrackedETag:
+        return TrackedETag(await self.attempts.write_once(request), table)
 
-    async def _put(self, data: bytes, table: WriteLog, base: Base) -> TrackedVersion:
+    async def _put(self, data: bytes, table: WriteLog, base: Base) -> TrackedETag:
         etag = base.etag if isinstance(base, State) else None
         avoided = self.avoided(table)
         table = table.with_former_names(FormerName.all_of(self.name, avoided))
@@ -263,7 +263,7 @@ class Write:
             written = self._composer.write(
                 self.name, data, table.metadata, self.attempts, if_match=etag, absent=base is None
             )
-            return TrackedVersion(await written, table)
+            return TrackedETag(await written, table)
         put = partial(self._store.put, self.name, data, table.metadata, if_match=etag, absent=base is None)
         return await self._sent(put, table)
 
@@ -275,7 +275,7 @@ class Write:
     def _goes_in_a_part(self, data: bytes, avoided: dict[str, float], base: Base) -> Awaitable[bool]:
         when: WriteWhen = ABSENT if base is None else ANY
         if isinstance(base, State):
-            when = Version(base.etag)
+            when = ETag(base.etag)
         keeps = partial(self._keeps_uploads, when)
         return needs_upload(data, avoided, self._store.now(), keeps, is_copy=bool(self.former_names))
 
@@ -301,10 +301,10 @@ class Write:
             await self.attempts.lose()
         return await self.look(whole=whole)
 
-    def _found(self, seen: State) -> TrackedVersion:
+    def _found(self, seen: State) -> TrackedETag:
         if seen.table.entries[-1].id == self._entry.id:
-            return TrackedVersion(seen.etag, seen.table)
-        return TrackedVersion(f'"superseded:{self._entry}"')  # overwritten since: its own ETag is unknown
+            return TrackedETag(seen.etag, seen.table)
+        return TrackedETag(f'"superseded:{self._entry}"')  # overwritten since: its own ETag is unknown
 
     def _beaten(self, seen: State | None, base: State | None) -> BeatenError:
         if seen and self._kept_all(seen, base):

@@ -1,7 +1,7 @@
 """`Composer`: appends to large objects without sending their bytes again, because the server copies them.
 
-An append is a multipart upload. Its first parts are the object's bytes, copied by the server from exactly the version
-that was read; the last part is the new bytes. It is completed only if that version is still current, and is invisible
+An append is a multipart upload. Its first parts are the object's bytes, copied by the server from exactly the state
+that was read; the last part is the new bytes. It is completed only if that state is still current, and is invisible
 until then.
 """
 
@@ -57,7 +57,7 @@ class Composer(Uncopied):
     async def append(
         self, name: str, etag: str, size: int, data: bytes, metadata: Mapping[str, str], attempts: Attempts
     ) -> str:
-        """Append to the version ``etag`` of an object, which has ``size`` bytes; return the new ETag.
+        """Append to an object that has the ETag ``etag`` and has ``size`` bytes; return the new ETag.
 
         Raises:
             NoResponse, PreconditionFailed, WriteConflict: as a conditional PUT.

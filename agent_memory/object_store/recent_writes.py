@@ -1,4 +1,4 @@
-"""`RecentWrites`: a cache of the versions that this process wrote, so that an append need not read them."""
+"""`RecentWrites`: a cache of the states that this process wrote, so that an append need not read them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _MOST_SHARED = 1024
 class RecentWrites(Uncopied):
     """States by name, at most 16 MiB; the least recently written state is dropped first.
 
-    A file is **shared** after an append of this process lost against another writer. No version of a shared file is
+    A file is **shared** after an append of this process lost against another writer. No state of a shared file is
     remembered, because every append would begin with a refused request. The file is no longer shared when an append
-    finds the version that this process left.
+    finds the state that this process left.
     """
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class RecentWrites(Uncopied):
         return left is not None and (found is None or found.etag != left)
 
     def share(self, name: str, etag: str) -> None:
-        """Mark a file as shared; ``etag`` is the version that this process left."""
+        """Mark a file as shared; ``etag`` is the one that this process left."""
         self.forget(name)
         self._shared[name] = etag
         self._shared.move_to_end(name)

@@ -10,7 +10,7 @@ from agent_memory.backend import ABSENT, When, WriteWhen, taken_name
 from agent_memory.errors import AgentMemoryError, ConflictError, OutcomeUnknownError
 from agent_memory.key import Key
 from agent_memory.object_store.bucket import changed
-from agent_memory.object_store.write_log import TrackedVersion, WriteLog
+from agent_memory.object_store.write_log import TrackedETag, WriteLog
 
 
 class State(NamedTuple):
@@ -34,9 +34,9 @@ Content: TypeAlias = Callable[[State | None], Awaitable[bytes]]
 
 
 class Written(NamedTuple):
-    """A write that took effect: its version, the state in whose place it is, and the bytes that `Content` made."""
+    """A write that took effect: its etag, the state in whose place it is, and the bytes that `Content` made."""
 
-    version: TrackedVersion
+    etag: TrackedETag
     state: State | None
     data: bytes
 
@@ -66,7 +66,7 @@ def refused(key: Key, when: WriteWhen, beaten: BeatenError) -> AgentMemoryError:
 
 
 def gone(key: Key) -> ConflictError:
-    """The error for a write in the place of a version, if there is no file."""
+    """The error for a write in the place of an etag, if there is no file."""
     return ConflictError("the file is gone", path=key.path)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final, NamedTuple
 
-from agent_memory.backend import ABSENT, ANY, Key, Uncopied, Version, WriteWhen
+from agent_memory.backend import ABSENT, ANY, ETag, Key, Uncopied, WriteWhen
 from agent_memory.errors import WriteError
 from agent_memory.object_store.bucket import Bucket
 from agent_memory.object_store.cleanup import Cleanup
@@ -22,7 +22,7 @@ from agent_memory.object_store.engine import (
 from agent_memory.object_store.late_requests import etag_of_parts, require_another_etag
 from agent_memory.object_store.multipart import Composer
 from agent_memory.object_store.states import Base, BeatenError, State, refused
-from agent_memory.object_store.write_log import TrackedVersion, WriteLog, WriteRecord
+from agent_memory.object_store.write_log import TrackedETag, WriteLog, WriteRecord
 
 UPLOAD_SECONDS: Final = 86_400.0
 """How long an upload may take; the object's metadata keep its record for as long."""
@@ -39,7 +39,7 @@ class BegunUpload(NamedTuple):
     table: WriteLog
 
 
-Changing = Callable[[Callable[[Write], Awaitable[TrackedVersion]]], Awaitable[TrackedVersion]]
+Changing = Callable[[Callable[[Write], Awaitable[TrackedETag]]], Awaitable[TrackedETag]]
 
 
 class UploadInParts(Uncopied):
@@ -87,12 +87,12 @@ class UploadInParts(Uncopied):
             except NotFound as gone:
                 raise PermanentError("the multipart upload no longer exists") from gone
 
-    async def add_copy(self, source: Key, start: int, end: int, version: Version) -> bool:
+    async def add_copy(self, source: Key, start: int, end: int, etag: ETag) -> bool:
         """See `agent_memory.backend.Parts.add_copy`; False also if the server does not keep the copy's precondition."""
         if end - start < self._store.least_part and not start:
             return False
         name, number = self._bucket.name(source), len(self._etags) + 1
-        copy = partial(self._store.copy_part, self._name, self._begun.id, number, source=name, if_match=version.token)
+        copy = partial(self._store.copy_part, self._name, self._begun.id, number, source=name, if_match=etag.token)
         with self._bucket.operation(source, WriteError) as attempts:
             try:
                 if not await self._composer.is_safe(name, attempts):
@@ -102,12 +102,12 @@ class UploadInParts(Uncopied):
                 return False
         return True
 
-    async def complete(self) -> Version:
+    async def complete(self) -> ETag:
         if not self._etags:
             await self.add(b"")  # an upload has at least one part
-        version = await self._changing(self._complete)
+        etag = await self._changing(self._complete)
         self._is_complete = True
-        return version
+        return etag
 
     async def abort(self) -> None:
         if not self._is_complete:
@@ -115,7 +115,7 @@ class UploadInParts(Uncopied):
                 abort = partial(self._store.abort_upload, RetainedVersion(self._name, self._begun.id))
                 await self._cleanup.run(abort, attempts)
 
-    async def _complete(self, write: Write) -> TrackedVersion:
+    async def _complete(self, write: Write) -> TrackedETag:
         begun = self._begun
         if self._store.now() + write.attempts.seconds_left > begun.entry.until:
             raise PermanentError("the multipart upload took more than a day")

@@ -25,7 +25,7 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from agent_memory.backend import Version
+from agent_memory.backend import ETag
 from agent_memory.object_store.late_requests import FormerName, LateRequests
 from agent_memory.runtime.queues import KeyedLocks
 
@@ -158,8 +158,8 @@ class WriteLog(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TrackedVersion(Version):
-    """A version with the object's write log; None if it is not known, as in a listing."""
+class TrackedETag(ETag):
+    """An etag with the object's write log; None if it is not known, as in a listing."""
 
     table: WriteLog | None = field(default=None, compare=False, repr=False)
 

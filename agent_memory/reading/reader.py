@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent_memory.backend import Backend, Snapshot, Uncopied, Version, renewed_deadline
+from agent_memory.backend import Backend, ETag, Snapshot, Uncopied, renewed_deadline
 from agent_memory.errors import ConflictError
 from agent_memory.key import Key
 from agent_memory.runtime.run import Run
@@ -34,9 +34,9 @@ class Reader(Uncopied):
         return self._size
 
     @property
-    def version(self) -> Version | None:
-        """The version of the state read last, which may include appends; None before the first read."""
-        return self._last.version if self._last else None
+    def etag(self) -> ETag | None:
+        """The etag of the state read last, which may include appends; None before the first read."""
+        return self._last.etag if self._last else None
 
     async def read(self, start: int, end: int) -> bytes:
         """The bytes ``[start:end]`` of the file, fewer where it ends.
@@ -71,7 +71,7 @@ class Reader(Uncopied):
                 if began <= at and began + len(snapshot.data) == size:
                     tail = snapshot.data[at - began :]
                 else:
-                    tail = (await self._run.call(self._store.read, self._key, at, size, when=snapshot.version)).data
+                    tail = (await self._run.call(self._store.read, self._key, at, size, when=snapshot.etag)).data
             except ConflictError:
                 continue  # nothing was returned yet, so begin again with the new state
             self._size = size
@@ -81,7 +81,7 @@ class Reader(Uncopied):
 
     async def _read_on(self, last: Snapshot, start: int, end: int | None) -> Snapshot:
         try:
-            return await self._run.call(self._store.read, self._key, start, end, when=last.version)
+            return await self._run.call(self._store.read, self._key, start, end, when=last.etag)
         except ConflictError:
             snapshot = await self._run.call(self._store.read, self._key, start, end)
         if snapshot.size <= last.size:

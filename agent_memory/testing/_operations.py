@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from agent_memory.backend import AnyBackend, Version
+from agent_memory.backend import AnyBackend, ETag
 from agent_memory.errors import (
     AgentMemoryFileNotFoundError,
     ConflictError,
@@ -26,9 +26,9 @@ from agent_memory.testing.stateful import check_against_model
 _TEXT = "é メモ\r\n\0 \U0001f600"
 
 
-def _version(result: WriteResult) -> Version:
-    assert result.version is not None
-    return result.version
+def _etag(result: WriteResult) -> ETag:
+    assert result.etag is not None
+    return result.etag
 
 
 def _sha256(text: str) -> str:
@@ -71,26 +71,26 @@ class OperationsContract(ContractBase):
 
     def test_a_version_decides(self, changing: ContractStore) -> None:
         memory = changing.memory()
-        first = _version(memory.write("file", "one"))
-        second = _version(memory.write("file", "two", expected_version=first))
+        first = _etag(memory.write("file", "one"))
+        second = _etag(memory.write("file", "two", expected_version=first))
         calls: list[Callable[[], object]] = [
             lambda: memory.write("file", "lost", expected_version=first),
             lambda: memory.append("file", "lost", expected_version=first),
             lambda: memory.edit("file", str.upper, expected_version=first),
-            lambda: memory.write("file", "lost", expected_version=Version("of another storage")),
+            lambda: memory.write("file", "lost", expected_version=ETag("of another storage")),
             lambda: memory.write("missing", "lost", expected_version=second),
         ]
         for call in calls:
             with pytest.raises(ConflictError):
                 call()
         assert memory.read("file") == "two"
-        third = _version(memory.edit("file", str.upper, expected_version=second))
+        third = _etag(memory.edit("file", str.upper, expected_version=second))
         assert memory.append("file", "+", expected_version=third).size == 4
 
     def test_a_version_decides_about_a_delete(self, deleting: ContractStore) -> None:
         memory = deleting.memory()
-        first = _version(memory.write("file", "one"))
-        second = _version(memory.write("file", "two"))
+        first = _etag(memory.write("file", "one"))
+        second = _etag(memory.write("file", "two"))
         with pytest.raises(ConflictError):
             memory.delete("file", expected_version=first)
         memory.delete("file", expected_version=second)

@@ -67,10 +67,10 @@ class OriginContract(ContractBase):
         self, origins: _Origins, changing: ContractStore
     ) -> None:
         origins.call("write_with_origin", "file", b"one", ANY, lambda: "first")
-        version = changing.read("file").version
-        origins.call("write_with_origin", "file", b"two", version, lambda: "second")
+        etag = changing.read("file").etag
+        origins.call("write_with_origin", "file", b"two", etag, lambda: "second")
         with pytest.raises(ConflictError):
-            origins.call("write_with_origin", "file", b"three", version, lambda: "third")
+            origins.call("write_with_origin", "file", b"three", etag, lambda: "third")
         assert origins.read("file") == (b"two", "second")
 
     def test_an_append_leaves_the_origin_and_gives_one_to_a_new_file(

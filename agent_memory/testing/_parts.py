@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from agent_memory.backend import ABSENT, ANY, Backend, Parts, Version, WritesInParts, WriteWhen
+from agent_memory.backend import ABSENT, ANY, Backend, ETag, Parts, WritesInParts, WriteWhen
 from agent_memory.core import part_flows
 from agent_memory.core.flows import as_another_process, moves_files, writes_in_parts
 from agent_memory.errors import (
@@ -41,7 +41,7 @@ class _Writing:
         begun.abort()
         return filler * ((_LEAST_PARTS - 1) * begun.part_bytes) + b"end"
 
-    def write(self, name: str, data: bytes, when: WriteWhen = ANY) -> Version:
+    def write(self, name: str, data: bytes, when: WriteWhen = ANY) -> ETag:
         """Begin, add all parts and complete; abort on an error."""
         begun = self.begin(name, len(data), when)
         try:
@@ -61,8 +61,8 @@ class _Begun:
         for start in range(0, len(data), self._parts.part_bytes):
             self._store.blocking.call(self._parts.add, data[start : start + self._parts.part_bytes])
 
-    def complete(self) -> Version:
-        return cast(Version, self._store.blocking.call(self._parts.complete))
+    def complete(self) -> ETag:
+        return cast(ETag, self._store.blocking.call(self._parts.complete))
 
     def abort(self) -> None:
         self._store.blocking.call(self._parts.abort)
@@ -97,11 +97,11 @@ class PartsContract(_PartsBase):
         begun.add(data)
         assert store.holds("d/large") is None
         assert store.names() == ("tried",)
-        version = begun.complete()
+        etag = begun.complete()
         assert store.holds("d/large") == data
-        assert store.read("d/large").version == version
+        assert store.read("d/large").etag == etag
         assert store.stat("d/large").size == len(data)
-        store.write("d/large", b"small again", when=version if self.compares(store) else ANY)
+        store.write("d/large", b"small again", when=etag if self.compares(store) else ANY)
 
     def test_a_write_in_parts_that_is_aborted_leaves_nothing(self, in_parts: _Writing) -> None:
         store = in_parts.store
@@ -248,12 +248,12 @@ class MovingFilesContract(ContractBase):
         """A state is that of a whole read, or that of a read of no bytes."""
         for number, end in enumerate((None, 0)):
             store.write(f"{number}/a", b"one")
-            old = store.blocking.call(store.backend.read, key(f"{number}/a"), None, end).version
+            old = store.blocking.call(store.backend.read, key(f"{number}/a"), None, end).etag
             store.write(f"{number}/a", b"more")
             with pytest.raises(ConflictError):
                 move(f"{number}/a", f"{number}/b", old)
             assert (store.holds(f"{number}/a"), store.holds(f"{number}/b")) == (b"more", None)
-            new = store.blocking.call(store.backend.read, key(f"{number}/a"), None, end).version
+            new = store.blocking.call(store.backend.read, key(f"{number}/a"), None, end).etag
             assert move(f"{number}/a", f"{number}/b", new) == len(b"more")
             assert store.names(f"{number}") == (f"{number}/b",)
 

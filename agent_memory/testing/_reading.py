@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent_memory.backend import Version, content_version
+from agent_memory.backend import ETag, content_etag
 from agent_memory.errors import AgentMemoryFileNotFoundError, ConflictError, FileTooLargeError
 from agent_memory.testing._store import ContractBase, ContractStore
 
@@ -31,11 +31,11 @@ _RANGES = [
     (50, 60),
 ]
 _EMPTY_RANGES = [(None, None), (0, None), (0, 5), (None, 5), (-1, None), (0, 0), (3, 4)]
-_UNKNOWN = Version("no state of any file")
+_UNKNOWN = ETag("no state of any file")
 
 
 class ReadingContract(ContractBase):
-    """Reading: whole files and ranges, versions, and names that are not files."""
+    """Reading: whole files and ranges, etags, and names that are not files."""
 
     @pytest.mark.parametrize(
         "data",
@@ -81,17 +81,17 @@ class ReadingContract(ContractBase):
         self, store: ContractStore, start: int | None, end: int | None
     ) -> None:
         store.write("ten", _TEN)
-        version = store.read("ten").version
-        assert store.read("ten", start, end, version).data == _TEN[start:end]
+        etag = store.read("ten").etag
+        assert store.read("ten", start, end, etag).data == _TEN[start:end]
         store.write("ten", _TEN[::-1])
         with pytest.raises(ConflictError):
-            store.read("ten", start, end, version)
+            store.read("ten", start, end, etag)
 
     def test_the_version_of_a_partial_read_pins_further_partial_reads(self, store: ContractStore) -> None:
         store.write("ten", _TEN)
-        pin = store.read("ten", 0, 4).version
+        pin = store.read("ten", 0, 4).etag
         second = store.read("ten", 4, 8, pin)
-        assert second.data + store.read("ten", 8, None, second.version).data == _TEN[4:]
+        assert second.data + store.read("ten", 8, None, second.etag).data == _TEN[4:]
         store.write("ten", _TEN[::-1])
         with pytest.raises(ConflictError):
             store.read("ten", 8, None, pin)
@@ -101,20 +101,20 @@ class ReadingContract(ContractBase):
         snapshot = store.read("ten", 0, 4)
         store.write("ten", _TEN[::-1])
         with pytest.raises(ConflictError):
-            store.read("ten", 4, None, snapshot.version)
+            store.read("ten", 4, None, snapshot.etag)
 
     def test_a_whole_version_asked_for_late_is_of_the_state_that_was_read(self, store: ContractStore) -> None:
         store.write("ten", _TEN)
         snapshot = store.read("ten")
         now = store.write("ten", _TEN[::-1])
-        assert snapshot.version != now
-        assert snapshot.version == snapshot.version
+        assert snapshot.etag != now
+        assert snapshot.etag == snapshot.etag
 
     def test_a_pin_outlives_no_change_however_fast(self, store: ContractStore) -> None:
         """Timestamps repeat within one clock tick, and freed inode numbers are reused."""
         for number in range(self.rounds):
             store.write("pinned", b"a%09d" % number)
-            pin = store.read("pinned", 0, 4).version
+            pin = store.read("pinned", 0, 4).etag
             for letter in (b"b", b"c"):
                 store.write("pinned", b"%b%09d" % (letter, number))
                 with pytest.raises(ConflictError):
@@ -122,15 +122,15 @@ class ReadingContract(ContractBase):
 
     def test_a_version_nobody_was_given_is_a_conflict(self, store: ContractStore) -> None:
         store.write("ten", _TEN)
-        for version in (_UNKNOWN, content_version(b"something else")):
+        for etag in (_UNKNOWN, content_etag(b"something else")):
             with pytest.raises(ConflictError):
-                store.read("ten", when=version)
+                store.read("ten", when=etag)
 
     def test_a_deleted_file_is_not_found_whatever_the_version(self, store: ContractStore) -> None:
-        version = store.write("gone", b"x")
+        etag = store.write("gone", b"x")
         store.delete("gone")
         with pytest.raises(AgentMemoryFileNotFoundError):
-            store.read("gone", when=version)
+            store.read("gone", when=etag)
 
     @pytest.mark.parametrize("name", ["missing", "dir", "dir/sub", "dir/missing", "dir/file/below", "no/such/dir"])
     def test_what_is_no_file_is_not_found(self, store: ContractStore, name: str) -> None:
@@ -162,10 +162,10 @@ class ReadingContract(ContractBase):
 
     def test_a_version_seen_in_passing_is_the_version_of_a_read(self, store: ContractStore) -> None:
         written = store.write("ten", _TEN)
-        read = store.read("ten").version
+        read = store.read("ten").etag
         assert read == written
         for entry in (store.stat("ten"), *store.list().entries):
-            assert entry.version in (None, read)
+            assert entry.etag in (None, read)
 
     def test_a_read_carries_at_most_max_bytes(self, store: ContractStore) -> None:
         store.write("ten", _TEN)

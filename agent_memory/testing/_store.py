@@ -15,10 +15,10 @@ from agent_memory.backend import (
     AppendWhen,
     Capabilities,
     Entry,
+    ETag,
     Page,
     ReadWhen,
     Snapshot,
-    Version,
     WriteWhen,
 )
 from agent_memory.core import flows
@@ -71,7 +71,7 @@ class ContractStore:
         """`Backend.stat`."""
         return self.blocking.stat(key(name))
 
-    def write(self, name: str | Key, data: bytes, when: WriteWhen = ANY) -> Version:
+    def write(self, name: str | Key, data: bytes, when: WriteWhen = ANY) -> ETag:
         """`Backend.write`."""
         return self.blocking.write(key(name), data, when)
 
@@ -167,11 +167,11 @@ class ContractBase:
         return store.capabilities.atomic_create or self.single_writer
 
     def compares(self, store: ContractStore) -> bool:
-        """Whether ``write(Version)`` is promised."""
+        """Whether ``write(ETag)`` is promised."""
         return store.capabilities.compare_and_swap or self.single_writer
 
     def deletes(self, store: ContractStore) -> bool:
-        """Whether ``delete(Version)`` is promised."""
+        """Whether ``delete(ETag)`` is promised."""
         return store.capabilities.conditional_delete or self.single_writer
 
     @pytest.fixture

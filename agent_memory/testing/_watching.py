@@ -77,7 +77,7 @@ class WatchingContract(ContractBase):
         def observe() -> None:
             first = other.read("file", 0, 8)
             try:
-                rest = other.read("file", 8, None, first.version)
+                rest = other.read("file", 8, None, first.etag)
             except ConflictError:
                 return
             assert first.data + rest.data == _state(int(first.data))

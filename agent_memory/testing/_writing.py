@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent_memory.backend import ABSENT, ANY, Capabilities, Version, WriteWhen, content_version
+from agent_memory.backend import ABSENT, ANY, Capabilities, ETag, WriteWhen, content_etag
 from agent_memory.errors import (
     AgentMemoryFileNotFoundError,
     ConflictError,
@@ -14,7 +14,7 @@ from agent_memory.testing._store import ContractBase, ContractStore, refused
 
 
 class WritingContract(ContractBase):
-    """Writing: preconditions, versions, and taken names."""
+    """Writing: preconditions, etags, and taken names."""
 
     def test_the_capabilities_are_stated(self, store: ContractStore) -> None:
         assert isinstance(store.capabilities, Capabilities)
@@ -22,40 +22,40 @@ class WritingContract(ContractBase):
         assert store.capabilities == store.capabilities
 
     def test_what_is_not_promised_is_refused_and_changes_nothing(self, store: ContractStore) -> None:
-        version = store.write("old", b"old")
+        etag = store.write("old", b"old")
         if not self.creates(store):
             for name in ("new", "old"):
                 with refused("atomic_create"):
                     store.write(name, b"x", ABSENT)
         if not self.compares(store):
             with refused("compare_and_swap"):
-                store.write("old", b"x", version)
+                store.write("old", b"x", etag)
         if not self.deletes(store):
             with refused("conditional_delete"):
-                store.delete("old", version)
+                store.delete("old", etag)
         assert store.names() == ("old",)
         assert store.holds("old") == b"old"
 
     def test_a_write_replaces_the_whole_file(self, store: ContractStore) -> None:
         for data in (b"a long first state", b"short", b"", b"a longer state than the first"):
-            version = store.write("dir/file", data)
-            assert isinstance(version, Version)
+            etag = store.write("dir/file", data)
+            assert isinstance(etag, ETag)
             assert store.read("dir/file").data == data
             assert store.names() == ("dir/file",)
 
     def test_a_write_gives_the_version_a_read_gives(self, store: ContractStore) -> None:
-        version = store.write("file", b"first")
-        assert store.read("file").version == version
-        assert store.read("file", when=version).data == b"first"
+        etag = store.write("file", b"first")
+        assert store.read("file").etag == etag
+        assert store.read("file", when=etag).data == b"first"
 
     def test_different_contents_have_different_versions(self, store: ContractStore) -> None:
         contents = [b"", b"a", b"b", b"ab", b"ba", b"a\n", b"a" * 1000, b"a" * 999 + b"b", b"b" + b"a" * 999]
-        versions = [store.write("file", data) for data in contents]
-        assert len({version.token for version in versions}) == len(contents)
+        etags = [store.write("file", data) for data in contents]
+        assert len({etag.token for etag in etags}) == len(contents)
 
     def test_a_create_writes_a_file_that_is_absent(self, creating: ContractStore) -> None:
-        version = creating.write("dir/new", b"new", ABSENT)
-        assert creating.read("dir/new").version == version
+        etag = creating.write("dir/new", b"new", ABSENT)
+        assert creating.read("dir/new").etag == etag
         creating.delete("dir/new")
         creating.write("dir/new", b"newer", ABSENT)
         assert creating.holds("dir/new") == b"newer"
@@ -68,50 +68,50 @@ class WritingContract(ContractBase):
         assert creating.holds("file") == old
 
     def test_a_write_on_the_current_version_replaces(self, comparing: ContractStore) -> None:
-        version = comparing.write("dir/file", b"0")
+        etag = comparing.write("dir/file", b"0")
         for number in range(1, 5):
-            version = comparing.write("dir/file", b"%d" % number, version)
-        version = comparing.write("dir/file", b"5", comparing.read("dir/file").version)
-        assert comparing.read("dir/file").version == version
+            etag = comparing.write("dir/file", b"%d" % number, etag)
+        etag = comparing.write("dir/file", b"5", comparing.read("dir/file").etag)
+        assert comparing.read("dir/file").etag == etag
         assert comparing.holds("dir/file") == b"5"
 
     def test_a_write_on_a_stale_version_is_a_conflict(self, comparing: ContractStore) -> None:
         stale = comparing.write("file", b"first")
         comparing.write("file", b"other")
-        for version in (stale, content_version(b"never there")):
+        for etag in (stale, content_etag(b"never there")):
             with pytest.raises(ConflictError):
-                comparing.write("file", b"lost", version)
+                comparing.write("file", b"lost", etag)
         assert comparing.holds("file") == b"other"
 
     @pytest.mark.parametrize("name", ["missing", "dir/missing", "new/dir/missing"])
     def test_a_version_of_a_missing_file_is_a_conflict(self, comparing: ContractStore, name: str) -> None:
-        version = comparing.write("dir/file", b"x")
+        etag = comparing.write("dir/file", b"x")
         with pytest.raises(ConflictError):
-            comparing.write(name, b"x", version)
+            comparing.write(name, b"x", etag)
         assert comparing.names() == ("dir/file",)
         assert comparing.level() == ([], ["dir"])
 
     def test_a_refused_write_leaves_no_directory_behind(self, comparing: ContractStore) -> None:
-        version = comparing.write("file", b"x")
+        etag = comparing.write("file", b"x")
         with pytest.raises(ConflictError):
-            comparing.write("new/dir/missing", b"x", version)
+            comparing.write("new/dir/missing", b"x", etag)
         comparing.write("new", b"free")
         assert comparing.names() == ("file", "new")
 
     def test_a_version_of_a_deleted_file_is_a_conflict(self, comparing: ContractStore) -> None:
-        version = comparing.write("file", b"x")
+        etag = comparing.write("file", b"x")
         comparing.delete("file")
         with pytest.raises(ConflictError):
-            comparing.write("file", b"y", version)
+            comparing.write("file", b"y", etag)
         assert comparing.names() == ()
 
     def test_a_state_that_came_back_is_the_same_or_another_and_nothing_between(self, comparing: ContractStore) -> None:
-        """A version may be a hash of the content: after A, B, A the first and the last state have the same version."""
-        version = comparing.write("file", b"A")
+        """An etag may be a hash of the content: after A, B, A the first and the last state have the same etag."""
+        etag = comparing.write("file", b"A")
         comparing.write("file", b"B")
         comparing.write("file", b"A")
         try:
-            comparing.write("file", b"C", version)
+            comparing.write("file", b"C", etag)
         except ConflictError:
             assert comparing.holds("file") == b"A"
         else:
@@ -144,9 +144,9 @@ class WritingContract(ContractBase):
 
     @pytest.mark.parametrize("name", ["dir", "dir/file/below"])
     def test_a_version_does_not_make_a_taken_name_free(self, comparing: ContractStore, name: str) -> None:
-        version = comparing.write("dir/file", b"x")
+        etag = comparing.write("dir/file", b"x")
         with pytest.raises((FileAlreadyExistsError, ConflictError)):
-            comparing.write(name, b"y", version)
+            comparing.write(name, b"y", etag)
         assert comparing.names() == ("dir/file",)
 
     def test_a_name_changes_between_file_and_directory_as_often_as_it_is_freed(self, store: ContractStore) -> None:
@@ -216,26 +216,26 @@ class DeletingContract(ContractBase):
             store.delete("file")
 
     def test_a_delete_on_the_current_version_deletes(self, deleting: ContractStore) -> None:
-        version = deleting.write("file", b"x")
-        deleting.delete("file", version)
+        etag = deleting.write("file", b"x")
+        deleting.delete("file", etag)
         assert deleting.holds("file") is None
         deleting.write("file", b"y")
-        deleting.delete("file", deleting.read("file").version)
+        deleting.delete("file", deleting.read("file").etag)
         assert deleting.names() == ()
 
     def test_a_delete_on_a_stale_version_is_a_conflict(self, deleting: ContractStore) -> None:
         stale = deleting.write("file", b"first")
         deleting.write("file", b"other")
-        for version in (stale, content_version(b"never there")):
+        for etag in (stale, content_etag(b"never there")):
             with pytest.raises(ConflictError):
-                deleting.delete("file", version)
+                deleting.delete("file", etag)
         assert deleting.holds("file") == b"other"
 
     @pytest.mark.parametrize("name", ["missing", "dir", "dir/file/below", "no/such/dir"])
     def test_a_delete_of_no_file_is_not_found_whatever_the_version(self, deleting: ContractStore, name: str) -> None:
-        version = deleting.write("dir/file", b"x")
+        etag = deleting.write("dir/file", b"x")
         with pytest.raises(AgentMemoryFileNotFoundError):
-            deleting.delete(name, version)
+            deleting.delete(name, etag)
         assert deleting.names() == ("dir/file",)
 
     def test_an_emptied_directory_is_gone(self, store: ContractStore) -> None:

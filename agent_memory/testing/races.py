@@ -11,7 +11,7 @@ from functools import partial
 
 import pytest
 
-from agent_memory.backend import ABSENT, Version
+from agent_memory.backend import ABSENT, ETag
 from agent_memory.core.flows import as_another_process
 from agent_memory.errors import (
     AgentMemoryError,
@@ -48,21 +48,21 @@ class RaceContract(WatchingContract):
             )
             winner = the_winner(outcomes, FileAlreadyExistsError)
             assert creating.read(name).data == contents[winner]
-            assert creating.read(name).version == outcomes[winner]
+            assert creating.read(name).etag == outcomes[winner]
 
     def test_of_racing_writers_on_one_version_exactly_one_wins(
         self, comparing: ContractStore, racers: Sequence[ContractStore]
     ) -> None:
-        version = comparing.write("shared", b"start")
+        etag = comparing.write("shared", b"start")
         for number in range(self.rounds):
             contents = [b"round %d of %d" % (number, racer) for racer in range(len(racers))]
             outcomes = race(
-                partial(racer.write, "shared", data, version) for racer, data in zip(racers, contents, strict=True)
+                partial(racer.write, "shared", data, etag) for racer, data in zip(racers, contents, strict=True)
             )
             winner = the_winner(outcomes, ConflictError)
             assert comparing.read("shared").data == contents[winner]
-            version = comparing.read("shared").version
-            assert version == outcomes[winner]
+            etag = comparing.read("shared").etag
+            assert etag == outcomes[winner]
 
     def test_racing_appends_lose_nothing(self, changing: ContractStore, racers: Sequence[ContractStore]) -> None:
         for number in range(max(1, self.rounds // _APPENDS)):
@@ -116,8 +116,8 @@ class RaceContract(WatchingContract):
         self, deleting: ContractStore, racers: Sequence[ContractStore]
     ) -> None:
         for number in range(self.rounds):
-            version = deleting.write("file", b"%d" % number)
-            outcomes = race(partial(racer.delete, "file", version) for racer in racers)
+            etag = deleting.write("file", b"%d" % number)
+            outcomes = race(partial(racer.delete, "file", etag) for racer in racers)
             assert len(winners(outcomes, AgentMemoryFileNotFoundError, ConflictError)) == 1
             assert deleting.holds("file") is None
 
@@ -129,22 +129,20 @@ class RaceContract(WatchingContract):
             assert comparing.level() == ([], [])
 
     def write_beside_a_delete(self, comparing: ContractStore, other: ContractStore, before: bytes) -> object:
-        """Race a write of b"new" to ``dir/file`` on its version with its deletion; return the outcome of the write."""
-        version = comparing.write("dir/file", before)
-        written, deleted = race(
-            [partial(comparing.write, "dir/file", b"new", version), partial(other.delete, "dir/file")]
-        )
+        """Race a write of b"new" to ``dir/file`` on its etag with its deletion; return the outcome of the write."""
+        etag = comparing.write("dir/file", before)
+        written, deleted = race([partial(comparing.write, "dir/file", b"new", etag), partial(other.delete, "dir/file")])
         assert deleted is None
-        assert isinstance(written, Version | ConflictError)
+        assert isinstance(written, ETag | ConflictError)
         return written
 
     def test_a_delete_on_a_version_never_takes_a_newer_file(
         self, deleting: ContractStore, other: ContractStore
     ) -> None:
         for number in range(self.rounds):
-            version = deleting.write("file", b"%d" % number)
-            deleted, written = race([partial(deleting.delete, "file", version), partial(other.write, "file", b"new")])
-            assert isinstance(written, Version)
+            etag = deleting.write("file", b"%d" % number)
+            deleted, written = race([partial(deleting.delete, "file", etag), partial(other.write, "file", b"new")])
+            assert isinstance(written, ETag)
             assert deleted is None or isinstance(deleted, ConflictError)
             assert deleting.holds("file") == b"new"
 

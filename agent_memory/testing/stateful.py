@@ -254,7 +254,7 @@ def _comparable(result: object) -> object:
     if isinstance(result, Entry):
         return result.path, result.size, result.is_directory
     if isinstance(result, WriteResult):
-        return result._replace(version=None)
+        return result._replace(etag=None)
     if isinstance(result, tuple):
         return tuple(_comparable(item) for item in result)
     return result

@@ -27,13 +27,13 @@ from agent_memory.backend import (
     BlockingBackend,
     Capabilities,
     Entry,
+    ETag,
     Page,
     PageBuilder,
     ReadWhen,
     Snapshot,
-    Version,
     WriteWhen,
-    content_version,
+    content_etag,
     hookimpl,
     named,
     not_found,
@@ -91,9 +91,9 @@ class FsspecBackend(BlockingBackend):
     def read(self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY) -> Snapshot:
         with self._operation(key, ReadError):
             refuse_larger_read(key, len(range(*slice(start, end).indices(self._info(key)["size"]))), self.max_bytes)
-            whole: bytes = self._fs.cat_file(self._path(key))  # for a range too: a version needs the whole file
-        snapshot = Snapshot(whole[start:end], lambda: content_version(whole), len(whole))
-        require(key, lambda: snapshot.version, when)
+            whole: bytes = self._fs.cat_file(self._path(key))  # for a range too: an etag needs the whole file
+        snapshot = Snapshot(whole[start:end], lambda: content_etag(whole), len(whole))
+        require(key, lambda: snapshot.etag, when)
         return snapshot
 
     def stat(self, key: Key) -> Entry:
@@ -101,23 +101,23 @@ class FsspecBackend(BlockingBackend):
             info = self._info(key)
             return Entry(key, info["size"], _seconds(info))
 
-    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> ETag:
         self._require_single_writer(when)
         with self._operation(key, WriteError):
             exists = self._directories.claim(key)
             if when is not ANY:
-                require(key, self._version(key) if exists else None, when)
+                require(key, self._etag(key) if exists else None, when)
             if key.is_internal and not self._has_ignore_file:
                 self._make_ignore_file()
             self._directories.put(key, data)
             self._names.learn(key.storage)
-        return content_version(data)
+        return content_etag(data)
 
     def delete(self, key: Key, when: ReadWhen = ANY) -> None:
         self._require_single_writer(when)
         with self._operation(key, WriteError):
             self._info(key)
-            require(key, self._version(key), when)
+            require(key, self._etag(key), when)
             self._fs.rm_file(self._path(key))
             with suppress(Exception):  # the file is deleted
                 self._directories.tidy(key)
@@ -187,8 +187,8 @@ class FsspecBackend(BlockingBackend):
                 "other writers; open it with allow_single_writer=True if no other process writes there"
             )
 
-    def _version(self, key: Key) -> Callable[[], Version]:
-        return lambda: content_version(self._fs.cat_file(self._path(key)))
+    def _etag(self, key: Key) -> Callable[[], ETag]:
+        return lambda: content_etag(self._fs.cat_file(self._path(key)))
 
     def _path(self, key: Key) -> str:
         return self._names.path(key.storage)

@@ -18,16 +18,16 @@ from agent_memory.backend import (
     Capabilities,
     DeletedTree,
     Entry,
+    ETag,
     NewOrigin,
     Page,
     PageBuilder,
     ReadWhen,
     Snapshot,
     TryLater,
-    Version,
     WriteWhen,
-    content_version,
-    digest_version,
+    content_etag,
+    digest_etag,
     may_try_later,
     refuse_larger_read,
     require,
@@ -50,7 +50,7 @@ from agent_memory_local._descriptor import LOST
 from agent_memory_local._empty_directories import remove_empty
 from agent_memory_local._files import StagedFile
 from agent_memory_local._links import refuse_other_names
-from agent_memory_local._locked_path import STATE, LockedPath, state_version
+from agent_memory_local._locked_path import STATE, LockedPath, state_etag
 from agent_memory_local._locks import StalePath, close, retry_while_locked, settled_size
 from agent_memory_local._modes import NewModes
 from agent_memory_local._parts import LocalParts
@@ -159,12 +159,12 @@ class LocalBackend(BlockingBackend):
 
         return self._looked(key, look)
 
-    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> ETag:
         return self.write_with_origin(key, data, when, None)
 
-    def write_with_origin(self, key: Key, data: bytes, when: WriteWhen, origin: NewOrigin | None) -> Version:
+    def write_with_origin(self, key: Key, data: bytes, when: WriteWhen, origin: NewOrigin | None) -> ETag:
         self._written(key, when, lambda: self._write(key, data, when, origin))
-        return content_version(data)
+        return content_etag(data)
 
     def append(self, key: Key, data: bytes, *, separator: bytes = b"", when: AppendWhen = ANY) -> Appended:
         return self.append_with_origin(key, data, separator, when, None)
@@ -246,7 +246,7 @@ class LocalBackend(BlockingBackend):
         try:
             return self._change(key, WriteError, attempt)
         except AgentMemoryFileNotFoundError:
-            require(key, None, when)  # a write on a version creates no directory, and the directory is gone
+            require(key, None, when)  # a write on an etag creates no directory, and the directory is gone
             raise
 
     def _change(self, key: Key, error: type[FileOperationError], attempt: Callable[[], T]) -> T:
@@ -321,22 +321,22 @@ class LocalBackend(BlockingBackend):
         refuse_larger_read(key, len(span), self.max_bytes)
         data = _files.read_range(file, span.start, span.stop)
         whole = len(data) == size
-        if isinstance(when, Version) and (when.token.startswith(STATE) or size > self.max_bytes):
-            require(key, state_version(found, size), when)
+        if isinstance(when, ETag) and (when.token.startswith(STATE) or size > self.max_bytes):
+            require(key, state_etag(found, size), when)
         else:
-            require(key, lambda: content_version(data if whole else _files.read_range(file, 0, size)), when)
-        return Snapshot(data, (lambda: content_version(data)) if whole else state_version(found, size), size)
+            require(key, lambda: content_etag(data if whole else _files.read_range(file, 0, size)), when)
+        return Snapshot(data, (lambda: content_etag(data)) if whole else state_etag(found, size), size)
 
     def _write(self, key: Key, data: bytes, when: WriteWhen, origin: NewOrigin | None) -> None:
-        with self._locked_path(key, make=not isinstance(when, Version)) as place:
+        with self._locked_path(key, make=not isinstance(when, ETag)) as place:
             found = place.open_file(WriteError)
-            require(key, found and (lambda: self._version(place)), when)
+            require(key, found and (lambda: self._etag(place)), when)
             self._put(place, data, WriteError, origin() if origin else None)
 
     def _staged(self, key: Key, size: int, when: WriteWhen, origin: NewOrigin | None) -> StagedFile:
-        with self._locked_path(key, make=not isinstance(when, Version)) as place:
+        with self._locked_path(key, make=not isinstance(when, ETag)) as place:
             found = place.open_file(WriteError)
-            require(key, found and (lambda: self._version(place)), when)
+            require(key, found and (lambda: self._etag(place)), when)
             new = place.staged(size, nameless=True)
         try:
             new.set_origin(origin() if origin else None)
@@ -345,22 +345,22 @@ class LocalBackend(BlockingBackend):
             raise
         return new
 
-    def _complete(self, key: Key, when: WriteWhen, new: StagedFile, sha256: str) -> Version:
+    def _complete(self, key: Key, when: WriteWhen, new: StagedFile, sha256: str) -> ETag:
         if self._sync:
             with translating(key, WriteError, OSError):
                 new.sync()
         return self._written(key, when, lambda: self._named(key, when, new, sha256))
 
-    def _named(self, key: Key, when: WriteWhen, new: StagedFile, sha256: str) -> Version:
-        with self._locked_path(key, make=not isinstance(when, Version)) as place:
+    def _named(self, key: Key, when: WriteWhen, new: StagedFile, sha256: str) -> ETag:
+        with self._locked_path(key, make=not isinstance(when, ETag)) as place:
             found = place.open_file(WriteError)
-            require(key, found and (lambda: self._version(place)), when)
+            require(key, found and (lambda: self._etag(place)), when)
             place.give_name(new)
             _files.sync_written(place.directory, self._sync)
             if new.size > self.max_bytes:
-                with suppress(OSError):  # the file is written; without its status the digest is its version
-                    return state_version(new.state, new.size)
-        return digest_version(sha256)
+                with suppress(OSError):  # the file is written; without its status the digest is its etag
+                    return state_etag(new.state, new.size)
+        return digest_etag(sha256)
 
     def _append(self, key: Key, data: bytes, separator: bytes, when: AppendWhen, origin: NewOrigin | None) -> Appended:
         with self._locked_path(key, make=when is ANY) as place:
@@ -388,7 +388,7 @@ class LocalBackend(BlockingBackend):
         with self._locked_path(key, make=False) as place:
             place.open_file(WriteError, must_exist=True)
             if when is not ANY:
-                require(key, lambda: self._version(place), when)
+                require(key, lambda: self._etag(place), when)
             with with_reason(place.name, place.directory):
                 os.unlink(place.name, dir_fd=place.directory)
             place.release()
@@ -431,14 +431,14 @@ class LocalBackend(BlockingBackend):
         if size <= min(_ONE_READ, self.max_bytes) and settled_size(file) is None:
             data = os.read(file, size + 1)
             if len(data) == size:
-                return Snapshot(data, lambda: content_version(data), size)
+                return Snapshot(data, lambda: content_etag(data), size)
         size = self._settled(key, file)[1]  # the file is large or being changed: determine its settled size
         refuse_larger_read(key, size, self.max_bytes)
         data = _files.read_range(file, 0, size)
-        return Snapshot(data, lambda: content_version(data), size)
+        return Snapshot(data, lambda: content_etag(data), size)
 
-    def _version(self, place: LockedPath) -> Version:
-        return place.version(WriteError, self._allow_hard_links, self.max_bytes)
+    def _etag(self, place: LockedPath) -> ETag:
+        return place.etag(WriteError, self._allow_hard_links, self.max_bytes)
 
     def _locked_path(self, key: Key, *, make: bool) -> LockedPath:
         return LockedPath(self._walker, self._locks, key, make=make, sync=self._sync)

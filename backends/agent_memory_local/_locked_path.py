@@ -6,7 +6,7 @@ import os
 from contextlib import suppress
 from typing import Self
 
-from agent_memory.backend import Uncopied, Version, content_version, not_found, taken_name
+from agent_memory.backend import ETag, Uncopied, content_etag, not_found, taken_name
 from agent_memory.backend._reasons import with_reason
 from agent_memory.errors import FileAlreadyExistsError, FileOperationError
 from agent_memory.key import Key
@@ -22,9 +22,9 @@ from agent_memory_local._walk import OPEN_FILE_TO_CHANGE, Walker, require_regula
 STATE = "stat:"
 
 
-def state_version(found: os.stat_result, size: int) -> Version:
-    """A version for partial reads of one state; it equals no content's version, so no write can depend on it."""
-    return Version(f"{STATE}{found.st_dev}:{found.st_ino}:{size}:{found.st_mtime_ns}:{found.st_ctime_ns}")
+def state_etag(found: os.stat_result, size: int) -> ETag:
+    """An etag for partial reads of one state; it equals no content's etag, so no write can depend on it."""
+    return ETag(f"{STATE}{found.st_dev}:{found.st_ino}:{size}:{found.st_mtime_ns}:{found.st_ctime_ns}")
 
 
 def _state(found: os.stat_result) -> tuple[int, ...]:
@@ -171,12 +171,12 @@ class LockedPath(Uncopied):
             refuse_other_names(self.directory, self.key, self.file, error)
         return read_range(self.file, 0, self.found.st_size)
 
-    def version(self, error: type[FileOperationError], allow_hard_links: bool, max_bytes: int) -> Version:
-        """The version of the open file; above ``max_bytes``, the size limit of a read, one that equals no content's."""
+    def etag(self, error: type[FileOperationError], allow_hard_links: bool, max_bytes: int) -> ETag:
+        """The etag of the open file; above ``max_bytes``, the size limit of a read, one that equals no content's."""
         assert self.found is not None  # noqa: S101
         if self.found.st_size > max_bytes:
-            return state_version(self.found, self.found.st_size)
-        return content_version(self.content(error, allow_hard_links))
+            return state_etag(self.found, self.found.st_size)
+        return content_etag(self.content(error, allow_hard_links))
 
     def require_same(self, other: LockedPath) -> None:
         """Raise `StalePath` unless this new walk leads to the same directory, with the same file in it.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 
-from agent_memory.backend import Key, Uncopied, Version, translating
+from agent_memory.backend import ETag, Key, Uncopied, translating
 from agent_memory.errors import WriteError
 from agent_memory_local._files import StagedFile
 
@@ -26,7 +26,7 @@ class LocalParts(Uncopied):
         key: Key,
         new: StagedFile,
         part_bytes: int,
-        complete: Callable[[StagedFile, str], Version],
+        complete: Callable[[StagedFile, str], ETag],
         tidy: Callable[[], None],
     ) -> None:
         self.part_bytes = part_bytes
@@ -41,13 +41,13 @@ class LocalParts(Uncopied):
             self._open.write(data)
         self._digest.update(data)
 
-    def add_copy(self, source: Key, start: int, end: int, version: Version) -> bool:  # noqa: ARG002
+    def add_copy(self, source: Key, start: int, end: int, etag: ETag) -> bool:  # noqa: ARG002
         return False
 
-    def complete(self) -> Version:
-        version = self._complete(self._open, self._digest.hexdigest())
+    def complete(self) -> ETag:
+        etag = self._complete(self._open, self._digest.hexdigest())
         self._close()
-        return version
+        return etag
 
     def abort(self) -> None:
         if self._new is not None:

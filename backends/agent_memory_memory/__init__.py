@@ -32,15 +32,15 @@ from agent_memory.backend import (
     Capabilities,
     DeletedTree,
     Entry,
+    ETag,
     NewOrigin,
     Page,
     PageBuilder,
     ReadWhen,
     Snapshot,
     Uncopied,
-    Version,
     WriteWhen,
-    content_version,
+    content_etag,
     hookimpl,
     not_found,
     refuse_larger_read,
@@ -132,14 +132,14 @@ class MemoryBackend(BlockingBackend):
             file = self._file(key)
             span = range(*slice(start, end).indices(file.size))
             refuse_larger_read(key, len(span), self.max_bytes)
-            partial = _partial_version(file)
+            partial = _partial_etag(file)
             whole = file.getvalue()
-        if isinstance(when, Version) and when.token.startswith(_PARTIAL):
+        if isinstance(when, ETag) and when.token.startswith(_PARTIAL):
             require(key, partial, when)
         else:
-            require(key, lambda: content_version(whole), when)
+            require(key, lambda: content_etag(whole), when)
         data = whole[start:end]
-        return Snapshot(data, (lambda: content_version(whole)) if len(data) == len(whole) else partial, len(whole))
+        return Snapshot(data, (lambda: content_etag(whole)) if len(data) == len(whole) else partial, len(whole))
 
     def read_with_origin(
         self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY
@@ -152,17 +152,17 @@ class MemoryBackend(BlockingBackend):
             file = self._file(key)
             return Entry(key, file.size, file.modified.timestamp())
 
-    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> ETag:
         return self.write_with_origin(key, data, when, None)
 
-    def write_with_origin(self, key: Key, data: bytes, when: WriteWhen, origin: NewOrigin | None) -> Version:
+    def write_with_origin(self, key: Key, data: bytes, when: WriteWhen, origin: NewOrigin | None) -> ETag:
         return self._changes.run(key, lambda: self._write(key, data, when, origin))
 
-    def _write(self, key: Key, data: bytes, when: WriteWhen, origin: NewOrigin | None) -> Version:
+    def _write(self, key: Key, data: bytes, when: WriteWhen, origin: NewOrigin | None) -> ETag:
         self._refuse_taken(key)
         require(key, self._state(key), when)
         file = self._put(key, data, origin() if origin else None)
-        return content_version(data) if len(data) <= self.max_bytes else _partial_version(file)
+        return content_etag(data) if len(data) <= self.max_bytes else _partial_etag(file)
 
     def _put(self, key: Key, data: bytes, origin: str | None) -> Any:
         path = self._path(key)
@@ -224,7 +224,7 @@ class MemoryBackend(BlockingBackend):
         file = self._file(source)
         if when is not ANY:
             is_partial = when.token.startswith(_PARTIAL)
-            require(source, _partial_version(file) if is_partial else self._state(source), when)
+            require(source, _partial_etag(file) if is_partial else self._state(source), when)
         require(target, self._state(target), ABSENT)
         self._refuse_taken(target)
         self._move([(self._path(source), self._path(target))])
@@ -295,11 +295,11 @@ class MemoryBackend(BlockingBackend):
             raise not_found(key)
         return file
 
-    def _state(self, key: Key) -> Version | Callable[[], Version] | None:
+    def _state(self, key: Key) -> ETag | Callable[[], ETag] | None:
         file = self._fs.store.get(self._path(key))
         if file is not None and file.size > self.max_bytes:
-            return _partial_version(file)
-        return None if file is None else lambda: content_version(file.getvalue())
+            return _partial_etag(file)
+        return None if file is None else lambda: content_etag(file.getvalue())
 
     def _refuse_taken(self, key: Key) -> None:
         path = self._path(key)
@@ -325,10 +325,10 @@ class _StagedParts(Uncopied):
     def add(self, data: bytes) -> None:
         self._held.append(data)
 
-    def add_copy(self, source: Key, start: int, end: int, version: Version) -> bool:  # noqa: ARG002
+    def add_copy(self, source: Key, start: int, end: int, etag: ETag) -> bool:  # noqa: ARG002
         return False
 
-    def complete(self) -> Version:
+    def complete(self) -> ETag:
         data = b"".join(self._held)
         self._held.clear()
         return self._backend.write_with_origin(self._key, data, self._when, self._origin)
@@ -337,9 +337,9 @@ class _StagedParts(Uncopied):
         self._held.clear()
 
 
-def _partial_version(file: Any) -> Version:
-    """A version for partial reads of one state, computed without the content; it equals no content's version."""
-    return Version(f"{_PARTIAL}{id(file)}:{file.size}:{file.modified.timestamp()}")
+def _partial_etag(file: Any) -> ETag:
+    """An etag for partial reads of one state, computed without the content; it equals no content's etag."""
+    return ETag(f"{_PARTIAL}{id(file)}:{file.size}:{file.modified.timestamp()}")
 
 
 def _open(url: str, options: Mapping[str, object]) -> MemoryBackend:

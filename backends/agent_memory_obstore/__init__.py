@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NoReturn, TypeAlias
 
-from agent_memory.backend import ANY, BackendFactory, NewOrigin, Version, WriteWhen, hookimpl
+from agent_memory.backend import ANY, BackendFactory, ETag, NewOrigin, WriteWhen, hookimpl
 from agent_memory.backend._patched import refuse_patched_modules
 from agent_memory.errors import BackendNotAvailableError, UnsupportedOperationError, install_hint
 from agent_memory.key import Key
@@ -73,7 +73,7 @@ class ObstoreBackend(ObjectStoreBackend):
         key: Key,
         size: int,
         of: Key,  # noqa: ARG002 - refused
-        version: Version,  # noqa: ARG002
+        etag: ETag,  # noqa: ARG002
         origin: NewOrigin | None = None,  # noqa: ARG002
     ) -> NoReturn:
         """See `agent_memory.backend.WritesCopies`; always raises, as `write_in_parts`."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from agent_memory import AgentMemory, Versions
-from agent_memory.backend import ABSENT, AnyBackend, Version
+from agent_memory.backend import ABSENT, AnyBackend, ETag
 from agent_memory.errors import WriteError
 from agent_memory.registry import open_backend
 from agent_memory.runtime.runners import close_backend
@@ -114,7 +114,7 @@ class TestCeph(_OnS3, BackendContract):
         """Ceph does not order a DELETE with a PUT: if both succeed, the object may be there (docs/s3.md)."""
         for number in range(self.rounds):
             written = self.write_beside_a_delete(comparing, other, b"%d" % number)
-            assert comparing.holds("dir/file") in ((None, b"new") if isinstance(written, Version) else (None,))
+            assert comparing.holds("dir/file") in ((None, b"new") if isinstance(written, ETag) else (None,))
             comparing.memory().delete_tree("")
 
     def test_an_append_comes_before_or_after_a_delete(self, changing: ContractStore, other: ContractStore) -> None:

@@ -13,7 +13,7 @@ from click.testing import Result
 from fsspec.implementations.local import LocalFileSystem
 
 from agent_memory import registry
-from agent_memory.backend import ABSENT, ANY, AnyBackend, Capabilities, Page, ReadWhen, Snapshot, Version, WriteWhen
+from agent_memory.backend import ABSENT, ANY, AnyBackend, Capabilities, ETag, Page, ReadWhen, Snapshot, WriteWhen
 from agent_memory.cli import doctor
 from agent_memory.cli.inspection import pages
 from agent_memory.cli.probes import PROBES, ScratchTree, Sight
@@ -40,7 +40,7 @@ def seen(backend: AnyBackend) -> Mapping[str, str]:
 class Racy(MemoryBackend):
     """A backend that checks whether a name is free, and then writes without a lock."""
 
-    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> ETag:
         if when is ABSENT:
             try:
                 super().stat(key)
@@ -54,7 +54,7 @@ class Racy(MemoryBackend):
 class Blind(MemoryBackend):
     """A backend that ignores the version of a conditional write."""
 
-    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> ETag:
         return super().write(key, data, when if when is ABSENT else ANY)
 
 
@@ -78,7 +78,7 @@ class StaleListing(MemoryBackend):
 class Gap(MemoryBackend):
     """A backend that deletes a file before it replaces it."""
 
-    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> ETag:
         if when is ANY and key.name == "replaced.md":
             try:
                 self.delete(key)

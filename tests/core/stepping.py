@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agent_memory import ConflictError
-from agent_memory.backend import ANY, Version, WriteWhen
+from agent_memory.backend import ANY, ETag, WriteWhen
 from agent_memory.core.blocking import BlockingStore
 from agent_memory.key import Key
 from agent_memory.runtime.run import BlockingRun
@@ -40,7 +40,7 @@ class Contended(MemoryBackend):
         self.races = races
         self.writes = 0
 
-    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> ETag:
         self.writes += 1
         if when is not ANY and self.races > 0:
             self.races -= 1

@@ -52,10 +52,10 @@ from agent_memory.backend import (
     BlockingBackend,
     DeletedTree,
     Entry,
+    ETag,
     Page,
     ReadWhen,
     Snapshot,
-    Version,
     WriteWhen,
 )
 from agent_memory.core import hooks
@@ -201,7 +201,7 @@ class Counting(MemoryBackend):
         self.requests["stat"] += 1
         return super().stat(key)
 
-    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> ETag:
         self.requests["write"] += 1
         return super().write(key, data, when)
 
@@ -268,7 +268,7 @@ class AsyncTwin(Backend):
         assert isinstance(self.twin, MemoryBackend)
         return self.twin.erase_earlier(key)
 
-    async def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
+    async def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> ETag:
         return self.twin.write(key, data, when)
 
     async def delete(self, key: Key, when: ReadWhen = ANY) -> None:
@@ -502,8 +502,8 @@ def test_an_edit_is_checked_once_per_attempt_and_reported_once() -> None:
     class Contended(MemoryBackend):
         races = 2
 
-        def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
-            if isinstance(when, Version) and self.races:
+        def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> ETag:
+            if isinstance(when, ETag) and self.races:
                 self.races -= 1
                 super().write(key, b"theirs")
                 raise ConflictError("somebody was faster")
@@ -1010,7 +1010,7 @@ def test_the_fields_of_operation_and_outcome_are_the_documented_ones() -> None:
         *("id", "time", "kind", "agent", "path", "target", "size", "actor", "tool_call_id")
     ]
     assert [field.name for field in dataclasses.fields(Outcome)] == [
-        *("status", "duration", "size", "version", "sha256", "before_sha256", "attempts", "files", "skipped", "error"),
+        *("status", "duration", "size", "etag", "sha256", "before_sha256", "attempts", "files", "skipped", "error"),
         *("replayed", "version_id", "versions_searched"),
     ]
 

@@ -35,7 +35,7 @@ from agent_memory import (
     WriteError,
     hookimpl,
 )
-from agent_memory.backend import ANY, ReadWhen, Snapshot, Version, WriteWhen
+from agent_memory.backend import ANY, ETag, ReadWhen, Snapshot, WriteWhen
 from agent_memory.core import idempotency
 from agent_memory.core import receipts as receipts_module
 from agent_memory.core.receipts import SKEW_SECONDS, IdempotencyKey, Receipt, receipt_key
@@ -109,7 +109,7 @@ def restore(memory: AgentMemory, call: Call) -> None:
 
 
 def facts(result: object) -> object:
-    """A result without the version, which a repeated call does not return."""
+    """A result without the etag, which a repeated call does not return."""
     return result[:3] if isinstance(result, tuple) else result
 
 
@@ -282,15 +282,15 @@ class Flaky(MemoryBackend):
         self.faults: dict[str, list[AgentMemoryError]] = {"receipt": [], "file": []}
         self.applies = True
 
-    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> ETag:
         faults = self.faults["receipt" if key.base.startswith(".agent-memory") else "file"]
         fault = faults.pop(0) if faults else None
         if fault and not (self.applies and isinstance(fault, OutcomeUnknownError)):
             raise fault
-        version = super().write(key, data, when)
+        etag = super().write(key, data, when)
         if fault:
             raise fault
-        return version
+        return etag
 
 
 def test_a_claim_whose_answer_was_lost_is_found_again() -> None:
@@ -335,8 +335,8 @@ def test_a_claim_that_cannot_be_stored_makes_no_change() -> None:
 
 def test_a_result_that_cannot_be_stored_is_returned_once_and_unknown_later(caplog: pytest.LogCaptureFixture) -> None:
     class Ending(Flaky):
-        def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
-            if isinstance(when, Version) and key.base.startswith(".agent-memory"):
+        def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> ETag:
+            if isinstance(when, ETag) and key.base.startswith(".agent-memory"):
                 raise WriteError("the disk is full")
             return super().write(key, data, when)
 

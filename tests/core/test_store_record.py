@@ -26,7 +26,7 @@ from agent_memory import (
     Versions,
 )
 from agent_memory.audit import LogLocation
-from agent_memory.backend import STORE_RECORD, Key, NewOrigin, Version, WriteWhen
+from agent_memory.backend import STORE_RECORD, ETag, Key, NewOrigin, WriteWhen
 from agent_memory.conversation import ConversationMemory, Message
 from agent_memory.core.blocking import BlockingStore
 from agent_memory.core.known_store import FOLLOW_SECONDS, KnownStore
@@ -47,7 +47,7 @@ class Recorded(MemoryBackend):
         super().__init__()
         self.names: list[str] = []
 
-    def write_with_origin(self, key: Key, data: bytes, when: WriteWhen, origin: NewOrigin | None) -> Version:
+    def write_with_origin(self, key: Key, data: bytes, when: WriteWhen, origin: NewOrigin | None) -> ETag:
         version = super().write_with_origin(key, data, when, origin)
         if key.is_internal and key.storage not in self.names:
             self.names.append(key.storage)

@@ -120,13 +120,13 @@ def test_the_calls_that_frameworks_need_cost_the_documented_requests(
         "PUT": 1,
     }
     assert cost(lambda: memory.edit("new.md", str.upper, missing="y")) == {"GET": 1, "PUT": 1}
-    seen = memory.stat("a.md").version
+    seen = memory.stat("a.md").etag
     assert seen is not None
     assert cost(lambda: memory.write("a.md", "y", expected_version=seen)) == {"PUT": 1}
-    written = memory.write("a.md", "z").version
+    written = memory.write("a.md", "z").etag
     assert written is not None
     assert cost(lambda: memory.write("a.md", "y", expected_version=written)) == {"PUT": 1}
-    listed = memory.list(name_prefix="a")[0].version
+    listed = memory.list(name_prefix="a")[0].etag
     assert listed is not None
     assert cost(lambda: memory.write("a.md", "z", expected_version=listed)) == {"HEAD": 1, "PUT": 1}
     assert cost(lambda: memory.read_many_bytes(["a.md", "b.md", "none.md"], missing_ok=True)) == {"GET": 3}
@@ -220,7 +220,7 @@ def test_versions_cost_the_documented_requests(proxy: Proxy, ministack: S3Server
         assert cost(lambda: memory.append("d/a.md", "y")) == {"PUT": 1}
         assert cost(lambda: memory.write("d/a.md", "x")) == {"GET": 1, "PUT": 2}
         assert cost(lambda: memory.edit("d/a.md", str.upper)) == {"GET": 1, "PUT": 2}
-        version = memory.stat("d/a.md").version
+        version = memory.stat("d/a.md").etag
         assert version
         assert cost(lambda: memory.write("d/a.md", "z", expected_version=version)) == {"GET": 1, "PUT": 2}
         assert cost(lambda: memory.versions("d/a.md", limit=3)) == {"HEAD": 1, "LIST": 1, "GET": 1 + 2}

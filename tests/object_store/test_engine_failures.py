@@ -179,11 +179,11 @@ class Operation(NamedTuple):
 
 
 async def _swap(backend: ObjectStoreBackend) -> None:
-    await backend.write(KEY, MORE, (await backend.read(KEY)).version)
+    await backend.write(KEY, MORE, (await backend.read(KEY)).etag)
 
 
 async def _delete_version(backend: ObjectStoreBackend) -> None:
-    await backend.delete(KEY, (await backend.read(KEY)).version)
+    await backend.delete(KEY, (await backend.read(KEY)).etag)
 
 
 OPERATIONS = {

@@ -256,12 +256,12 @@ def test_after_the_time_of_late_requests_the_etag_is_that_of_a_put(
 ) -> None:
     memory = network.memory()
     memory.write("a", TEXT)
-    before = memory.stat("a").version
+    before = memory.stat("a").etag
     now = network.engine.now
     memory.rename("a", "b")
     monkeypatch.setattr(network.engine, "now", lambda: now() + LATE_SECONDS + 61)
     memory.rename("b", "a")
-    assert memory.stat("a").version == before
+    assert memory.stat("a").etag == before
 
 
 def test_a_large_file_does_not_get_an_etag_that_a_late_delete_may_have(network: LateNetwork) -> None:

@@ -138,7 +138,7 @@ def test_markers_that_form_a_cycle_raise_an_error() -> None:
 
 ENTRIES = {
     "LIST": "<Contents><Size>1</Size></Contents>",
-    "VERSIONS": "<Version><Key>.a</Key></Version>",
+    "VERSIONS": "<ETag><Key>.a</Key></ETag>",
     "UPLOADS": "<Upload><Key>.a</Key></Upload>",
 }
 

@@ -114,7 +114,7 @@ def test_a_deleted_text_does_not_come_back_from_the_cache_of_a_writer(
         AgentMemory.open(url, storage_options=ministack.options) as other,
     ):
         writer.write("a.md", "secret\n")
-        kept = writer.stat("a.md").version
+        kept = writer.stat("a.md").etag
         assert kept is not None
         other.forget("a.md")
         calls: tuple[Callable[[], object], ...] = (
@@ -137,7 +137,7 @@ def test_a_single_writer_brings_no_deleted_text_back(stand_in: StandIn) -> None:
     server = stand_in("If-Match ignored on a missing key").for_one_writer()
     with AgentMemory.open(server.new_url(), storage_options=server.options) as memory:
         memory.append("a.md", "secret\n")
-        kept = memory.stat("a.md").version
+        kept = memory.stat("a.md").etag
         assert kept is not None
         memory.delete("a.md")
         with pytest.raises(ConflictError):

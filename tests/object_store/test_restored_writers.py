@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from agent_memory import AgentMemory, AgentMemoryService
-from agent_memory.backend import ABSENT, Deadline, Version, deadline_scope
+from agent_memory.backend import ABSENT, Deadline, ETag, deadline_scope
 from agent_memory.core.versions.settings import Versions
 from agent_memory.errors import AgentMemoryError, FileAlreadyExistsError, OutcomeUnknownError
 from agent_memory.key import Key
@@ -94,7 +94,7 @@ def test_many_appends_of_one_process_leave_one_record() -> None:
             await one.append(KEY, b"x")
             if number % 2:  # a write that changes nothing, in between
                 with pytest.raises(AgentMemoryError):
-                    await one.write(KEY, b"x", Version('"another"'))
+                    await one.write(KEY, b"x", ETag('"another"'))
                 with pytest.raises(FileAlreadyExistsError):
                     await one.write(KEY, b"x", ABSENT)
 

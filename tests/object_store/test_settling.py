@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 
 import pytest
 
-from agent_memory.backend import ABSENT, Deadline, Version, deadline_scope
+from agent_memory.backend import ABSENT, Deadline, ETag, deadline_scope
 from agent_memory.errors import (
     AppendError,
     ConflictError,
@@ -175,9 +175,9 @@ def test_a_conditional_write_that_may_have_been_overwritten_is_unknown() -> None
 
     async def play() -> None:
         await two.write(KEY, b"base\n")
-        version = (await one.read(KEY)).version
+        etag = (await one.read(KEY)).etag
         client.answers = then(lost_after, lambda: two.write(KEY, b"new\n"), done)
-        await one.write(KEY, b"mine\n", version)
+        await one.write(KEY, b"mine\n", etag)
 
     with pytest.raises(OutcomeUnknownError, match="could not be found out"):
         scene.play(play)
@@ -189,9 +189,9 @@ def test_a_repeated_write_is_not_mistaken_for_the_write_that_it_overwrote() -> N
     (one, first), (two, second), (three, _) = scene.writer(), scene.writer(), scene.writer()
 
     async def swap() -> None:
-        version = (await two.read(KEY)).version
+        etag = (await two.read(KEY)).etag
         second.answers = then(lost_after)
-        await two.write(KEY, b"swapped\n", version)
+        await two.write(KEY, b"swapped\n", etag)
 
     async def play() -> None:
         swapping: asyncio.Future[None] | None = None
@@ -328,7 +328,7 @@ def test_a_write_is_unknown_if_its_file_was_deleted_and_a_create_arrived_late() 
         creating = asyncio.ensure_future(three.write(KEY, b"late\n", ABSENT))
         await two.write(KEY, b"base\n")
         await asyncio.sleep(10)
-        version = (await one.read(KEY)).version
+        etag = (await one.read(KEY)).etag
 
         async def in_between() -> None:
             await two.delete(KEY)
@@ -336,7 +336,7 @@ def test_a_write_is_unknown_if_its_file_was_deleted_and_a_create_arrived_late() 
             await creating
 
         client.answers = then(lost_after, in_between, done)
-        await one.write(KEY, b"mine\n", version)
+        await one.write(KEY, b"mine\n", etag)
 
     with pytest.raises(OutcomeUnknownError, match="could not be found out"):
         scene.play(play)
@@ -344,8 +344,8 @@ def test_a_write_is_unknown_if_its_file_was_deleted_and_a_create_arrived_late() 
 
 async def _repeated_create(
     scene: Scene, one: ObjectStoreBackend, two: ObjectStoreBackend
-) -> tuple[Version, Callable[[], Awaitable[None]]]:
-    """A version after an append; and a deletion of the file, after which the network repeats its create."""
+) -> tuple[ETag, Callable[[], Awaitable[None]]]:
+    """An etag after an append; and a deletion of the file, after which the network repeats its create."""
     await two.write(KEY, b"base\n", ABSENT)
     created = scene.store.objects[KEY.storage]
     await one.append(KEY, b"more\n")
@@ -355,7 +355,7 @@ async def _repeated_create(
             await two.delete(KEY)
         scene.store.put(KEY.storage, created.data, created.metadata, None, absent=True)
 
-    return (await one.read(KEY)).version, in_between
+    return (await one.read(KEY)).etag, in_between
 
 
 def test_a_write_is_unknown_if_its_file_was_deleted_and_a_repeated_create_arrived() -> None:
@@ -363,9 +363,9 @@ def test_a_write_is_unknown_if_its_file_was_deleted_and_a_repeated_create_arrive
     (one, client), (two, _) = scene.writer(), scene.writer()
 
     async def play() -> None:
-        version, in_between = await _repeated_create(scene, one, two)
+        etag, in_between = await _repeated_create(scene, one, two)
         client.answers = then(lost_after, in_between, done)
-        await one.write(KEY, b"mine\n", version)
+        await one.write(KEY, b"mine\n", etag)
 
     with pytest.raises(OutcomeUnknownError, match="could not be found out"):
         scene.play(play)
@@ -376,9 +376,9 @@ def test_a_delete_is_done_if_a_repeated_create_arrived_afterwards() -> None:
     (one, client), (two, _) = scene.writer(), scene.writer()
 
     async def play() -> None:
-        version, in_between = await _repeated_create(scene, one, two)
+        etag, in_between = await _repeated_create(scene, one, two)
         client.answers = then(done, lost_after, in_between, done)
-        await one.delete(KEY, version)
+        await one.delete(KEY, etag)
 
     scene.play(play)
     assert scene.text == b"base\n"

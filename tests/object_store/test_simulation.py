@@ -226,7 +226,7 @@ async def a_call_that_ended_without_a_word_is_made_again(self: Any, found: Any, 
         snapshot = await flows.read_if_present(self._call.store, run, self._key)
         assert snapshot
         found = dataclasses.replace(found, salt="00" * 16, until=0.0, expires=0.0)
-        await run.call(self._call.store.write, self._key, found.to_bytes(), when=snapshot.version)
+        await run.call(self._call.store.write, self._key, found.to_bytes(), when=snapshot.etag)
     await run.sleep(delay)
 
 
@@ -251,7 +251,7 @@ async def whatever_is_not_done_is_swept(call: Any, _: Any) -> None:
         snapshot = await flows.read_if_present(call.store, call.run, entry.key)
         if snapshot and not receipts.Receipt.parse(entry.key, snapshot.data).done:
             with suppress(AgentMemoryError):
-                await call.run.call(call.store.delete, entry.key, when=snapshot.version)
+                await call.run.call(call.store.delete, entry.key, when=snapshot.etag)
 
 
 KEYED_DEFECTS: list[Planted] = [

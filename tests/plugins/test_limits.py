@@ -26,7 +26,7 @@ from agent_memory import (
     Versions,
     hookimpl,
 )
-from agent_memory.backend import ANY, Page, Version, WriteWhen
+from agent_memory.backend import ANY, ETag, Page, WriteWhen
 from agent_memory.key import Key
 from agent_memory.plugins import _usage
 from agent_memory.plugins._agent_usage import Planned, PlannedChange
@@ -438,7 +438,7 @@ class Slow(MemoryBackend):
         self.begun, self.go_on = threading.Event(), threading.Event()
         self.slow = False
 
-    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> ETag:
         if self.slow and key.name == "x":
             self.begun.set()
             assert self.go_on.wait(60)

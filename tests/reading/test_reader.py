@@ -1,4 +1,4 @@
-"""A reader reads one version of a file in ranges: a concurrent append is allowed, a rewrite is a conflict."""
+"""A reader reads one etag of a file in ranges: a concurrent append is allowed, a rewrite is a conflict."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ def test_a_reader_can_begin_with_the_tail(memory: AgentMemory) -> None:
 
 def test_a_readers_version_changes_when_the_file_changes(memory: AgentMemory, other: AgentMemory) -> None:
     async def work(reader: Reader) -> list[bool]:
-        first = reader.version
+        first = reader.etag
         await reader.read(0, 10)
-        second = reader.version
+        second = reader.etag
         await reader.read(10, 20)
-        third = reader.version
+        third = reader.etag
         other.append("a", "more")
         await reader.read(10, 20)
-        return [first is None, second == third, third == reader.version]
+        return [first is None, second == third, third == reader.etag]
 
     assert memory.scan("a", work) == [True, True, False]
 

@@ -22,12 +22,12 @@ from agent_memory.backend import (
     AppendWhen,
     BlockingBackend,
     Entry,
+    ETag,
     Page,
     ReadWhen,
     Snapshot,
-    Version,
     WriteWhen,
-    content_version,
+    content_etag,
 )
 from agent_memory.errors import AgentMemoryFileNotFoundError, ConflictError, FileAlreadyExistsError
 from agent_memory.key import RESERVED, Key
@@ -53,7 +53,7 @@ class _Mutant(MemoryBackend):
 class CreateThatChecksThenActs(_Mutant):
     caught_by = "test_of_racing_creators_exactly_one_wins"
 
-    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> ETag:
         if when is not ABSENT:
             return super().write(key, data, when)
         if self.content(key) is not None:
@@ -65,10 +65,10 @@ class CreateThatChecksThenActs(_Mutant):
 class CompareAndSwapWithoutItsLock(_Mutant):
     caught_by = "test_of_racing_writers_on_one_version_exactly_one_wins"
 
-    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
-        if isinstance(when, Version):
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> ETag:
+        if isinstance(when, ETag):
             content = self.content(key)
-            if content is None or content_version(content) != when:
+            if content is None or content_etag(content) != when:
                 raise ConflictError(key.path)
             _let_others_run()
             when = ANY
@@ -82,28 +82,28 @@ class EditsThatLose(CompareAndSwapWithoutItsLock):
 class CreateThatOverwrites(_Mutant):
     caught_by = "test_a_create_refuses_a_file_that_is_there"
 
-    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> ETag:
         return super().write(key, data, ANY if when is ABSENT else when)
 
 
 class CreateOverAnEmptyFile(_Mutant):
     caught_by = "test_a_create_refuses_a_file_that_is_there"
 
-    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> ETag:
         return super().write(key, data, ANY if self.content(key) == b"" else when)
 
 
 class WriteThatForgetsItsVersion(_Mutant):
     caught_by = "test_a_write_on_a_stale_version_is_a_conflict"
 
-    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
-        return super().write(key, data, ANY if isinstance(when, Version) else when)
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> ETag:
+        return super().write(key, data, ANY if isinstance(when, ETag) else when)
 
 
 class WriteThatRevives(_Mutant):
     caught_by = "test_a_version_of_a_deleted_file_is_a_conflict"
 
-    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> ETag:
         return super().write(key, data, ANY if self.content(key) is None else when)
 
 
@@ -119,7 +119,7 @@ class DeleteThatComparesWithoutItsLock(_Mutant):
 
     def delete(self, key: Key, when: ReadWhen = ANY) -> None:
         content = self.content(key)
-        if when is not ANY and content is not None and content_version(content) != when:
+        if when is not ANY and content is not None and content_etag(content) != when:
             raise ConflictError(key.path)
         _let_others_run()
         super().delete(key)
@@ -193,7 +193,7 @@ class AppendInTwoHalves(_Mutant):
 class ReplaceInTwoHalves(_Mutant):
     caught_by = "test_a_reader_sees_a_whole_state_of_a_file_that_is_replaced"
 
-    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> ETag:
         super().write(key, data[: len(data) // 2], when)
         _let_others_run()
         return super().write(key, data)
@@ -202,7 +202,7 @@ class ReplaceInTwoHalves(_Mutant):
 class ReplaceWithAGap(_Mutant):
     caught_by = "test_a_file_that_is_replaced_is_never_missing"
 
-    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> ETag:
         if when is ANY and self.content(key) is not None:
             self.delete(key)
             _let_others_run()
@@ -210,22 +210,22 @@ class ReplaceWithAGap(_Mutant):
 
 
 class VersionOfTheSize(_Mutant):
-    """Two contents of the same length have the same version."""
+    """Two contents of the same length have the same etag."""
 
     caught_by = "test_different_contents_have_different_versions"
 
     def read(self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY) -> Snapshot:
         snapshot = super().read(key, start, end)
-        if when not in (ANY, Version(str(snapshot.size))):
+        if when not in (ANY, ETag(str(snapshot.size))):
             raise ConflictError(key.path)
-        return Snapshot(snapshot.data, Version(str(snapshot.size)), snapshot.size)
+        return Snapshot(snapshot.data, ETag(str(snapshot.size)), snapshot.size)
 
-    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
-        if isinstance(when, Version):
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> ETag:
+        if isinstance(when, ETag):
             self.read(key, when=when)
             when = ANY
         super().write(key, data, when)
-        return Version(str(len(data)))
+        return ETag(str(len(data)))
 
 
 class VersionTakenLate(_Mutant):
@@ -233,7 +233,7 @@ class VersionTakenLate(_Mutant):
 
     def read(self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY) -> Snapshot:
         snapshot = super().read(key, start, end, when)
-        return Snapshot(snapshot.data, lambda: content_version(self.content(key) or b""), snapshot.size)
+        return Snapshot(snapshot.data, lambda: content_etag(self.content(key) or b""), snapshot.size)
 
 
 class ReadThatForgetsItsVersion(_Mutant):
@@ -282,7 +282,7 @@ class ReadOfADirectory(_Mutant):
 
     def read(self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY) -> Snapshot:
         if self.content(key) is None and self.list(key).entries:
-            return Snapshot(b"", content_version(b""), 0)
+            return Snapshot(b"", content_etag(b""), 0)
         return super().read(key, start, end, when)
 
 
@@ -298,7 +298,7 @@ class ForeignError(_Mutant):
 class LineEndsTranslated(_Mutant):
     caught_by = "test_a_file_is_read_byte_for_byte"
 
-    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> ETag:
         return super().write(key, data.replace(b"\r\n", b"\n"), when)
 
 
@@ -312,7 +312,7 @@ class FileAndDirectoryAtOnce(_Mutant):
 class FileAndDirectoryByARace(_Mutant):
     caught_by = "test_a_name_becomes_a_file_or_a_directory_and_never_both"
 
-    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> ETag:
         super()._refuse_taken(key)
         _let_others_run()
         return super().write(key, data, when)
@@ -328,7 +328,7 @@ class DirectoryThatStays(_Mutant):
         super().__init__()
         self._made: set[Key] = set()
 
-    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> ETag:
         if key.parent.path:
             self._made.add(key.parent)
         return super().write(key, data, when)

@@ -10,7 +10,7 @@ import pytest
 
 import agent_memory.testing
 from agent_memory import AgentMemory, AgentMemoryService, ConflictError
-from agent_memory.backend import ABSENT, ANY, AnyBackend, Version, WriteWhen
+from agent_memory.backend import ABSENT, ANY, AnyBackend, ETag, WriteWhen
 from agent_memory.key import Key
 from agent_memory.testing import check_against_model, model_test, race
 from agent_memory_memory import MemoryBackend
@@ -28,11 +28,11 @@ class _Counting(MemoryBackend):
 class _Lossy(MemoryBackend):
     """A backend that loses empty files."""
 
-    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
-        version = super().write(key, data, when)
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> ETag:
+        etag = super().write(key, data, when)
         if not data:
             self.delete(key)
-        return version
+        return etag
 
 
 def test_all_public_names_exist_and_are_sorted() -> None:
@@ -164,7 +164,7 @@ def test_a_race_returns_each_result_or_agent_memory_error_in_order() -> None:
     file = Key.tree().join("file")
 
     def stale() -> object:
-        return backend.write(file, b"x", Version("never"))
+        return backend.write(file, b"x", ETag("never"))
 
     first, *others = race([lambda: 1, stale, stale])
     assert first == 1

@@ -31,7 +31,7 @@ async def _copied(run: Run, parts: Parts, source: Key, state: Snapshot) -> bool:
     count = -(-state.size // part_flows.COPIED_AT_ONCE)
     for number in range(count):
         start, end = state.size * number // count, state.size * (number + 1) // count
-        if not await part_flows.add_copy(run, parts, source, start, end, state.version):
+        if not await part_flows.add_copy(run, parts, source, start, end, state.etag):
             if number:
                 raise ConflictError("the file changed since it was read", path=source.path)
             return False
@@ -41,7 +41,7 @@ async def _copied(run: Run, parts: Parts, source: Key, state: Snapshot) -> bool:
 async def _sent(store: Backend, run: Run, parts: Parts, source: Key, state: Snapshot, trailer: bytes) -> None:
     async def read(start: int, end: int) -> bytes:
         with renewed_deadline(run.now()):
-            return (await run.call(store.read, source, start, end, state.version)).data
+            return (await run.call(store.read, source, start, end, state.etag)).data
 
     at = 0
     while state.size - at > parts.part_bytes:

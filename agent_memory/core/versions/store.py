@@ -23,13 +23,13 @@ from agent_memory.backend import (
     Capabilities,
     DeletedTree,
     Entry,
+    ETag,
     KeepsOrigins,
     NewOrigin,
     Page,
     Parts,
     ReadWhen,
     Snapshot,
-    Version,
     WriteWhen,
 )
 from agent_memory.core import tree_flows
@@ -118,28 +118,28 @@ class VersionedStore(Flowing, Backend):
     async def list(self, prefix: Key, *, recursive: bool = True, after: str | None = None, limit: int = 1000) -> Page:
         return await self._call(self._inner.list, prefix, recursive=recursive, after=after, limit=limit)
 
-    async def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> Version:
+    async def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> ETag:
         if key.is_internal:
             return await self._call(self._inner.write, key, data, when)
         if when is ABSENT:
             return await self._create(key, data)
-        if isinstance(when, Version):
+        if isinstance(when, ETag):
             return await self._replace(key, data, await self._before(key, when))
 
         async def attempt() -> Effect:
             try:
                 before = await read_if_present(self, self.run, key)
             except FileTooLargeError:
-                return Effect(version=await self._replace(key, data, self._seen[key]))
-            return Effect(version=await write_in_place(self, self.run, key, data, before))
+                return Effect(etag=await self._replace(key, data, self._seen[key]))
+            return Effect(etag=await write_in_place(self, self.run, key, data, before))
 
-        return cast(Version, (await until_won(self._inner, self._run, key, attempt)).version)
+        return cast(ETag, (await until_won(self._inner, self._run, key, attempt)).etag)
 
-    async def write_copy(self, key: Key, of: Key, snapshot: Snapshot, origin: NewOrigin | None = None) -> Version:
+    async def write_copy(self, key: Key, of: Key, snapshot: Snapshot, origin: NewOrigin | None = None) -> ETag:
         new = origin or self._origin_of_new(key, snapshot.data)
         if not writes_copies(self._inner):
             return await self._written(key, snapshot.data, ABSENT, new)
-        write = cast("Callable[..., Awaitable[Version]]", self._inner.write_copy)
+        write = cast("Callable[..., Awaitable[ETag]]", self._inner.write_copy)
         with self.links.moving(key):
             return await self._call(write, key, of, snapshot, new)
 
@@ -154,7 +154,7 @@ class VersionedStore(Flowing, Backend):
         if key.is_internal or key in self._moving or key in self._moving.values():
             await self._call(self._inner.delete, key, when)
             self.links.is_withdrawn(key)
-        elif isinstance(when, Version):
+        elif isinstance(when, ETag):
             await self._remove(key, await self._before(key, when))
         else:
 
@@ -168,22 +168,22 @@ class VersionedStore(Flowing, Backend):
         live: Live | None = None
         if when is not ABSENT:
             with suppress(AgentMemoryFileNotFoundError):
-                live = await (self._before(key, when) if isinstance(when, Version) else self._live(key))
+                live = await (self._before(key, when) if isinstance(when, ETag) else self._live(key))
         new = live.origin.next(self._by, size, None) if live else Origin.first(self._by, size, None)
         origin = self._copied.get(key, new).to_text
         begin = cast("Callable[..., Awaitable[Parts]]", self._origins.write_in_parts_with_origin)
-        parts = await self._call(begin, key, size, live.snapshot.version if live else ABSENT, origin)
+        parts = await self._call(begin, key, size, live.snapshot.etag if live else ABSENT, origin)
         return _VersionedParts(parts, self, key, live, new)
 
     async def write_copy_in_parts(
-        self, key: Key, size: int, of: Key, version: Version, origin: NewOrigin | None = None
+        self, key: Key, size: int, of: Key, etag: ETag, origin: NewOrigin | None = None
     ) -> Parts:
         if not writes_copies(self._inner):
             return await self.write_in_parts(key, size, ABSENT)
         new = Origin.first(self._by, size, None)
         begin = cast("Callable[..., Awaitable[Parts]]", self._inner.write_copy_in_parts)
         text = origin or self._copied.get(key, new).to_text
-        parts = await self._call(begin, key, size, of, version, text)
+        parts = await self._call(begin, key, size, of, etag, text)
         return _VersionedParts(parts, self, key, None, new)
 
     async def move_file(self, source: Key, target: Key, when: ReadWhen = ANY) -> int | None:
@@ -247,17 +247,17 @@ class VersionedStore(Flowing, Backend):
         self._seen[key] = live
         return live
 
-    async def _before(self, key: Key, when: Version) -> Live:
-        """The state with a version, as this operation read it, or read now."""
+    async def _before(self, key: Key, when: ETag) -> Live:
+        """The state with an etag, as this operation read it, or read now."""
         live = self._seen.get(key)
-        if live and live.snapshot.version == when:
+        if live and live.snapshot.etag == when:
             return live
         try:
             return await self._live(key, when)
         except AgentMemoryFileNotFoundError as error:
             raise ConflictError("the file is gone", path=key.path) from error
 
-    async def _create(self, key: Key, data: bytes) -> Version:
+    async def _create(self, key: Key, data: bytes) -> ETag:
         return await self._written(key, data, ABSENT, self._origin_of_new(key, data))
 
     def _origin_of_new(self, key: Key, data: bytes) -> NewOrigin:
@@ -269,19 +269,17 @@ class VersionedStore(Flowing, Backend):
         first = Origin.first(self._by, len(data), data)
         return lambda: first.of_another_file().to_text()
 
-    async def _replace(self, key: Key, data: bytes, before: Live) -> Version:
+    async def _replace(self, key: Key, data: bytes, before: Live) -> ETag:
         new = before.origin.next(self._by, len(data), data)
-        return await self.ending(
-            key, before, new, lambda: self._written(key, data, before.snapshot.version, new.to_text)
-        )
+        return await self.ending(key, before, new, lambda: self._written(key, data, before.snapshot.etag, new.to_text))
 
-    async def _written(self, key: Key, data: bytes, when: WriteWhen, origin: NewOrigin) -> Version:
-        write = cast("Callable[..., Awaitable[Version]]", self._origins.write_with_origin)
+    async def _written(self, key: Key, data: bytes, when: WriteWhen, origin: NewOrigin) -> ETag:
+        write = cast("Callable[..., Awaitable[ETag]]", self._origins.write_with_origin)
         with self.links.moving(key):
             return await self._call(write, key, data, when, origin)
 
     async def _remove(self, key: Key, before: Live) -> None:
-        await self.ending(key, before, None, lambda: self._call(self._inner.delete, key, before.snapshot.version))
+        await self.ending(key, before, None, lambda: self._call(self._inner.delete, key, before.snapshot.etag))
 
     async def _call(self, primitive: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await self._run.call(primitive, *args, **kwargs)
@@ -301,14 +299,14 @@ class _VersionedParts(Flowing):
     async def add(self, data: bytes) -> None:
         await self._store._call(self._parts.add, data)
 
-    async def add_copy(self, source: Key, start: int, end: int, version: Version) -> bool:
-        added: bool = await self._store._call(self._parts.add_copy, source, start, end, version)
+    async def add_copy(self, source: Key, start: int, end: int, etag: ETag) -> bool:
+        added: bool = await self._store._call(self._parts.add_copy, source, start, end, etag)
         return added
 
-    async def complete(self) -> Version:
-        async def complete() -> Version:
-            version: Version = await self._store._call(self._parts.complete)
-            return version
+    async def complete(self) -> ETag:
+        async def complete() -> ETag:
+            etag: ETag = await self._store._call(self._parts.complete)
+            return etag
 
         with self._store.links.moving(self._key):
             return await (self._store.ending(self._key, self._live, self._new, complete) if self._live else complete())

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from agent_memory.backend import Backend, Entry, Version, renewed_deadline
+from agent_memory.backend import Backend, Entry, ETag, renewed_deadline
 from agent_memory.core import tree_flows
 from agent_memory.core.flows import keeps_origins
 from agent_memory.core.versions.history import Histories
@@ -27,7 +27,7 @@ class Present(NamedTuple):
     """A present file, without its content."""
 
     key: Key
-    version: Version
+    etag: ETag
     size: int
     modified: float
     origin: Origin | None
@@ -196,7 +196,7 @@ class Timelines:
         except AgentMemoryError as error:
             self.unreadable[entry.key.path] = error.args[0]
             return None
-        return Present(entry.key, snapshot.version, snapshot.size, entry.modified, Origin.parse(text))
+        return Present(entry.key, snapshot.etag, snapshot.size, entry.modified, Origin.parse(text))
 
     def of(self, path: str) -> Timeline:
         """The timeline of one name."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
-from agent_memory.backend import Version
+from agent_memory.backend import ETag
 from agent_memory.core.actor import Actor
 from agent_memory.core.versions.origin import MadeBy, short
 from agent_memory.errors import without_top
@@ -123,13 +123,13 @@ class Step(NamedTuple):
 
     Attributes:
         undone: what it does.
-        expected: the version of the present file; None if it is deleted.
+        expected: the etag of the present file; None if it is deleted.
         state: the id of its state, "" if it has none; None if it is deleted.
         cut: the ranges of bytes to take out, in order.
     """
 
     undone: Undone
-    expected: Version | None
+    expected: ETag | None
     state: str | None
     cut: tuple[Range, ...] = ()
 

@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from agent_memory.backend import Backend, Version
+from agent_memory.backend import Backend, ETag
 from agent_memory.core.versions.attribution import AppendedRange, attributed, without
 from agent_memory.core.versions.history import Histories
 from agent_memory.core.versions.origin import MadeBy
@@ -86,7 +86,7 @@ class FileUndo:
         self._timeline = timeline
         self._selection = context.selection
         self._contents: dict[tuple[str, str], bytes | None] = {}
-        self._version: Version | None = timeline.present and timeline.present.version
+        self._etag: ETag | None = timeline.present and timeline.present.etag
         self._last = timeline.of_latest if self.moves_away else len(timeline.changes)
 
     @property
@@ -193,9 +193,9 @@ class FileUndo:
         if state.kept:
             return await self._context.histories.content_of(state.kept)
         present = self._present_files[state.path]
-        whole = await self._context.run.call(self._context.store.read, present.key, None, None, present.version)
+        whole = await self._context.run.call(self._context.store.read, present.key, None, None, present.etag)
         if present is self._timeline.present:
-            self._version = whole.version  # local disk takes that of a whole read
+            self._etag = whole.etag  # local disk takes that of a whole read
         return whole.data
 
     async def _reason_after_an_undo(self, reason: str) -> str | None:
@@ -253,7 +253,7 @@ class FileUndo:
     def _add(self, undone: Undone, cut: tuple[Range, ...] = ()) -> None:
         present = self._timeline.present
         state = None if present is None else present.origin.id if present.origin else ""
-        self.steps.append(Step(undone, self._version, state, cut))
+        self.steps.append(Step(undone, self._etag, state, cut))
 
     def _plan_name(self, taken: int) -> str | None:
         """Plan to give the file its earlier name; return why renames that are to be undone stay."""

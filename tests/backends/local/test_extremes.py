@@ -82,10 +82,10 @@ def test_a_huge_sparse_file_is_renamed_in_one_step_and_deleted(memory: AgentMemo
 CONDITIONAL = """
 import resource, sys
 from agent_memory import ConflictError, FileTooLargeError
-from agent_memory.backend import Version
+from agent_memory.backend import ETag
 from agent_memory.key import Key
 from agent_memory_local import LocalBackend
-backend, key, version = LocalBackend(sys.argv[1]), Key.tree().join("giant.log"), Version("sha256:" + "0" * 64)
+backend, key, version = LocalBackend(sys.argv[1]), Key.tree().join("giant.log"), ETag("sha256:" + "0" * 64)
 resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[2]), int(sys.argv[2])))
 actions = {
     "write": lambda: backend.write(key, b"x", when=version),
